@@ -54,11 +54,15 @@ async def read_all(
         found += more
 
 
+Damage = Callable[[MemoryDisk, str], None]
+"""What becomes of a file."""
+
+
 def cut(disk: MemoryDisk, path: str, size_bytes: int) -> None:
     disk.write_atomic(path, disk.read(path)[:size_bytes])
 
 
-def flip(position: int) -> Callable[[MemoryDisk, str], None]:
+def flip(position: int) -> Damage:
     return lambda disk, path: disk.flip_bit(path, position, 6)
 
 

@@ -11,8 +11,9 @@ import struct
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from types import MappingProxyType, SimpleNamespace
-from typing import Any, cast
+from typing import Any, TypedDict, Unpack, cast
 
 from pykraft.broker.apis.fetch import FetchHandler
 from pykraft.broker.apis.produce import ProduceHandler
@@ -21,6 +22,7 @@ from pykraft.broker.config import BrokerConfig
 from pykraft.broker.replicas.data_plane import DataPlane
 from pykraft.broker.replicas.offsets_writer import OffsetsTopicWriter
 from pykraft.broker.replicas.partition import Partition
+from pykraft.broker.replicas.ports import TopicCoordinator
 from pykraft.broker.replicas.replica_table import ReplicaTable
 from pykraft.broker.serving.api import HotHandler
 from pykraft.broker.serving.listener import KafkaListener
@@ -30,9 +32,11 @@ from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.headers import decode_request_header, decode_response_header, encode_request
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
 from pykraft.kafka_protocol.messages import fetch, produce
+from pykraft.kafka_protocol.primitives import Buffer
 from pykraft.kafka_protocol.record_codec import RecordInput, decode_batch, encode_batch
 from pykraft.kafka_protocol.records import iter_headers
 from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.kafka_protocol.schema import Message
 from pykraft.metadata_log.controller.requests import (
     LostReplica,
     LostReplicaResult,
@@ -41,11 +45,15 @@ from pykraft.metadata_log.controller.requests import (
 )
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
+from pykraft.metadata_log.persistent import Map
 from pykraft.metadata_log.records import Endpoint
 from pykraft.runtime.clock import SystemClock
+from pykraft.runtime.disk import Disk
 from pykraft.runtime.tasks import Workers
 from pykraft.runtime.tcp import StreamRuntime
+from tests.batch_fields import BatchFields
 from tests.broker.crash import abandon
+from tests.narrowing import as_type
 
 TOPIC_ID = Uuid(b"0123456789abcdef")
 
@@ -64,6 +72,16 @@ class Lease:
 
     def lease_valid(self, now_ms: int) -> bool:
         return self.valid
+
+
+class ImageFields(TypedDict, total=False):
+    """What the controller changes in the image."""
+
+    brokers: Map[int, BrokerRegistration]
+    topics_by_id: Map[Uuid, TopicImage]
+    topic_ids: Map[str, Uuid]
+    configs: Map[tuple[int, str], Map[str, str]]
+    features: Map[str, int]
 
 
 class Controller:
@@ -102,10 +120,9 @@ class Controller:
         )
         broker.data.publisher.publish(everything, self.image)
 
-    def _change(self, **fields: Any) -> MetadataImage:
+    def _change(self, **fields: Unpack[ImageFields]) -> MetadataImage:
         old = self.image
-        values = {name: getattr(old, name) for name in old.__dataclass_fields__}
-        self.image = MetadataImage(**{**values, "offset": old.offset + 1, **fields})
+        self.image = replace(old, offset=old.offset + 1, **fields)
         return old
 
     def set_partition(
@@ -114,7 +131,7 @@ class Controller:
         """Create topic ``topic`` with one partition, or change it, and inform every broker."""
         known = self.image.topic(topic)
         image = TopicImage(topic, known.id if known else id_of(topic), (registration,))
-        fields: dict[str, Any] = {
+        fields: ImageFields = {
             "topics_by_id": self.image.topics_by_id.set(image.id, image),
             "topic_ids": self.image.topic_ids.set(topic, image.id),
         }
@@ -245,6 +262,17 @@ class LostReplicasOf:
         return answers
 
 
+class ConfigFields(TypedDict, total=False):
+    """What tests set of :class:`BrokerConfig`."""
+
+    log_dirs: tuple[str, ...]
+    replica_lag_time_max_ms: int
+    replica_fetch_backoff_ms: int
+    replica_fetch_max_bytes: int
+    replica_fetch_wait_max_ms: int
+    replica_socket_timeout_ms: int
+
+
 class DataBroker:
     """One broker's data plane."""
 
@@ -252,17 +280,17 @@ class DataBroker:
         self,
         node_id: int,
         controller: Controller,
-        disk: Any,
-        coordinators: Mapping[str, Any] = MappingProxyType({}),
-        **config: Any,
+        disk: Disk,
+        coordinators: Mapping[str, TopicCoordinator] = MappingProxyType({}),
+        **config: Unpack[ConfigFields],
     ) -> None:
-        values: dict[str, Any] = {
+        values: ConfigFields = {
             "log_dirs": (f"/d{node_id}",),
             "replica_lag_time_max_ms": 500,
             "replica_fetch_backoff_ms": 50,
             "replica_fetch_wait_max_ms": 200,
-            **config,
         }
+        values |= config
         self.node_id = node_id
         self.config = BrokerConfig(node_id, "cluster", listeners=(), **values)
         self.controller = controller
@@ -342,6 +370,18 @@ class DataBroker:
         del self.controller.brokers[self.node_id]
 
 
+class FetchOptions(TypedDict, total=False):
+    """The options of :meth:`DataClient.send_fetch`."""
+
+    version: int
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    epoch: int
+    last_epoch: int
+    topic: str
+
+
 class DataClient:
     """Sends table-driven messages to one broker."""
 
@@ -349,9 +389,9 @@ class DataClient:
         self.reader = reader
         self.writer = writer
         self._correlation_id = 0
-        self._asked: list[tuple[int, Any, int]] = []
+        self._asked: list[tuple[int, type[Message], int]] = []
 
-    def send(self, request: Any, version: int, response_class: Any) -> None:
+    def send(self, request: Message, version: int, response_class: type[Message]) -> None:
         self._correlation_id += 1
         body = encode_request(request, version, self._correlation_id, "test")
         self.writer.write(struct.pack(">i", len(body)) + body)
@@ -394,7 +434,7 @@ class DataClient:
         request = produce.ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=topics)
         self.send(request, version, produce.ProduceResponse)
 
-    async def fetch(self, offset: int, **options: Any) -> fetch.PartitionData:
+    async def fetch(self, offset: int, **options: Unpack[FetchOptions]) -> fetch.PartitionData:
         self.send_fetch(offset, **options)
         response = await self.receive()
         result: fetch.PartitionData = response.responses[0].partitions[0]
@@ -434,15 +474,23 @@ class DataClient:
 class DataCluster:
     """Some brokers and a controller; topic ``t`` has one partition on all of them."""
 
-    def __init__(self, disks: dict[int, Any]) -> None:
+    def __init__(self, disks: dict[int, Disk]) -> None:
         self.controller = Controller()
         self.disks = disks
         self.brokers: dict[int, DataBroker] = {}
         self._clients: list[DataClient] = []
 
-    async def start(self, node_id: int, **config: Any) -> DataBroker:
+    def disk(self, node_id: int) -> MemoryDisk:
+        return as_type(self.disks[node_id], MemoryDisk)
+
+    async def start(
+        self,
+        node_id: int,
+        coordinators: Mapping[str, TopicCoordinator] = MappingProxyType({}),
+        **config: Unpack[ConfigFields],
+    ) -> DataBroker:
         disk = self.disks.setdefault(node_id, MemoryDisk())
-        broker = DataBroker(node_id, self.controller, disk, **config)
+        broker = DataBroker(node_id, self.controller, disk, coordinators, **config)
         await broker.start()
         self.brokers[node_id] = broker
         return broker
@@ -491,18 +539,18 @@ class DataCluster:
                 await broker.stop()
 
 
-async def until(condition: Callable[[], Any], timeout_s: float = 15) -> None:
+async def until(condition: Callable[[], object], timeout_s: float = 15) -> None:
     async with asyncio.timeout(timeout_s):
         while not condition():
             await asyncio.sleep(0.002)
 
 
-def make_batch(*values: bytes, timestamp_ms: int = 1_700_000_000_000, **fields: Any) -> bytes:
+def make_batch(*values: bytes, timestamp_ms: int = 1_700_000_000_000, **fields: Unpack[BatchFields]) -> bytes:
     return encode_batch([RecordInput(None, value, (), timestamp_ms) for value in values], **fields)
 
 
-def values_in(data: Any) -> list[bytes]:
-    data = bytes(data or b"")
+def values_in(records: Buffer | None) -> list[bytes]:
+    data = bytes(records or b"")
     return [
         record.value
         for position, header in iter_headers(data)
@@ -516,10 +564,13 @@ class DataPlaneTools:
 
     topic_id = TOPIC_ID
     Registration = PartitionRegistration
+    until = staticmethod(until)
+    batch = staticmethod(make_batch)
+    values = staticmethod(values_in)
 
     @asynccontextmanager
     async def cluster(
-        self, *node_ids: int, disks: dict[int, Any] | None = None, **config: Any
+        self, *node_ids: int, disks: dict[int, Disk] | None = None, **config: Unpack[ConfigFields]
     ) -> AsyncIterator[DataCluster]:
         made = DataCluster(disks if disks is not None else {})
         try:
@@ -538,12 +589,3 @@ class DataPlaneTools:
     ) -> None:
         with asyncio.Runner(loop_factory=loop_factory) as runner:
             runner.run(test())
-
-    async def until(self, condition: Callable[[], object], timeout_s: float = 15) -> None:
-        await until(condition, timeout_s)
-
-    def batch(self, *values: bytes, **fields: Any) -> bytes:
-        return make_batch(*values, **fields)
-
-    def values(self, data: Any) -> list[bytes]:
-        return values_in(data)

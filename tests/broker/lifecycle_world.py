@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from pykraft.broker.config import BrokerConfig
 from pykraft.broker.membership.controller_channel import ControllerChannel
@@ -71,8 +71,18 @@ class Controllers:
         return [request for _, _, method, request in self.seen if method == name]
 
 
+class ConfigFields(TypedDict, total=False):
+    """What tests set of :class:`BrokerConfig`."""
+
+    heartbeat_interval_ms: int
+
+
+class WorldOptions(ConfigFields, total=False):
+    stopped_in_order_at_epoch: int | None
+
+
 class World:
-    def __init__(self, stopped_in_order_at_epoch: int | None = None, **config: Any) -> None:
+    def __init__(self, stopped_in_order_at_epoch: int | None = None, **config: Unpack[ConfigFields]) -> None:
         self._stopped_in_order_at_epoch = stopped_in_order_at_epoch
         self.controllers = Controllers()
         self.lifecycle = BrokerLifecycle()
@@ -116,9 +126,11 @@ class World:
         return running
 
 
-def in_virtual_time(scenario: Callable[[World], Coroutine[Any, Any, None]], **config: Any) -> None:
+def in_virtual_time(
+    scenario: Callable[[World], Coroutine[Any, Any, None]], **options: Unpack[WorldOptions]
+) -> None:
     async def main() -> None:
-        await scenario(World(**config))
+        await scenario(World(**options))
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Unpack
 
 from pykraft.broker.apis.produce import ProduceHandler
-from pykraft.broker.replicas.validation_turns import PIECE_WORK, ValidationTurns
+from pykraft.broker.replicas.validation_turns import PIECE_WORK, ValidationTurns, Walkable
 from pykraft.kafka_protocol.messages import produce
 from pykraft.runtime.turns import TURN_US
+from tests.batch_fields import BatchFields
 from tests.broker.data_cluster import DataCluster, DataPlaneTools
 from tests.narrowing import as_type
 
@@ -20,7 +21,7 @@ LONG = 3 * TURN_US * WORK_PER_US
 """Records of a batch whose validation takes several turns, if no two neighbours are alike."""
 
 
-def long_batch(data_plane: DataPlaneTools, **fields: Any) -> bytes:
+def long_batch(data_plane: DataPlaneTools, **fields: Unpack[BatchFields]) -> bytes:
     batch: bytes = data_plane.batch(*(bytes(1 + n % 2) for n in range(LONG)), **fields)
     return batch
 
@@ -35,7 +36,7 @@ class Gate:
         self._walk = self.turns.walk
         self.turns.walk = self._gated  # type: ignore[method-assign]
 
-    async def _gated(self, batch: Any) -> None:
+    async def _gated(self, batch: Walkable) -> None:
         self.waiting += 1
         await self.is_open.wait()
         await self._walk(batch)

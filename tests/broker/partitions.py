@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypedDict, Unpack
 
-from pykraft.broker.logs.producer_state import rebuild
-from pykraft.broker.replicas.partition import Partition
+from pykraft.broker.logs.producer_state import ProducerState, rebuild
+from pykraft.broker.replicas.partition import AppendInfo, Partition
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
@@ -13,6 +13,7 @@ from pykraft.kafka_protocol.records import assign_offset, read_header
 from pykraft.log_store.interface import LogConfig
 from pykraft.log_store.log import Log
 from pykraft.metadata_log.image import PartitionRegistration
+from tests.batch_fields import BatchFields
 
 
 class Events:
@@ -35,27 +36,40 @@ class Waiter:
         self.outcome = ErrorCode(error_code)
 
 
-def make(node_id: int = 1, *, min_isr: int = 1, disk: MemoryDisk | None = None, **options: Any) -> Partition:
+class PartitionOptions(TypedDict, total=False):
+    """What tests set of :class:`Partition`."""
+
+    producers: ProducerState
+    high_watermark: int
+
+
+def make(
+    node_id: int = 1, *, min_isr: int = 1, disk: MemoryDisk | None = None, **options: Unpack[PartitionOptions]
+) -> Partition:
     config = LogConfig(segment_bytes=2000, min_insync_replicas=min_isr)
     log = Log.open(disk or MemoryDisk(), "t-0", config, now_ms=0)
     return Partition("t", b"i" * 16, 0, node_id, log, Events(), **options)  # type: ignore[arg-type]
 
 
-def state(leader: int, epoch: int = 0, version: int = 0, isr: tuple[int, ...] = (1, 2, 3)) -> Any:
+def state(
+    leader: int, epoch: int = 0, version: int = 0, isr: tuple[int, ...] = (1, 2, 3)
+) -> PartitionRegistration:
     return PartitionRegistration((1, 2, 3, 4), isr, leader, epoch, version)
 
 
-def batch(value: bytes = b"v", **fields: Any) -> memoryview:
+def batch(value: bytes = b"v", **fields: Unpack[BatchFields]) -> memoryview:
     return memoryview(bytearray(encode_batch([RecordInput(None, value, (), 1000)], **fields)))
 
 
-def stored(offset: int, epoch: int, value: bytes = b"v", **fields: Any) -> bytes:
+def stored(offset: int, epoch: int, value: bytes = b"v", **fields: Unpack[BatchFields]) -> bytes:
     data = bytearray(encode_batch([RecordInput(None, value, (), 1000)], **fields))
     assign_offset(data, 0, offset, epoch)
     return bytes(data)
 
 
-def append(partition: Partition, value: bytes = b"v", *, all_acks: bool = True, **fields: Any) -> Any:
+def append(
+    partition: Partition, value: bytes = b"v", *, all_acks: bool = True, **fields: Unpack[BatchFields]
+) -> AppendInfo:
     data = batch(value, **fields)
     return partition.append_as_leader(data, read_header(data), 5000, all_acks=all_acks)
 

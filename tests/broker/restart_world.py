@@ -13,9 +13,9 @@ because the world, its faults and its invariants read the same few fields.
 from __future__ import annotations
 
 import random
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar, Unpack
 
 from pykraft.broker.logs.log_manager import LogManager
 from pykraft.broker.replicas.isr import IsrProposal
@@ -49,7 +49,7 @@ def now(work: Coroutine[Any, Any, T]) -> T:
 
 
 class AtOnce(Workers):
-    async def run(self, job: Any) -> Any:
+    async def run(self, job: Callable[[], T]) -> T:
         return job()
 
 
@@ -134,6 +134,14 @@ class Node:
         return self.partition
 
 
+class StateFields(TypedDict, total=False):
+    """What the controller changes of the partition."""
+
+    isr: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+
+
 class World:
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -174,7 +182,7 @@ class World:
         for node in self.nodes.values():
             node.inbox.append((self.topic_id, self.state))
 
-    def change(self, **fields: Any) -> None:
+    def change(self, **fields: Unpack[StateFields]) -> None:
         self.state = replace(self.state, partition_epoch=self.state.partition_epoch + 1, **fields)
         self.tell()
 
@@ -198,7 +206,9 @@ class World:
         if self.state.leader == -1 and node_id in self.state.isr:
             self.elect()
 
-    def decide(self, leader: int, leader_epoch: int, proposal: IsrProposal) -> tuple[ErrorCode, Any]:
+    def decide(
+        self, leader: int, leader_epoch: int, proposal: IsrProposal
+    ) -> tuple[ErrorCode, PartitionRegistration | None]:
         state = self.state
         if proposal.leader_epoch < state.leader_epoch or self.epochs[leader] != leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH, None
@@ -471,7 +481,7 @@ class World:
         error, state = self.decide(leader, incarnation, proposal)
         if fate < 0.3:
             partition.handle_isr_refused(proposal, self.now_ms, outcome_known=False)
-        elif error is ErrorCode.NONE:
+        elif state is not None:
             partition.handle_isr_accepted(proposal, state.isr, state.partition_epoch)
         else:
             known = error is ErrorCode.INELIGIBLE_REPLICA

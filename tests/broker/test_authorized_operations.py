@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +18,7 @@ from pykraft.broker.authorized_operations import (
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages import consumer_group_describe, describe_groups
 from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.kafka_protocol.schema import Message
 
 GROUPS = [("here", ErrorCode.NONE), ("gone", ErrorCode.GROUP_ID_NOT_FOUND)]
 
@@ -29,20 +30,20 @@ def test_bit_fields_are_those_of_kafka_without_an_authorizer() -> None:
 @pytest.mark.parametrize("wanted", [True, False])
 @pytest.mark.parametrize("messages", [describe_groups, consumer_group_describe])
 def test_described_groups_include_operations_if_asked_and_without_an_error(
-    messages: Any, wanted: bool
+    messages: ModuleType, wanted: bool
 ) -> None:
     described = [messages.DescribedGroup(group_id=name, error_code=code) for name, code in GROUPS]
     if messages is describe_groups:
         request: describe_groups.DescribeGroupsRequest | consumer_group_describe.ConsumerGroupDescribeRequest
         request = describe_groups.DescribeGroupsRequest(groups=["here", "gone"])
-        response: Any = describe_groups.DescribeGroupsResponse(groups=described)
+        response: Message = describe_groups.DescribeGroupsResponse(groups=described)
     else:
         request = consumer_group_describe.ConsumerGroupDescribeRequest(group_ids=["here", "gone"])
         response = consumer_group_describe.ConsumerGroupDescribeResponse(groups=described)
     request.include_authorized_operations = wanted
 
     class Coordinator:
-        async def describe_groups(self, *_: Any) -> Any:
+        async def describe_groups(self, *_: object) -> Message:
             return response
 
         consumer_group_describe = describe_groups

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from pykraft.broker.membership.lifecycle import BrokerState
 from pykraft.kafka_protocol.errors import ErrorCode
@@ -18,7 +17,7 @@ def test_controlled_shutdown_ends_when_the_controller_allows_it() -> None:
         running = await world.start()
         leads_until_ms = world.clock.monotonic_ms() + 300
 
-        def beat(request: Any) -> Any:
+        def beat(request: pb.BrokerHeartbeatRequest) -> pb.BrokerHeartbeatResponse:
             done = request.want_shut_down and world.clock.monotonic_ms() >= leads_until_ms
             return pb.BrokerHeartbeatResponse(is_caught_up=True, is_fenced=done, should_shut_down=done)
 
@@ -38,7 +37,7 @@ def test_broker_that_never_served_also_leaves_in_order() -> None:
         running = asyncio.ensure_future(world.driver.run())
         await asyncio.sleep(0.1)
 
-        def beat(request: Any) -> Any:
+        def beat(request: pb.BrokerHeartbeatRequest) -> pb.BrokerHeartbeatResponse:
             return pb.BrokerHeartbeatResponse(is_fenced=True, should_shut_down=request.want_shut_down)
 
         world.beat = beat
@@ -97,8 +96,12 @@ def test_controlled_shutdown_goes_on_while_a_controller_answers() -> None:
 
 
 def test_while_another_broker_leaves_reports_come_often() -> None:
-    def registered(broker_id: int, **fields: Any) -> BrokerRegistration:
-        return BrokerRegistration(broker_id, 1, Uuid(b"i" * 16), (), **{"fenced": False, **fields})
+    def registered(
+        broker_id: int, *, fenced: bool = False, in_controlled_shutdown: bool = False
+    ) -> BrokerRegistration:
+        return BrokerRegistration(
+            broker_id, 1, Uuid(b"i" * 16), (), fenced=fenced, in_controlled_shutdown=in_controlled_shutdown
+        )
 
     async def scenario(world: World) -> None:
         await world.start()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 
@@ -13,11 +13,24 @@ from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log.controller.requests import IsrMember, LostReplica, PartitionIsrChange
 from pykraft.metadata_log.pb import controller_pb2 as pb
+from pykraft.runtime.address import Address
 from pykraft.runtime.rpc import RpcFailure
 from tests.broker.lifecycle_world import ONE, TWO, World, in_virtual_time
 
 
-def allocate(world: World, timeout_ms: int) -> Coroutine[Any, Any, Any]:
+class Caller(TypedDict):
+    """Who sent a request to the broker."""
+
+    principal: str
+    client_id: str
+    client_address: str
+    listener: str
+
+
+CALLER: Caller = {"principal": "p", "client_id": "c", "client_address": "a", "listener": "l"}
+
+
+def allocate(world: World, timeout_ms: int) -> Coroutine[Any, Any, pb.AllocateProducerIdsResponse]:
     request = pb.AllocateProducerIdsRequest(broker_id=7, broker_epoch=10)
     parse = pb.AllocateProducerIdsResponse.FromString
     return world.channel.call("AllocateProducerIds", request, parse, timeout_ms)
@@ -94,7 +107,7 @@ def test_forwarded_request_leaves_a_paused_controller_when_another_one_leads() -
 def test_forwarded_request_keeps_its_name_over_all_attempts() -> None:
     async def scenario(world: World) -> None:
         controllers = world.controllers
-        answers: list[Any] = [
+        answers: list[pb.ForwardResponse | RpcFailure] = [
             pb.ForwardResponse(error_code=ErrorCode.NOT_CONTROLLER),
             RpcFailure("UNAVAILABLE"),
             pb.ForwardResponse(body=b"done"),
@@ -102,13 +115,7 @@ def test_forwarded_request_keeps_its_name_over_all_attempts() -> None:
         ]
         controllers.scripts = {ONE: {"Forward": lambda request: answers.pop(0)}}
         for _ in range(2):
-            caller: dict[str, Any] = {
-                "principal": "p",
-                "client_id": "c",
-                "client_address": "a",
-                "listener": "l",
-            }
-            assert await world.channel.forward(19, 7, b"body", timeout_ms=30_000, **caller) == b"done"
+            assert await world.channel.forward(19, 7, b"body", timeout_ms=30_000, **CALLER) == b"done"
         requests = controllers.of("Forward")
         assert [request.attempt for request in requests] == [0, 1, 2, 0]
         names = [request.request_id for request in requests]
@@ -118,11 +125,8 @@ def test_forwarded_request_keeps_its_name_over_all_attempts() -> None:
     in_virtual_time(scenario)
 
 
-CALLER: Any = {"principal": "p", "client_id": "c", "client_address": "a", "listener": "l"}
-
-
 @pytest.mark.parametrize("leader", [ONE, None], ids=["silent", "none"])
-def test_forwarded_request_gives_up_in_the_clients_own_time(leader: Any) -> None:
+def test_forwarded_request_gives_up_in_the_clients_own_time(leader: Address | None) -> None:
     async def scenario(world: World) -> None:
         world.controllers.leader = leader
         looked_up: list[int] = []
@@ -186,7 +190,7 @@ def test_isr_proposals_travel_in_one_request_and_each_comes_back_with_its_answer
     async def scenario(world: World) -> None:
         await world.driver.register()
 
-        def alter(request: Any) -> Any:
+        def alter(request: pb.AlterPartitionRequest) -> pb.AlterPartitionResponse:
             taken = pb.AlterPartitionPartitionResult(
                 index=3, leader=7, leader_epoch=4, isr=[7, 8], partition_epoch=6
             )
@@ -243,7 +247,7 @@ def test_report_of_lost_replicas_carries_their_leader_epochs() -> None:
 
 def test_refused_calls_are_retried_ever_more_rarely_until_another_node_leads() -> None:
     async def scenario(world: World) -> None:
-        def refuse(request: Any) -> Any:
+        def refuse(request: pb.AllocateProducerIdsRequest) -> pb.AllocateProducerIdsResponse:
             return pb.AllocateProducerIdsResponse(error_code=ErrorCode.NOT_CONTROLLER)
 
         world.controllers.scripts[ONE]["AllocateProducerIds"] = refuse

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from typing import Any
 
 import pytest
 
@@ -23,6 +22,7 @@ from tests.broker.damage import (
     CLOSED,
     NEWEST,
     SEGMENTS,
+    Damage,
     fill,
     first_batch_only,
     flip,
@@ -47,7 +47,9 @@ def test_damage_found_while_reading_is_a_storage_error_and_takes_the_replica_off
             for _ in range(3):
                 await client.produce(data_plane.batch(b"v" * 50))
             broker = cluster.brokers[1]
-            broker.disk.flip_bit(f"{cluster.partition(1).log.directory}/{0:020d}.log", 8, 7)  # batch length
+            cluster.disk(1).flip_bit(
+                f"{cluster.partition(1).log.directory}/{0:020d}.log", 8, 7
+            )  # batch length
             result = await client.fetch(1)
             assert result.error_code == ErrorCode.KAFKA_STORAGE_ERROR
             assert "corrupt" in broker.logs.offline["t", 0].reason
@@ -65,7 +67,9 @@ def test_damage_found_by_a_look_up_also_takes_the_replica_offline(data_plane: Da
             for time in range(3):
                 await client.produce(data_plane.batch(b"v" * 50, timestamp_ms=1_700_000_000_000 + time))
             broker = cluster.brokers[1]
-            broker.disk.flip_bit(f"{cluster.partition(1).log.directory}/{0:020d}.log", 8, 7)  # batch length
+            cluster.disk(1).flip_bit(
+                f"{cluster.partition(1).log.directory}/{0:020d}.log", 8, 7
+            )  # batch length
             asked = ListOffsetsPartition(partition_index=0, timestamp=1_700_000_000_002)
             request = ListOffsetsRequest(
                 replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[asked])]
@@ -82,7 +86,7 @@ def test_damage_found_by_a_look_up_also_takes_the_replica_offline(data_plane: Da
     [flip(100), flip(8), flip(7), flip(15), half, first_batch_only, missing, unreadable],
     ids=["record", "length", "offset", "epoch", "cut", "cut at a batch", "missing", "unreadable"],
 )
-def test_scrub_finds_damage_that_no_reader_has_met(data_plane: DataPlaneTools, rot: Any) -> None:
+def test_scrub_finds_damage_that_no_reader_has_met(data_plane: DataPlaneTools, rot: Damage) -> None:
     async def body() -> None:
         async with data_plane.cluster(1, 2) as cluster:
             await cluster.create(1, 2, configs=SEGMENTS)
@@ -91,7 +95,7 @@ def test_scrub_finds_damage_that_no_reader_has_met(data_plane: DataPlaneTools, r
             broker = cluster.brokers[1]
             await broker.data.scrubber.scrub_all()
             assert not broker.logs.offline
-            rot(cluster.disks[1], f"/d1/t-0/{CLOSED}.log")
+            rot(cluster.disk(1), f"/d1/t-0/{CLOSED}.log")
             await broker.data.scrubber.scrub_all()
             await data_plane.until(lambda: in_sync(cluster, 1, 12))
             assert cluster.controller.lost == [(1, "t")]
@@ -134,7 +138,7 @@ def test_bad_sector_that_only_a_consumer_reads_is_found(data_plane: DataPlaneToo
             for value in (large, b"w"):
                 await client.produce(data_plane.batch(value))
             await data_plane.until(lambda: cluster.partition(2).high_watermark == 2)
-            cluster.disks[1].make_unreadable(f"/d1/t-0/{0:020d}.log", 50_000)
+            cluster.disk(1).make_unreadable(f"/d1/t-0/{0:020d}.log", 50_000)
             with pytest.raises(asyncio.IncompleteReadError):
                 await client.fetch(0)
             await data_plane.until(
@@ -159,7 +163,7 @@ def test_wrong_leader_epoch_that_a_reader_was_served_is_found(data_plane: DataPl
             await fill(cluster, data_plane, 1, 3)
             assert cluster.partition(1).log.latest_epoch == 1
             path = f"/d1/t-0/{0:020d}.log"
-            cluster.disks[1].flip_bit(path, 15, bit)
+            cluster.disk(1).flip_bit(path, 15, bit)
             client = await cluster.client(1)
             served = await client.fetch(0)
             ((_, first), *_) = iter_headers(memoryview(bytes(present(served.records))))
@@ -196,7 +200,7 @@ def test_late_report_of_a_bad_sector_does_not_cost_the_new_copy_of_the_log(
             await fill(cluster, data_plane, 1, 3)
             broker = cluster.brokers[1]
             old = present(cluster.partition(1).log.read(0, 1 << 20))
-            unreadable(cluster.disks[1], old.file.path)
+            unreadable(cluster.disk(1), old.file.path)
             await broker.data.scrubber.check_unsent(old)
             await data_plane.until(lambda: in_sync(cluster, 1, 3))
             with pytest.raises(UnreadableError):
@@ -216,7 +220,7 @@ def test_follower_that_cannot_read_where_it_must_truncate_starts_over(data_plane
             cluster.controller.elect(1, (1,))
             more = data_plane.batch(b"never seen by its leader", base_offset=12, leader_epoch=0)
             follower.log.append(more, [read_header(more)], now_ms=0)
-            unreadable(cluster.disks[2], f"/d2/t-0/{NEWEST}.log")
+            unreadable(cluster.disk(2), f"/d2/t-0/{NEWEST}.log")
             client = await cluster.client(1)
             await client.produce(data_plane.batch(b"w"))
             await data_plane.until(lambda: in_sync(cluster, 2, 13))
@@ -226,13 +230,13 @@ def test_follower_that_cannot_read_where_it_must_truncate_starts_over(data_plane
 
 
 @pytest.mark.parametrize("rot", [flip(100), unreadable], ids=["crc", "unreadable"])
-def test_coordinator_that_reads_rot_gives_up_its_replica(data_plane: DataPlaneTools, rot: Any) -> None:
+def test_coordinator_that_reads_rot_gives_up_its_replica(data_plane: DataPlaneTools, rot: Damage) -> None:
     async def body() -> None:
         async with data_plane.cluster(1, 2) as cluster:
             await cluster.create(1, 2, configs=SEGMENTS)
             await fill(cluster, data_plane, 1, 12)
             broker = cluster.brokers[1]
-            rot(cluster.disks[1], f"/d1/t-0/{CLOSED}.log")
+            rot(cluster.disk(1), f"/d1/t-0/{CLOSED}.log")
             coordinator_log = broker.coordinator_log()
             assert (await coordinator_log.read(0, 0))[1] > 0
             with pytest.raises(KafkaError) as raised:
@@ -252,7 +256,7 @@ def test_file_that_vanishes_before_a_flush_costs_its_replica_only(data_plane: Da
             log = cluster.partition(1).log
             for segment in log._segments[:-1]:
                 segment.close()
-            missing(cluster.disks[1], log._segments[1].path)
+            missing(cluster.disk(1), log._segments[1].path)
             await cluster.brokers[1].logs.flush(("t", 0))
             await data_plane.until(lambda: in_sync(cluster, 1, 12))
             assert cluster.controller.lost == [(1, "t")]
@@ -268,7 +272,7 @@ def test_file_found_missing_at_the_stop_is_reported_at_the_next_start(data_plane
             log = cluster.partition(2).log
             for segment in log._segments[:-1]:
                 segment.close()
-            missing(cluster.disks[2], log._segments[1].path)
+            missing(cluster.disk(2), log._segments[1].path)
             await cluster.brokers[2].stop()
             await cluster.start(2)
             await data_plane.until(lambda: in_sync(cluster, 2, 12))
@@ -284,7 +288,7 @@ def test_error_of_the_node_is_not_taken_for_damage_of_a_log(data_plane: DataPlan
             await cluster.create(1, 2, configs=SEGMENTS)
             await fill(cluster, data_plane, 1, 12)
             broker = cluster.brokers[1]
-            cluster.disks[1].inject("open", number, path_part=f"{CLOSED}.log")
+            cluster.disk(1).inject("open", number, path_part=f"{CLOSED}.log")
             with pytest.raises(OSError, match="injected") as raised:
                 await broker.data.scrubber.scrub_all()
             assert raised.value.errno == number
@@ -302,7 +306,7 @@ def test_write_that_failed_halts_the_node_and_sets_nothing_aside(
             await cluster.create(1)
             await fill(cluster, data_plane, 1, 3)
             broker = cluster.brokers[1]
-            cluster.disks[1].inject(operation, errno.EIO, path_part=".log")
+            cluster.disk(1).inject(operation, errno.EIO, path_part=".log")
             if operation == "append":
                 client = await cluster.client(1)
                 result = await client.produce(data_plane.batch(b"w"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -19,6 +18,7 @@ from tests.broker.damage import (
     CLOSED,
     NEWEST,
     SEGMENTS,
+    Damage,
     content,
     empty,
     fill,
@@ -94,7 +94,7 @@ def test_stopped_replica_that_was_damaged_serves_no_gap_and_no_wrong_byte(
             await fill(cluster, data_plane, 1, 12)
             await fill(cluster, data_plane, 1, 3, topic="u")
             await cluster.brokers[2].stop()
-            disk = cluster.disks[2]
+            disk = cluster.disk(2)
             damage(disk, f"/d2/{name}")
             before = content(disk, f"/d2/{name}")
             broker = await cluster.start(2)
@@ -119,7 +119,7 @@ def test_stopped_replica_that_was_damaged_serves_no_gap_and_no_wrong_byte(
     ids=["length", "crc", "cut", "missing", "unreadable"],
 )
 def test_leader_whose_closed_segment_is_damaged_while_it_runs_is_replaced(
-    data_plane: DataPlaneTools, damage: Any
+    data_plane: DataPlaneTools, damage: Damage
 ) -> None:
     """Found by a follower that has to copy it."""
 
@@ -127,7 +127,7 @@ def test_leader_whose_closed_segment_is_damaged_while_it_runs_is_replaced(
         async with data_plane.cluster(1, 2, replica_fetch_max_bytes=200) as cluster:
             await cluster.create(1, 2, configs=SEGMENTS)
             await fill(cluster, data_plane, 1, 12)
-            damage(cluster.disks[1], f"/d1/t-0/{CLOSED}.log")
+            damage(cluster.disk(1), f"/d1/t-0/{CLOSED}.log")
             for segment in cluster.partition(1).log._segments[:-1]:
                 segment.close()  # as if it had not been read for a long time
             await cluster.start(3)
@@ -155,9 +155,9 @@ def test_leader_whose_log_has_a_future_epoch_costs_one_replica(data_plane: DataP
             await fill(cluster, data_plane, 1, 12)
             await fill(cluster, data_plane, 1, 3, topic="u")
             await cluster.brokers[2].stop()
-            flip(13)(cluster.disks[2], f"/d2/t-0/{NEWEST}.log")
+            flip(13)(cluster.disk(2), f"/d2/t-0/{NEWEST}.log")
             for name in (".kafka_cleanshutdown", "recovery-point-offset-checkpoint"):
-                cluster.disks[2].remove(f"/d2/{name}")
+                cluster.disk(2).remove(f"/d2/{name}")
             for topic in ("t", "u"):
                 cluster.controller.elect(2, (1, 2), topic=topic)
             broker = await cluster.start(2)
@@ -245,7 +245,9 @@ def test_loss_is_not_reported_before_the_directory_is_set_aside(data_plane: Data
     [(f"{CLOSED}.log", missing), (f"{CLOSED}.log", unreadable), ("partition.metadata", unreadable)],
     ids=["missing", "unreadable", "unreadable topic id"],
 )
-def test_last_replica_stays_offline_until_an_unclean_election(data_plane: DataPlaneTools, case: Any) -> None:
+def test_last_replica_stays_offline_until_an_unclean_election(
+    data_plane: DataPlaneTools, case: tuple[str, Damage]
+) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1)
@@ -253,16 +255,15 @@ def test_last_replica_stays_offline_until_an_unclean_election(data_plane: DataPl
             await fill(cluster, data_plane, 1, 6)
             await cluster.brokers[1].stop()
             name, damage = case
-            damage(cluster.disks[1], f"/d1/t-0/{name}")
+            damage(cluster.disk(1), f"/d1/t-0/{name}")
             broker = await cluster.start(1)
             await data_plane.until(lambda: broker.replicas.is_reconciled)
             assert cluster.controller.partition().leader == -1
             client = await cluster.client(1)
             assert (await client.fetch(0)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
             assert (await client.produce(data_plane.batch(b"w"), topic="u")).error_code == ErrorCode.NONE
-            services: Any = broker.services
             request = DescribeLogDirsRequest(topics=None)
-            answer: Any = await describe_log_dirs.handle(services, RequestContext(), request, 4)
+            answer = await describe_log_dirs.handle(broker.services, RequestContext(), request, 4)
             whole, damaged = answer.results
             assert [topic.name for topic in whole.topics] == ["u"]
             assert damaged.error_code == ErrorCode.KAFKA_STORAGE_ERROR
@@ -289,7 +290,7 @@ def test_many_damaged_replicas_are_reported_together(data_plane: DataPlaneTools)
                 await cluster.create(1, 2, topic=topic)
             await cluster.brokers[2].stop()
             for topic in topics:
-                disk = cluster.disks[2]
+                disk = cluster.disk(2)
                 disk.write_atomic(f"/d2/{topic}-0/partition.metadata", b"rot")
             broker = await cluster.start(2)
             await data_plane.until(lambda: all(in_sync(cluster, 2, 0, topic) for topic in topics))

@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 
@@ -54,7 +53,7 @@ class ActiveController:
     """Answers every alteration with success, or cannot be reached."""
 
     reachable: bool = True
-    asked: list[Any] = field(default_factory=list)
+    asked: list[altered.IncrementalAlterConfigsRequest] = field(default_factory=list)
 
     async def forward(self, api_key: int, api_version: int, body: bytes, **_: object) -> bytes:
         if not self.reachable:
@@ -86,7 +85,7 @@ class Node:
             leader_id=lambda: None,
         )
 
-    def describe(self, kind: int, name: str) -> dict[str, Any]:
+    def describe(self, kind: int, name: str) -> dict[str, described.DescribeConfigsResourceResult]:
         wanted = described.DescribeConfigsResource(
             resource_type=kind, resource_name=name, configuration_keys=None
         )
@@ -98,8 +97,12 @@ class Node:
         assert result.error_code == 0, result.error_message
         return {config.name: config for config in result.configs}
 
-    def alter(self, *resources: altered.AlterConfigsResource, **fields: Any) -> list[Any]:
-        request = altered.IncrementalAlterConfigsRequest(resources=list(resources), **fields)
+    def alter(
+        self, *resources: altered.AlterConfigsResource, validate_only: bool = False
+    ) -> list[altered.AlterConfigsResourceResponse]:
+        request = altered.IncrementalAlterConfigsRequest(
+            resources=list(resources), validate_only=validate_only
+        )
         received = ReceivedRequest(altered.IncrementalAlterConfigsRequest, 1, request.encode(1))
         body = asyncio.run(incremental_alter_configs.forward(self.services, RequestContext(), received))
         return list(altered.IncrementalAlterConfigsResponse.decode(body, 1).responses)
@@ -112,7 +115,7 @@ def resource(kind: int, name: str, *entries: tuple[str, int, str | None]) -> alt
     return altered.AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
 
 
-def synonyms(config: Any) -> list[tuple[str, str | None, int]]:
+def synonyms(config: described.DescribeConfigsResourceResult) -> list[tuple[str, str | None, int]]:
     return [(one.name, one.value, one.source) for one in config.synonyms]
 
 

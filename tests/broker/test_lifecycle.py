@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
@@ -16,9 +15,22 @@ from pykraft.metadata_log.image import EMPTY_IMAGE, BrokerRegistration, Metadata
 from pykraft.metadata_log.records import Endpoint
 
 
-def acknowledge(lifecycle: BrokerLifecycle, sent_ms: int, **answer: Any) -> None:
-    told = {"is_caught_up": True, "is_fenced": False, "should_shut_down": False, "lease_ms": 9000} | answer
-    lifecycle.handle_heartbeat_answer(sent_ms, **told)
+def acknowledge(
+    lifecycle: BrokerLifecycle,
+    sent_ms: int,
+    *,
+    is_caught_up: bool = True,
+    is_fenced: bool = False,
+    should_shut_down: bool = False,
+    lease_ms: int = 9000,
+) -> None:
+    lifecycle.handle_heartbeat_answer(
+        sent_ms,
+        is_caught_up=is_caught_up,
+        is_fenced=is_fenced,
+        should_shut_down=should_shut_down,
+        lease_ms=lease_ms,
+    )
 
 
 def registration(epoch: int, *, fenced: bool = False, broker_id: int = 1) -> BrokerRegistration:

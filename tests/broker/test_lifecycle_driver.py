@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -12,6 +11,7 @@ from pykraft.broker.membership.lifecycle import BrokerState
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.metadata_log.pb import controller_pb2 as pb
 from tests.broker.lifecycle_world import ONE, SESSION_MS, TWO, World, in_virtual_time
+from tests.narrowing import as_type
 
 # --- registration ----------------------------------------------------------------------------------------
 
@@ -34,10 +34,10 @@ def test_broker_reports_the_epoch_at_which_its_logs_were_closed(stopped: int | N
         await world.start()
         beat = world.beat
 
-        def stale(request: Any) -> Any:
+        def stale(request: pb.BrokerHeartbeatRequest) -> pb.BrokerHeartbeatResponse:
             if request.broker_epoch == 10:
                 return pb.BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
-            return beat(request)
+            return as_type(beat(request), pb.BrokerHeartbeatResponse)
 
         world.beat = stale
         world.registered = lambda request: pb.RegisterBrokerResponse(broker_epoch=20)
@@ -53,7 +53,7 @@ def test_registration_waits_out_the_session_of_a_killed_predecessor(caplog: pyte
     async def scenario(world: World) -> None:
         expires_ms = world.clock.monotonic_ms() + SESSION_MS
 
-        def registered(request: Any) -> Any:
+        def registered(request: pb.RegisterBrokerRequest) -> pb.RegisterBrokerResponse:
             if world.clock.monotonic_ms() < expires_ms:
                 return pb.RegisterBrokerResponse(error_code=ErrorCode.DUPLICATE_BROKER_REGISTRATION)
             return pb.RegisterBrokerResponse(broker_epoch=11)
@@ -154,7 +154,7 @@ def test_lease_that_an_answer_did_not_renew_is_requested_again_before_it_ends() 
     """A new controller grants nothing before it knows that the broker follows."""
 
     async def scenario(world: World) -> None:
-        def beat(request: Any) -> Any:
+        def beat(request: pb.BrokerHeartbeatRequest) -> pb.BrokerHeartbeatResponse:
             answered = len(world.controllers.of("BrokerHeartbeat"))
             return pb.BrokerHeartbeatResponse(
                 is_caught_up=True, lease_ms=0 if answered == grants_not else 3000
@@ -177,7 +177,7 @@ def test_leases_of_a_broker_that_is_always_a_little_behind_do_not_lapse_between_
     async def scenario(world: World) -> None:
         asked_ms = world.clock.monotonic_ms()
 
-        def beat(request: Any) -> Any:
+        def beat(request: pb.BrokerHeartbeatRequest) -> pb.BrokerHeartbeatResponse:
             nonlocal asked_ms
             since_ms, asked_ms = world.clock.monotonic_ms() - asked_ms, world.clock.monotonic_ms()
             return pb.BrokerHeartbeatResponse(is_caught_up=True, lease_ms=max(0, 8100 - since_ms))
@@ -240,12 +240,12 @@ def test_stale_epoch_fences_at_once_and_registers_again() -> None:
         beat = world.beat
         others_session_ends_ms = world.clock.monotonic_ms() + SESSION_MS
 
-        def stale(request: Any) -> Any:
+        def stale(request: pb.BrokerHeartbeatRequest) -> pb.BrokerHeartbeatResponse:
             if request.broker_epoch == 10:
                 return pb.BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
-            return beat(request)
+            return as_type(beat(request), pb.BrokerHeartbeatResponse)
 
-        def registered(request: Any) -> Any:
+        def registered(request: pb.RegisterBrokerRequest) -> pb.RegisterBrokerResponse:
             if world.clock.monotonic_ms() < others_session_ends_ms:
                 return pb.RegisterBrokerResponse(error_code=ErrorCode.DUPLICATE_BROKER_REGISTRATION)
             return pb.RegisterBrokerResponse(broker_epoch=20)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from concurrent.futures import Executor, ThreadPoolExecutor
-from typing import Any
 
 import pytest
 
@@ -23,6 +22,7 @@ from pykraft.log_store.checkpoint import (
 )
 from pykraft.log_store.log import CorruptLogError, Log
 from pykraft.runtime.clock import SystemClock
+from pykraft.runtime.disk import Disk
 from pykraft.runtime.tasks import Workers
 from tests.broker.crash import abandon
 from tests.broker.data_cluster import DataPlaneTools
@@ -33,7 +33,7 @@ OLD_ID, NEW_ID = Uuid(b"a" * 16), Uuid(b"b" * 16)
 KEY = ("t", 0)
 
 
-def manager(disk: Any, dirs: tuple[str, ...] = ("/d",), executor: Executor | None = None) -> LogManager:
+def manager(disk: Disk, dirs: tuple[str, ...] = ("/d",), executor: Executor | None = None) -> LogManager:
     def damage(key: tuple[str, int]) -> None:
         raise AssertionError(f"{key} is damaged")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
@@ -12,11 +11,15 @@ from tests.broker.data_cluster import DataPlaneTools
 from tests.narrowing import present
 
 
-def fetch_both(offset: int, **options: Any) -> fetch.FetchRequest:
+def fetch_both(
+    offset: int, *, min_bytes: int, max_wait_ms: int = 0, max_bytes: int = 2**31 - 1
+) -> fetch.FetchRequest:
     """A Fetch of the only partitions of ``t`` and ``u``, from the same offset on."""
     partition = fetch.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
     topics = [fetch.FetchTopic(topic=name, partitions=[partition]) for name in ("t", "u")]
-    return fetch.FetchRequest(topics=topics, **options)
+    return fetch.FetchRequest(
+        topics=topics, min_bytes=min_bytes, max_wait_ms=max_wait_ms, max_bytes=max_bytes
+    )
 
 
 @pytest.mark.parametrize("topic", ["t", "u"])

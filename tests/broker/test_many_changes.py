@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 import pytest
 
@@ -21,7 +20,7 @@ from pykraft.metadata_log.records import (
     TopicRecord,
 )
 from pykraft.metadata_log.replay import replay
-from tests.broker.data_cluster import DataBroker, DataPlaneTools
+from tests.broker.data_cluster import Controller, DataBroker, DataPlaneTools
 from tests.narrowing import present
 
 TOPICS, PARTITIONS = 4, 6
@@ -31,7 +30,7 @@ def topic_id(number: int) -> Uuid:
     return Uuid((number + 1).to_bytes(16, "big"))
 
 
-def apply(controller: Any, *records: Record) -> None:
+def apply(controller: Controller, *records: Record) -> None:
     """Append a batch to the metadata log and inform every broker."""
     image, changes = replay(controller.image, records, controller.image.offset + 1, 1)
     delta = build_delta(controller.image, image, changes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import pytest
 
@@ -65,6 +65,11 @@ def broker(broker_id: int, *listeners: str, fenced: bool = False) -> RegisterBro
     )
 
 
+class MetadataOptions(TypedDict, total=False):
+    include_cluster_authorized_operations: bool
+    include_topic_authorized_operations: bool
+
+
 class Cluster:
     """A metadata cache that replays records."""
 
@@ -95,7 +100,9 @@ class Cluster:
     def ask(self, version: int, *names: str) -> MetadataResponse:
         return asyncio.run(self.ask_here(version, *names))
 
-    async def ask_here(self, version: int, *names: str, **options: Any) -> MetadataResponse:
+    async def ask_here(
+        self, version: int, *names: str, **options: Unpack[MetadataOptions]
+    ) -> MetadataResponse:
         topics = [MetadataRequestTopic(name=name) for name in names] if names else None
         request = MetadataRequest(topics=topics or ([] if version == 0 else None), **options)
         answer = await metadata.handle(self.services, CONTEXT, request, version)

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from pykraft.broker.apis.table import make_apis
+from pykraft.broker.logs.log_loading import OpenLog
 from pykraft.broker.replicas import log_reconciler, openings, replica_publisher
 from pykraft.broker.serving.request_server import RequestServer
 from pykraft.kafka_protocol.api_keys import ApiKey
+from pykraft.kafka_protocol.connection import Connection, ResponseSlot
 from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages import fetch
 from pykraft.kafka_protocol.messages import list_offsets as list_offsets_messages
 from pykraft.kafka_protocol.messages import offset_for_leader_epoch as epoch_messages
+from pykraft.log_store.interface import LogConfig
 from pykraft.runtime.turns import UnlimitedTurn
 from tests.broker.data_cluster import DataBroker, DataCluster, DataPlaneTools
 from tests.faults import unexpected
@@ -32,7 +36,7 @@ class SlowLogs:
         self._gate = asyncio.Event()
         broker.logs.open_or_create = self.open_or_create  # type: ignore[method-assign]
 
-    async def open_or_create(self, wanted: Sequence[Any]) -> Any:
+    async def open_or_create(self, wanted: Sequence[tuple[str, int, Uuid, LogConfig]]) -> list[OpenLog]:
         self.asked += [topic for topic, *_ in wanted]
         await self._gate.wait()
         return await self._open_or_create(wanted)
@@ -55,14 +59,16 @@ def serve_others(broker: DataBroker) -> None:
     server = RequestServer(services, apis, UnlimitedTurn(), unexpected, broker.replicas.hold_until_open)
     hot = broker.handle_frame
 
-    def handle_frame(connection: Any, frame: memoryview, slot: Any) -> None:
+    def handle_frame(connection: Connection, frame: memoryview, slot: ResponseSlot) -> None:
         is_hot = frame[0] == 0 and frame[1] in (0, 1)
         (hot if is_hot else server.handle_frame)(connection, frame, slot)
 
     broker.handle_frame = handle_frame  # type: ignore[method-assign]
 
 
-async def held(broker: DataBroker, count: int, until: Callable[..., Any]) -> None:
+async def held(
+    broker: DataBroker, count: int, until: Callable[[Callable[[], bool]], Awaitable[None]]
+) -> None:
     """Wait until so many connections wait for logs of this broker."""
     waiting = broker.data.openings._held
     await until(lambda: sum(len(those) for those in waiting.values()) == count)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from typing import Any
 
 import pytest
 
@@ -14,6 +13,7 @@ from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import assign_offset
 from pykraft.log_store.interface import CorruptLogError
+from tests.batch_fields import ProducerFields
 from tests.broker.partitions import Events, Waiter, acknowledge, always, append, batch, make, state, stored
 
 
@@ -87,7 +87,7 @@ def test_uncommitted_records_are_found_by_no_consumer() -> None:
 def test_duplicate_of_an_uncommitted_batch_waits_like_the_original() -> None:
     partition = make()
     partition.apply(state(1), 0)
-    ids: dict[str, Any] = {"producer_id": 4, "producer_epoch": 0}
+    ids: ProducerFields = {"producer_id": 4, "producer_epoch": 0}
     append(partition, base_sequence=0, **ids)
     append(partition, base_sequence=1, **ids)
     later, again = Waiter(), Waiter()
@@ -159,7 +159,7 @@ def test_failed_write_to_disk_is_not_swallowed() -> None:
 def test_log_with_a_later_leader_epoch_than_the_controllers_is_damaged(
     leader: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    failed: list[Any] = []
+    failed: list[tuple[object, ...]] = []
     monkeypatch.setattr(Events, "storage_failed", lambda _, *told: failed.append(told), raising=False)
     partition = make()
     partition.apply(state(2, epoch=9), 0)
@@ -185,7 +185,7 @@ def test_batch_that_is_committed_by_too_few_is_not_acknowledged() -> None:
 def test_retry_of_a_batch_with_old_timestamps_is_a_duplicate_after_a_check_for_expired_producers() -> None:
     partition = make()
     partition.apply(state(1, isr=(1,)), 0)
-    ids: dict[str, Any] = {"producer_id": 4, "producer_epoch": 0}
+    ids: ProducerFields = {"producer_id": 4, "producer_epoch": 0}
     append(partition, base_sequence=0, **ids)  # its record is of the year 1970
     day_ms = 86_400_000
     partition.producers.expire(30_000 * day_ms, day_ms)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import pytest
 
@@ -80,6 +80,14 @@ class Node:
         return self.partition
 
 
+class StateFields(TypedDict, total=False):
+    """What the controller changes of a partition."""
+
+    isr: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+
+
 class World:
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -101,7 +109,7 @@ class World:
 
     # -- the controller --------------------------------------------------------------------------------
 
-    def change(self, **fields: Any) -> None:
+    def change(self, **fields: Unpack[StateFields]) -> None:
         self.state = replace(self.state, partition_epoch=self.state.partition_epoch + 1, **fields)
         for node in self.nodes.values():
             node.inbox.append(self.state)
@@ -127,7 +135,9 @@ class World:
         if self.state.leader == -1 and node_id in self.state.isr:
             self.elect()
 
-    def decide(self, leader: int, leader_incarnation: int, proposal: IsrProposal) -> tuple[ErrorCode, Any]:
+    def decide(
+        self, leader: int, leader_incarnation: int, proposal: IsrProposal
+    ) -> tuple[ErrorCode, PartitionRegistration | None]:
         state = self.state
         if proposal.leader_epoch < state.leader_epoch or self.epochs[leader] != leader_incarnation:
             return ErrorCode.FENCED_LEADER_EPOCH, None
@@ -282,7 +292,7 @@ class World:
         if current is None or fate < 0.3:
             if current is not None:
                 current.handle_isr_refused(proposal, self.now_ms, outcome_known=False)
-        elif error is ErrorCode.NONE:
+        elif state is not None:
             current.handle_isr_accepted(proposal, state.isr, state.partition_epoch)
         else:
             known = error is ErrorCode.INELIGIBLE_REPLICA

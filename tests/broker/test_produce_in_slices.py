@@ -7,7 +7,7 @@ import gc
 import mmap
 import tracemalloc
 import weakref
-from typing import Any, Self
+from typing import Self
 
 import pytest
 
@@ -71,10 +71,9 @@ def test_idempotent_producer_with_a_long_batch_in_flight_stays_in_sequence(
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1)
             client = await cluster.client(1)
-            fields = {"producer_id": 9, "producer_epoch": 0}
-            client.send_produce(long_batch(data_plane, base_sequence=0, **fields))
-            client.send_produce(data_plane.batch(b"x", base_sequence=LONG, **fields))
-            client.send_produce(long_batch(data_plane, base_sequence=0, **fields))
+            client.send_produce(long_batch(data_plane, base_sequence=0, producer_id=9, producer_epoch=0))
+            client.send_produce(data_plane.batch(b"x", base_sequence=LONG, producer_id=9, producer_epoch=0))
+            client.send_produce(long_batch(data_plane, base_sequence=0, producer_id=9, producer_epoch=0))
             results = [(await client.receive()).responses[0].partition_responses[0] for _ in range(3)]
             assert [(r.error_code, r.base_offset) for r in results] == [(0, 0), (0, LONG), (0, 0)]
 
@@ -210,7 +209,7 @@ def test_failure_in_the_middle_of_a_walk_costs_its_own_connection_only(
             client.send_produce(long_batch(data_plane))
             await data_plane.until(lambda: gate.waiting)
 
-            def fail(*_: Any) -> int:
+            def fail(*_: object) -> int:
                 raise MemoryError
 
             with monkeypatch.context() as patched:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -18,7 +18,7 @@ from pykraft.broker.logs.producer_state import ProducerRebuild, ProducerState, r
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
-from pykraft.kafka_protocol.records import assign_offset, read_header
+from pykraft.kafka_protocol.records import BatchHeader, assign_offset, read_header
 from pykraft.log_store.producer_snapshot import encode_snapshot, list_snapshots, snapshot_path
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.tasks import Workers
@@ -43,7 +43,7 @@ def now(work: Coroutine[Any, Any, T]) -> T:
 
 
 class AtOnce(Workers):
-    async def run(self, job: Any) -> Any:
+    async def run(self, job: Callable[[], T]) -> T:
         return job()
 
 
@@ -129,7 +129,7 @@ def replayed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     seen: list[int] = []
     replay = ProducerRebuild.replay
 
-    def note(self: ProducerRebuild, header: Any) -> None:
+    def note(self: ProducerRebuild, header: BatchHeader) -> None:
         seen.append(header.base_offset)
         replay(self, header)
 
@@ -341,7 +341,7 @@ def test_truncation_while_a_snapshot_is_written_leaves_none_of_the_truncated_rec
     cuts = [lambda: owner.truncate(25), lambda: owner.truncate(20)]
     run = owner.logs._workers.run
 
-    async def cut_meanwhile(job: Any) -> Any:
+    async def cut_meanwhile(job: Callable[[], T]) -> T:
         result = await run(job)
         if cuts:
             cuts.pop(0)()
@@ -411,7 +411,7 @@ def test_log_is_not_deleted_while_its_snapshot_is_written(owner: Owner) -> None:
     assert owner.opened.snapshots is not None
     run = owner.opened.snapshots._run
 
-    async def recreated_meanwhile(job: Any) -> Any:
+    async def recreated_meanwhile(job: Callable[[], T]) -> T:
         deleting = owner.logs.delete([KEY])
         with contextlib.suppress(StopIteration):
             deleting.send(None)
@@ -426,5 +426,5 @@ def test_log_is_not_deleted_while_its_snapshot_is_written(owner: Owner) -> None:
 
 
 class _Once:
-    def __await__(self) -> Any:
+    def __await__(self) -> Iterator[None]:
         yield

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import uvloop
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from tests.broker.data_cluster import DataPlaneTools
+from tests.broker.data_cluster import DataClient, DataPlaneTools
 from tests.narrowing import present
 
 LOOPS = pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
@@ -44,7 +43,7 @@ def test_pipelined_producers_replicate_byte_for_byte(
             await cluster.create(1, 2, 3)
             clients = [await cluster.client(1) for _ in range(3)]
 
-            async def produce(client: Any, size: int) -> None:
+            async def produce(client: DataClient, size: int) -> None:
                 for i in range(100):
                     client.send_produce(data_plane.batch(b"%d-%d-" % (size, i) + b"x" * size))
                 for _ in range(100):

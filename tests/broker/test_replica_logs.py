@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import errno
 import random
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
@@ -21,15 +21,17 @@ from pykraft.kafka_protocol.records import assign_offset, read_header
 from pykraft.log_store.checkpoint import read_offset_checkpoint
 from pykraft.log_store.log import CorruptLogError, Log
 from pykraft.runtime.clock import SystemClock
+from pykraft.runtime.disk import Disk
 from pykraft.runtime.tasks import Workers
 from tests.broker.crash import abandon
 from tests.broker.data_cluster import DataPlaneTools
+from tests.broker.restart_world import T
 
 CONFIG = build_log_config({}, {})
 ID, OTHER_ID = Uuid(b"a" * 16), Uuid(b"b" * 16)
 
 
-def manager(disk: Any, faults: list[str] | None = None, dirs: tuple[str, ...] = ("/d",)) -> LogManager:
+def manager(disk: Disk, faults: list[str] | None = None, dirs: tuple[str, ...] = ("/d",)) -> LogManager:
     seen = faults if faults is not None else []
 
     def fault(error: BaseException) -> None:
@@ -170,7 +172,7 @@ def test_topic_of_the_same_name_gets_a_new_log(data_plane: DataPlaneTools) -> No
 
 def test_log_is_not_created_while_a_stray_log_of_its_name_exists(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
-        disks: dict[int, Any] = {}
+        disks: dict[int, Disk] = {}
         async with data_plane.cluster(1, disks=disks) as cluster:
             await cluster.create(1)
             client = await cluster.client(1)
@@ -180,7 +182,7 @@ def test_log_is_not_created_while_a_stray_log_of_its_name_exists(data_plane: Dat
             await data.worklist.idle.wait()
             renaming = asyncio.Event()
 
-            async def run(job: Any) -> Any:
+            async def run(job: Callable[[], T]) -> T:
                 if getattr(job, "func", None) is log_manager._set_aside:
                     renaming.set()
                     for _ in range(100):  # other work would have finished by now
@@ -247,7 +249,7 @@ def test_failed_append_is_reported_to_the_client_and_halts_the_node(data_plane: 
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1)
             client = await cluster.client(1)
-            cluster.brokers[1].disk.inject("append", errno.ENOSPC, path_part=".log")
+            cluster.disk(1).inject("append", errno.ENOSPC, path_part=".log")
             result = await client.produce(data_plane.batch(b"v"))
             assert result.error_code == ErrorCode.KAFKA_STORAGE_ERROR
             assert len(cluster.brokers[1].faults) == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
 
 import pytest
 import uvloop
@@ -13,9 +13,10 @@ import uvloop
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.enums import ConfigResourceType
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages import fetch
+from pykraft.kafka_protocol.messages import fetch, produce
 from pykraft.kafka_protocol.records import read_header
 from pykraft.metadata_log.features import ELIGIBLE_LEADER_REPLICAS_VERSION
+from pykraft.runtime.disk import Disk
 from tests.broker.data_cluster import DataPlaneTools
 from tests.narrowing import present
 
@@ -70,7 +71,7 @@ def test_real_files_are_sent_in_every_way(
     data_plane: DataPlaneTools,
     new_loop: Callable[[], asyncio.AbstractEventLoop],
     way: str,
-    tmp_path: Any,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from pykraft.runtime.os_disk import OsDisk
@@ -81,7 +82,7 @@ def test_real_files_are_sent_in_every_way(
         monkeypatch.setattr(StreamConnection, "_make_sink", lambda self: TransportSink(self._transport))
 
     async def body() -> None:
-        disks = {1: OsDisk()}
+        disks: dict[int, Disk] = {1: OsDisk()}
         async with data_plane.cluster(1, disks=disks, log_dirs=(str(tmp_path),)) as cluster:
             cluster.brokers[1].runtime.sendfile = way == "sendfile"
             await cluster.create(1, configs={"max.message.bytes": "10000000"})
@@ -203,7 +204,7 @@ def test_idempotent_duplicates_get_the_original_offset(data_plane: DataPlaneTool
             await cluster.create(1)
             client = await cluster.client(1)
 
-            async def send(sequence: int, epoch: int = 0) -> Any:
+            async def send(sequence: int, epoch: int = 0) -> produce.PartitionProduceResponse:
                 batch = data_plane.batch(
                     b"a", b"b", producer_id=7, producer_epoch=epoch, base_sequence=sequence
                 )
@@ -261,7 +262,7 @@ def test_lease_and_fencing_decide_who_is_served(data_plane: DataPlaneTools) -> N
 
 def test_restart_keeps_records_producers_and_high_watermark(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
-        disks: dict[int, Any] = {}
+        disks: dict[int, Disk] = {}
         batch = data_plane.batch(b"once", producer_id=3, producer_epoch=0, base_sequence=0)
         for clean in (True, False):
             async with data_plane.cluster(1, disks=disks) as cluster:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import struct
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -23,6 +23,7 @@ from pykraft.kafka_protocol.messages.delete_topics import (
     DeleteTopicsResponse,
 )
 from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from pykraft.runtime.streams import Chunk
 from pykraft.runtime.turns import UnlimitedTurn
 from tests.faults import unexpected
 
@@ -34,8 +35,9 @@ class _Link:
         self.written = bytearray()
         self.closed = False
 
-    def write(self, chunks: Sequence[Any]) -> None:
+    def write(self, chunks: Sequence[Chunk]) -> None:
         for chunk in chunks:
+            assert isinstance(chunk, bytes | bytearray | memoryview)
             self.written += chunk
 
     @property
@@ -58,7 +60,9 @@ class _Link:
         return False
 
 
-async def _heartbeat(services: object, context: object, request: Any, version: int) -> HeartbeatResponse:
+async def _heartbeat(
+    services: object, context: object, request: HeartbeatRequest, version: int
+) -> HeartbeatResponse:
     if request.group_id == "refused":
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
     if request.group_id == "bug":
@@ -68,11 +72,15 @@ async def _heartbeat(services: object, context: object, request: Any, version: i
     return HeartbeatResponse(throttle_time_ms=7)
 
 
-async def _versions(services: object, context: object, request: Any, version: int) -> ApiVersionsResponse:
+async def _versions(
+    services: object, context: object, request: ApiVersionsRequest, version: int
+) -> ApiVersionsResponse:
     return ApiVersionsResponse()
 
 
-async def _forward(services: object, context: object, received: ReceivedRequest[Any]) -> bytes:
+async def _forward(
+    services: object, context: object, received: ReceivedRequest[DeleteTopicsRequest]
+) -> bytes:
     """A controller that parses the requests that the broker forwards unparsed, and refuses some."""
     request, _ = DeleteTopicsRequest.decode_from(received.body, 0, received.version)
     if not request.topic_names:
@@ -80,7 +88,7 @@ async def _forward(services: object, context: object, received: ReceivedRequest[
     return b"as the controller said: " + received.body
 
 
-def _versions_error(request: Any, version: int, error: KafkaError) -> ApiVersionsResponse:
+def _versions_error(request: ApiVersionsRequest, version: int, error: KafkaError) -> ApiVersionsResponse:
     return ApiVersionsResponse(
         error_code=error.code, api_keys=[ApiVersion(api_key=18, min_version=0, max_version=4)]
     )
@@ -204,7 +212,9 @@ def test_a_forwarded_request_is_given_up_when_its_client_has_gone() -> None:
     async def scenario() -> None:
         began, given_up = asyncio.Event(), asyncio.Event()
 
-        async def forward(services: object, context: object, received: ReceivedRequest[Any]) -> bytes:
+        async def forward(
+            services: object, context: object, received: ReceivedRequest[DeleteTopicsRequest]
+        ) -> bytes:
             try:
                 began.set()
                 await asyncio.Event().wait()

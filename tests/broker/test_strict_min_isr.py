@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from pykraft.broker.logs.producer_state import rebuild
@@ -43,7 +41,9 @@ def make(node_id: int, *, min_isr: int = 2, strict: bool = True) -> Partition:
     return partition
 
 
-def state(leader: int, epoch: int, version: int, isr: tuple[int, ...], elr: tuple[int, ...] = ()) -> Any:
+def state(
+    leader: int, epoch: int, version: int, isr: tuple[int, ...], elr: tuple[int, ...] = ()
+) -> PartitionRegistration:
     return PartitionRegistration((1, 2, 3), isr, leader, epoch, version, elr=elr)
 
 

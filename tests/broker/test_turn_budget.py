@@ -6,7 +6,7 @@ import asyncio
 import struct
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
 import pytest
 import uvloop
@@ -102,7 +102,7 @@ class Loop:
     def call_soon(self, callback: Callable[[], None]) -> None:
         self.scheduled.append(callback)
 
-    def call_later(self, delay_s: float, callback: Callable[[], None]) -> Any:
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> object:
         self.scheduled.append(callback)
 
         class Handle:
@@ -110,7 +110,7 @@ class Loop:
 
         return Handle()
 
-    def turns(self, done: list[Any]) -> list[int]:
+    def turns(self, done: list[object]) -> list[int]:
         """The work done in each turn."""
         counts = []
         while self.scheduled:
@@ -123,7 +123,7 @@ class Loop:
 
 
 class ParkedFetch:
-    def __init__(self, loop: Loop, done: list[Any]) -> None:
+    def __init__(self, loop: Loop, done: list[object]) -> None:
         self._loop, self._done = loop, done
         self.bucket = -1
 
@@ -152,7 +152,7 @@ def make_wakeups() -> tuple[Loop, TurnBudget, Wakeups]:
 
 def test_fetches_woken_by_one_batch_are_answered_over_several_turns() -> None:
     loop, budget, wakeups = make_wakeups()
-    done: list[Any] = []
+    done: list[object] = []
     fetches = [ParkedFetch(loop, done) for _ in range(1_000)]
     wakeups.begin_request()
     for fetch in fetches:
@@ -187,7 +187,7 @@ def test_request_with_the_earliest_deadline_moves_the_timer() -> None:
 
 def test_requests_that_end_in_a_full_turn_queue_for_one_evaluation() -> None:
     loop, budget, wakeups = make_wakeups()
-    done: list[Any] = []
+    done: list[object] = []
     fetch = ParkedFetch(loop, done)
     budget.spend(steps=budget.turn_steps)
     for _ in range(100):
@@ -201,7 +201,7 @@ def test_requests_that_end_in_a_full_turn_queue_for_one_evaluation() -> None:
 
 def test_fetches_that_expire_together_are_answered_over_several_turns() -> None:
     loop, budget, wakeups = make_wakeups()
-    done: list[Any] = []
+    done: list[object] = []
     for _ in range(1_000):
         wakeups.wait_until(cast(Waiting, ParkedFetch(loop, done)), 500)
     counts = loop.turns(done)
@@ -211,8 +211,8 @@ def test_fetches_that_expire_together_are_answered_over_several_turns() -> None:
 
 def test_fetches_expire_even_if_every_turn_is_full_of_requests() -> None:
     loop, budget, wakeups = make_wakeups()
-    done: list[Any] = []
-    requests: list[Any] = []
+    done: list[object] = []
+    requests: list[object] = []
 
     def request() -> None:
         loop.now_us += WORK_US

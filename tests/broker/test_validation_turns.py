@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import Any
 
 import pytest
 
+from pykraft.broker.replicas.partition import Partition
 from pykraft.broker.replicas.replica_manager import ReplicaManager
 from pykraft.broker.replicas.validate import ClientBatch
 from pykraft.broker.replicas.validation_turns import PIECE_WORK, ValidationTurns
@@ -226,7 +226,7 @@ def test_request_whose_partitions_are_all_refused_is_spread_over_turns(
     """None of them is walked, and a walk is what would have asked for room."""
     find = ReplicaManager.by_name
 
-    def timed(replicas: ReplicaManager, topic: str, index: int) -> Any:
+    def timed(replicas: ReplicaManager, topic: str, index: int) -> Partition:
         clock.work(BATCH_US)
         return find(replicas, topic, index)
 

@@ -25,7 +25,7 @@ def test_failed_expiry_does_not_keep_others_waiting(data_plane: DataPlaneTools) 
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1)
             wakeups = cluster.brokers[1].data.wakeups
-            seen: list[Any] = []
+            seen: list[dict[str, Any]] = []
             asyncio.get_running_loop().set_exception_handler(lambda _, context: seen.append(context))
             client = await cluster.client(1)
             wakeups.wait_until(Failing(), cluster.brokers[1].replicas.clock.monotonic_ms() + 30)
