@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from random import Random
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from pykraft.jepsen_like.sim.virtual_loop import VirtualLoop
 from pykraft.kafka_protocol.api_keys import ApiKey
@@ -26,6 +26,7 @@ from pykraft.metadata_log.records import Endpoint
 from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
 from pykraft.quorum.listener import CommittedBatch, LeaderAndEpoch, QuorumDescription, ReplicaProgress
 from pykraft.runtime.address import Address
+from tests.metadata_log.harness import T
 
 NODE = 1
 NOBODY = LeaderAndEpoch(None, 0)
@@ -111,8 +112,16 @@ class LoopClock(ManualClock):
         return 50_000 + round(asyncio.get_running_loop().time() * 1000)
 
 
+class ConfigFields(TypedDict, total=False):
+    """What tests set of :class:`ControllerConfig`."""
+
+    session_timeout_ms: int
+    max_idle_interval_ms: int
+    request_timeout_ms: int
+
+
 class World:
-    def __init__(self, clock: ManualClock | None = None, **config: Any) -> None:
+    def __init__(self, clock: ManualClock | None = None, **config: Unpack[ConfigFields]) -> None:
         self.clock = clock or ManualClock()
         self.quorum = ManualQuorum()
         self.fatal: list[BaseException] = []
@@ -124,7 +133,7 @@ class World:
         node_id: int,
         register: Registrar | None = None,
         endpoints: tuple[Endpoint, ...] = (),
-        **config: Any,
+        **config: Unpack[ConfigFields],
     ) -> ControllerDriver:
         driver = ControllerDriver(
             node_id=node_id,
@@ -150,7 +159,7 @@ class World:
         self.quorum.listeners.pop()
         self.standby = self.make_driver(2, register, endpoints)
 
-    async def finish(self, work: Coroutine[Any, Any, Any]) -> Any:
+    async def finish(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a command up to its commit, commit, and return its answer."""
         task = asyncio.ensure_future(work)
         await settle()
@@ -185,7 +194,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def run(scenario: Callable[[World], Coroutine[Any, Any, None]], **config: Any) -> None:
+def run(scenario: Callable[[World], Coroutine[Any, Any, None]], **config: Unpack[ConfigFields]) -> None:
     async def main() -> None:
         world = World(**config)
         world.quorum.elect(NODE, 1)

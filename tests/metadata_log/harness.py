@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Any, TypeVar
+from typing import TypedDict, TypeVar
 
 from pykraft.jepsen_like.sim.cluster.image_invariants import check_batch, check_image, check_settled
 from pykraft.kafka_protocol.errors import ErrorCode
@@ -37,7 +37,7 @@ from pykraft.metadata_log.features import SUPPORTED_RANGES
 from pykraft.metadata_log.image import MetadataImage, PartitionRegistration, TopicImage
 from pykraft.metadata_log.incarnations import incarnation_id_of
 from pykraft.metadata_log.loader import fold_batch
-from pykraft.metadata_log.records import Endpoint, Record
+from pykraft.metadata_log.records import Endpoint, FeatureRange, Record
 from pykraft.quorum.listener import CommittedBatch
 
 CLUSTER_ID = "test-cluster"
@@ -50,6 +50,19 @@ def secret_of(broker_id: int, number: int) -> bytes:
 
 def incarnation_id(broker_id: int, number: int) -> Uuid:
     return incarnation_id_of(secret_of(broker_id, number))
+
+
+class RegistrationFields(TypedDict, total=False):
+    """What tests set of a registration: the keywords of :meth:`ControllerHarness.register`."""
+
+    incarnation: int
+    rack: str
+    log_dirs: tuple[Uuid, ...]
+    port: int
+    dead: tuple[int, ...]
+    endpoints: tuple[Endpoint, ...]
+    features: tuple[FeatureRange, ...]
+    previous_broker_epoch: int
 
 
 class ControllerHarness:
@@ -145,7 +158,10 @@ class ControllerHarness:
         cluster_id: str = CLUSTER_ID,
         port: int = 9092,
         dead: tuple[int, ...] = (),
-        **fields: Any,
+        endpoints: tuple[Endpoint, ...] | None = None,
+        features: tuple[FeatureRange, ...] = SUPPORTED_RANGES,
+        previous_broker_epoch: int = -1,
+        dead_incarnation_secrets: tuple[bytes, ...] = (),
     ) -> int:
         """Register a broker, still fenced; returns its epoch. ``dead``: incarnations it knows to be dead."""
         request = RegisterBrokerRequest(
@@ -154,12 +170,13 @@ class ControllerHarness:
             incarnation_id=incarnation_id(broker_id, incarnation),
             log_dirs=(Uuid(bytes([100 + broker_id]) * 16),) if log_dirs is None else log_dirs,
             rack=rack,
-            **{
-                "endpoints": (Endpoint("PLAINTEXT", f"host{broker_id}", port),),
-                "features": SUPPORTED_RANGES,
-                "dead_incarnation_secrets": tuple(secret_of(broker_id, number) for number in dead),
-                **fields,
-            },
+            endpoints=(Endpoint("PLAINTEXT", f"host{broker_id}", port),) if endpoints is None else endpoints,
+            features=features,
+            previous_broker_epoch=previous_broker_epoch,
+            dead_incarnation_secrets=(
+                *(secret_of(broker_id, number) for number in dead),
+                *dead_incarnation_secrets,
+            ),
         )
         return self.run(self.core.handle_register_broker(request, self.now_ms)).broker_epoch
 

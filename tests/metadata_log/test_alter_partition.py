@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import Any
+from typing import TypedDict, Unpack
 
 import pytest
 
@@ -15,6 +15,17 @@ from pykraft.metadata_log.controller.requests import (
 from tests.metadata_log.harness import ControllerHarness
 
 
+class ProposalChanges(TypedDict, total=False):
+    """How a proposal differs from one that the controller accepts."""
+
+    sender: int
+    broker_epoch: int
+    topic_id: Uuid
+    index: int
+    leader_epoch_by: int
+    partition_epoch_by: int
+
+
 class Leader:
     """Broker 1, which leads t-0 on [1, 2, 3], and its proposals."""
 
@@ -22,9 +33,9 @@ class Leader:
         self.cluster = cluster
         cluster.create_assigned("t", [1, 2, 3])
 
-    def propose(self, *isr: int | IsrMember, **changes: Any) -> PartitionIsrResult:
+    def propose(self, *isr: int | IsrMember, **changes: Unpack[ProposalChanges]) -> PartitionIsrResult:
         partition = self.cluster.partition("t")
-        sender = changes.pop("sender", 1)
+        sender = changes.get("sender", 1)
         change = PartitionIsrChange(
             topic_id=changes.get("topic_id", self.cluster.topic("t").id),
             index=changes.get("index", 0),
@@ -82,7 +93,7 @@ def test_proposing_the_present_isr_writes_nothing(leader: Leader) -> None:
     ],
 )
 def test_request_about_another_state_changes_nothing(
-    leader: Leader, changes: dict[str, Any], expected: ErrorCode
+    leader: Leader, changes: ProposalChanges, expected: ErrorCode
 ) -> None:
     before = leader.cluster.image
     assert leader.propose(1, 2, **changes).error is expected

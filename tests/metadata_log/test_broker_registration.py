@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -12,12 +13,12 @@ from pykraft.metadata_log.controller.requests import RegisterControllerRequest
 from pykraft.metadata_log.features import SUPPORTED_RANGES
 from pykraft.metadata_log.incarnations import MOST_SECRETS, incarnation_id_of
 from pykraft.metadata_log.records import Endpoint, FeatureRange
-from tests.metadata_log.harness import ControllerHarness
+from tests.metadata_log.harness import ControllerHarness, RegistrationFields
 
 CLUSTER_ID = "test-cluster"
 
 
-def refused(code: ErrorCode) -> Any:
+def refused(code: ErrorCode) -> AbstractContextManager[object]:
     return pytest.raises(KafkaError, check=lambda error: error.code is code)
 
 
@@ -106,7 +107,7 @@ def test_registration_with_too_many_secrets_is_refused(cluster: ControllerHarnes
     ],
 )
 def test_registration_with_oversized_or_invalid_fields_is_refused(
-    controller: ControllerHarness, fields: dict[str, Any]
+    controller: ControllerHarness, fields: RegistrationFields
 ) -> None:
     before = controller.image
     with refused(ErrorCode.INVALID_REGISTRATION):

@@ -30,14 +30,14 @@ def alter(
     cluster: ControllerHarness,
     *entries: tuple[str, int, str | None],
     resource: tuple[int, str] = (2, "t"),
-    **fields: Any,
+    validate_only: bool = False,
 ) -> Any:
     configs = [AlterableConfig(name=name, config_operation=op, value=value) for name, op, value in entries]
     request = IncrementalAlterConfigsRequest(
         resources=[
             AlterConfigsResource(resource_type=resource[0], resource_name=resource[1], configs=configs)
         ],
-        **fields,
+        validate_only=validate_only,
     )
     response = cluster.run(cluster.core.handle_forwarded(cluster.context, request))
     return response.responses[0]
@@ -73,7 +73,7 @@ def test_setting_the_present_value_writes_nothing(cluster: ControllerHarness) ->
     ],
 )
 def test_refused_alteration_changes_nothing(
-    cluster: ControllerHarness, entries: Any, expected: ErrorCode
+    cluster: ControllerHarness, entries: list[tuple[str, int, str | None]], expected: ErrorCode
 ) -> None:
     cluster.create_topic("t")
     before = cluster.image
@@ -89,7 +89,10 @@ def test_validating_an_alteration_changes_nothing(cluster: ControllerHarness) ->
 
 
 def replace_all(
-    cluster: ControllerHarness, resource: tuple[int, str], configs: dict[str, str | None], **fields: Any
+    cluster: ControllerHarness,
+    resource: tuple[int, str],
+    configs: dict[str, str | None],
+    validate_only: bool = False,
 ) -> Any:
     request = legacy.AlterConfigsRequest(
         resources=[
@@ -99,7 +102,7 @@ def replace_all(
                 configs=[legacy.AlterableConfig(name=name, value=value) for name, value in configs.items()],
             )
         ],
-        **fields,
+        validate_only=validate_only,
     )
     return cluster.run(cluster.core.handle_forwarded(cluster.context, request)).responses[0]
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
-from typing import Any
 
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.api_keys import ApiKey
@@ -21,6 +20,7 @@ from pykraft.metadata_log.controller.config import ControllerConfig
 from pykraft.metadata_log.controller.driver import ControllerDriver
 from pykraft.metadata_log.controller.requests import BrokerHeartbeatRequest, RegisterBrokerRequest
 from pykraft.metadata_log.features import SUPPORTED_RANGES
+from pykraft.metadata_log.image import MetadataImage
 from pykraft.metadata_log.loader import MetadataLoader
 from pykraft.metadata_log.records import Endpoint
 from pykraft.quorum.bootstrap import format_log
@@ -31,7 +31,7 @@ from pykraft.quorum.listener import CommittedBatch, LeaderAndEpoch
 from pykraft.quorum.state_store import QuorumStateStore
 from pykraft.runtime.address import Address
 from pykraft.runtime.clock import SystemClock
-from pykraft.runtime.rpc import PendingCall
+from pykraft.runtime.rpc import PendingCall, RpcFailure
 from tests.quorum.nodes import Recorder
 
 DIRECTORY = "/data/__cluster_metadata-0"
@@ -40,7 +40,14 @@ DIRECTORY = "/data/__cluster_metadata-0"
 class NoTransport:
     """A quorum of one makes no calls."""
 
-    def send(self, *args: Any, **kwargs: Any) -> PendingCall:
+    def send(
+        self,
+        to: Address,
+        method: str,
+        payload: bytes,
+        deadline_ms: int,
+        on_reply: Callable[[bytes | RpcFailure], None],
+    ) -> PendingCall:
         raise AssertionError("a quorum of one makes no calls")
 
     async def close(self) -> None: ...
@@ -97,7 +104,7 @@ class Node:
         await self.driver.start()
         await self.until(lambda image: self.driver.active and "group.version" in image.features)
 
-    async def until(self, condition: Any) -> None:
+    async def until(self, condition: Callable[[MetadataImage], bool]) -> None:
         while not condition(self.loader.image):
             self.news.arrived.clear()
             await self.news.arrived.wait()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeVar
 
 from google.protobuf.message import Message
 
@@ -27,6 +27,9 @@ class ControllerHandlers(RpcHandlers):
         return await self.handlers[f"/pykraft.metadata_log.Controller/{method}"](request.SerializeToString())
 
 
+P = TypeVar("P", bound=Message)
+
+
 def wire_registration(broker_id: int) -> pb.RegisterBrokerRequest:
     return pb.RegisterBrokerRequest(
         cluster_id="c",
@@ -46,7 +49,7 @@ def test_every_call_is_encoded_as_protobuf() -> None:
         server = ControllerHandlers()
         controller_rpc.register(server, world.driver)
 
-        async def call(method: str, request: Any, response: Any) -> Any:
+        async def call(method: str, request: Message, response: type[P]) -> P:
             return response.FromString(await world.finish(server.call(method, request)))
 
         registered = await call("RegisterBroker", wire_registration(1), pb.RegisterBrokerResponse)

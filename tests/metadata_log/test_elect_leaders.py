@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -17,7 +16,7 @@ PREFERRED, UNCLEAN = 0, 1
 
 def elect(
     harness: ControllerHarness, election_type: int, *partitions: tuple[str, int], everything: bool = False
-) -> Any:
+) -> dict[tuple[str, int], ErrorCode]:
     """The answers by partition."""
     asked = [TopicPartitions(topic=name, partitions=[index]) for name, index in partitions]
     request = ElectLeadersRequest(election_type=election_type, topic_partitions=None if everything else asked)

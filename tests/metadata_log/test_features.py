@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -35,7 +36,9 @@ def ranges(**highest: int) -> tuple[FeatureRange, ...]:
     )
 
 
-def register_controllers(cluster: ControllerHarness, *ids: int, features: Any = SUPPORTED_RANGES) -> None:
+def register_controllers(
+    cluster: ControllerHarness, *ids: int, features: tuple[FeatureRange, ...] = SUPPORTED_RANGES
+) -> None:
     for controller_id in ids:
         request = RegisterControllerRequest("test-cluster", controller_id, features)
         cluster.run(cluster.core.handle_register_controller(request))
@@ -44,16 +47,16 @@ def register_controllers(cluster: ControllerHarness, *ids: int, features: Any = 
 def update(
     cluster: ControllerHarness,
     *updates: tuple[str, int, int],
-    voters: Any = VOTERS,
+    voters: Collection[int] = VOTERS,
     kraft_version: int = 0,
-    **fields: Any,
+    validate_only: bool = False,
 ) -> Any:
     request = UpdateFeaturesRequest(
         feature_updates=[
             FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=kind)
             for name, level, kind in updates
         ],
-        **fields,
+        validate_only=validate_only,
     )
     return cluster.run(cluster.core.handle_forwarded(cluster.context, request, voters, kraft_version))
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
@@ -24,6 +23,7 @@ from pykraft.metadata_log.replay import replay
 from pykraft.metadata_log.snapshot import iter_snapshot_values
 from pykraft.quorum.core.log_shape import SnapshotId
 from pykraft.quorum.listener import CommittedBatch, LeaderAndEpoch
+from tests.narrowing import as_type
 
 ID = Uuid(b"t" * 16)
 
@@ -192,12 +192,12 @@ class Controller:
 
     def __init__(self) -> None:
         self.made: dict[int, tuple[MetadataImage, Changes]] = {}
-        self.told: list[tuple[str, Any]] = []
+        self.told: list[tuple[str, object]] = []
 
-    def take_committed(self, batch: Any) -> tuple[MetadataImage, Changes] | None:
+    def take_committed(self, batch: CommittedBatch) -> tuple[MetadataImage, Changes] | None:
         return self.made.pop(batch.base_offset, None)
 
-    def handle_commit(self, batches: Sequence[Any], image: MetadataImage) -> None:
+    def handle_commit(self, batches: Sequence[CommittedBatch], image: MetadataImage) -> None:
         self.told.append(("commit", image))
 
     def handle_snapshot(self, image: MetadataImage) -> None:
@@ -221,7 +221,7 @@ def test_images_of_its_own_records_are_taken_from_the_controller_and_others_give
     loader.handle_commit([control(3, 2)])
     feed(loader, taken, 50, 3)
     assert [name for name, _ in controller.told] == ["leader", "commit", "commit", "snapshot"]
-    assert [image.offset for _, image in controller.told[1:]] == [2, 3, 49]
+    assert [as_type(image, MetadataImage).offset for _, image in controller.told[1:]] == [2, 3, 49]
     assert controller.told[-1][1] is loader.image
     ((_, delta, _),) = calls
     assert delta.created_topics == {ID} and delta.changed_features == {"f"}

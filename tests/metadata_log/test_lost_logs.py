@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Unpack
 
 import pytest
 
@@ -17,7 +17,7 @@ from pykraft.metadata_log.controller.requests import (
     ReportLostReplicasRequest,
 )
 from pykraft.metadata_log.records import LogsLost
-from tests.metadata_log.harness import ControllerHarness
+from tests.metadata_log.harness import ControllerHarness, RegistrationFields
 
 UNCLEAN = ElectLeadersRequest(election_type=1, topic_partitions=None)
 OTHER_DIRECTORY = (Uuid(bytes([77]) * 16),)
@@ -35,9 +35,9 @@ def kept(make_controller: Callable[..., ControllerHarness]) -> ControllerHarness
     return harness
 
 
-def come_back(harness: ControllerHarness, broker_id: int, **how: Any) -> None:
+def come_back(harness: ControllerHarness, broker_id: int, **how: Unpack[RegistrationFields]) -> None:
     harness.silence(broker_id)
-    harness.register(broker_id, incarnation=9, **how)
+    harness.register(broker_id, **({"incarnation": 9} | how))
     harness.heartbeat(broker_id)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode
@@ -35,7 +33,7 @@ def reassign(
 
 def ongoing(
     harness: ControllerHarness, topics: list[ListPartitionReassignmentsTopics] | None = None
-) -> dict[Any, Any]:
+) -> dict[tuple[str, int], tuple[list[int], list[int], list[int]]]:
     request = ListPartitionReassignmentsRequest(topics=topics)
     response = harness.run(harness.core.handle_forwarded(harness.context, request))
     return {

@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.metadata_log.delta import Changes, build_delta
+from pykraft.metadata_log.delta import Changes, MetadataDelta, build_delta
 from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage
 from pykraft.metadata_log.records import (
     OWN_OFFSET,
@@ -116,7 +114,7 @@ def test_a_record_that_contradicts_the_image_is_a_bug_and_changes_nothing(record
     assert image == fold(EMPTY_IMAGE, *topic("t", T1), REGISTER)
 
 
-def delta_of(old: MetadataImage, *batches: list[Record]) -> Any:
+def delta_of(old: MetadataImage, *batches: list[Record]) -> MetadataDelta:
     changes, new = Changes(), old
     for records in batches:
         new, touched = replay(new, records, new.offset + 1, 1)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode
@@ -21,6 +19,7 @@ from pykraft.kafka_protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from pykraft.kafka_protocol.schema import Message
 from pykraft.metadata_log.controller.request_parts import PART_RECORDS, cut_request, join_answers
 from pykraft.metadata_log.image import EMPTY_IMAGE
 from pykraft.metadata_log.records import PartitionChangeRecord
@@ -28,12 +27,15 @@ from tests.metadata_log.harness import ControllerHarness
 from tests.narrowing import as_type
 
 
-def create(*topics: tuple[str, int], **fields: Any) -> CreateTopicsRequest:
+def create(
+    *topics: tuple[str, int], validate_only: bool = False, timeout_ms: int = 60_000
+) -> CreateTopicsRequest:
     return CreateTopicsRequest(
         topics=[
             CreatableTopic(name=name, num_partitions=count, replication_factor=1) for name, count in topics
         ],
-        **fields,
+        validate_only=validate_only,
+        timeout_ms=timeout_ms,
     )
 
 
@@ -51,7 +53,7 @@ def test_short_request_is_not_split() -> None:
 
 def test_parts_are_bounded_and_hold_every_topic_once_in_order() -> None:
     request = create(*((f"t{number}", 30) for number in range(100)), timeout_ms=7)
-    parts: list[Any] = cut_request(request, EMPTY_IMAGE)
+    parts = cut_topics(request)
     assert [topic for part in parts for topic in part.topics] == request.topics
     assert max(sum(topic.num_partitions + 1 for topic in part.topics) for part in parts) <= PART_RECORDS
     assert {part.timeout_ms for part in parts} == {7}
@@ -101,7 +103,7 @@ def test_validation_is_not_split() -> None:
         ),
     ],
 )
-def test_other_requests_about_many_topics_are_also_split(request_: Any) -> None:
+def test_other_requests_about_many_topics_are_also_split(request_: Message) -> None:
     parts = cut_request(request_, EMPTY_IMAGE)
     assert len(parts) == 3
     for attribute in ("topics", "topic_names", "resources"):

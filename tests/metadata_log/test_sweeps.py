@@ -6,11 +6,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from random import Random
-from typing import Any
 
 import pytest
 
 from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation, check_settled
+from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from pykraft.kafka_protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -22,7 +22,7 @@ from pykraft.metadata_log.controller.config import ControllerConfig
 from pykraft.metadata_log.controller.sweeps import Sweeps
 from pykraft.metadata_log.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from pykraft.metadata_log.image import EMPTY_IMAGE
-from pykraft.metadata_log.records import LogsLost, PartitionRecord, RegisterBrokerRecord, TopicRecord
+from pykraft.metadata_log.records import LogsLost, PartitionRecord, Record, RegisterBrokerRecord, TopicRecord
 from pykraft.metadata_log.replay import replay
 from tests.metadata_log.harness import ControllerHarness
 from tests.metadata_log.test_controller_properties import Commands
@@ -218,13 +218,13 @@ def test_long_topic_is_split_into_slices(cluster: ControllerHarness, small_slice
 def test_slices_are_bounded_at_their_real_size() -> None:
     image, offset = EMPTY_IMAGE, 0
     for broker_id in (1, 2):
-        incarnation: Any = bytes([broker_id]) * 16
+        incarnation = Uuid(bytes([broker_id]) * 16)
         record = RegisterBrokerRecord(broker_id, incarnation, broker_id, (), fenced=broker_id == 1)
         image, _ = replay(image, [record], offset, 1)
         offset += 1
     for number in range(200):
-        topic_id: Any = Random(number).randbytes(16)
-        records: list[Any] = [TopicRecord(f"t{number}", topic_id)]
+        topic_id = Uuid(Random(number).randbytes(16))
+        records: list[Record] = [TopicRecord(f"t{number}", topic_id)]
         records += [PartitionRecord(index, topic_id, (1, 2), (1, 2), leader=1) for index in range(100)]
         image, _ = replay(image, records, offset, 1)
         offset += len(records)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +22,11 @@ from pykraft.kafka_protocol.messages.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from pykraft.kafka_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from pykraft.kafka_protocol.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
 from pykraft.metadata_log.controller.config import ControllerConfig
 from pykraft.metadata_log.controller.create_topics import make_topic_id
 from pykraft.metadata_log.controller.topic_names import check_collision
@@ -30,13 +34,25 @@ from tests.metadata_log.harness import ControllerHarness
 from tests.narrowing import present
 
 
-def wanted(name: str = "t", partitions: int = 1, factor: int = 1, **fields: Any) -> CreatableTopic:
-    return CreatableTopic(name=name, num_partitions=partitions, replication_factor=factor, **fields)
+def wanted(
+    name: str = "t",
+    partitions: int = 1,
+    factor: int = 1,
+    configs: Sequence[CreatableTopicConfig] = (),
+    assignments: Sequence[CreatableReplicaAssignment] = (),
+) -> CreatableTopic:
+    return CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=factor,
+        configs=list(configs),
+        assignments=list(assignments),
+    )
 
 
-def assigned(*assignments: tuple[int, list[int]], **fields: Any) -> CreatableTopic:
+def assigned(*assignments: tuple[int, list[int]], partitions: int = -1, factor: int = -1) -> CreatableTopic:
     rows = [CreatableReplicaAssignment(partition_index=index, broker_ids=ids) for index, ids in assignments]
-    return wanted(**{"partitions": -1, "factor": -1, "assignments": rows, **fields})
+    return wanted(partitions=partitions, factor=factor, assignments=rows)
 
 
 def config(name: str, value: str | None) -> CreatableTopicConfig:
@@ -213,7 +229,7 @@ def test_brokers_that_are_shutting_down_receive_no_replicas(cluster: ControllerH
 
 def delete(
     cluster: ControllerHarness, *states: DeleteTopicState, names: list[str] | None = None
-) -> list[Any]:
+) -> list[DeletableTopicResult]:
     request = DeleteTopicsRequest(topics=list(states), topic_names=names or [])
     return list(cluster.run(cluster.core.handle_forwarded(cluster.context, request)).responses)
 
@@ -345,11 +361,16 @@ def test_collision_is_found_among_few_and_many_topics(name: str, others: int) ->
 
 
 def create_at(
-    cluster: ControllerHarness, attempt: int, *names: str, request_id: bytes = b"request", **fields: Any
+    cluster: ControllerHarness,
+    attempt: int,
+    *names: str,
+    request_id: bytes = b"request",
+    validate_only: bool = False,
 ) -> Any:
     """The answers for the topics, by name, to this attempt of the request."""
     request = CreateTopicsRequest(
-        topics=[CreatableTopic(name=name, num_partitions=2, replication_factor=1) for name in names], **fields
+        topics=[CreatableTopic(name=name, num_partitions=2, replication_factor=1) for name in names],
+        validate_only=validate_only,
     )
     context = replace(cluster.context, request_id=request_id, attempt=attempt)
     response = cluster.run(cluster.core.handle_forwarded(context, request))
