@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, TypeVar, overload
+from typing import TypeVar, Unpack, overload
 
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
@@ -43,6 +43,7 @@ from pykraft.quorum.core.voter_history import VoterHistory
 from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
 from pykraft.quorum.driver import QuorumConfig
 from pykraft.runtime.address import Address
+from tests.quorum.fields import VoteResponseFields, WholeFetchFields
 
 E = TypeVar("E", bound=Effect)
 R = TypeVar("R", bound=Role)
@@ -154,7 +155,9 @@ class CoreBench:
             self.answer(self.vote_for(node_id))
         return self.effects
 
-    def vote_for(self, node_id: int, granted: bool = True, **changed: Any) -> VoteResponse:
+    def vote_for(
+        self, node_id: int, granted: bool = True, **changed: Unpack[VoteResponseFields]
+    ) -> VoteResponse:
         pre_vote = isinstance(self.state.role, Prospective)
         key = self.keys[node_id]
         answer = VoteResponse("c", key, ErrorCode.NONE, self.state.epoch, None, granted, pre_vote)
@@ -167,16 +170,22 @@ class CoreBench:
         assert isinstance(self.state.role, Leader)
         self.flush()
 
-    def fetch(self, node_id: int, offset: int, last_epoch: int, **changed: Any) -> FetchResponse | None:
+    def fetch(
+        self, node_id: int, offset: int, last_epoch: int, **changed: Unpack[WholeFetchFields]
+    ) -> FetchResponse | None:
         """The answer to a fetch of another replica; None if the fetch waits."""
         response = self.send(self.fetch_request(node_id, offset, last_epoch, **changed))
         assert response is None or isinstance(response, FetchResponse)
         return response
 
-    def fetch_at_once(self, node_id: int, offset: int, last_epoch: int, **changed: Any) -> FetchResponse:
+    def fetch_at_once(
+        self, node_id: int, offset: int, last_epoch: int, **changed: Unpack[WholeFetchFields]
+    ) -> FetchResponse:
         """The answer to a fetch of another replica that is answered at once."""
         return self.ask(self.fetch_request(node_id, offset, last_epoch, **changed))
 
-    def fetch_request(self, node_id: int, offset: int, last_epoch: int, **changed: Any) -> FetchRequest:
+    def fetch_request(
+        self, node_id: int, offset: int, last_epoch: int, **changed: Unpack[WholeFetchFields]
+    ) -> FetchRequest:
         request = FetchRequest("c", self.keys[node_id], self.state.epoch, offset, last_epoch, 0, 500, 1 << 20)
         return replace(request, **changed)

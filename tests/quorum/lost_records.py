@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.log_store.log import Log, LogConfig
@@ -31,9 +30,9 @@ def disk_with(epochs: Sequence[int]) -> MemoryDisk:
     return disk
 
 
-def read_back(disk: MemoryDisk, **options: Any) -> tuple[Log, QuorumStorage]:
+def read_back(disk: MemoryDisk, keeps_mark: bool = True) -> tuple[Log, QuorumStorage]:
     log = Log.open(disk, DIRECTORY, LogConfig(), now_ms=0)
-    storage = QuorumStorage(log, QuorumStateStore(disk, DIRECTORY), SystemClock(), **options)
+    storage = QuorumStorage(log, QuorumStateStore(disk, DIRECTORY), SystemClock(), keeps_mark=keeps_mark)
     storage.recover()
     storage.compare_with_mark()
     storage.write_mark()

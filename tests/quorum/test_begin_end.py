@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Unpack
 
 import pytest
 
@@ -21,9 +21,10 @@ from pykraft.quorum.core.roles import Candidate, ElectionState, Follower, Resign
 from pykraft.quorum.core.voters import ReplicaKey
 from tests.narrowing import as_type
 from tests.quorum.bench import CoreBench
+from tests.quorum.fields import BeginFields
 
 
-def _begin(b: CoreBench, **changed: Any) -> BeginQuorumEpochRequest:
+def _begin(b: CoreBench, **changed: Unpack[BeginFields]) -> BeginQuorumEpochRequest:
     return replace(BeginQuorumEpochRequest("c", b.keys[2], b.state.local, 5), **changed)
 
 
@@ -59,7 +60,7 @@ def test_announcement_in_the_epoch_of_our_vote_keeps_the_vote() -> None:
         ({"leader": ReplicaKey(3)}, ErrorCode.INVALID_REQUEST),  # the epoch has another leader
     ],
 )
-def test_bad_announcements_are_refused_and_change_nothing(changed: dict[str, Any], error: ErrorCode) -> None:
+def test_bad_announcements_are_refused_and_change_nothing(changed: BeginFields, error: ErrorCode) -> None:
     b = CoreBench(election=ElectionState(5, 2))
     before = b.state.election
     assert b.ask(_begin(b, **changed)).error is error

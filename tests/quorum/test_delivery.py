@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
+from pykraft.kafka_protocol.records import BatchHeader
 from pykraft.quorum.delivery import Delivery
 from pykraft.quorum.listener import CommittedBatch, LeaderAndEpoch
 from tests.quorum.nodes import Recorder
@@ -23,7 +23,9 @@ class _Listener(Recorder):
 
 
 class _NoLog:
-    def iter_batches(self, start_offset: int, end_offset: int | None = None) -> Iterator[Any]:
+    def iter_batches(
+        self, start_offset: int, end_offset: int | None = None
+    ) -> Iterator[tuple[BatchHeader, bytes]]:
         return iter(())
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Unpack
 
 import pytest
 
@@ -33,16 +34,20 @@ from pykraft.quorum.core.roles import (
 from pykraft.quorum.core.voters import ReplicaKey
 from tests.narrowing import as_type, present
 from tests.quorum.bench import CoreBench
+from tests.quorum.fields import FetchResponseFields, WholeFetchFields
 
 
-def _follower(**options: Any) -> CoreBench:
-    b = CoreBench(election=ElectionState(5, 2), **options)
+def _follower(epoch_starts: Sequence[tuple[int, int]] = (), end_offset: int = 0) -> CoreBench:
+    b = CoreBench(election=ElectionState(5, 2), epoch_starts=epoch_starts, end_offset=end_offset)
     assert isinstance(b.state.role, Follower)
     return b
 
 
 def _records(
-    b: CoreBench, *spans: tuple[int, int, int], high_watermark: int = 0, **changed: Any
+    b: CoreBench,
+    *spans: tuple[int, int, int],
+    high_watermark: int = 0,
+    **changed: Unpack[FetchResponseFields],
 ) -> FetchResponse:
     batches = tuple(BatchSpan(*span) for span in spans)
     answer = FetchResponse("c", b.keys[2], ErrorCode.NONE, 5, 2, high_watermark, None, batches, "bytes")
@@ -62,7 +67,7 @@ def _records(
         ({"last_fetched_epoch": 2}, ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_bad_fetches_are_refused(changed: dict[str, Any], error: ErrorCode) -> None:
+def test_bad_fetches_are_refused(changed: WholeFetchFields, error: ErrorCode) -> None:
     b = CoreBench()
     b.lead()
     answer = b.fetch(2, 0, 0, **changed)

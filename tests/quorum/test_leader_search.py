@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.quorum.core.config import QuorumConfig
 from pykraft.quorum.core.effects import Effect, Send
@@ -18,9 +16,9 @@ ELSEWHERE = Address("test", 77)
 SERVER = Address("test", 88)
 
 
-def _prospective(leader_id: int | None = 2, **options: Any) -> CoreBench:
+def _prospective(leader_id: int | None = 2, config: QuorumConfig | None = None) -> CoreBench:
     """1 gets no answer from its leader of epoch 5, and searches."""
-    b = CoreBench(election=ElectionState(5, leader_id), **options)
+    b = CoreBench(election=ElectionState(5, leader_id), config=config)
     b.ask_first()
     assert isinstance(b.state.role, Prospective)
     return b

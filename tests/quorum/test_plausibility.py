@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Unpack
 
 import pytest
 
@@ -38,30 +38,38 @@ from pykraft.runtime.grpc_rpc import GrpcTransport
 from tests.faults import unexpected
 from tests.narrowing import as_type
 from tests.quorum.bench import CoreBench
+from tests.quorum.fields import (
+    BeginFields,
+    EndFields,
+    FetchFields,
+    FetchSnapshotFields,
+    WholeFetchResponseFields,
+    WholeVoteFields,
+)
 from tests.rpc_handlers import RpcHandlers
 
 EPOCH = 5
 INT32_MAX = 2**31 - 1
 
 
-def vote(b: CoreBench, epoch: int, **changed: Any) -> VoteRequest:
+def vote(b: CoreBench, epoch: int, **changed: Unpack[WholeVoteFields]) -> VoteRequest:
     request = VoteRequest("c", b.keys[2], b.state.local, epoch, 0, 0)
     return replace(request, **changed)
 
 
-def begin(b: CoreBench, epoch: int, **changed: Any) -> BeginQuorumEpochRequest:
+def begin(b: CoreBench, epoch: int, **changed: Unpack[BeginFields]) -> BeginQuorumEpochRequest:
     return replace(BeginQuorumEpochRequest("c", b.keys[2], b.state.local, epoch), **changed)
 
 
-def end(b: CoreBench, epoch: int, **changed: Any) -> EndQuorumEpochRequest:
+def end(b: CoreBench, epoch: int, **changed: Unpack[EndFields]) -> EndQuorumEpochRequest:
     return replace(EndQuorumEpochRequest("c", b.keys[2], b.state.local, epoch, ()), **changed)
 
 
-def fetch(b: CoreBench, epoch: int, **changed: Any) -> FetchRequest:
+def fetch(b: CoreBench, epoch: int, **changed: Unpack[FetchFields]) -> FetchRequest:
     return replace(FetchRequest("c", b.keys[2], epoch, 0, 0, 0, 500, 1 << 20), **changed)
 
 
-def fetch_snapshot(b: CoreBench, epoch: int, **changed: Any) -> FetchSnapshotRequest:
+def fetch_snapshot(b: CoreBench, epoch: int, **changed: Unpack[FetchSnapshotFields]) -> FetchSnapshotRequest:
     return replace(FetchSnapshotRequest("c", b.keys[2], epoch, SnapshotId(1, 1), 0, 1), **changed)
 
 
@@ -160,7 +168,7 @@ def test_answer_of_an_epoch_too_far_ahead_counts_as_lost() -> None:
     ],
 )
 def test_impossible_answer_to_a_fetch_changes_nothing_and_the_fetch_is_repeated(
-    changed: dict[str, Any],
+    changed: WholeFetchResponseFields,
 ) -> None:
     b = follower()
     answer = FetchResponse("c", b.keys[2], ErrorCode.NONE, EPOCH, 2)
@@ -316,7 +324,7 @@ def test_request_that_is_too_large_is_refused_unread(caplog: pytest.LogCaptureFi
 @pytest.mark.parametrize(
     "address", [("h", 0), ("h", -1), ("h", 65_536), ("h", INT32_MAX), ("\0", 1), ("h" * 256, 1), ("ä", 1)]
 )
-def test_invalid_address_makes_a_malformed_request(address: Any) -> None:
+def test_invalid_address_makes_a_malformed_request(address: tuple[str, int]) -> None:
     message = pb.BeginQuorumEpochRequest(cluster_id="c", epoch=1)
     message.leader_address.host, message.leader_address.port = address
     with pytest.raises(ValueError, match="an address"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Unpack
 
 import pytest
 
@@ -29,6 +29,7 @@ from pykraft.quorum.core.roles import (
 from pykraft.quorum.core.voters import ReplicaKey
 from tests.narrowing import as_type, present
 from tests.quorum.bench import CoreBench
+from tests.quorum.fields import VoteFields
 
 
 def _pre_vote(
@@ -37,15 +38,15 @@ def _pre_vote(
     epoch: int = 5,
     last_epoch: int = 0,
     last_offset: int = 0,
-    **changed: Any,
+    **changed: Unpack[VoteFields],
 ) -> VoteRequest:
     request = VoteRequest("c", b.keys[candidate], b.state.local, epoch, last_epoch, last_offset, True)
     return replace(request, **changed)
 
 
-def _follower(**kwargs: Any) -> CoreBench:
+def _follower() -> CoreBench:
     """A follower of 2 in epoch 5 that has just got an answer from it."""
-    b = CoreBench(election=ElectionState(5, 2), **kwargs)
+    b = CoreBench(election=ElectionState(5, 2))
     b.answer(FetchResponse("c", b.keys[2], ErrorCode.NONE, 5, 2))
     return b
 
@@ -117,7 +118,7 @@ def test_pre_vote_needs_a_log_at_least_as_up_to_date(
         ({"last_epoch": 6}, ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_bad_pre_votes_are_refused(changed: dict[str, Any], error: ErrorCode) -> None:
+def test_bad_pre_votes_are_refused(changed: VoteFields, error: ErrorCode) -> None:
     b = CoreBench(election=ElectionState(5))
     answer = b.ask(_pre_vote(b, **changed))
     assert answer.error is error and not answer.vote_granted

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Unpack
 
 import pytest
 
@@ -27,10 +27,11 @@ from pykraft.quorum.core.voter_history import VoterHistory
 from pykraft.quorum.core.voters import ReplicaKey, Voter
 from tests.narrowing import as_type, present
 from tests.quorum.bench import CoreBench
+from tests.quorum.fields import AddVoterFields, BeginResponseFields
 from tests.quorum.voter_changes import OTHER_DISK, address, answers, catch_up, voter, voters_of
 
 
-def add(b: CoreBench, node_id: int, **changed: Any) -> AddRaftVoterRequest:
+def add(b: CoreBench, node_id: int, **changed: Unpack[AddVoterFields]) -> AddRaftVoterRequest:
     return replace(AddRaftVoterRequest("c", voter(b, node_id), 1000), **changed)
 
 
@@ -38,9 +39,9 @@ def remove(b: CoreBench, node_id: int) -> RemoveRaftVoterRequest:
     return RemoveRaftVoterRequest("c", b.keys[node_id], 1000)
 
 
-def leader(voters: int = 3, **options: Any) -> CoreBench:
+def leader(voters: int = 3) -> CoreBench:
     """A leader (1) that has committed the first record of its epoch."""
-    b = CoreBench(voters=voters, local_address=address(1), **options)
+    b = CoreBench(voters=voters, local_address=address(1))
     if voters == 1:
         b.flush()
     else:
@@ -51,7 +52,7 @@ def leader(voters: int = 3, **options: Any) -> CoreBench:
     return b
 
 
-def probe_answered(b: CoreBench, node_id: int, **changed: Any) -> None:
+def probe_answered(b: CoreBench, node_id: int, **changed: Unpack[BeginResponseFields]) -> None:
     b.answer(
         replace(BeginQuorumEpochResponse("c", b.keys[node_id], ErrorCode.NONE, b.state.epoch, 1), **changed)
     )

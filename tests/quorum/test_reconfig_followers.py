@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Unpack
 
 import pytest
 
@@ -27,23 +27,33 @@ from pykraft.quorum.core.messages import (
 from pykraft.quorum.core.roles import Candidate, ElectionState, Follower, Leader, Prospective, Resigned
 from pykraft.quorum.core.voter_history import VoterHistory
 from pykraft.quorum.core.voters import NO_VOTERS, ReplicaKey, Voter, VoterSet
+from pykraft.runtime.address import Address
 from tests.narrowing import present
 from tests.quorum.bench import CoreBench
+from tests.quorum.fields import WholeFetchResponseFields
 from tests.quorum.voter_changes import OTHER_DISK, address, catch_up, voter, voters_of
 
 
-def follower(node_id: int = 2, end_offset: int = 1, **options: Any) -> CoreBench:
+def follower(
+    node_id: int = 2,
+    end_offset: int = 1,
+    local: ReplicaKey | None = None,
+    local_address: Address | None = None,
+    config: QuorumConfig | None = None,
+) -> CoreBench:
     """A follower of 1 in epoch 1, with one record of that epoch."""
     return CoreBench(
         node_id=node_id,
         election=ElectionState(1, 1),
         epoch_starts=[(1, 0)],
         end_offset=end_offset,
-        **options,
+        local=local,
+        local_address=local_address,
+        config=config,
     )
 
 
-def answer_fetch(b: CoreBench, **changed: Any) -> None:
+def answer_fetch(b: CoreBench, **changed: Unpack[WholeFetchResponseFields]) -> None:
     """The leader answers the open fetch, by default without new records."""
     response = FetchResponse("c", b.keys[1], ErrorCode.NONE, 1, 1, 1)
     b.step(ResponseReceived(present(b.role(Follower).fetch_correlation), replace(response, **changed)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Unpack
 
 import pytest
 
@@ -34,16 +34,25 @@ from pykraft.quorum.core.roles import ElectionState, Follower, Leader, Unattache
 from pykraft.quorum.core.voters import ReplicaKey
 from tests.narrowing import as_type
 from tests.quorum.bench import CoreBench
+from tests.quorum.fields import WholeFetchResponseFields, WholeVoteFields
 
 
-def recovering(end_offset: int | None = 5, **changed: Any) -> CoreBench:
+def recovering(
+    end_offset: int | None = 5, *, voters: int = 3, election: ElectionState | None = None
+) -> CoreBench:
     """Node 1, whose log ends at 3 in epoch 5, and was flushed up to ``end_offset``."""
-    given: dict[str, Any] = {"election": ElectionState(5, 2), "epoch_starts": [(4, 0)], "end_offset": 3}
-    return CoreBench(recovery=Recovery(end_offset), losses=1, **(given | changed))
+    return CoreBench(
+        voters=voters,
+        election=election or ElectionState(5, 2),
+        epoch_starts=[(4, 0)],
+        end_offset=3,
+        recovery=Recovery(end_offset),
+        losses=1,
+    )
 
 
-def vote_request(b: CoreBench, **changed: Any) -> VoteRequest:
-    request = VoteRequest("c", b.keys[3], b.state.local, 6, 5, 100, False)
+def vote_request(b: CoreBench, *, epoch: int = 6, **changed: Unpack[WholeVoteFields]) -> VoteRequest:
+    request = VoteRequest("c", b.keys[3], b.state.local, epoch, 5, 100, False)
     return replace(request, **changed)
 
 
@@ -137,16 +146,14 @@ def test_recovery_ends_when_the_leader_has_nothing_more() -> None:
 @pytest.mark.parametrize(
     "changed",
     [
-        {"replica": 3},
+        {"replica": ReplicaKey(3, Uuid(b"\3" * 16))},
         {"epoch": 4},
         {"error": ErrorCode.NOT_LEADER_OR_FOLLOWER},
         {"snapshot_id": SnapshotId(9, 5)},
     ],
 )
-def test_only_the_leader_can_answer_that_there_is_nothing_more(changed: dict[str, Any]) -> None:
+def test_only_the_leader_can_answer_that_there_is_nothing_more(changed: WholeFetchResponseFields) -> None:
     b = recovering()
-    if "replica" in changed:
-        changed = {"replica": b.keys[changed["replica"]]}
     (asked,) = b.of(Send)
     b.step(ResponseReceived(asked.correlation_id, replace(fetched(b), **changed)))
     assert b.state.recovery is not None

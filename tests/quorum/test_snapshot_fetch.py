@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TypedDict, Unpack
 
 import pytest
 
@@ -44,6 +44,7 @@ from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
 from pykraft.runtime.address import Address
 from tests.narrowing import as_type, present
 from tests.quorum.bench import CoreBench
+from tests.quorum.fields import FetchSnapshotFields, FetchSnapshotResponseFields
 
 ID = SnapshotId(40, 3)
 
@@ -73,8 +74,18 @@ def _asked(b: CoreBench) -> Request:
     return b.of(Send)[-1].request
 
 
+class OtherFile(TypedDict, total=False):
+    size_bytes: int
+    checksum: int
+
+
 def _piece(
-    b: CoreBench, position: int, data: bytes, size_bytes: int = 10, checksum: int = 77, **changed: Any
+    b: CoreBench,
+    position: int,
+    data: bytes,
+    size_bytes: int = 10,
+    checksum: int = 77,
+    **changed: Unpack[FetchSnapshotResponseFields],
 ) -> FetchSnapshotResponse:
     response = FetchSnapshotResponse(
         "c", b.keys[2], ErrorCode.NONE, b.state.epoch, 2, ID, position, size_bytes, checksum, data
@@ -152,7 +163,7 @@ def test_piece_is_served_within_both_limits_and_counts_as_contact() -> None:
         ({"snapshot_id": BEGINNING}, ErrorCode.SNAPSHOT_NOT_FOUND),
     ],
 )
-def test_bad_snapshot_fetches_are_refused(changed: dict[str, Any], error: ErrorCode) -> None:
+def test_bad_snapshot_fetches_are_refused(changed: FetchSnapshotFields, error: ErrorCode) -> None:
     b = _leader()
     request = FetchSnapshotRequest("c", b.keys[3], 1, SnapshotId(6, 1), 0, 100)
     assert b.ask(replace(request, **changed)).error is error
@@ -237,7 +248,9 @@ def test_fetch_continues_at_a_new_leader_with_the_same_file() -> None:
 
 
 @pytest.mark.parametrize("other", [{"checksum": 78}, {"size_bytes": 11}])
-def test_fetch_starts_over_at_a_new_leader_with_another_file_of_that_id(other: dict[str, Any]) -> None:
+def test_fetch_starts_over_at_a_new_leader_with_another_file_of_that_id(
+    other: OtherFile,
+) -> None:
     b = _follower()
     b.answer(_piece(b, 0, b"0123"))
     _new_leader(b)

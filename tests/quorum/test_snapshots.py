@@ -288,7 +288,7 @@ class _DyingDisk:
         if name not in ("rename", "remove", "flush_dir", "open", "write_atomic"):
             return found
 
-        def call(*arguments: Any, **keywords: Any) -> Any:
+        def call(*arguments: object, **keywords: object) -> object:
             self.left -= 1
             if self.left < 0:
                 raise OSError(errno.EIO, "the machine is gone")

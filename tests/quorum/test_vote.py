@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Unpack
 
 import pytest
 
@@ -23,6 +23,7 @@ from pykraft.quorum.core.roles import (
 )
 from pykraft.quorum.core.voters import ReplicaKey
 from tests.quorum.bench import CoreBench
+from tests.quorum.fields import VoteFields
 
 
 def _request(
@@ -31,7 +32,7 @@ def _request(
     epoch: int = 5,
     last_epoch: int = 0,
     last_offset: int = 0,
-    **changed: Any,
+    **changed: Unpack[VoteFields],
 ) -> VoteRequest:
     request = VoteRequest("c", b.keys[candidate], b.state.local, epoch, last_epoch, last_offset)
     return replace(request, **changed)
@@ -87,7 +88,7 @@ def test_only_a_log_at_least_as_up_to_date_gets_the_vote(
         ({"last_offset": -1}, ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_bad_vote_requests_are_refused_and_change_nothing(changed: dict[str, Any], error: ErrorCode) -> None:
+def test_bad_vote_requests_are_refused_and_change_nothing(changed: VoteFields, error: ErrorCode) -> None:
     b = CoreBench(election=ElectionState(2))
     before = b.state.election
     answer = b.ask(_request(b, **changed))
