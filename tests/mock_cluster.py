@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TypedDict, Unpack
 
 from confluent_kafka import Producer
+
+
+class RecordFields(TypedDict, total=False):
+    timestamp: int
+    headers: list[tuple[str, str | bytes | None]]
 
 
 class MockCluster:
@@ -21,7 +26,9 @@ class MockCluster:
             self.producer.produce(topic, value, key=b"key", partition=partition)
         self.flush()
 
-    def produce_numbered(self, topic: str, partition: int, count: int, **fields: Any) -> None:
+    def produce_numbered(
+        self, topic: str, partition: int, count: int, **fields: Unpack[RecordFields]
+    ) -> None:
         """Values are ``<partition>-<index>``, keys ``key-<index modulo 3>``."""
         for index in range(count):
             self.producer.produce(

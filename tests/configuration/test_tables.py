@@ -15,7 +15,7 @@ from pykraft.broker.serving.listener import ListenerLimits
 from pykraft.configuration.client_metrics_keys import CLIENT_METRICS_KEYS
 from pykraft.configuration.group_keys import GROUP_KEYS
 from pykraft.configuration.kafka_keys import INTERNAL_NAMES, STATIC_KEYS, STORED_KEYS, THROTTLE_KEYS
-from pykraft.configuration.keys import ConfigError, format_value
+from pykraft.configuration.keys import ConfigError, ConfigKey, format_value
 from pykraft.configuration.server_keys import (
     DYNAMIC_KEYS,
     READ_KEYS,
@@ -61,7 +61,7 @@ def test_no_server_property_is_in_two_tables() -> None:
 @pytest.mark.parametrize(
     "keys", [SERVER_KEYS, DYNAMIC_KEYS, TOPIC_KEYS, GROUP_KEYS, CLIENT_METRICS_KEYS], ids=lambda keys: ""
 )
-def test_every_default_is_a_value_that_its_own_key_accepts(keys: Any) -> None:
+def test_every_default_is_a_value_that_its_own_key_accepts(keys: Mapping[str, ConfigKey]) -> None:
     for name, key in keys.items():
         assert key.name == name and key.documentation
         if key.default is not None:

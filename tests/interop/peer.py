@@ -7,15 +7,17 @@ import socket
 import struct
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from confluent_kafka import KafkaError, Message, Producer
 
 from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
 from pykraft.jepsen_like.process_cluster import ProcessCluster
+from pykraft.kafka_protocol import schema
 from pykraft.kafka_protocol.api_keys import ApiKey, response_class
 from pykraft.kafka_protocol.headers import decode_response_header, encode_request
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
+from tests.batch_fields import BatchFields
 
 SEED = 20_26
 MAX_GROWTH_BYTES = 100 * 1024 * 1024
@@ -49,7 +51,7 @@ class Peer:
         size = self._exactly(4)
         return None if size is None else self._exactly(struct.unpack(">i", size)[0])
 
-    def call(self, request: Any, version: int) -> Any:
+    def call(self, request: schema.Message, version: int) -> Any:
         """Send a request and decode its answer, whole."""
         self.send_frame(encode_request(request, version, 7, "peer"))
         frame = self.receive()
@@ -134,6 +136,6 @@ class Bystander:
         assert self.errors == []
 
 
-def batch(*values: bytes, **settings: Any) -> bytearray:
+def batch(*values: bytes, **fields: Unpack[BatchFields]) -> bytearray:
     records = [RecordInput(key=None, value=value, timestamp_ms=1_700_000_000_000) for value in values]
-    return bytearray(encode_batch(records, **settings))
+    return bytearray(encode_batch(records, **fields))

@@ -10,7 +10,8 @@ import struct
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 from confluent_kafka import KafkaError as ConfluentError
@@ -45,6 +46,10 @@ from pykraft.kafka_protocol.messages import (
     unregister_broker,
     update_features,
 )
+from pykraft.kafka_protocol.schema import Message
+from tests.narrowing import present
+
+M = TypeVar("M", bound=Message)
 
 with warnings.catch_warnings():
     # It reads its message definitions by a function that Python 3.11 deprecated and 3.13 restored.
@@ -73,9 +78,10 @@ def described(admin: KafkaAdminClient, kind: str, name: str) -> dict[str, dict[s
     return found[kind.lower()][name]  # type: ignore[no-any-return]
 
 
-def alter(admin: KafkaAdminClient, kind: str, name: str, configs: dict[str, Any], **options: Any) -> str:
-    options = {"raise_on_unknown": False, **options}
-    outcome = admin.alter_configs([ConfigResource(kind, name, configs=configs)], **options)
+def alter(admin: KafkaAdminClient, kind: str, name: str, configs: dict[str, Any], **options: bool) -> str:
+    outcome = admin.alter_configs(
+        [ConfigResource(kind, name, configs=configs)], raise_on_unknown=False, **options
+    )
     return str(outcome[kind.lower()][name])
 
 
@@ -234,7 +240,7 @@ def exchange(trio: ProcessCluster, frame: bytes) -> bytes:
         return connection.recv(struct.unpack(">i", size)[0], socket.MSG_WAITALL) if size else b""
 
 
-def ask(trio: ProcessCluster, request: Any, version: int, response_class: Any) -> Any:
+def ask(trio: ProcessCluster, request: Message, version: int, response_class: type[M]) -> M:
     answer = exchange(trio, encode_request(request, version, 7, "bad"))
     _, body_at = decode_response_header(request.API_KEY, version, answer)
     return response_class.decode(answer[body_at:], version)
@@ -297,13 +303,13 @@ def test_bad_registry_feature_and_directory_requests_change_nothing(trio: Proces
         (-1, ErrorCode.BROKER_ID_NOT_REGISTERED),
     ):
         request = unregister_broker.UnregisterBrokerRequest(broker_id=broker_id)
-        answer = ask(trio, request, 0, unregister_broker.UnregisterBrokerResponse)
-        assert (answer.error_code, bool(answer.error_message)) == (code, True)
+        kept = ask(trio, request, 0, unregister_broker.UnregisterBrokerResponse)
+        assert (kept.error_code, bool(kept.error_message)) == (code, True)
     for version in (0, 1, 2):
         keys = [updates.FeatureUpdateKey(feature="f" * 20_000, max_version_level=-3)] * 2
         update = updates.UpdateFeaturesRequest(feature_updates=keys)
-        answer = ask(trio, update, version, updates.UpdateFeaturesResponse)
-        assert answer.error_code == ErrorCode.INVALID_REQUEST
+        refused = ask(trio, update, version, updates.UpdateFeaturesResponse)
+        assert refused.error_code == ErrorCode.INVALID_REQUEST
         empty = ask(trio, updates.UpdateFeaturesRequest(), version, updates.UpdateFeaturesResponse)
         assert empty.error_code == ErrorCode.INVALID_REQUEST
     for endpoint_type, code in (
@@ -311,30 +317,30 @@ def test_bad_registry_feature_and_directory_requests_change_nothing(trio: Proces
         (9, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE),
     ):
         cluster = describe_cluster.DescribeClusterRequest(endpoint_type=endpoint_type)
-        answer = ask(trio, cluster, 2, describe_cluster.DescribeClusterResponse)
-        assert answer.error_code == code and "endpoint type" in answer.error_message
+        shown = ask(trio, cluster, 2, describe_cluster.DescribeClusterResponse)
+        assert shown.error_code == code and "endpoint type" in present(shown.error_message)
     unknown = list_config_resources.ListConfigResourcesRequest(resource_types=[2, 99])
-    answer = ask(trio, unknown, 1, list_config_resources.ListConfigResourcesResponse)
-    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+    listed = ask(trio, unknown, 1, list_config_resources.ListConfigResourcesResponse)
+    assert listed.error_code == ErrorCode.UNSUPPORTED_VERSION
     topics = [describe_log_dirs.DescribableLogDirTopic(topic="x" * 30_000, partitions=[-1, 2**31 - 1])]
-    answer = ask(
+    directories = ask(
         trio,
         describe_log_dirs.DescribeLogDirsRequest(topics=topics),
         5,
         describe_log_dirs.DescribeLogDirsResponse,
     )
-    assert [result.topics for result in answer.results] == [[]]
+    assert [result.topics for result in directories.results] == [[]]
     resources = [
         describe_configs.DescribeConfigsResource(resource_type=kind, resource_name=name)
         for kind, name in ((2, "absent"), (4, "2"), (4, "x"), (16, ""), (32, ""), (99, "y"))
     ]
-    answer = ask(
+    configs = ask(
         trio,
         describe_configs.DescribeConfigsRequest(resources=resources),
         4,
         describe_configs.DescribeConfigsResponse,
     )
-    assert [result.error_code for result in answer.results] == [
+    assert [result.error_code for result in configs.results] == [
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         *[ErrorCode.INVALID_REQUEST] * 5,
     ]
@@ -365,7 +371,7 @@ def test_malformed_request_costs_its_own_connection_only(
     assert produce(trio, topic) is None
 
 
-def test_broker_that_will_not_return_is_unregistered(tmp_path: Any) -> None:
+def test_broker_that_will_not_return_is_unregistered(tmp_path: Path) -> None:
     timers = {"broker.session.timeout.ms": "1500", "broker.heartbeat.interval.ms": "300"}
     with ProcessCluster(tmp_path / "cluster", 3, timers) as cluster:
         cluster.format()
@@ -392,7 +398,7 @@ def test_broker_that_will_not_return_is_unregistered(tmp_path: Any) -> None:
         cluster.wait_ready()
 
 
-def test_live_broker_that_is_unregistered_returns_by_itself(tmp_path: Any) -> None:
+def test_live_broker_that_is_unregistered_returns_by_itself(tmp_path: Path) -> None:
     with ProcessCluster(tmp_path / "cluster", 3, {"broker.heartbeat.interval.ms": "300"}) as cluster:
         cluster.format()
         cluster.start()

@@ -19,11 +19,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import grpc
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
 
 from pykraft.jepsen_like.awaiting import PATIENCE_S
 from pykraft.jepsen_like.process_cluster import FAST_FAILOVER, HOST, ProcessCluster
@@ -32,6 +33,8 @@ from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.metadata_log.features import SUPPORTED_RANGES
 from pykraft.metadata_log.pb import controller_pb2
 from pykraft.quorum.pb import quorum_pb2
+
+P = TypeVar("P", bound=Message)
 
 pytestmark = pytest.mark.interop
 
@@ -66,7 +69,7 @@ class Nonsense:
         self.rng = random.Random(SEED)
         self._cluster_id = cluster_id
 
-    def fill(self, message: Any) -> Any:
+    def fill(self, message: P) -> P:
         for field in message.DESCRIPTOR.fields:
             repeated = field.is_repeated
             for _ in range(self.rng.randrange(4) if repeated else int(self.rng.random() < 0.85)):
@@ -74,22 +77,22 @@ class Nonsense:
                     inner = getattr(message, field.name)
                     self.fill(inner.add() if repeated else inner)
                 elif repeated:
-                    getattr(message, field.name).append(self._value(field))
+                    getattr(message, field.name).append(self._value(field.name, field.type))
                 else:
-                    setattr(message, field.name, self._value(field))
+                    setattr(message, field.name, self._value(field.name, field.type))
         return message
 
-    def _value(self, field: FieldDescriptor) -> object:
+    def _value(self, name: str, kind: int) -> object:
         choose = self.rng.choice
-        if field.name == "cluster_id":
+        if name == "cluster_id":
             return choose([self._cluster_id] * 9 + ["another"])
-        if field.name in ("id", "broker_id", "controller_id"):
+        if name in ("id", "broker_id", "controller_id"):
             return choose(NOBODY)
-        if field.name.endswith("epoch") and field.type == FieldDescriptor.TYPE_INT32:
+        if name.endswith("epoch") and kind == FieldDescriptor.TYPE_INT32:
             return choose(EPOCHS)
-        if field.name in ("timeout_ms", "max_wait_ms"):
+        if name in ("timeout_ms", "max_wait_ms"):
             return choose([-1, 0, 5, 5, 5, 2**31 - 1])
-        match field.type:
+        match kind:
             case FieldDescriptor.TYPE_INT32:
                 return choose(INTEGERS)
             case FieldDescriptor.TYPE_INT64:
@@ -100,7 +103,7 @@ class Nonsense:
                 return choose(TEXTS)
             case FieldDescriptor.TYPE_BYTES:
                 return choose([b"", b"x", bytes(16), b"1" * 16, self.rng.randbytes(16)])
-        raise AssertionError(f"{field.name} is of a type that this test does not know")
+        raise AssertionError(f"{name} is of a type that this test does not know")
 
 
 @pytest.fixture
@@ -177,16 +180,18 @@ class Impostor:
         service, name, request = draw(node_id)
         return SERVICES[service] + name, request.SerializeToString()
 
-    def _claimed(self, node_id: int) -> Any:
+    def _claimed(self, node_id: int) -> quorum_pb2.ReplicaKey:
         return quorum_pb2.ReplicaKey(id=self.rng.choice([id for id in (1, 2, 3) if id != node_id]))
 
     def _any_epoch(self) -> int:
         return self.rng.choice(HUGE * 4 + [self._epoch, self._epoch + 1, self._epoch + 100])
 
-    def _quorum(self, name: str, request: Any, **fields: Any) -> tuple[str, str, Any]:
+    def _quorum(
+        self, name: str, request: Callable[..., Message], **fields: object
+    ) -> tuple[str, str, Message]:
         return "Quorum", name, request(cluster_id=self._cluster_id, epoch=self._any_epoch(), **fields)
 
-    def _vote(self, node_id: int) -> tuple[str, str, Any]:
+    def _vote(self, node_id: int) -> tuple[str, str, Message]:
         choose = self.rng.choice
         return self._quorum(
             "Vote",
@@ -198,7 +203,7 @@ class Impostor:
             pre_vote=choose([False, True]),
         )
 
-    def _begin(self, node_id: int) -> tuple[str, str, Any]:
+    def _begin(self, node_id: int) -> tuple[str, str, Message]:
         choose = self.rng.choice
         address = quorum_pb2.Address(host=choose(["", HOST, "\0"]), port=choose([1, 2**31 - 1]))
         voter = quorum_pb2.ReplicaKey(id=node_id)
@@ -210,7 +215,7 @@ class Impostor:
             leader_address=address,
         )
 
-    def _end(self, node_id: int) -> tuple[str, str, Any]:
+    def _end(self, node_id: int) -> tuple[str, str, Message]:
         successors = [quorum_pb2.ReplicaKey(id=id) for id in range(self.rng.choice([0, 3, 30_000]))]
         return self._quorum(
             "EndQuorumEpoch",
@@ -220,7 +225,7 @@ class Impostor:
             preferred_successors=successors,
         )
 
-    def _fetch(self, node_id: int) -> tuple[str, str, Any]:
+    def _fetch(self, node_id: int) -> tuple[str, str, Message]:
         """A fetch that a leader never counts as an acknowledgement."""
         return self._quorum(
             "Fetch",
@@ -232,7 +237,7 @@ class Impostor:
             max_bytes=2**31 - 1,
         )
 
-    def _register(self, node_id: int) -> tuple[str, str, Any]:
+    def _register(self, node_id: int) -> tuple[str, str, Message]:
         """A registration as the next process of a live broker, which it claims to be dead."""
         request = controller_pb2.RegisterBrokerRequest(
             cluster_id=self._cluster_id,
@@ -248,7 +253,7 @@ class Impostor:
         )
         return "Controller", "RegisterBroker", request
 
-    def _beat(self, node_id: int) -> tuple[str, str, Any]:
+    def _beat(self, node_id: int) -> tuple[str, str, Message]:
         request = controller_pb2.BrokerHeartbeatRequest(
             broker_id=self.rng.choice([1, 2, 3]),
             broker_epoch=self.rng.randrange(60),
@@ -258,7 +263,7 @@ class Impostor:
         )
         return "Controller", "BrokerHeartbeat", request
 
-    def _propose(self, node_id: int) -> tuple[str, str, Any]:
+    def _propose(self, node_id: int) -> tuple[str, str, Message]:
         changes = [
             controller_pb2.AlterPartitionPartition(index=index, leader_epoch=2**31 - 1)
             for index in range(1000)

@@ -55,8 +55,8 @@ def refusal(future: object) -> str:
     return error.name()
 
 
-def create(admin: AdminClient, *topics: TopicRequest, **options: Any) -> dict[str, Future[Any]]:
-    return admin.create_topics(list(topics), operation_timeout=TIMEOUT_S, **options)
+def create(admin: AdminClient, *topics: TopicRequest, validate_only: bool = False) -> dict[str, Future[Any]]:
+    return admin.create_topics(list(topics), operation_timeout=TIMEOUT_S, validate_only=validate_only)
 
 
 def described(admin: AdminClient, topic: str) -> TopicDescription:

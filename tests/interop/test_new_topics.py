@@ -5,13 +5,17 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 from pykraft.jepsen_like.process_cluster import ProcessCluster
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.headers import decode_response_header, encode_request
 from pykraft.kafka_protocol.messages import create_topics, fetch, list_offsets, metadata, produce
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
+from pykraft.kafka_protocol.schema import Message
+from tests.narrowing import present
+
+M = TypeVar("M", bound=Message)
 
 TOPICS = 50
 TIMEOUT_S = 30.0
@@ -24,7 +28,7 @@ class Client:
         address = cluster.addresses[node_id]
         self._socket = socket.create_connection((address.host, address.port), TIMEOUT_S)
 
-    def call(self, request: Any, version: int, response_class: Any) -> Any:
+    def call(self, request: Message, version: int, response_class: type[M]) -> M:
         frame = encode_request(request, version, 1, "new-topics")
         self._socket.sendall(struct.pack(">i", len(frame)) + frame)
         (size,) = struct.unpack(">i", self._exactly(4))
@@ -57,7 +61,9 @@ def leaders(client: Client, names: list[str]) -> dict[str, int]:
     topics = [metadata.MetadataRequestTopic(name=name) for name in names]
     request = metadata.MetadataRequest(topics=topics, allow_auto_topic_creation=False)
     response = client.call(request, 9, metadata.MetadataResponse)
-    return {topic.name: topic.partitions[0].leader_id for topic in response.topics if topic.partitions}
+    return {
+        present(topic.name): topic.partitions[0].leader_id for topic in response.topics if topic.partitions
+    }
 
 
 def write(client: Client, name: str) -> int:

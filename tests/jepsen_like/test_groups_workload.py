@@ -48,7 +48,7 @@ class QuietClients:
     def __init__(self) -> None:
         self._client = QuietClient()
 
-    def producer(self, *_: Any) -> QuietClient:
+    def producer(self, *_: object) -> QuietClient:
         return self._client
 
     reader = member = admin = producer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypedDict, Unpack
 
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
@@ -18,6 +19,25 @@ class Batch:
     header: BatchHeader
 
 
+class OpenOptions(TypedDict, total=False):
+    """What tests set of :meth:`Log.open`."""
+
+    recovery_point: int
+    log_start_offset: int
+    compacted_offset: int
+    clean: bool
+    on_batch: Callable[[BatchHeader], None]
+
+
+class BatchOptions(TypedDict, total=False):
+    """The options of :func:`make_batch`."""
+
+    records: int
+    value_bytes: int
+    epoch: int
+    times: Sequence[int]
+
+
 @dataclass(frozen=True)
 class Place:
     """A disk with an existing directory."""
@@ -25,9 +45,10 @@ class Place:
     disk: Disk
     root: str
 
-    def open(self, config: LogConfig | None = None, **options: object) -> Log:
-        options.setdefault("now_ms", 0)
-        return Log.open(self.disk, f"{self.root}/orders-3", config or LogConfig(), **options)  # type: ignore[arg-type]
+    def open(
+        self, config: LogConfig | None = None, *, now_ms: int = 0, **options: Unpack[OpenOptions]
+    ) -> Log:
+        return Log.open(self.disk, f"{self.root}/orders-3", config or LogConfig(), now_ms=now_ms, **options)
 
     def path(self, name: str) -> str:
         return f"{self.root}/orders-3/{name}"
@@ -51,16 +72,28 @@ def make_batch(
     return Batch(data, read_header(data))
 
 
-def fill(log: Log, count: int, *, now_ms: int = 0, **options: int) -> list[Batch]:
+def fill(log: Log, count: int, *, now_ms: int = 0, **options: Unpack[BatchOptions]) -> list[Batch]:
     """Append ``count`` one-record batches at the log end."""
     batches = []
     for _ in range(count):
-        batch = make_batch(log.log_end_offset, **options)  # type: ignore[arg-type]
+        batch = make_batch(log.log_end_offset, **options)
         log.append(batch.data, [batch.header], now_ms=now_ms)
         batches.append(batch)
     return batches
 
 
-MakeBatch = Callable[..., Batch]
-Fill = Callable[..., list[Batch]]
+class MakeBatch(Protocol):
+    """:func:`make_batch`."""
+
+    def __call__(self, offset: int, **options: Unpack[BatchOptions]) -> Batch: ...
+
+
+class Fill(Protocol):
+    """:func:`fill`."""
+
+    def __call__(
+        self, log: Log, count: int, *, now_ms: int = 0, **options: Unpack[BatchOptions]
+    ) -> list[Batch]: ...
+
+
 Stored = Callable[[Log], list[bytes]]

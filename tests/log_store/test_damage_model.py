@@ -4,13 +4,12 @@ than was stored, or anything else, without an error.
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from pykraft.log_store.epoch_cache import LeaderEpochCache, encode_entries
 from pykraft.log_store.interface import CorruptLogError
 from pykraft.log_store.log import Log
+from tests.log_store.places import Batch, MakeBatch
 from tests.log_store.test_log_model import DIRECTORY, Model
 
 EPOCH_BYTES = range(12, 16)
@@ -47,7 +46,7 @@ class Damaged:
             clean=clean,
         )
 
-    def cut_out(self, base: int, batch: Any) -> None:
+    def cut_out(self, base: int, batch: Batch) -> None:
         """A segment without one of its batches."""
         content = bytes(self.disk.read(self.path(base)))
         assert content.count(batch.data) == 1
@@ -68,7 +67,7 @@ class Damaged:
 
 
 @pytest.fixture(params=range(30))
-def damaged(request: pytest.FixtureRequest, make_batch: Any) -> Damaged:
+def damaged(request: pytest.FixtureRequest, make_batch: MakeBatch) -> Damaged:
     model = Model(request.param, make_batch)
     for _ in range(40):
         model.step()

@@ -6,7 +6,7 @@ import errno
 import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from pathlib import Path
 
 import pytest
 
@@ -220,7 +220,7 @@ def test_truncation_that_removes_segments_flushes_the_directory(spy: SpyDisk, sp
     assert names.index("flush_dir orders-3") < names.index("truncate 00000000000000000005.log")
 
 
-def test_threads_may_flush_while_the_log_grows(tmp_path: Any, fill: Fill) -> None:
+def test_threads_may_flush_while_the_log_grows(tmp_path: Path, fill: Fill) -> None:
     log = Log.open(OsDisk(), f"{tmp_path}/orders-3", SMALL, now_ms=0)
     points = []
     with ThreadPoolExecutor(1) as pool:

@@ -12,6 +12,7 @@ from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.records import read_header
 from pykraft.log_store.interface import CorruptLogError, EpochEnd
 from pykraft.log_store.log import Log, LogConfig, LogSlice
+from pykraft.runtime.disk import DiskFile
 from tests.log_store.places import Fill, MakeBatch, MemoryPlace, Place, Stored
 from tests.log_store.spy import SpyDisk
 from tests.narrowing import present
@@ -219,7 +220,7 @@ def test_reads_at_the_end_of_the_previous_slice_do_not_search(memory: MemoryPlac
     fill(log, 10)
     original = type(file).pread
 
-    def counting(self: Any, position: int, length_bytes: int) -> bytes:
+    def counting(self: DiskFile, position: int, length_bytes: int) -> bytes:
         reads.append(length_bytes)
         chunk: bytes = original(self, position, length_bytes)
         return chunk
@@ -355,7 +356,7 @@ def test_headers_are_read_without_the_records(memory: MemoryPlace, fill: Fill) -
     original = type(file).pread
     total = 0
 
-    def counting(self: Any, position: int, length_bytes: int) -> bytes:
+    def counting(self: DiskFile, position: int, length_bytes: int) -> bytes:
         nonlocal total
         chunk: bytes = original(self, position, length_bytes)
         total += len(chunk)

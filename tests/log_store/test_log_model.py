@@ -6,11 +6,13 @@ After a power loss everything flushed is present, followed by a prefix of what w
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
+from pykraft.kafka_protocol.records import BatchHeader
 from pykraft.log_store.interface import EpochEnd
 from pykraft.log_store.log import Log, LogConfig
 from tests.log_store.places import MakeBatch
@@ -197,7 +199,7 @@ class Model:
         self.epoch += 1
 
     def _reopen(self, *, lost: bool = False) -> None:
-        seen: list[Any] = []
+        seen: list[BatchHeader] = []
         self._open(recovery_point=self.stored_recovery_point, on_batch=seen.append)
         if lost:
             self.batches = self._history()
@@ -205,9 +207,22 @@ class Model:
         checked = [b.header for b in self.batches if b.header.last_offset >= self.stored_recovery_point]
         assert [header for header in seen if header.next_offset > self.start_offset] == checked
 
-    def _open(self, **options: Any) -> None:
+    def _open(
+        self,
+        *,
+        recovery_point: int = 0,
+        clean: bool = False,
+        on_batch: Callable[[BatchHeader], None] | None = None,
+    ) -> None:
         self.log = Log.open(
-            self.disk, DIRECTORY, self.config, now_ms=0, log_start_offset=self.start_offset, **options
+            self.disk,
+            DIRECTORY,
+            self.config,
+            now_ms=0,
+            log_start_offset=self.start_offset,
+            recovery_point=recovery_point,
+            clean=clean,
+            on_batch=on_batch,
         )
 
     def _history(self) -> list[Any]:

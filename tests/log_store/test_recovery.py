@@ -276,10 +276,9 @@ def test_gap_that_compaction_left_is_accepted(place: Place, fill: Fill, stored: 
     batches = fill(log, 18)
     log.close()
     place.disk.remove(place.path(f"{5:020d}.log"))
-    options = {"clean": clean, "recovery_point": 18}
     with pytest.raises(CorruptLogError):
-        place.open(SMALL, compacted_offset=9, **options)
-    log = place.open(SMALL, compacted_offset=10, **options)
+        place.open(SMALL, compacted_offset=9, clean=clean, recovery_point=18)
+    log = place.open(SMALL, compacted_offset=10, clean=clean, recovery_point=18)
     assert stored(log) == [batch.data for batch in batches[:5] + batches[10:]]
 
 
@@ -291,12 +290,11 @@ def test_missing_beginning_is_refused_if_the_log_start_is_known(
     fill(log, 18)
     log.close()
     place.disk.remove(place.path(f"{FIRST}.log"))
-    options = {"clean": clean, "recovery_point": 18}
     for start in (0, 3, 4):
         with pytest.raises(CorruptLogError, match=f"begins at offset 5, its start is {start}"):
-            place.open(SMALL, log_start_offset=start, **options)
-    assert place.open(SMALL, log_start_offset=5, **options).log_start_offset == 5
-    assert place.open(SMALL, **options).log_start_offset == 5
+            place.open(SMALL, log_start_offset=start, clean=clean, recovery_point=18)
+    assert place.open(SMALL, log_start_offset=5, clean=clean, recovery_point=18).log_start_offset == 5
+    assert place.open(SMALL, clean=clean, recovery_point=18).log_start_offset == 5
 
 
 @pytest.mark.parametrize("clean", [True, False])

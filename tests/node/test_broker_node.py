@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -19,23 +19,37 @@ from pykraft.node.broker_node import BrokerNode
 from pykraft.node.client_listeners import ClientListeners
 from pykraft.node.format import check_directories
 from pykraft.node.run import make_world
+from pykraft.quorum.driver import QuorumNode
 from pykraft.quorum.listener import CommittedBatch
 from tests.node.test_node_start import make_config
 
 
-def make_broker(directory: Path, quorum: Any) -> tuple[BrokerNode, ClientListeners]:
+@dataclass
+class Quorum:
+    """As much of a quorum's node as a broker needs."""
+
+    high_watermark: int
+    delivered_offset: int = 0
+
+    def leader_address(self) -> None:
+        return None
+
+
+def make_broker(directory: Path, quorum: Quorum) -> tuple[BrokerNode, ClientListeners]:
     config = make_config(directory)
     world = make_world(config, lambda error: None)
     identity = check_directories(world.disk, config)
     listeners = ClientListeners(config, config.broker_listeners, world.streams)
-    return BrokerNode(config, identity, world, cast(Any, None), quorum, listeners, ()), listeners
+    return BrokerNode(
+        config, identity, world, cast(Any, None), cast(QuorumNode, quorum), listeners, ()
+    ), listeners
 
 
 def test_broker_reports_no_more_than_the_image_that_it_has_applied(tmp_path: Path) -> None:
     """Otherwise it would count as caught up, and set aside the logs of topics that it does not know yet."""
 
     async def body() -> None:
-        quorum: Any = SimpleNamespace(leader_address=lambda: None, delivered_offset=0, high_watermark=2)
+        quorum = Quorum(high_watermark=2)
         broker, _ = make_broker(tmp_path, quorum)
         loader = MetadataLoader(broker.publishers, high_watermark=lambda: quorum.high_watermark)
 
@@ -64,7 +78,7 @@ def test_dynamic_value_that_this_version_refuses_is_ignored_and_the_others_take_
     """A controller of another version accepted it. What is in the log must not end a broker."""
 
     async def body() -> None:
-        quorum: Any = SimpleNamespace(leader_address=lambda: None, delivered_offset=0, high_watermark=1)
+        quorum = Quorum(high_watermark=1)
         broker, listeners = make_broker(tmp_path, quorum)
         limits: list[ListenerLimits] = []
         monkeypatch.setattr(listeners, "limit_connections", limits.append)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from confluent_kafka import Consumer, Producer
 
 from pykraft.node.cli import librdkafka
 from pykraft.node.cli.root import cli
@@ -141,8 +142,10 @@ def test_cluster_that_stops_ends_the_command_with_one_line(
         bootstrap = running.wait_for("Bootstrap servers:").split(": ")[1]
         first_answer = librdkafka.Connection.first_answer
 
-        def answer_and_die(*arguments: Any) -> frozenset[int]:
-            partitions = first_answer(*arguments)
+        def answer_and_die(
+            connection: librdkafka.Connection, client: Consumer | Producer, topic: str
+        ) -> frozenset[int]:
+            partitions = first_answer(connection, client, topic)
             assert running.stop() == 0
             return partitions
 

@@ -14,18 +14,19 @@ import pytest
 from pykraft.jepsen_like.awaiting import wait_until
 from pykraft.jepsen_like.free_ports import free_ports
 from pykraft.runtime.directory_lock import DirectoryInUseError, DirectoryLock
+from tests.node.conftest import Background
 
 pytestmark = pytest.mark.slow
 
 Pykraft = Callable[..., Any]
 
 
-def bootstrap_servers(running: Any) -> str:
+def bootstrap_servers(running: Background) -> str:
     servers: str = running.wait_for("Bootstrap servers:").split(": ")[1]
     return servers
 
 
-def process_ids(running: Any, nodes: int) -> list[int]:
+def process_ids(running: Background, nodes: int) -> list[int]:
     """The process ids of nodes that each have a process."""
     return [int(running.wait_for(f"Node {n}: ").rpartition(" ")[2]) for n in range(1, nodes + 1)]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -23,8 +22,8 @@ def prepare() -> Callable[..., DevCluster]:
         assert value is not None
         return value
 
-    def run(nodes: int, directory: str = "/d", **options: Any) -> DevCluster:
-        return prepare_dev_cluster(disk, directory, nodes, new_uuid, 0, **options)
+    def run(nodes: int, directory: str = "/d", port: int = 0) -> DevCluster:
+        return prepare_dev_cluster(disk, directory, nodes, new_uuid, 0, port=port)
 
     return run
 

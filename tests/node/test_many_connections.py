@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -33,6 +33,9 @@ from pykraft.kafka_protocol.messages.produce import (
     TopicProduceData,
 )
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
+from pykraft.kafka_protocol.schema import Message
+
+M = TypeVar("M", bound=Message)
 
 pytestmark = pytest.mark.slow
 
@@ -56,7 +59,7 @@ class Client:
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=30)
 
-    def call(self, request: Any, version: int, response_class: Any) -> Any:
+    def call(self, request: Message, version: int, response_class: type[M]) -> M:
         body = encode_request(request, version, 1, "test")
         self._socket.sendall(struct.pack(">i", len(body)) + body)
         size = struct.unpack(">i", self._read(4))[0]

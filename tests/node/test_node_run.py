@@ -6,13 +6,16 @@ import asyncio
 import os
 import signal
 import socket
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import pytest
 
 from pykraft.node import run
+from pykraft.node.config import ServerConfig
 from pykraft.node.errors import StartError
+from pykraft.node.node import Node
 
 
 class FakeNode:
@@ -20,7 +23,7 @@ class FakeNode:
 
     made: list[FakeNode]
 
-    def __init__(self, config: Any, world: Any) -> None:
+    def __init__(self, config: FakeConfig, world: None) -> None:
         self.behaviour = config.behaviour
         self.events: list[str] = []
         self.stop_error: Exception | None = None
@@ -49,9 +52,13 @@ class FakeNode:
 
 
 class FakeConfig:
-    def __init__(self, path: Path, behaviour: Any) -> None:
+    def __init__(self, path: Path, behaviour: Callable[[FakeNode], Awaitable[None]]) -> None:
         self.all_dirs = (str(path),)
         self.behaviour = behaviour
+
+
+def as_configs(*configs: FakeConfig) -> list[ServerConfig]:
+    return cast("list[ServerConfig]", list(configs))
 
 
 @pytest.fixture
@@ -74,7 +81,7 @@ async def fail(node: FakeNode) -> None:
 def test_failed_start_ends_the_other_starts_before_anything_is_stopped(
     nodes: list[FakeNode], tmp_path: Path
 ) -> None:
-    configs: Any = [FakeConfig(tmp_path / "a", wait_for_ever), FakeConfig(tmp_path / "b", fail)]
+    configs = as_configs(FakeConfig(tmp_path / "a", wait_for_ever), FakeConfig(tmp_path / "b", fail))
     with pytest.raises(StartError, match="the port is taken"):
         run.run_nodes(configs)
     assert nodes[0].events == ["start", "start ended", "stop"]
@@ -82,7 +89,7 @@ def test_failed_start_ends_the_other_starts_before_anything_is_stopped(
 
 
 def test_two_failing_starts_are_one_error(nodes: list[FakeNode], tmp_path: Path) -> None:
-    configs: Any = [FakeConfig(tmp_path / name, fail) for name in ("a", "b", "c")]
+    configs = as_configs(*(FakeConfig(tmp_path / name, fail) for name in ("a", "b", "c")))
     with pytest.raises(StartError, match="the port is taken"):
         run.run_nodes(configs)
     assert all(node.events[-1] == "stop" for node in nodes)
@@ -94,11 +101,11 @@ def test_node_that_cannot_stop_does_not_delay_the_others_and_is_an_error(
     async def come_up(node: FakeNode) -> None:
         node.events.append("up")
 
-    def stop_at_once(ready: Any) -> None:
+    def stop_at_once(ready: Sequence[Node]) -> None:
         nodes[0].stop_error = OSError("disk gone")
         os.kill(os.getpid(), signal.SIGTERM)
 
-    configs: Any = [FakeConfig(tmp_path / name, come_up) for name in ("a", "b")]
+    configs = as_configs(*(FakeConfig(tmp_path / name, come_up) for name in ("a", "b")))
     assert run.run_nodes(configs, stop_at_once) == run.EXIT_FATAL
     assert [node.events for node in nodes] == [["start", "up", "hand over", "stop"]] * 2
 
@@ -107,7 +114,7 @@ def test_every_node_has_handed_over_before_any_stops(nodes: list[FakeNode], tmp_
     async def come_up(node: FakeNode) -> None:
         node.events.append("up")
 
-    configs: Any = [FakeConfig(tmp_path / name, come_up) for name in ("a", "b", "c")]
+    configs = as_configs(*(FakeConfig(tmp_path / name, come_up) for name in ("a", "b", "c")))
     assert run.run_nodes(configs, lambda ready: os.kill(os.getpid(), signal.SIGTERM)) == 0
     for node in nodes:
         assert all("hand over" in events for events in node.others_at_stop)
@@ -118,7 +125,7 @@ def test_signal_during_the_start_ends_it_and_is_no_error(nodes: list[FakeNode], 
         os.kill(os.getpid(), signal.SIGTERM)
         await asyncio.Event().wait()
 
-    configs: Any = [FakeConfig(tmp_path / "a", be_stopped)]
+    configs = as_configs(FakeConfig(tmp_path / "a", be_stopped))
     assert run.run_nodes(configs, lambda ready: nodes[0].events.append("ready")) == 0
     assert nodes[0].events == ["start", "start ended", "stop"]
 
@@ -142,7 +149,7 @@ def test_second_signal_ends_an_orderly_stop_that_takes_too_long(
 
     monkeypatch.setattr(FakeNode, "stop", hang)
     monkeypatch.setattr(os, "_exit", end)
-    configs: Any = [FakeConfig(tmp_path / "a", come_up)]
+    configs = as_configs(FakeConfig(tmp_path / "a", come_up))
     run.run_nodes(
         configs,
         lambda ready: os.kill(os.getpid(), signal.SIGINT),
@@ -157,7 +164,7 @@ def test_nodes_stop_when_their_supervisor_ends(nodes: list[FakeNode], tmp_path: 
         node.events.append("up")
 
     ours, theirs = socket.socketpair()
-    configs: Any = [FakeConfig(tmp_path / "a", wait_for_ever if when == "before" else come_up)]
+    configs = as_configs(FakeConfig(tmp_path / "a", wait_for_ever if when == "before" else come_up))
     with ours, theirs:
         if when == "before":
             theirs.close()

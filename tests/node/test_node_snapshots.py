@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -27,14 +27,18 @@ from pykraft.kafka_protocol.messages.delete_topics import (
     DeleteTopicState,
 )
 from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.kafka_protocol.schema import Message
 from pykraft.metadata_log.features import BOOTSTRAP_FEATURES
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.node.config import ServerConfig, load_server_config
 from pykraft.node.format import format_directories
 from pykraft.node.node import Node
 from pykraft.node.run import make_world
+from pykraft.runtime.address import Address
 from pykraft.runtime.os_disk import OsDisk
 from pykraft.runtime.rpc import PendingCall, RpcFailure
+
+M = TypeVar("M", bound=Message)
 
 HOST = "127.0.0.1"
 TIMEOUT_S = PATIENCE_S
@@ -98,7 +102,7 @@ class Cluster:
         directory = self.directory / f"node-{id}" / "__cluster_metadata-0"
         return sorted(path.name for path in directory.iterdir() if path.name.endswith(suffix))
 
-    async def forward(self, api_key: ApiKey, request: Any, response: Any, version: int) -> Any:
+    async def forward(self, api_key: ApiKey, request: Message, response: type[M], version: int) -> M:
         controller = self.nodes[1].controller
         assert controller is not None
         body = request.encode(version)
@@ -131,16 +135,19 @@ class Cluster:
     @contextmanager
     def cut_off(self, id: int) -> Iterator[None]:
         """Let the node's calls to other nodes fail for some time."""
-        transport: Any = self.nodes[id].transport
 
-        def send(to: Any, method: str, payload: bytes, deadline_ms: int, on_reply: Any) -> PendingCall:
+        def send(
+            to: Address,
+            method: str,
+            payload: bytes,
+            deadline_ms: int,
+            on_reply: Callable[[bytes | RpcFailure], None],
+        ) -> PendingCall:
             return asyncio.get_running_loop().call_later(0.02, on_reply, RpcFailure("cut off"))
 
-        transport.send = send
-        try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(self.nodes[id].transport, "send", send)
             yield
-        finally:
-            del transport.send
 
     def served(self, id: int) -> set[tuple[str, int, Uuid]]:
         """Replicas at a broker: topic, partition, topic id."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -69,7 +69,9 @@ def test_only_the_latest_owners_are_kept(tmp_path: Path, data: Path) -> None:
 @pytest.mark.parametrize(
     "copy", [shutil.copytree, lambda a, b: subprocess.run(["cp", "-a", a, b], check=True)]
 )
-def test_copy_of_a_live_directory_proves_no_process_dead(tmp_path: Path, data: Path, copy: Any) -> None:
+def test_copy_of_a_live_directory_proves_no_process_dead(
+    tmp_path: Path, data: Path, copy: Callable[[Path, Path], object]
+) -> None:
     boot = boot_file(tmp_path)
     live = DirectoryLock(str(data), boot)
     live.enter("live")

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk, MemoryFile
+from pykraft.kafka_protocol.primitives import Buffer
 from pykraft.runtime import os_disk
 from pykraft.runtime.os_disk import OsDisk, OsFile
 
@@ -66,7 +67,7 @@ class Kernel:
     def fstat(self, descriptor: int) -> Any:
         return SimpleNamespace(st_size=self._file(descriptor).size())
 
-    def write(self, descriptor: int, data: Any) -> int:
+    def write(self, descriptor: int, data: Buffer) -> int:
         self._enter()
         if self._fails():
             raise OSError(errno.ENOSPC, "no space left")

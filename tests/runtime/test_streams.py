@@ -8,13 +8,14 @@ import os
 import socket
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
+from pykraft.runtime.disk import DiskFile
 from pykraft.runtime.os_disk import OsDisk
 from pykraft.runtime.sinks import SocketSink
 from pykraft.runtime.streams import OutputQueue, TruncatedSliceError, UnreadableSliceError
@@ -22,7 +23,7 @@ from pykraft.runtime.streams import OutputQueue, TruncatedSliceError, Unreadable
 
 @dataclass(frozen=True)
 class Slice:
-    file: Any
+    file: DiskFile
     position: int
     size_bytes: int
 
@@ -43,7 +44,7 @@ class Sink:
         self.got += view[:count]
         return count
 
-    def send_file(self, file: Any, position: int, length_bytes: int) -> int | None:
+    def send_file(self, file: DiskFile, position: int, length_bytes: int) -> int | None:
         if not self.takes_files:
             return None
         count = self._limit(length_bytes)
@@ -153,7 +154,7 @@ def test_file_that_is_read_a_little_at_a_time_is_sent_whole() -> None:
             return len(piece)
 
     queue = OutputQueue(memoryview(bytearray(1024)))
-    queue.add([Slice(Slow(), 1, 8)])
+    queue.add([Slice(cast(DiskFile, Slow()), 1, 8)])
     sink = Sink([], takes_files=False)
     queue.pump(sink)
     assert bytes(sink.got) == b"bcdefghi"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
+from collections.abc import Mapping
 
 import pytest
 
@@ -44,10 +44,12 @@ def test_workload_that_could_not_begin_amid_the_faults_begins_when_they_are_heal
     may_begin: list[bool] = []
     create_topic, finish = OwnAdmin.create_topic, Load.finish
 
-    async def refuse(self: OwnAdmin, *arguments: Any) -> None:
+    async def refuse(
+        self: OwnAdmin, topic: str, partitions: int, replication_factor: int, configs: Mapping[str, str]
+    ) -> None:
         if not may_begin:
             raise RefusedError("not yet")
-        await create_topic(self, *arguments)
+        await create_topic(self, topic, partitions, replication_factor, configs)
 
     def heal(self: Load) -> asyncio.Task[None]:
         may_begin.append(True)

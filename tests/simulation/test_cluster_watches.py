@@ -6,7 +6,7 @@ import heapq
 from collections import Counter
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVarTuple
 
 import pytest
 
@@ -15,6 +15,8 @@ from pykraft.jepsen_like.sim.cluster.starvation import STALE_FENCED, Starvation
 from pykraft.jepsen_like.sim.cluster.voters import VoterWatch
 from pykraft.quorum.core.log_shape import LogShape, SnapshotId
 from pykraft.quorum.core.roles import ElectionState, Unattached
+
+Ts = TypeVarTuple("Ts")
 
 SESSION_MS = 9000
 
@@ -36,7 +38,7 @@ class StubWorld:
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._number = 0
 
-    def later(self, after_ms: float, callback: Callable[..., None], *args: Any) -> None:
+    def later(self, after_ms: float, callback: Callable[[*Ts], None], *args: *Ts) -> None:
         self._number += 1
         heapq.heappush(self._due, (self.now_ms + after_ms, self._number, lambda: callback(*args)))
 

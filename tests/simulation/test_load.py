@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -20,7 +21,7 @@ PRODUCER = {"max_in_flight": 1, "acks": -1, "idempotent": True}
 class Client:
     """Runs nothing."""
 
-    def run(self, work: Any) -> None:
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
         work.close()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from io import StringIO
-from typing import Any
 
 import pytest
 
@@ -130,9 +129,11 @@ class Seconds:
         return self.now_s
 
 
-def _run_broken(screen: Screen, seeds: range, **options: Any) -> Tally:
+def _run_broken(screen: Screen, seeds: range, keeps_going: bool = False) -> Tally:
     progress = Progress(screen, Seconds())
-    tally = run_many(BROKEN, seeds, 900, workers=1, minimise_s=0.0, progress=progress, **options)
+    tally = run_many(
+        BROKEN, seeds, 900, workers=1, minimise_s=0.0, progress=progress, keeps_going=keeps_going
+    )
     progress.clear()
     return tally
 

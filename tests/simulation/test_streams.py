@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, TypeVar
 
 import pytest
 
@@ -19,6 +19,8 @@ from pykraft.runtime.tcp import StreamConnection, StreamRuntime
 from pykraft.runtime.tcp_server import StreamServer
 from pykraft.runtime.turns import BULK
 
+T = TypeVar("T")
+
 PORT = 9092
 CLIENT, SERVER = 1, 2
 
@@ -26,18 +28,18 @@ CLIENT, SERVER = 1, 2
 class Machines:
     """A client's process on one machine, a server's on another, and the links between them."""
 
-    def __init__(self, seed: int = 1, **options: Any) -> None:
+    def __init__(self, seed: int = 1, window_bytes: int = 256 * 1024) -> None:
         self.links = Links(random.Random(seed), max_delay_ms=5)
-        self.loop = NetworkLoop(self.links, random.Random(seed), **options)
+        self.loop = NetworkLoop(self.links, random.Random(seed), window_bytes=window_bytes)
         self.errors: list[dict[str, Any]] = []
         self.loop.set_exception_handler(lambda _, context: self.errors.append(context))
         self.client = SimProcess("client", host=CLIENT)
         self.server = SimProcess("server", host=SERVER)
 
-    def start(self, process: SimProcess, coroutine: Any) -> asyncio.Task[Any]:
+    def start(self, process: SimProcess, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         return self.loop.create_task(coroutine, context=process.context)
 
-    def run(self, process: SimProcess, coroutine: Any) -> Any:
+    def run(self, process: SimProcess, coroutine: Coroutine[Any, Any, T]) -> T:
         return self.loop.run_until_complete(self.start(process, coroutine))
 
     def let_pass(self, seconds: float) -> None:

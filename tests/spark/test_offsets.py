@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,7 +21,7 @@ P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def resolve(
-    starting: Any, ending: Any, log: tuple[int, int], fail_on_data_loss: bool = True
+    starting: int, ending: int, log: tuple[int, int], fail_on_data_loss: bool = True
 ) -> list[OffsetRange]:
     """All for partition 0; ``log`` is (start, end)."""
     return resolve_ranges(
@@ -42,7 +40,7 @@ def resolve(
         (10, 10, None),
     ],
 )
-def test_positions_become_exact_offsets(starting: Any, ending: Any, expected: tuple[int, int] | None) -> None:
+def test_positions_become_exact_offsets(starting: int, ending: int, expected: tuple[int, int] | None) -> None:
     ranges = resolve(starting, ending, (10, 50))
     assert [(one.start, one.end) for one in ranges] == ([expected] if expected else [])
 
@@ -57,7 +55,7 @@ def test_ranges_come_in_order_of_topic_and_partition() -> None:
 
 
 @pytest.mark.parametrize(("starting", "ending"), [(5, LATEST), (EARLIEST, 51), (60, LATEST)])
-def test_offsets_outside_the_log_are_data_loss(starting: Any, ending: Any) -> None:
+def test_offsets_outside_the_log_are_data_loss(starting: int, ending: int) -> None:
     with pytest.raises(PlannedDataLossError, match="t-0 is not in the log, which holds 10 up to 50"):
         resolve(starting, ending, (10, 50))
 
@@ -67,7 +65,7 @@ def test_offsets_outside_the_log_are_data_loss(starting: Any, ending: Any) -> No
     [(5, LATEST, [(10, 50)]), (EARLIEST, 51, [(10, 50)]), (60, LATEST, [])],
 )
 def test_range_is_reduced_to_existing_records_if_loss_is_allowed(
-    starting: Any, ending: Any, expected: list[tuple[int, int]]
+    starting: int, ending: int, expected: list[tuple[int, int]]
 ) -> None:
     ranges = resolve(starting, ending, (10, 50), fail_on_data_loss=False)
     assert [(one.start, one.end) for one in ranges] == expected

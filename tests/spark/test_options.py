@@ -22,13 +22,13 @@ from pykraft.spark.positions import EARLIEST, LATEST, ByTimestamp, Everywhere, P
 BASE = {"kafka.bootstrap.servers": "a:9092,b:9092", "subscribe": "t"}
 
 
-def parse(**changes: Any) -> BatchReadOptions:
+def parse(**changes: str | None) -> BatchReadOptions:
     """The base options with changes; ``__`` stands for a dot, None removes."""
     options = BASE | {name.replace("__", "."): value for name, value in changes.items()}
     return parse_batch_options({name: value for name, value in options.items() if value is not None})
 
 
-def refused(message: str, **changes: Any) -> None:
+def refused(message: str, **changes: str | None) -> None:
     with pytest.raises(OptionError, match=message):
         parse(**changes)
 

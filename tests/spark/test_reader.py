@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 
@@ -26,12 +25,12 @@ from pykraft.spark.reader import read_task
 from tests.mock_cluster import MockCluster
 
 
-def options(servers: str, **changes: Any) -> BatchReadOptions:
+def options(servers: str, **changes: str) -> BatchReadOptions:
     base = {"kafka.bootstrap.servers": servers, "subscribe": "t", "kafka.fetch.max.wait.ms": "20"}
     return parse_batch_options(base | {name.replace("__", "."): value for name, value in changes.items()})
 
 
-def plan(servers: str, columns: tuple[str, ...] = ("offset",), **changes: Any) -> list[ReadTask]:
+def plan(servers: str, columns: tuple[str, ...] = ("offset",), **changes: str) -> list[ReadTask]:
     checked = options(servers, **changes)
     cluster = Cluster(BlockingNetwork(), checked.client)
     try:
@@ -108,10 +107,16 @@ def test_end_that_is_never_reached_is_reported_even_if_the_last_answer_is_late(
     fetch = PartitionFetcher.fetch
     empty: list[FetchedBatches] = []
 
-    async def late(self: PartitionFetcher, *args: Any, **kwargs: Any) -> Any:
+    async def late(
+        self: PartitionFetcher,
+        deadline_ms: int,
+        *,
+        read_ahead_until: int | None = None,
+        max_wait_ms: int | None = None,
+    ) -> FetchedBatches:
         if empty:
             raise ClientTimeoutError("the answer did not come in time")
-        fetched = await fetch(self, *args, **kwargs)
+        fetched = await fetch(self, deadline_ms, read_ahead_until=read_ahead_until, max_wait_ms=max_wait_ms)
         if not fetched.headers:
             empty.append(fetched)
         return fetched

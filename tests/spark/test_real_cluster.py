@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
@@ -84,7 +84,7 @@ def topic(cluster: ProcessCluster, admin: AdminClient) -> str:
     return "numbers"
 
 
-def plan(servers: str, **options: Any) -> list[ReadTask]:
+def plan(servers: str, **options: str) -> list[ReadTask]:
     checked = parse_batch_options({"kafka.bootstrap.servers": servers} | options)
     client = Cluster(BlockingNetwork(), checked.client)
     try:

@@ -26,7 +26,7 @@ def flights(mock_cluster: MockCluster) -> str:
     return mock_cluster.bootstrap_servers
 
 
-def load(session: SparkSession, servers: str, **options: Any) -> DataFrame:
+def load(session: SparkSession, servers: str, **options: str) -> DataFrame:
     reader = session.read.format("pykraft").option("kafka.bootstrap.servers", servers)
     for name, value in options.items():
         reader = reader.option(name, value)
