@@ -8,21 +8,27 @@ from pykraft.broker.logs.producer_state import ProducerState, rebuild
 from pykraft.broker.replicas.partition import AppendInfo, Partition
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import assign_offset, read_header
-from pykraft.log_store.interface import LogConfig
+from pykraft.log_store.interface import CorruptLogError, LogConfig
 from pykraft.log_store.log import Log
 from pykraft.metadata_log.image import PartitionRegistration
 from tests.batch_fields import BatchFields
 
 
 class Events:
+    """No task waits for events: a test looks at the partition itself."""
+
     def log_grew(self, partition: Partition) -> None: ...
     def high_watermark_moved(self, partition: Partition) -> None: ...
 
     def producers_lost(self, partition: Partition) -> None:
         log = partition.log
         partition.producers.adopt(rebuild(log.iter_headers(0), log_start_offset=log.log_start_offset))
+
+    def storage_failed(self, partition: Partition, error: OSError | CorruptLogError) -> None:
+        raise error
 
 
 class Waiter:
@@ -48,7 +54,7 @@ def make(
 ) -> Partition:
     config = LogConfig(segment_bytes=2000, min_insync_replicas=min_isr)
     log = Log.open(disk or MemoryDisk(), "t-0", config, now_ms=0)
-    return Partition("t", b"i" * 16, 0, node_id, log, Events(), **options)  # type: ignore[arg-type]
+    return Partition("t", Uuid(b"i" * 16), 0, node_id, log, Events(), **options)
 
 
 def state(

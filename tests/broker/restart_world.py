@@ -12,23 +12,22 @@ because the world, its faults and its invariants read the same few fields.
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, TypedDict, TypeVar, Unpack
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from pykraft.broker.logs.log_manager import LogManager
 from pykraft.broker.replicas.isr import IsrProposal
 from pykraft.broker.replicas.partition import Partition
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.record_codec import RecordInput, decode_batch, encode_batch
-from pykraft.kafka_protocol.records import iter_headers, read_header
+from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
+from pykraft.kafka_protocol.records import read_header
 from pykraft.log_store.interface import LogConfig, LogSlice
-from pykraft.log_store.log import Log
 from pykraft.metadata_log.image import PartitionRegistration
-from pykraft.runtime.tasks import Workers
+from tests.broker.at_once import AtOnce, Logs, now
 from tests.broker.crash import abandon
+from tests.broker.isr_controller import IsrWorld, between, log_values, values_of
 from tests.faults import unexpected
 
 T = TypeVar("T")
@@ -36,29 +35,6 @@ NODES = (1, 2, 3)
 KEY = ("t", 0)
 LAG_MS = 300
 CONFIG = LogConfig(segment_bytes=700, min_insync_replicas=2, retention_bytes=1600, retention_ms=-1)
-
-
-def now(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that never really waits."""
-    try:
-        work.send(None)
-    except StopIteration as done:
-        result: T = done.value
-        return result
-    raise AssertionError("the coroutine waits")
-
-
-class AtOnce(Workers):
-    async def run(self, job: Callable[[], T]) -> T:
-        return job()
-
-
-class Logs(LogManager):
-    async def pause(self) -> None:
-        return None
-
-    def write_snapshots_soon(self) -> None:
-        now(self.write_snapshots())
 
 
 class Clock:
@@ -134,31 +110,15 @@ class Node:
         return self.partition
 
 
-class StateFields(TypedDict, total=False):
-    """What the controller changes of the partition."""
-
-    isr: tuple[int, ...]
-    leader: int
-    leader_epoch: int
-
-
-class World:
+class World(IsrWorld):
     def __init__(self, seed: int) -> None:
-        self.rng = random.Random(seed)
-        self.now_ms = 1000
+        super().__init__(seed, NODES)
         self.generation = 0
-        self.next_epoch = 1
-        self.fenced: set[int] = set()
-        self.epochs = dict.fromkeys(NODES, 0)
-        self.counts: dict[str, int] = {}
         self.nodes = {n: Node(n) for n in NODES}
         self.next_producer = 0
         self.start_topic()
         for node in self.nodes.values():
             self.start(node)
-
-    def count(self, what: str) -> None:
-        self.counts[what] = self.counts.get(what, 0) + 1
 
     # -- the controller --------------------------------------------------------------------------------
 
@@ -182,46 +142,10 @@ class World:
         for node in self.nodes.values():
             node.inbox.append((self.topic_id, self.state))
 
-    def change(self, **fields: Unpack[StateFields]) -> None:
-        self.state = replace(self.state, partition_epoch=self.state.partition_epoch + 1, **fields)
-        self.tell()
-
-    def fence(self, node_id: int) -> None:
-        self.fenced.add(node_id)
-        isr = tuple(n for n in self.state.isr if n != node_id) or self.state.isr
-        if self.state.leader == node_id:
-            self.elect(isr)
-        elif isr != self.state.isr:
+    def take_isr(self, isr: tuple[int, ...]) -> None:
+        if isr != self.state.isr:
+            self.counts["isr"] += 1
             self.change(isr=isr)
-
-    def elect(self, isr: tuple[int, ...] | None = None) -> None:
-        isr = self.state.isr if isr is None else isr
-        candidates = [n for n in isr if n not in self.fenced]
-        leader = self.rng.choice(candidates) if candidates else -1
-        self.count("elect")
-        self.change(isr=isr, leader=leader, leader_epoch=self.state.leader_epoch + 1)
-
-    def unfence(self, node_id: int) -> None:
-        self.fenced.discard(node_id)
-        if self.state.leader == -1 and node_id in self.state.isr:
-            self.elect()
-
-    def decide(
-        self, leader: int, leader_epoch: int, proposal: IsrProposal
-    ) -> tuple[ErrorCode, PartitionRegistration | None]:
-        state = self.state
-        if proposal.leader_epoch < state.leader_epoch or self.epochs[leader] != leader_epoch:
-            return ErrorCode.FENCED_LEADER_EPOCH, None
-        if proposal.partition_epoch < state.partition_epoch:
-            return ErrorCode.INVALID_UPDATE_VERSION, None
-        for member in proposal.new_isr:
-            claimed = proposal.broker_epochs.get(member, -1)
-            if member in self.fenced or claimed not in (-1, self.epochs[member]):
-                return ErrorCode.INELIGIBLE_REPLICA, None
-        if proposal.new_isr != state.isr:
-            self.count("isr")
-            self.change(isr=proposal.new_isr)
-        return ErrorCode.NONE, self.state
 
     # -- nodes -----------------------------------------------------------------------------------------
 
@@ -239,7 +163,7 @@ class World:
         if node.logs.offline:
             # A power loss may zero so little of a rolled segment that it looks like damage: start it empty.
             assert node.lost_power, node.logs.offline[KEY].reason
-            self.count("refused")
+            self.counts["refused"] += 1
             node.disk = MemoryDisk()
             node.logs = Logs(node.disk, ("/d",), CONFIG, Clock(), AtOnce(), unexpected, damage)
             now(node.logs.start())
@@ -269,7 +193,7 @@ class World:
         others = [n for n in others if self.nodes[n].topic_id == self.topic_id and self.nodes[n].is_synced]
         if how in ("power", "wipe") and not others:
             how = "kill"
-        self.count(how)
+        self.counts[how] += 1
         assert node.logs is not None
         partition = node.replica
         for waiter in partition.committed_waiters.pop_all():
@@ -300,9 +224,6 @@ class World:
             self.open(node, topic_id)
             node.is_synced = True
         node.replica.apply(registration, self.now_ms)
-
-    def eligible(self, replica: int, epoch: int) -> bool:
-        return replica not in self.fenced and epoch in (-1, self.epochs[replica])
 
     # -- clients and maintenance
     # ----------------------------------------------------------------------------------
@@ -339,7 +260,7 @@ class World:
                 assert not is_oldest or self.is_stale(partition), f"OldestIsInSequence: {error}"
             return False
         if info.base_offset < end_offset:
-            self.count("duplicate")
+            self.counts["duplicate"] += 1
         batch.is_open, batch.offset = True, info.base_offset
         if partition.high_watermark >= info.next_offset:
             batch.offset_committed()
@@ -376,10 +297,10 @@ class World:
         if restart or diverging is not None:
             if restart:
                 partition.restart_at(log_start)
-                self.count("restart_at")
+                self.counts["restart_at"] += 1
             else:
                 partition.truncate_to_divergence(*diverging)
-                self.count("truncate")
+                self.counts["truncate"] += 1
             return
         if piece is not None and fate < 0.3:
             self.late_answers.append(
@@ -408,7 +329,7 @@ class World:
         try:
             partition.append_as_follower(memoryview(data), 1)
         except KafkaError:
-            self.count("late answer refused")
+            self.counts["late answer refused"] += 1
             return
         partition.follow(late.high_watermark, late.log_start)
 
@@ -460,7 +381,7 @@ class World:
             if node.topic_id == self.topic_id and partition.log.retire_old_segments(1, limit_offset=limit):
                 now(logs.store_log_starts([KEY]))
                 logs.delete_retired_segments(KEY)
-                self.count("retention")
+                self.counts["retention"] += 1
             logs.expire_producers(KEY, 0, 1)
 
     def isr_work(self, node: Node) -> None:
@@ -521,7 +442,7 @@ class World:
         elif action < 0.978:
             self.end(node, rng.choice(("stop", "kill", "kill", "power", "power", "wipe")))
         elif action < 0.979 and len(self.fenced) < 2:
-            self.count("recreate")
+            self.counts["recreate"] += 1
             self.start_topic()
         else:
             while node.inbox:
@@ -587,23 +508,6 @@ class World:
             ):
                 return
         raise AssertionError("no progress after healing")
-
-
-def values_of(data: bytes) -> list[tuple[int, bytes]]:
-    return [
-        (record.offset, record.value or b"")
-        for position, header in iter_headers(data)
-        for record in decode_batch(data[position : position + header.size_bytes])
-    ]
-
-
-def log_values(log: Log) -> dict[int, bytes]:
-    found = [pair for _, data in log.iter_batches(log.log_start_offset) for pair in values_of(data)]
-    return {offset: value for offset, value in found if offset >= log.log_start_offset}
-
-
-def between(values: dict[int, bytes], begin: int, end: int) -> dict[int, bytes]:
-    return {offset: value for offset, value in values.items() if begin <= offset < end}
 
 
 def in_order(values: Sequence[bytes], producers: Sequence[int]) -> None:

@@ -10,6 +10,7 @@ from pykraft.broker.replicas.offset_lookup import EARLIEST, LATEST, MAX_TIMESTAM
 from pykraft.broker.replicas.partition import Partition
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import assign_offset
 from pykraft.log_store.interface import CorruptLogError
@@ -160,13 +161,13 @@ def test_log_with_a_later_leader_epoch_than_the_controllers_is_damaged(
     leader: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failed: list[tuple[object, ...]] = []
-    monkeypatch.setattr(Events, "storage_failed", lambda _, *told: failed.append(told), raising=False)
+    monkeypatch.setattr(Events, "storage_failed", lambda _, *told: failed.append(told))
     partition = make()
     partition.apply(state(2, epoch=9), 0)
     data = batch()
     assign_offset(data, 0, 0, 9)
     partition.append_as_follower(data, 0)
-    again = Partition("t", b"i" * 16, 0, 1, partition.log, Events())  # type: ignore[arg-type]
+    again = Partition("t", Uuid(b"i" * 16), 0, 1, partition.log, Events())
     again.apply(state(leader, epoch=3), 0)
     assert again.leader_id is None
     ((told, error),) = failed

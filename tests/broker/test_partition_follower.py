@@ -9,6 +9,7 @@ import pytest
 from pykraft.broker.replicas.partition import Partition
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.records import assign_offset
 from pykraft.log_store.interface import LogConfig
 from pykraft.log_store.log import Log
@@ -128,7 +129,7 @@ def test_starting_over_after_deleted_records_removes_producers() -> None:
 
 def test_state_rebuilt_from_a_log_without_its_beginning_accepts_unknown_producers_at_any_sequence() -> None:
     log = Log.open(MemoryDisk(), "t-0", LogConfig(), now_ms=0, log_start_offset=5)
-    partition = Partition("t", b"i" * 16, 0, 1, log, Events())  # type: ignore[arg-type]
+    partition = Partition("t", Uuid(b"i" * 16), 0, 1, log, Events())
     partition.apply(state(1), 0)
     assert append(partition, producer_id=4, producer_epoch=0, base_sequence=9).base_offset == 5
 

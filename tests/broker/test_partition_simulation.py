@@ -9,41 +9,28 @@ divergence and ISR proposals are found here within seconds, since every step is 
 
 from __future__ import annotations
 
-import random
-from dataclasses import dataclass, field, replace
-from typing import Any, TypedDict, Unpack
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
-from pykraft.broker.logs.producer_state import rebuild
 from pykraft.broker.replicas.isr import IsrProposal
 from pykraft.broker.replicas.partition import Partition
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID
-from pykraft.kafka_protocol.record_codec import RecordInput, decode_batch, encode_batch
-from pykraft.kafka_protocol.records import iter_headers, read_header
-from pykraft.log_store.interface import CorruptLogError, LogConfig
+from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
+from pykraft.kafka_protocol.records import read_header
+from pykraft.log_store.interface import LogConfig
 from pykraft.log_store.log import Log
 from pykraft.metadata_log.image import PartitionRegistration
+from tests.broker.isr_controller import IsrWorld, between, healed_worlds, log_values, values_of
+from tests.broker.partitions import Events
 
 NODES = (1, 2, 3)
 LAG_MS = 300
 CONFIG = LogConfig(segment_bytes=1200, min_insync_replicas=2)
-
-
-class Silent:
-    """No task waits for events here: the simulation checks the state itself."""
-
-    def log_grew(self, partition: Partition) -> None: ...
-    def high_watermark_moved(self, partition: Partition) -> None: ...
-
-    def producers_lost(self, partition: Partition) -> None:
-        log = partition.log
-        partition.producers.adopt(rebuild(log.iter_headers(0), log_start_offset=log.log_start_offset))
-
-    def storage_failed(self, partition: Partition, error: OSError | CorruptLogError) -> None:
-        raise error
 
 
 @dataclass(eq=False)
@@ -80,78 +67,30 @@ class Node:
         return self.partition
 
 
-class StateFields(TypedDict, total=False):
-    """What the controller changes of a partition."""
-
-    isr: tuple[int, ...]
-    leader: int
-    leader_epoch: int
-
-
-class World:
+class World(IsrWorld):
     def __init__(self, seed: int) -> None:
-        self.rng = random.Random(seed)
-        self.now_ms = 1000
+        super().__init__(seed, NODES)
         self.nodes = {n: Node(n) for n in NODES}
         self.state = PartitionRegistration(NODES, NODES, 1, 0, 0)
-        self.fenced: set[int] = set()
-        self.epochs = dict.fromkeys(NODES, 0)
-        self.next_epoch = 1
         self.proposals: list[tuple[int, int, IsrProposal]] = []  # (leader, its epoch, proposal)
         self.late_fetches: list[tuple[int, int, int, int, int]] = []
         self.writes: list[Write] = []
         self.consumed: dict[int, bytes] = {}
         self.highest: dict[tuple[int, int, int], int] = {}
         self.counter = 0
-        self.faults = {"crash": 0, "elect": 0, "shrink": 0, "expand": 0, "truncate": 0}
         for node in self.nodes.values():
             self.restart(node)
 
     # -- the controller --------------------------------------------------------------------------------
 
-    def change(self, **fields: Unpack[StateFields]) -> None:
-        self.state = replace(self.state, partition_epoch=self.state.partition_epoch + 1, **fields)
+    def tell(self) -> None:
         for node in self.nodes.values():
             node.inbox.append(self.state)
 
-    def fence(self, node_id: int) -> None:
-        """As when a session ends: remove it from the ISR unless it is the last, and elect another leader."""
-        self.fenced.add(node_id)
-        isr = tuple(n for n in self.state.isr if n != node_id) or self.state.isr
-        if self.state.leader == node_id:
-            self.elect(isr)
-        elif isr != self.state.isr:
+    def take_isr(self, isr: tuple[int, ...]) -> None:
+        if set(isr) != set(self.state.isr):
+            self.counts["expand" if len(isr) > len(self.state.isr) else "shrink"] += 1
             self.change(isr=isr)
-
-    def elect(self, isr: tuple[int, ...] | None = None) -> None:
-        isr = self.state.isr if isr is None else isr
-        candidates = [n for n in isr if n not in self.fenced]
-        leader = self.rng.choice(candidates) if candidates else -1
-        self.faults["elect"] += 1
-        self.change(isr=isr, leader=leader, leader_epoch=self.state.leader_epoch + 1)
-
-    def unfence(self, node_id: int) -> None:
-        self.fenced.discard(node_id)
-        if self.state.leader == -1 and node_id in self.state.isr:
-            self.elect()
-
-    def decide(
-        self, leader: int, leader_incarnation: int, proposal: IsrProposal
-    ) -> tuple[ErrorCode, PartitionRegistration | None]:
-        state = self.state
-        if proposal.leader_epoch < state.leader_epoch or self.epochs[leader] != leader_incarnation:
-            return ErrorCode.FENCED_LEADER_EPOCH, None
-        if proposal.partition_epoch < state.partition_epoch:
-            return ErrorCode.INVALID_UPDATE_VERSION, None
-        for member in proposal.new_isr:
-            claimed = proposal.broker_epochs.get(member, -1)
-            if member in self.fenced or claimed not in (-1, self.epochs[member]):
-                return ErrorCode.INELIGIBLE_REPLICA, None
-        if set(proposal.new_isr) != set(state.isr):
-            grown = len(proposal.new_isr) > len(state.isr)
-            self.faults["expand" if grown else "shrink"] += 1
-            self.change(isr=proposal.new_isr)
-        return ErrorCode.NONE, self.state
 
     # -- nodes -----------------------------------------------------------------------------------------
 
@@ -163,7 +102,7 @@ class World:
             0,
             node.node_id,
             log,
-            Silent(),
+            Events(),
             high_watermark=node.high_watermark,
         )
         node.epoch = self.next_epoch
@@ -172,7 +111,7 @@ class World:
         node.inbox = [self.state]
 
     def crash(self, node: Node, *, lose: bool) -> None:
-        self.faults["crash"] += 1
+        self.counts["crash"] += 1
         if node.partition is not None:
             node.high_watermark = (
                 node.replica.high_watermark if self.rng.random() < 0.5 else node.high_watermark
@@ -187,9 +126,6 @@ class World:
     def apply_metadata(self, node: Node) -> None:
         if node.inbox and node.partition is not None:
             node.replica.apply(node.inbox.pop(0), self.now_ms)
-
-    def eligible(self, replica: int, epoch: int) -> bool:
-        return replica not in self.fenced and epoch in (-1, self.epochs[replica])
 
     # -- clients and replication
     # ----------------------------------------------------------------------------------
@@ -235,7 +171,7 @@ class World:
         if diverging is not None:
             partition.truncate_to_divergence(*diverging)
             node.recovery_point = min(node.recovery_point, partition.log.recovery_point)
-            self.faults["truncate"] += 1
+            self.counts["truncate"] += 1
             return
         if data:
             partition.append_as_follower(memoryview(data), 1)
@@ -364,7 +300,7 @@ class World:
         for a in logs:
             for b in logs:
                 common = min(marks[a], marks[b])
-                assert prefix(logs[a], common) == prefix(logs[b], common), "LogMatching"
+                assert between(logs[a], 0, common) == between(logs[b], 0, common), "LogMatching"
         acknowledged = {w.offset: w.value for w in self.writes if w.outcome == "acknowledged"}
         for member in self.state.isr:
             if member in logs and member not in self.fenced:
@@ -400,50 +336,13 @@ class World:
         raise AssertionError("no progress after healing")
 
 
-def values_of(data: bytes) -> list[tuple[int, bytes]]:
-    return [
-        (record.offset, record.value or b"")
-        for position, header in iter_headers(data)
-        for record in decode_batch(data[position : position + header.size_bytes])
-    ]
-
-
-def log_values(log: Log) -> dict[int, bytes]:
-    return {
-        offset: value
-        for _, data in log.iter_batches(log.log_start_offset)
-        for offset, value in values_of(data)
-    }
-
-
-def prefix(values: dict[int, bytes], end: int) -> dict[int, bytes]:
-    return {offset: value for offset, value in values.items() if offset < end}
-
-
-def run(seed: int, steps: int = 1200) -> World:
-    world = World(seed)
-    for number in range(steps):
-        world.step()
-        world.check()
-        if number % 25 == 0:
-            world.check_logs()
-    world.check_logs()
-    world.heal()
-    world.check_logs()
-    return world
-
-
 @pytest.mark.parametrize("block", range(6))
 def test_no_acknowledged_write_is_lost_and_reads_never_change(block: int) -> None:
-    totals: dict[str, int] = {}
+    totals: Counter[str] = Counter()
     acknowledged = 0
-    for seed in range(block * 20, block * 20 + 20):
-        try:
-            world = run(seed)
-        except AssertionError as error:
-            raise AssertionError(f"seed {seed}: {error}") from error
+    for world in healed_worlds(block, World, steps=1200, check_logs_every=25):
         acknowledged += sum(w.outcome == "acknowledged" for w in world.writes)
-        for name, count in world.faults.items():
-            totals[name] = totals.get(name, 0) + count
+        totals.update(world.counts)
     assert acknowledged > 20 * 30, acknowledged
-    assert all(count >= 8 for count in totals.values()), totals
+    kinds = ("crash", "elect", "shrink", "expand", "truncate")
+    assert all(totals[kind] >= 8 for kind in kinds), totals

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -12,7 +12,6 @@ import pytest
 
 from pykraft.broker.logs import producer_snapshots
 from pykraft.broker.logs.log_config import build_log_config
-from pykraft.broker.logs.log_manager import LogManager
 from pykraft.broker.logs.producer_snapshots import HEADERS_PER_SLICE
 from pykraft.broker.logs.producer_state import ProducerRebuild, ProducerState, rebuild, snapshot_entries
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
@@ -21,7 +20,7 @@ from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import BatchHeader, assign_offset, read_header
 from pykraft.log_store.producer_snapshot import encode_snapshot, list_snapshots, snapshot_path
 from pykraft.runtime.clock import SystemClock
-from pykraft.runtime.tasks import Workers
+from tests.broker.at_once import AtOnce, Logs, now
 from tests.broker.crash import abandon
 from tests.faults import unexpected
 
@@ -30,33 +29,6 @@ ID = b"a" * 16
 KEY = ("t", 0)
 DIRECTORY = "/d/t-0"
 T = TypeVar("T")
-
-
-def now(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that never really waits."""
-    try:
-        work.send(None)
-    except StopIteration as done:
-        result: T = done.value
-        return result
-    raise AssertionError("the coroutine waits")
-
-
-class AtOnce(Workers):
-    async def run(self, job: Callable[[], T]) -> T:
-        return job()
-
-
-class Logs(LogManager):
-    """Never waits; ``pauses`` counts how often other work would have had its turn."""
-
-    pauses = 0
-
-    async def pause(self) -> None:
-        self.pauses += 1
-
-    def write_snapshots_soon(self) -> None:
-        now(self.write_snapshots())
 
 
 def damage(key: tuple[str, int]) -> None:

@@ -2,38 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
+from tests.broker.isr_controller import healed_worlds
 from tests.broker.restart_world import World
-
-
-def run(seed: int, steps: int = 1500) -> World:
-    world = World(seed)
-    for number in range(steps):
-        world.step()
-        world.check()
-        if number % 20 == 0:
-            world.check_logs()
-    world.check_logs()
-    world.heal()
-    world.check_logs()
-    return world
 
 
 @pytest.mark.parametrize("block", range(6))
 def test_every_batch_is_written_once_and_in_order_whatever_fails(block: int) -> None:
-    totals: dict[str, int] = {}
+    totals: Counter[str] = Counter()
     acknowledged = 0
-    for seed in range(block * 20, block * 20 + 20):
-        try:
-            world = run(seed)
-        except AssertionError as error:
-            raise AssertionError(f"seed {seed}: {error}") from error
+    for world in healed_worlds(block, World, steps=1500, check_logs_every=20):
         acknowledged += sum(batch.acknowledged for batch in world.batches)
-        for name, count in world.counts.items():
-            totals[name] = totals.get(name, 0) + count
+        totals.update(world.counts)
     assert acknowledged > 20 * 200, acknowledged
-    assert totals.get("refused", 0) <= 2, totals
+    assert totals["refused"] <= 2, totals
     wanted = (
         "elect",
         "isr",
@@ -46,4 +31,4 @@ def test_every_batch_is_written_once_and_in_order_whatever_fails(block: int) -> 
         "truncate",
         "retention",
     )
-    assert all(totals.get(name, 0) >= 4 for name in wanted), totals
+    assert all(totals[name] >= 4 for name in wanted), totals

@@ -4,39 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from pykraft.broker.logs.producer_state import rebuild
 from pykraft.broker.replicas.partition import Partition
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import read_header
 from pykraft.log_store.interface import LogConfig
 from pykraft.log_store.log import Log
 from pykraft.metadata_log.image import PartitionRegistration
-
-
-class Silent:
-    def log_grew(self, partition: Partition) -> None: ...
-    def high_watermark_moved(self, partition: Partition) -> None: ...
-
-    def producers_lost(self, partition: Partition) -> None:
-        log = partition.log
-        partition.producers.adopt(rebuild(log.iter_headers(0), log_start_offset=log.log_start_offset))
-
-
-class Waiter:
-    outcome: object = None
-
-    def offset_committed(self) -> None:
-        self.outcome = "committed"
-
-    def offset_refused(self, error_code: int) -> None:
-        self.outcome = ErrorCode(error_code)
+from tests.broker.partitions import Events, Waiter
 
 
 def make(node_id: int, *, min_isr: int = 2, strict: bool = True) -> Partition:
     log = Log.open(MemoryDisk(), "t-0", LogConfig(segment_bytes=2000), now_ms=0)
-    partition = Partition("t", b"i" * 16, 0, node_id, log, Silent())  # type: ignore[arg-type]
+    partition = Partition("t", Uuid(b"i" * 16), 0, node_id, log, Events())
     partition.set_min_isr(min_isr, strict=strict)
     return partition
 

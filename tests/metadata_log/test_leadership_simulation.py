@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from pykraft.broker.logs.producer_state import rebuild
 from pykraft.broker.replicas.isr import IsrProposal
 from pykraft.broker.replicas.partition import Partition
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
@@ -30,7 +29,7 @@ from pykraft.kafka_protocol.messages.incremental_alter_configs import (
 )
 from pykraft.kafka_protocol.record_codec import RecordInput, decode_batch, encode_batch
 from pykraft.kafka_protocol.records import iter_headers, read_header
-from pykraft.log_store.interface import CorruptLogError, LogConfig
+from pykraft.log_store.interface import LogConfig
 from pykraft.log_store.log import Log
 from pykraft.metadata_log.controller import cluster_control
 from pykraft.metadata_log.controller.elections import PartitionChangeBuilder
@@ -42,26 +41,13 @@ from pykraft.metadata_log.controller.requests import (
 )
 from pykraft.metadata_log.image import PartitionRegistration
 from pykraft.metadata_log.records import LogsLost
+from tests.broker.partitions import Events
 from tests.metadata_log.harness import ControllerHarness
 
 BROKERS = (1, 2, 3, 4, 5)
 LAG_MS = 300
 CONFIG = LogConfig(segment_bytes=1200, min_insync_replicas=2)
 FEATURES = {"eligible.leader.replicas.version": 1}
-
-
-class Silent:
-    """No task waits for events here: the simulation checks the state itself."""
-
-    def log_grew(self, partition: Partition) -> None: ...
-    def high_watermark_moved(self, partition: Partition) -> None: ...
-
-    def producers_lost(self, partition: Partition) -> None:
-        log = partition.log
-        partition.producers.adopt(rebuild(log.iter_headers(0), log_start_offset=log.log_start_offset))
-
-    def storage_failed(self, partition: Partition, error: OSError | CorruptLogError) -> None:
-        raise error
 
 
 @dataclass
@@ -240,7 +226,7 @@ class World:
         if node.partition is None:
             log = Log.open(node.disk, "t-0", CONFIG, now_ms=0, recovery_point=node.recovery_point)
             topic_id = self.controller.topic("t").id
-            node.partition = Partition("t", topic_id, 0, node.node_id, log, Silent())
+            node.partition = Partition("t", topic_id, 0, node.node_id, log, Events())
         node.partition.set_min_isr(min_isr, strict=True)
         node.partition.apply(registration, self.now_ms)
 
