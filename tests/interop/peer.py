@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import socket
-import struct
 import threading
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Unpack
 
 from confluent_kafka import KafkaError, Message, Producer
 
 from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
 from pykraft.jepsen_like.process_cluster import ProcessCluster
-from pykraft.kafka_protocol import schema
-from pykraft.kafka_protocol.api_keys import ApiKey, response_class
-from pykraft.kafka_protocol.headers import decode_response_header, encode_request
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from tests.batch_fields import BatchFields
+from tests.wire_client import WireClient
 
 SEED = 20_26
 MAX_GROWTH_BYTES = 100 * 1024 * 1024
@@ -25,55 +20,11 @@ MAX_FRAME_BYTES = 100 * 1024 * 1024
 TIMEOUT_S = PATIENCE_S
 
 
-class Peer:
+class Peer(WireClient):
     """A bare connection to the broker."""
 
     def __init__(self, cluster: ProcessCluster) -> None:
-        address = cluster.addresses[1]
-        self.socket = socket.create_connection((address.host, address.port), TIMEOUT_S)
-
-    def __enter__(self) -> Peer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.socket.close()
-
-    def send(self, data: bytes) -> None:
-        # The broker may have closed the connection in the middle.
-        with contextlib.suppress(ConnectionError):
-            self.socket.sendall(data)
-
-    def send_frame(self, frame: bytes) -> None:
-        self.send(struct.pack(">i", len(frame)) + frame)
-
-    def receive(self) -> bytes | None:
-        """One frame; None once the broker has closed the connection. TimeoutError if neither happens."""
-        size = self._exactly(4)
-        return None if size is None else self._exactly(struct.unpack(">i", size)[0])
-
-    def call(self, request: schema.Message, version: int) -> Any:
-        """Send a request and decode its answer, whole."""
-        self.send_frame(encode_request(request, version, 7, "peer"))
-        frame = self.receive()
-        assert frame is not None, f"connection closed instead of an answer to {request}"
-        return decode_answer(request.API_KEY, version, frame)
-
-    def _exactly(self, size: int) -> bytes | None:
-        data = b""
-        while len(data) < size:
-            try:
-                more = self.socket.recv(size - len(data))
-            except ConnectionResetError:
-                return None
-            if not more:
-                return None
-            data += more
-        return data
-
-
-def decode_answer(api_key: int, version: int, frame: bytes) -> Any:
-    _, body_at = decode_response_header(ApiKey(api_key), version, frame)
-    return response_class(ApiKey(api_key)).decode(frame[body_at:], version)
+        super().__init__(cluster.addresses[1])
 
 
 def log_of(cluster: ProcessCluster) -> str:

@@ -5,8 +5,6 @@ Bad input gets an error that tells what is wrong, changes nothing, and affects n
 
 from __future__ import annotations
 
-import socket
-import struct
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -35,7 +33,7 @@ from pykraft.kafka_protocol.api_keys import ApiKey, request_class
 from pykraft.kafka_protocol.enums import ConfigOperation
 from pykraft.kafka_protocol.enums import ConfigResourceType as OurResourceType
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.headers import decode_response_header, encode_request
+from pykraft.kafka_protocol.headers import encode_request
 from pykraft.kafka_protocol.messages import (
     alter_configs,
     describe_cluster,
@@ -48,6 +46,7 @@ from pykraft.kafka_protocol.messages import (
 )
 from pykraft.kafka_protocol.schema import Message
 from tests.narrowing import present
+from tests.wire_client import WireClient
 
 M = TypeVar("M", bound=Message)
 
@@ -231,19 +230,10 @@ def test_cluster_is_described_with_its_fenced_brokers(admin: KafkaAdminClient) -
 # --- bad input -------------------------------------------------------------------------------------------
 
 
-def exchange(trio: ProcessCluster, frame: bytes) -> bytes:
-    """Send one request on its own connection; returns the answer, empty if the connection was closed."""
-    host, _, port = trio.bootstrap_servers.split(",")[0].partition(":")
-    with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection:
-        connection.sendall(struct.pack(">i", len(frame)) + frame)
-        size = connection.recv(4, socket.MSG_WAITALL)
-        return connection.recv(struct.unpack(">i", size)[0], socket.MSG_WAITALL) if size else b""
-
-
-def ask(trio: ProcessCluster, request: Message, version: int, response_class: type[M]) -> M:
-    answer = exchange(trio, encode_request(request, version, 7, "bad"))
-    _, body_at = decode_response_header(request.API_KEY, version, answer)
-    return response_class.decode(answer[body_at:], version)
+def ask(cluster: ProcessCluster, request: Message, version: int, response_class: type[M]) -> M:
+    """Send one request to the first broker on its own connection."""
+    with WireClient(cluster.addresses[1]) as client:
+        return client.call(request, version, response_class)
 
 
 def test_bad_configuration_requests_change_nothing_and_affect_no_other_client(
@@ -367,7 +357,9 @@ def test_malformed_request_costs_its_own_connection_only(
     whole = encode_request(request_class(key)(), version, 7, "bad")
     header = whole[: len(whole) - len(request_class(key)().encode(version))]
     for body in (b"\x7f" * 40, b""):
-        assert exchange(trio, header + body) == b""
+        with WireClient(trio.addresses[1]) as client:
+            client.send_frame(header + body)
+            assert client.receive() is None
     assert produce(trio, topic) is None
 
 

@@ -10,12 +10,14 @@ import pytest
 
 from pykraft.broker.apis.table import make_apis
 from pykraft.jepsen_like.process_cluster import ProcessCluster
-from pykraft.kafka_protocol.api_keys import ApiKey, request_class
+from pykraft.kafka_protocol.api_keys import ApiKey, request_class, response_class
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from pykraft.kafka_protocol.messages.api_versions import ApiVersionsResponse
+from pykraft.kafka_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from pykraft.kafka_protocol.primitives import ProtocolError
-from tests.interop.peer import SEED, Peer, batch, decode_answer
+from tests.interop.peer import SEED, Peer, batch
 from tests.kafka_protocol.values import Generator
+from tests.wire_client import decode_answer
 
 pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("unharmed")]
 
@@ -65,7 +67,7 @@ def expect_sane_outcome(cluster: ProcessCluster, api_key: ApiKey, version: int, 
             return
     if frame is not None:
         assert frame[:4] == struct.pack(">i", 7)
-        answer = decode_answer(api_key, version, frame)
+        answer = decode_answer(response_class(api_key), version, frame)
         error = getattr(answer, "error_code", 0)
         assert error != ErrorCode.UNKNOWN_SERVER_ERROR, f"{api_key.name} v{version}: {answer} for {body!r}"
     else:
@@ -106,7 +108,8 @@ def test_random_bodies_about_existing_topics_and_groups_are_answered(
     single.create_topic(topic, 2, 1)
     words = [topic, group, member, "", "range", "uniform", "consumer", "retention.ms", "100", "1"]
     with Peer(single) as peer:
-        (described,) = peer.call(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), 12).topics
+        about = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
+        (described,) = peer.call(about, 12, MetadataResponse).topics
     blobs = [
         bytes(batch(b"a", b"b")),
         bytes(batch(b"x", producer_id=1, producer_epoch=0, base_sequence=0)),
@@ -171,4 +174,4 @@ def test_unknown_tagged_fields_are_skipped(single: ProcessCluster) -> None:
         peer.send_frame(header + body)
         frame = peer.receive()
         assert frame is not None
-        assert decode_answer(ApiKey.API_VERSIONS, 4, frame).error_code == 0
+        assert decode_answer(ApiVersionsResponse, 4, frame).error_code == 0

@@ -2,53 +2,19 @@
 
 from __future__ import annotations
 
-import socket
-import struct
 from collections.abc import Callable
-from typing import TypeVar
 
 from pykraft.jepsen_like.process_cluster import ProcessCluster
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.headers import decode_response_header, encode_request
 from pykraft.kafka_protocol.messages import create_topics, fetch, list_offsets, metadata, produce
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
-from pykraft.kafka_protocol.schema import Message
 from tests.narrowing import present
-
-M = TypeVar("M", bound=Message)
+from tests.wire_client import WireClient
 
 TOPICS = 50
-TIMEOUT_S = 30.0
 
 
-class Client:
-    """A bare connection to one broker, which never retries."""
-
-    def __init__(self, cluster: ProcessCluster, node_id: int) -> None:
-        address = cluster.addresses[node_id]
-        self._socket = socket.create_connection((address.host, address.port), TIMEOUT_S)
-
-    def call(self, request: Message, version: int, response_class: type[M]) -> M:
-        frame = encode_request(request, version, 1, "new-topics")
-        self._socket.sendall(struct.pack(">i", len(frame)) + frame)
-        (size,) = struct.unpack(">i", self._exactly(4))
-        answer = self._exactly(size)
-        _, at = decode_response_header(response_class.API_KEY, version, answer)
-        return response_class.decode(answer[at:], version)
-
-    def _exactly(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            more = self._socket.recv(size - len(data))
-            assert more, "closed by the broker"
-            data += more
-        return data
-
-    def close(self) -> None:
-        self._socket.close()
-
-
-def create(client: Client, names: list[str]) -> None:
+def create(client: WireClient, names: list[str]) -> None:
     topics = [
         create_topics.CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in names
     ]
@@ -57,7 +23,7 @@ def create(client: Client, names: list[str]) -> None:
     assert [topic.error_code for topic in response.topics] == [ErrorCode.NONE] * len(names)
 
 
-def leaders(client: Client, names: list[str]) -> dict[str, int]:
+def leaders(client: WireClient, names: list[str]) -> dict[str, int]:
     topics = [metadata.MetadataRequestTopic(name=name) for name in names]
     request = metadata.MetadataRequest(topics=topics, allow_auto_topic_creation=False)
     response = client.call(request, 9, metadata.MetadataResponse)
@@ -66,7 +32,7 @@ def leaders(client: Client, names: list[str]) -> dict[str, int]:
     }
 
 
-def write(client: Client, name: str) -> int:
+def write(client: WireClient, name: str) -> int:
     batch = encode_batch([RecordInput(None, b"v", (), 1_700_000_000_000)])
     data = produce.TopicProduceData(
         name=name, partition_data=[produce.PartitionProduceData(index=0, records=batch)]
@@ -76,13 +42,13 @@ def write(client: Client, name: str) -> int:
     return int(response.responses[0].partition_responses[0].error_code)
 
 
-def read(client: Client, name: str) -> int:
+def read(client: WireClient, name: str) -> int:
     asked = fetch.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
     request = fetch.FetchRequest(topics=[fetch.FetchTopic(topic=name, partitions=[asked])])
     return int(client.call(request, 12, fetch.FetchResponse).responses[0].partitions[0].error_code)
 
 
-def look_up(client: Client, name: str) -> int:
+def look_up(client: WireClient, name: str) -> int:
     asked = list_offsets.ListOffsetsPartition(partition_index=0, timestamp=-1)
     request = list_offsets.ListOffsetsRequest(
         replica_id=-1, topics=[list_offsets.ListOffsetsTopic(name=name, partitions=[asked])]
@@ -94,7 +60,7 @@ def look_up(client: Client, name: str) -> int:
 def test_leader_of_a_topic_that_was_just_created_serves_as_soon_as_it_is_named(
     trio: ProcessCluster, fresh: Callable[[str], str]
 ) -> None:
-    clients = {node_id: Client(trio, node_id) for node_id in trio.addresses}
+    clients = {node_id: WireClient(address) for node_id, address in trio.addresses.items()}
     first = min(clients)
     refused: list[tuple[str, str, str]] = []
     for ask in (write, read, look_up):

@@ -6,12 +6,11 @@ import contextlib
 import os
 import resource
 import socket
-import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
@@ -19,7 +18,6 @@ from pykraft.jepsen_like.awaiting import wait_until
 from pykraft.jepsen_like.free_ports import free_ports
 from pykraft.jepsen_like.node_process import NodeProcess
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.headers import decode_response_header, encode_request
 from pykraft.kafka_protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -33,9 +31,8 @@ from pykraft.kafka_protocol.messages.produce import (
     TopicProduceData,
 )
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
-from pykraft.kafka_protocol.schema import Message
-
-M = TypeVar("M", bound=Message)
+from pykraft.runtime.address import Address
+from tests.wire_client import WireClient
 
 pytestmark = pytest.mark.slow
 
@@ -53,36 +50,11 @@ def many_sockets() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-class Client:
-    """A connection that sends one request after the other."""
-
-    def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=30)
-
-    def call(self, request: Message, version: int, response_class: type[M]) -> M:
-        body = encode_request(request, version, 1, "test")
-        self._socket.sendall(struct.pack(">i", len(body)) + body)
-        size = struct.unpack(">i", self._read(4))[0]
-        frame = self._read(size)
-        _, at = decode_response_header(response_class.API_KEY, version, frame)
-        return response_class.decode(frame[at:], version)
-
-    def _read(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            piece = self._socket.recv(size - len(data))
-            assert piece, "the node closed the connection"
-            data += piece
-        return data
-
-    def produce(self, topic: str) -> ErrorCode:
-        partitions = [PartitionProduceData(index=0, records=BATCH)]
-        topics = [TopicProduceData(name=topic, partition_data=partitions)]
-        answer = self.call(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=topics), 9, ProduceResponse)
-        return ErrorCode(answer.responses[0].partition_responses[0].error_code)
-
-    def close(self) -> None:
-        self._socket.close()
+def produce(client: WireClient, topic: str) -> ErrorCode:
+    partitions = [PartitionProduceData(index=0, records=BATCH)]
+    topics = [TopicProduceData(name=topic, partition_data=partitions)]
+    answer = client.call(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=topics), 9, ProduceResponse)
+    return ErrorCode(answer.responses[0].partition_responses[0].error_code)
 
 
 def start(
@@ -120,12 +92,12 @@ def test_idle_connections_take_neither_segments_nor_the_node(
     with contextlib.ExitStack() as cleanup:
         cleanup.callback(node.kill)
         wait_until("the node", lambda: "is up" in (tmp_path / "output").read_text(), 60)
-        client = cleanup.enter_context(contextlib.closing(Client(port)))
+        client = cleanup.enter_context(WireClient(Address("127.0.0.1", port)))
         segments = [CreatableTopicConfig(name="segment.bytes", value="1048576")]
         topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1, configs=segments)
         made = client.call(CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 7, CreateTopicsResponse)
         assert made.topics[0].error_code == 0
-        wait_until("the topic", lambda: client.produce("t") is ErrorCode.NONE, 30)
+        wait_until("the topic", lambda: produce(client, "t") is ErrorCode.NONE, 30)
         for _ in range(CONNECTIONS):
             idle.append(cleanup.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30)))
             idle[-1].setblocking(False)
@@ -133,7 +105,7 @@ def test_idle_connections_take_neither_segments_nor_the_node(
         kept = CONNECTIONS - sum(map(is_refused, idle))
         assert 200 < kept < FILES // 2
         for _ in range(40):
-            assert client.produce("t") is ErrorCode.NONE
+            assert produce(client, "t") is ErrorCode.NONE
         assert len(list(tmp_path.rglob("t-0/*.log"))) > 20
         assert node.running
         said = (tmp_path / "output").read_text()
@@ -145,13 +117,11 @@ def test_idle_connections_take_neither_segments_nor_the_node(
 
 
 def can_produce(port: int) -> bool:
-    client = Client(port)
-    try:
-        return client.produce("t") is ErrorCode.NONE
-    except (AssertionError, ConnectionError):
-        return False
-    finally:
-        client.close()
+    with WireClient(Address("127.0.0.1", port)) as client:
+        try:
+            return produce(client, "t") is ErrorCode.NONE
+        except (AssertionError, ConnectionError):
+            return False
 
 
 EXHAUSTED = """
