@@ -300,16 +300,14 @@ class DataBroker:
         self.heard: Counter[int] = Counter()
         runtime = self.runtime = StreamRuntime(asyncio.get_running_loop())
         clock = self.clock = SystemClock()
-        metadata: Any = controller
-        lost: Any = LostReplicasOf(node_id, controller)
         data = self.data = DataPlane(
             self.config,
             ReplicaTable(),
             coordinators,
-            metadata,
+            controller,
             self.lease,
-            metadata,
-            lost,
+            controller,
+            LostReplicasOf(node_id, controller),
             disk=disk,
             clock=clock,
             rng=random.Random(node_id),
@@ -323,7 +321,7 @@ class DataBroker:
             SimpleNamespace(
                 config=self.config,
                 clock=clock,
-                metadata=metadata,
+                metadata=controller,
                 replicas=data.replicas,
                 logs=data.logs,
                 isr_proposals=data.isr_proposals,

@@ -21,6 +21,7 @@ from pykraft.broker.replicas.isr import IsrProposal
 from pykraft.broker.replicas.partition import Partition
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import read_header
 from pykraft.log_store.interface import LogConfig, LogSlice
@@ -97,12 +98,12 @@ class Node:
     disk: MemoryDisk = field(default_factory=MemoryDisk)
     logs: Logs | None = None
     partition: Partition | None = None
-    topic_id: bytes = b""
+    topic_id: Uuid = ZERO_UUID
     epoch: int = 0
     #: After a power loss a truncated tail may be back: nothing is known until the replica has fetched.
     is_synced: bool = True
     lost_power: bool = False
-    inbox: list[tuple[bytes, PartitionRegistration]] = field(default_factory=list)
+    inbox: list[tuple[Uuid, PartitionRegistration]] = field(default_factory=list)
 
     @property
     def replica(self) -> Partition:
@@ -125,11 +126,11 @@ class World(IsrWorld):
     def start_topic(self) -> None:
         """Create the topic, or delete it and create it again."""
         self.generation += 1
-        self.topic_id = b"%016d" % self.generation
+        self.topic_id = Uuid(b"%016d" % self.generation)
         active = [n for n in NODES if n not in self.fenced]
         self.state = PartitionRegistration(NODES, tuple(active), active[0], 0, 0)
         self.proposals: list[tuple[int, int, Partition, IsrProposal]] = []
-        self.late_fetches: list[tuple[bytes, int, int, int, int, int]] = []
+        self.late_fetches: list[tuple[Uuid, int, int, int, int, int]] = []
         self.late_answers: list[LateAnswer] = []
         self.batches: list[Batch] = []
         self.producers = [self.next_producer, self.next_producer + 1]
@@ -172,13 +173,13 @@ class World(IsrWorld):
         node.inbox.append((self.topic_id, self.state))
         self.unfence(node.node_id)
 
-    def open(self, node: Node, topic_id: bytes) -> None:
+    def open(self, node: Node, topic_id: Uuid) -> None:
         assert node.logs is not None
-        (opened,) = now(node.logs.open_or_create([(*KEY, topic_id, CONFIG)]))  # type: ignore[list-item]
+        (opened,) = now(node.logs.open_or_create([(*KEY, topic_id, CONFIG)]))
         node.topic_id = topic_id
         node.partition = Partition(
             "t",
-            topic_id,  # type: ignore[arg-type]
+            topic_id,
             0,
             node.node_id,
             opened.log,
@@ -333,7 +334,7 @@ class World(IsrWorld):
             return
         partition.follow(late.high_watermark, late.log_start)
 
-    def serve(self, leader: Node, request: tuple[bytes, int, int, int, int, int]) -> Any:
+    def serve(self, leader: Node, request: tuple[Uuid, int, int, int, int, int]) -> Any:
         topic_id, replica, incarnation, epoch, offset, last_epoch = request
         if leader.partition is None or leader.topic_id != topic_id:
             return None

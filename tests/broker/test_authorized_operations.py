@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from pykraft.broker.apis import groups
+from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.authorized_operations import (
     CLUSTER_OPERATIONS,
     GROUP_OPERATIONS,
@@ -48,8 +50,8 @@ def test_described_groups_include_operations_if_asked_and_without_an_error(
 
         consumer_group_describe = describe_groups
 
-    services: Any = SimpleNamespace(groups=Coordinator())
-    describe: Any = groups.describe_groups
+    services = cast(BrokerServices, SimpleNamespace(groups=Coordinator()))
+    describe: Callable[..., Coroutine[Any, Any, Any]] = groups.describe_groups
     if messages is consumer_group_describe:
         describe = groups.consumer_group_describe
     answer = asyncio.run(describe(services, RequestContext(), request, 1))

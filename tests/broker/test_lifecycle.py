@@ -10,6 +10,7 @@ from pykraft.broker.membership.lifecycle import BrokerLifecycle, BrokerState
 from pykraft.broker.metadata_cache import MetadataCache
 from pykraft.broker.producer_ids import ProducerIdAllocator
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE, BrokerRegistration, MetadataImage, PartitionRegistration
 from pykraft.metadata_log.records import Endpoint
@@ -35,7 +36,7 @@ def acknowledge(
 
 def registration(epoch: int, *, fenced: bool = False, broker_id: int = 1) -> BrokerRegistration:
     endpoints = (Endpoint("PLAINTEXT", f"h{broker_id}", 9092),)
-    return BrokerRegistration(broker_id, epoch, bytes(16), endpoints, fenced=fenced)  # type: ignore[arg-type]
+    return BrokerRegistration(broker_id, epoch, Uuid(bytes(16)), endpoints, fenced=fenced)
 
 
 @pytest.fixture

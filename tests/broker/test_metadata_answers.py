@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, TypedDict, Unpack
+from typing import TypedDict, Unpack, cast
 
 import pytest
 
 from pykraft.broker.apis import describe_cluster, describe_topic_partitions, metadata
+from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.apis.table import make_apis
 from pykraft.broker.metadata_cache import MetadataCache
 from pykraft.broker.topic_answers import ListenerView, TopicAnswers, encode_topic
@@ -75,8 +76,9 @@ class Cluster:
 
     def __init__(self) -> None:
         self.cache = MetadataCache(1, "cluster", EMPTY_IMAGE)
-        self.services: Any = SimpleNamespace(
-            metadata=self.cache, config=SimpleNamespace(auto_create_topics_enable=False)
+        self.services = cast(
+            BrokerServices,
+            SimpleNamespace(metadata=self.cache, config=SimpleNamespace(auto_create_topics_enable=False)),
         )
         self.apply(broker(1, LISTENER), broker(2, LISTENER), broker(3, LISTENER))
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import cast
 
 import pytest
 
+from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.apis.table import make_apis
 from pykraft.broker.logs.log_loading import OpenLog
 from pykraft.broker.replicas import log_reconciler, openings, replica_publisher
@@ -55,7 +56,7 @@ def serve_others(broker: DataBroker) -> None:
     """Add ListOffsets and OffsetForLeaderEpoch, served as by the whole broker, to Produce and Fetch."""
     keys = (ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH)
     apis = [api for api in make_apis() if api.key in keys]
-    services: Any = SimpleNamespace(replicas=broker.replicas)
+    services = cast(BrokerServices, SimpleNamespace(replicas=broker.replicas))
     server = RequestServer(services, apis, UnlimitedTurn(), unexpected, broker.replicas.hold_until_open)
     hot = broker.handle_frame
 

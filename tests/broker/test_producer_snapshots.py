@@ -16,6 +16,7 @@ from pykraft.broker.logs.producer_snapshots import HEADERS_PER_SLICE
 from pykraft.broker.logs.producer_state import ProducerRebuild, ProducerState, rebuild, snapshot_entries
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import BatchHeader, assign_offset, read_header
 from pykraft.log_store.producer_snapshot import encode_snapshot, list_snapshots, snapshot_path
@@ -25,7 +26,7 @@ from tests.broker.crash import abandon
 from tests.faults import unexpected
 
 CONFIG = replace(build_log_config({}, {}), segment_bytes=1000, index_interval_bytes=100)
-ID = b"a" * 16
+ID = Uuid(b"a" * 16)
 KEY = ("t", 0)
 DIRECTORY = "/d/t-0"
 T = TypeVar("T")
@@ -46,7 +47,7 @@ class Owner:
         self.logs = Logs(self.disk, ("/d",), CONFIG, SystemClock(), AtOnce(), unexpected, damage)
         now(self.logs.start())
         assert not self.logs.offline
-        (self.opened,) = now(self.logs.open_or_create([(*KEY, ID, CONFIG)]))  # type: ignore[list-item]
+        (self.opened,) = now(self.logs.open_or_create([(*KEY, ID, CONFIG)]))
 
     @property
     def state(self) -> ProducerState:
@@ -372,7 +373,7 @@ def test_snapshot_that_was_due_of_a_deleted_log_is_not_written_into_its_namesake
     later(owner)
     roll_with(owner)
     now(owner.logs.delete([KEY]))
-    now(owner.logs.open_or_create([(*KEY, b"b" * 16, CONFIG)]))  # type: ignore[list-item]
+    now(owner.logs.open_or_create([(*KEY, Uuid(b"b" * 16), CONFIG)]))
     now(owner.logs.write_snapshots())
     assert list_snapshots(owner.disk, DIRECTORY) == []
 

@@ -90,7 +90,7 @@ def test_every_setting_has_the_type_that_is_read_from_its_key(settings: type[Set
 
 
 def test_settings_are_read_from_values_and_converted() -> None:
-    tables: list[Mapping[str, Any]] = [READ_KEYS, TOPIC_KEYS]
+    tables: list[Mapping[str, ConfigKey]] = [READ_KEYS, TOPIC_KEYS]
     values = {name: key.default_value for table in tables for name, key in table.items()}
     values |= {
         "offsets.retention.minutes": 2,

@@ -264,15 +264,15 @@ class Broker:
         return type(response).decode(response.encode(version), version)
 
     def beat(self, member_id: str = "m", epoch: int = 0, group_id: str = "g") -> asyncio.Task[Any]:
-        joining: dict[str, Any] = {}
+        joining: tools.HeartbeatFields = {}
         if epoch == 0:
-            joining = {
-                "rebalance_timeout_ms": 60_000,
-                "subscribed_topic_names": ["t"],
-                "topic_partitions": [],
-            }
+            joining = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["t"]}
         request = ConsumerGroupHeartbeatRequest(
-            group_id=group_id, member_id=member_id, member_epoch=epoch, **joining
+            group_id=group_id,
+            member_id=member_id,
+            member_epoch=epoch,
+            topic_partitions=None if epoch else [],
+            **joining,
         )
         return self.send(request, 1)
 

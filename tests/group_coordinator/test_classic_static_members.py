@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.leave_group import MemberIdentity
@@ -84,15 +83,17 @@ def test_rebalance_waits_for_an_absent_static_member_until_its_session_ends() ->
 
 def test_absent_static_leader_keeps_its_place_but_not_the_lead() -> None:
     async def scenario(world: Classic) -> None:
-        long: dict[str, Any] = {"session_timeout_ms": 2 * REBALANCE_MS}
-        joins = [world.join(group_instance_id=f"i{i}", **long) for i in range(2)]
+        long_ms = 2 * REBALANCE_MS
+        joins = [world.join(group_instance_id=f"i{i}", session_timeout_ms=long_ms) for i in range(2)]
         await world.settle()
         await world.pass_time(DELAY_MS)
         await world.pass_time(DELAY_MS)
         leader, other = [answer.member_id for answer in await asyncio.gather(*joins)]
         await world.sync(leader, 1, group_instance_id="i0")
         await world.sync(other, 1, group_instance_id="i1")
-        changed = world.join(other, group_instance_id="i1", protocols={"range": b"changed"}, **long)
+        changed = world.join(
+            other, group_instance_id="i1", protocols={"range": b"changed"}, session_timeout_ms=long_ms
+        )
         await world.settle()
         await world.pass_time(REBALANCE_MS)
         answer = await changed

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from random import Random
-from typing import Any
 
 import pytest
 
 from pykraft.group_coordinator.config import GroupConfig
-from tests.group_coordinator.coordinators import Leased
+from tests.group_coordinator.coordinators import JoinSettings, Leased
 
 
 class DriftingClock:
@@ -101,7 +100,7 @@ def test_no_consumer_member_gets_an_answer_without_error_after_another_has_its_p
 def test_no_classic_member_gets_an_answer_without_error_after_a_rebalance_without_it(seed: int) -> None:
     async def main() -> None:
         w = TwoCoordinators(seed)
-        timeouts: dict[str, Any] = {
+        timeouts: JoinSettings = {
             "session_timeout_ms": w.session_ms,
             "rebalance_timeout_ms": w.rebalance_ms,
         }

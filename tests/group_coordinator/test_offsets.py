@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
@@ -17,7 +16,15 @@ from pykraft.kafka_protocol.messages.offset_fetch import (
 )
 from pykraft.metadata_log.delta import MetadataDelta
 from tests.group_coordinator import tools
-from tests.group_coordinator.coordinators import SHORT_METADATA, Broker, World, codes, run_broker, run_world
+from tests.group_coordinator.coordinators import (
+    SHORT_METADATA,
+    Broker,
+    CommitFields,
+    World,
+    codes,
+    run_broker,
+    run_world,
+)
 from tests.narrowing import present
 
 
@@ -105,12 +112,12 @@ def test_commit_by_a_consumer_member_needs_its_epoch() -> None:
     async def scenario(world: Broker) -> None:
         await world.lead()
         await world.beat()
-        member: dict[str, Any] = {"member_id": "m", "generation_id_or_member_epoch": 1}
+        member: CommitFields = {"member_id": "m", "generation_id_or_member_epoch": 1}
         assert codes(await world.commit({("t", 0): 1}, 9, **member)) == [0]
-        stale = member | {"generation_id_or_member_epoch": 0}
+        stale: CommitFields = member | {"generation_id_or_member_epoch": 0}
         assert codes(await world.commit({("t", 0): 1}, 9, **stale)) == [ErrorCode.STALE_MEMBER_EPOCH]
         assert codes(await world.commit({("t", 0): 1}, 8, **member)) == [ErrorCode.UNSUPPORTED_VERSION]
-        stranger = member | {"member_id": "x"}
+        stranger: CommitFields = member | {"member_id": "x"}
         assert codes(await world.commit({("t", 0): 1}, 9, **stranger)) == [ErrorCode.UNKNOWN_MEMBER_ID]
         assert codes(await world.commit({("t", 0): 1}, 9)) == [ErrorCode.UNKNOWN_MEMBER_ID]
 
@@ -138,7 +145,7 @@ def test_reading_at_a_stale_member_epoch_is_refused() -> None:
 def test_commit_to_a_missing_group_depends_on_the_epoch() -> None:
     async def scenario(world: Broker) -> None:
         await world.lead()
-        named: dict[str, Any] = {"member_id": "m", "generation_id_or_member_epoch": 3}
+        named: CommitFields = {"member_id": "m", "generation_id_or_member_epoch": 3}
         assert codes(await world.commit({("t", 0): 1}, 8, **named)) == [ErrorCode.ILLEGAL_GENERATION]
         assert codes(await world.commit({("t", 0): 1}, 9, **named)) == [ErrorCode.GROUP_ID_NOT_FOUND]
         assert codes(await world.commit({("t", 0): 1})) == [0]

@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
 
@@ -21,6 +21,7 @@ from pykraft.kafka_protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+    OffsetCommitResponse,
 )
 from pykraft.kafka_protocol.record_codec import Record
 from pykraft.kafka_protocol.request_context import RequestContext
@@ -29,6 +30,7 @@ from pykraft.metadata_log.image import EMPTY_IMAGE
 from pykraft.runtime.turns import TURN_STEPS, TurnBudget
 from tests.faults import unexpected
 from tests.group_coordinator import tools
+from tests.narrowing import as_type
 
 CONFIG = GroupConfig(offsets_topic_num_partitions=1)
 CONTEXT = RequestContext(client_id="cli", client_address="127.0.0.1")
@@ -65,7 +67,7 @@ class World:
         partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
         topic = OffsetCommitRequestTopic(name="t", partitions=[partition])
         request = OffsetCommitRequest(group_id=group_id, topics=[topic])
-        response: Any = await tools.answer(self.service, CONTEXT, request, 8)
+        response = as_type(await tools.answer(self.service, CONTEXT, request, 8), OffsetCommitResponse)
         answered.append((self.turn, response.topics[0].partitions[0].error_code))
 
     async def park(self) -> tuple[list[asyncio.Task[None]], list[tuple[int, int]]]:
@@ -135,7 +137,7 @@ def test_one_request_about_many_groups_looks_them_up_over_several_turns() -> Non
 
         w.service._runtime.read = counted  # type: ignore[method-assign]
         names = [f"g{n}" for n in range(MANY)]
-        response: Any = await w.service.describe_groups(CONTEXT, DescribeGroupsRequest(groups=names), 5)
+        response = await w.service.describe_groups(CONTEXT, DescribeGroupsRequest(groups=names), 5)
         assert [group.group_id for group in response.groups] == names
         assert most_in_a_turn(looked_up) <= 20
         await w.stop()

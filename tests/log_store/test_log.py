@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -404,7 +402,11 @@ def test_damage_found_by_a_read_names_file_and_position(memory: MemoryPlace, fil
     data=st.data(),
 )
 def test_any_read_gives_the_stored_bytes(
-    make_batch: MakeBatch, sizes: list[tuple[int, int, int]], segment_bytes: int, interval: int, data: Any
+    make_batch: MakeBatch,
+    sizes: list[tuple[int, int, int]],
+    segment_bytes: int,
+    interval: int,
+    data: st.DataObject,
 ) -> None:
     from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -15,7 +14,7 @@ from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.records import BatchHeader
 from pykraft.log_store.interface import EpochEnd
 from pykraft.log_store.log import Log, LogConfig
-from tests.log_store.places import MakeBatch
+from tests.log_store.places import Batch, MakeBatch
 
 DIRECTORY = "/data/orders-0"
 
@@ -39,7 +38,7 @@ class Model:
         self.disk = MemoryDisk()
         self.disk.make_dirs("/data")
         #: What is not wholly below ``start_offset``.
-        self.batches: list[Any] = []
+        self.batches: list[Batch] = []
         self.start_offset = 0
         #: Nothing below is truncated, nothing above it is retired.
         self.committed = 0
@@ -47,7 +46,7 @@ class Model:
         self.stored_recovery_point = 0
         self.log = Log.open(self.disk, DIRECTORY, self.config, now_ms=0)
         # The log's content before truncations that were not flushed: a power loss may undo them.
-        self.undone: list[list[Any]] = []
+        self.undone: list[list[Batch]] = []
 
     @property
     def end_offset(self) -> int:
@@ -225,7 +224,7 @@ class Model:
             on_batch=on_batch,
         )
 
-    def _history(self) -> list[Any]:
+    def _history(self) -> list[Batch]:
         """The appended batches that the log still holds: a prefix, in whole batches."""
         held = [data for _, data in self.log.iter_batches(0)]
         for history in [self.batches, *self.undone]:
@@ -251,9 +250,9 @@ class Model:
                 assert found is not None
                 assert found.file.pread(found.position, found.size_bytes) == batch.data
         for time_ms in (0, self.rng.randrange(1000)):
-            first = next((b for b in self.batches if b.header.max_timestamp >= time_ms), None)
+            as_new = next((b for b in self.batches if b.header.max_timestamp >= time_ms), None)
             at = log.lookup_timestamp(time_ms)
-            expected = None if first is None else max(self.start_offset, first.header.base_offset)
+            expected = None if as_new is None else max(self.start_offset, as_new.header.base_offset)
             assert (None if at is None else at.offset) == expected
         if self.start_offset == log.segment_base_offsets[0]:  # else the latest may be below the log start
             latest_ms = max((b.header.max_timestamp for b in self.batches), default=None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import cast
 
 import pytest
 
@@ -16,7 +16,7 @@ from pykraft.kafka_protocol.messages.describe_quorum import (
     DescribeQuorumResponse,
 )
 from pykraft.kafka_protocol.request_context import RequestContext
-from pykraft.metadata_log.controller.requests import BrokerHeartbeatRequest
+from pykraft.metadata_log.controller.requests import AlterPartitionRequest, BrokerHeartbeatRequest
 from pykraft.metadata_log.snapshot import iter_snapshot_values
 from pykraft.quorum.core.log_shape import SnapshotId
 from pykraft.quorum.listener import CommittedBatch, LeaderAndEpoch
@@ -192,7 +192,7 @@ def test_commit_that_takes_too_long_is_a_timeout_and_not_a_loss() -> None:
 
 def test_a_bug_in_a_command_is_fatal() -> None:
     async def scenario(world: World) -> None:
-        broken: Any = None
+        broken = cast(AlterPartitionRequest, None)
         with pytest.raises(AttributeError):
             await world.driver.alter_partition(broken)
         assert len(world.fatal) == 1

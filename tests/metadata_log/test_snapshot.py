@@ -157,7 +157,7 @@ def test_continuing_from_a_snapshot_equals_continuing_with_the_log(
 @pytest.mark.parametrize("cls", [BrokerRegistration, PartitionRegistration])
 def test_every_field_of_the_image_survives(cls: type[Any]) -> None:
     """A field added to the image but not to the records would be lost with the log."""
-    samples: dict[str, Any] = {
+    samples: dict[str, object] = {
         "int": 77,
         "bool": True,
         "Uuid": Uuid(b"u" * 16),

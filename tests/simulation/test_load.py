@@ -211,7 +211,7 @@ class StubReplica:
     def __init__(self, leader_epoch: int, batch_epoch: int) -> None:
         self.leader_epoch = leader_epoch
         self.is_leader = True
-        self.followers: dict[int, Any] = {}
+        self.followers: dict[int, object] = {}
         header = SimpleNamespace(
             base_offset=0, next_offset=1, partition_leader_epoch=batch_epoch, crc=batch_epoch, producer_id=-1
         )

@@ -18,6 +18,7 @@ from pykraft.runtime.address import Address
 from pykraft.runtime.tcp import StreamConnection, StreamRuntime
 from pykraft.runtime.tcp_server import StreamServer
 from pykraft.runtime.turns import BULK
+from tests.narrowing import as_type
 
 T = TypeVar("T")
 
@@ -55,12 +56,13 @@ class Machines:
 class Recorder(asyncio.Protocol):
     """Records what it is told."""
 
-    def __init__(self, told: list[Any]) -> None:
+    transport: asyncio.Transport
+
+    def __init__(self, told: list[object]) -> None:
         self.told = told
-        self.transport: Any = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = transport
+        self.transport = as_type(transport, asyncio.Transport)
         self.told.append("made")
 
     def data_received(self, data: bytes) -> None:
@@ -88,7 +90,7 @@ def machines() -> Iterator[Machines]:
     assert not made.errors
 
 
-def _listen(machines: Machines, told: list[Any]) -> Recorder:
+def _listen(machines: Machines, told: list[object]) -> Recorder:
     """One server that records everything; returns its protocol for the newest connection."""
     newest = Recorder(told)
 
@@ -99,7 +101,7 @@ def _listen(machines: Machines, told: list[Any]) -> Recorder:
     return newest
 
 
-def _connect(machines: Machines, told: list[Any]) -> Recorder:
+def _connect(machines: Machines, told: list[object]) -> Recorder:
     async def connect() -> Recorder:
         _, protocol = await machines.loop.create_connection(lambda: Recorder(told), address_of(SERVER), PORT)
         assert isinstance(protocol, Recorder)
@@ -110,10 +112,10 @@ def _connect(machines: Machines, told: list[Any]) -> Recorder:
     return found
 
 
-def _joined(machines: Machines) -> tuple[Recorder, list[Any], Recorder, list[Any]]:
+def _joined(machines: Machines) -> tuple[Recorder, list[object], Recorder, list[object]]:
     """Both ends, and what each has been told since they were connected."""
-    at_client: list[Any] = []
-    at_server: list[Any] = []
+    at_client: list[object] = []
+    at_server: list[object] = []
     server = _listen(machines, at_server)
     client = _connect(machines, at_client)
     machines.let_pass(0.1)
@@ -180,7 +182,7 @@ def test_connection_is_refused_without_a_listener_and_until_a_bound_address_serv
     with pytest.raises(OSError, match="in use"):
         machines.run(machines.server, bind())
     machines.run(machines.server, bound.start_serving())
-    told: list[str] = []
+    told: list[object] = []
     _connect(machines, told)
     bound.close()
     assert told == ["made"]
@@ -190,7 +192,7 @@ def test_connection_is_refused_without_a_listener_and_until_a_bound_address_serv
 
 def test_connecting_to_a_machine_without_power_waits_until_it_is_up(machines: Machines) -> None:
     machines.loop.streams.power_off(SERVER)
-    told: list[Any] = []
+    told: list[object] = []
 
     async def connect() -> None:
         async with asyncio.timeout(2):
@@ -261,7 +263,7 @@ def test_cut_delays_everything_until_it_is_healed(machines: Machines) -> None:
 
 
 def test_paused_process_reads_nothing_and_its_machine_still_accepts(machines: Machines) -> None:
-    told: list[Any] = []
+    told: list[object] = []
     _listen(machines, told)
     machines.server.pause()
     client = _connect(machines, [])
@@ -286,7 +288,7 @@ def test_peer_that_does_not_read_pauses_the_writer_and_reading_resumes_it() -> N
     server.transport.resume_reading()
     machines.let_pass(1)
     assert at_client == ["pause", "resume"]
-    assert sum(map(len, at_server)) == 100_000
+    assert sum(len(as_type(one, bytes)) for one in at_server) == 100_000
     machines.loop.close()
 
 
@@ -365,9 +367,9 @@ def _serve(machines: Machines, factory: Callable[[StreamConnection], Any]) -> St
 
 def test_stream_server_of_the_product_echoes_refuses_and_stops(machines: Machines) -> None:
     server = _serve(machines, Echo)
-    told: list[Any] = []
+    told: list[object] = []
     clients = [_connect(machines, told) for _ in range(2)]
-    refused: list[Any] = []
+    refused: list[object] = []
     _connect(machines, refused)
     for client in clients:
         client.transport.write(bytes(300_000))
