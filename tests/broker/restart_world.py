@@ -5,9 +5,19 @@ orderly stops, kills, power losses and wiped disks, retention, a topic deleted a
 name, retries of idempotent batches at the current leader, answers read from a leader's files only after it
 was deposed.
 
-It stands beside the simulation of whole nodes, because bugs planted in ``tests/mutants`` (what a restart
-keeps of high watermarks, epochs and producers) show only after several restarts of one partition. It is long
-because the world, its faults and its invariants read the same few fields.
+It stands beside the simulation of whole nodes (ring 2) for what that leaves out or seldom does:
+
+* a power loss may leave zeros where the written bytes were;
+* a topic is created again under its name while producers retry and brokers still hold the log of the old one
+  (of topics that come and go, and of records that retention deletes, ring 2 keeps no history);
+* an answer is read from a deposed leader's files after they were truncated or deleted;
+* the three brokers end about twenty times in 1,500 steps, in four ways, so that restarts meet each other.
+
+Planted bugs that need it: what is known of producers after a truncation
+(``producers-outlive-a-cut-by-one``), a retry that waits for its original
+(``waiting-duplicate-is-never-refused``), and the high watermark of a log that starts over
+(``restart-keeps-the-high-watermark``). It is long because the world, its faults and its invariants read the
+same few fields.
 """
 
 from __future__ import annotations

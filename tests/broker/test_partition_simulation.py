@@ -3,8 +3,20 @@
 The replicas are the product's; the controller, the network and the fetch loop around them are models. After
 every step named invariants are checked; every run ends by healing all faults and requiring progress.
 
-It stands beside the simulation of whole nodes: of the bugs planted in ``tests/mutants``, those of truncation,
-divergence and ISR proposals are found here within seconds, since every step is one of this partition.
+It stands beside the simulation of whole nodes (ring 2) for what connections, the rules of the controller and
+a fast metadata log make impossible or rare there:
+
+* a fetch of an earlier epoch or incarnation that is served at any later time, by any replica;
+* a follower that comes back without its tail while its leader still counts it
+  (planted bug ``lost-tail-of-a-follower-still-counts``);
+* metadata that a leader applies record by record, far behind the answers to its ISR proposals
+  (``older-image-undoes-an-answer``);
+* a proposal that is decided after its leader was told that it failed
+  (``unanswered-addition-does-not-count``).
+
+Planted bugs of truncation, such as ``cut-at-its-own-end-only``, are found in ring 2, too, but by a partition
+that makes no progress; here by the record that is wrong. A leader is drawn from the whole ISR, so that logs
+diverge often.
 """
 
 from __future__ import annotations

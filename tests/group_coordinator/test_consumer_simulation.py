@@ -5,8 +5,21 @@ grow and are deleted; the coordinator fails over to a log that ends at or above 
 members never revoke; strangers and former members commit, read and join in the name of others. Every run
 ends without faults, when the group must settle. A failing run is reproduced by its seed.
 
-It stands beside the simulation of whole nodes: a coordinator without a cluster lives through many more
-changes of membership, and many of the bugs planted in ``tests/mutants`` are found here by name.
+It stands beside the simulation of whole nodes (ring 2), whose members are the product's own client: a few in
+each group, without instance ids, of topics that stay as they are. There, nobody asks in the name of another
+member or with an epoch that it was never given, and nobody keeps what it has to revoke. Planted bugs that
+need it:
+
+* requests in other names, and guessed epochs: ``any-epoch-between-is-accepted``,
+  ``commit-of-a-fenced-member-is-taken``, ``strangers-commit-beside-members``;
+* static members, and a full group: ``instance-id-is-taken-from-its-owner``, ``group-takes-one-too-many``;
+* topics of the group that grow and are created again: ``grown-topic-is-not-noticed``,
+  ``recreated-topic-is-not-noticed``;
+* members that never revoke: ``rebalance-timeout-begins-with-each-heartbeat``,
+  ``revocation-has-no-end-after-a-failover``.
+
+The others that name this file need a lost answer or a failover between two changes; here the whole state is
+compared with a replay of the log after each event.
 """
 
 from __future__ import annotations

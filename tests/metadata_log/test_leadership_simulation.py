@@ -5,8 +5,12 @@ and move the partition among each other; the minimum in-sync number changes. The
 as fewer replicas than ``min.insync.replicas`` have been restarted uncleanly and are not back in the ISR, no
 record that any leader ever showed as committed may be missing from a later leader.
 
-It stands beside the simulation of whole nodes, where one partition seldom sees so many elections in which
-replicas with lost tails, eligible leader replicas and changes of the minimum meet.
+It stands beside the simulation of whole nodes (ring 2) for two things. In half of the histories a sweep comes
+any number of steps after the restart that calls for it; in ring 2 all partitions fit into one slice, and the
+sweep is over at once (planted bug ``unfenced-before-the-sweep``). And the minimum changes while records are
+counted on; in ring 2 admins change it only for topics whose records no workload checks. Four more bugs are
+planted by this file itself: in what a restart may have lost, who is eligible, when a leader may commit, and
+when a move ends.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +37,25 @@ def test_every_patch_applies_to_the_code_as_it_is(suite: str) -> None:
 @pytest.mark.parametrize("patch", PATCHES, ids=_name)
 def test_every_patch_describes_its_bug(patch: Path) -> None:
     assert patch.read_text(encoding="utf-8").partition("\n--- ")[0].strip().endswith(".")
+
+
+@pytest.mark.parametrize(
+    "world",
+    [
+        "broker/restart_world.py",
+        "broker/test_partition_simulation.py",
+        "group_coordinator/test_classic_simulation.py",
+        "group_coordinator/test_consumer_simulation.py",
+        "metadata_log/test_leadership_simulation.py",
+    ],
+)
+def test_bugs_that_a_simulation_names_are_planted_for_it(world: str) -> None:
+    """The bugs that keep a world of its own beside the simulation of whole nodes."""
+    head = (MUTANTS.parent / world).read_text(encoding="utf-8").split('"""')[1]
+    simulation = world.replace("/restart_world", "/test_restart_simulation")
+    found_by_it = {patch.stem for patch in PATCHES if f"tests/{simulation}::" in patch.read_text("utf-8")}
+    named = set(re.findall(r"``([a-z]+(?:-[a-z]+)+)``", head))
+    assert named and named <= found_by_it
 
 
 @pytest.mark.slow
