@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from pykraft.broker.logs.log_manager import LogManager
 from pykraft.broker.replicas.isr import IsrProposal
@@ -41,7 +41,6 @@ from tests.broker.crash import abandon
 from tests.broker.isr_controller import IsrWorld, between, log_values, values_of
 from tests.faults import unexpected
 
-T = TypeVar("T")
 NODES = (1, 2, 3)
 KEY = ("t", 0)
 LAG_MS = 300

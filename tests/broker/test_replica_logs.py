@@ -7,6 +7,7 @@ import dataclasses
 import errno
 import random
 from collections.abc import Callable
+from typing import TypeVar
 
 import pytest
 
@@ -25,8 +26,8 @@ from pykraft.runtime.disk import Disk
 from pykraft.runtime.tasks import Workers
 from tests.broker.crash import abandon
 from tests.broker.data_cluster import DataPlaneTools
-from tests.broker.restart_world import T
 
+T = TypeVar("T")
 CONFIG = build_log_config({}, {})
 ID, OTHER_ID = Uuid(b"a" * 16), Uuid(b"b" * 16)
 
