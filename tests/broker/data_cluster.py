@@ -346,7 +346,7 @@ class DataBroker:
 
     def coordinator_log(self, topic: str = "t") -> OffsetsTopicWriter:
         """The log of a coordinator that keeps its state in ``topic``."""
-        table: Any = SimpleNamespace(find=lambda _, index: self.table.find(topic, index))
+        table = cast(ReplicaTable, SimpleNamespace(find=lambda _, index: self.table.find(topic, index)))
         return OffsetsTopicWriter(table, self.lease, self.clock, self.data.workers)
 
     def check_lag(self) -> None:

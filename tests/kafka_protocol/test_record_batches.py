@@ -131,7 +131,7 @@ def test_we_read_batches_of_kafka_python(codec: int) -> None:
 
 def test_uncompressed_batches_equal_those_of_kio() -> None:
     inputs = [item._replace(timestamp_ms=NOW_MS + 1000 * index) for index, item in enumerate(INPUTS)]
-    new_batch: Any = NewRecordBatch(
+    new_batch = NewRecordBatch(
         producer_id=11,  # type: ignore[arg-type]
         producer_epoch=1,  # type: ignore[arg-type]
         partition_leader_epoch=6,  # type: ignore[arg-type]
