@@ -36,8 +36,11 @@ class StubWorld:
         self.seed = 0
         self.loop = StubLoop()
         self.lost: dict[str, set[tuple[int, str]]] = {}
+        self.missed: dict[str, int] = {}
         data = SimpleNamespace(
-            on_forgiven=None, find_lost=lambda topic: {k: set(v) for k, v in self.lost.items()}
+            on_forgiven=None,
+            find_lost=lambda topic: {k: set(v) for k, v in self.lost.items()},
+            find_missed=lambda topic: self.missed,
         )
         self.checker = SimpleNamespace(data=data)
 
@@ -142,6 +145,18 @@ def test_record_that_was_lost_and_not_guaranteed_need_not_be_read_again() -> Non
     done = load.judge()
     assert done["partitions of the workload that lost records"] == 1
     assert done["records lost that were not promised"] == 1
+
+
+@pytest.mark.parametrize("offset", [4, 5])
+def test_position_may_be_lost_to_a_leader_that_lacked_what_a_later_one_has(offset: int) -> None:
+    world, load = _load()
+    world.missed = {"append-0": 4}
+    load.history.record("info", "consumer-0", "poll", key="append-0", offset=offset, error="truncated")
+    if offset > 4:
+        assert load.judge()["poll info"] == 1
+    else:
+        with pytest.raises(InvariantViolation, match="position-lost"):
+            load.judge()
 
 
 def test_position_below_what_was_lost_is_kept() -> None:
@@ -250,6 +265,11 @@ def test_new_truth_begins_where_a_leader_without_all_records_begins_and_is_deman
     watch.tail_lost(1)
     watch.tail_lost(2)
     assert watch.find_lost("t") == {"t-0": {(0, "kept"), (1, "lost")}}, "nobody has told a new truth"
+    watch.leads(machine, old)
+    assert watch.find_missed("t") == {}
+    watch.leads(machine, new)
+    watch.leads(machine, old)
+    assert watch.find_missed("t") == {"t-0": 1}, "even if a later leader has it again"
     known = model.topics[TOPIC_ID].partitions[0]
     known.leader_epoch = 1
     watch.moved(machine, new)
