@@ -38,7 +38,8 @@ from pykraft.kafka_protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from pykraft.kafka_protocol.records import BatchHeader, iter_headers
+from pykraft.kafka_protocol.primitives import ProtocolError
+from pykraft.kafka_protocol.records import BatchHeader, crc_is_valid, iter_headers
 from pykraft.runtime.address import Address
 
 _LAST_VERSION_WITH_TOPIC_NAMES: Final = 12
@@ -57,6 +58,7 @@ class FetchConfig:
     max_partition_fetch_bytes: int = 1 << 20
     isolation_level: int = READ_UNCOMMITTED
     rack: str = ""
+    check_crcs: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +171,7 @@ class PartitionFetcher:
 
     def _interpret(self, told: PartitionData) -> FetchedBatches | None:
         data = memoryview(told.records or b"")
-        headers = tuple(iter_headers(data))
+        headers = self._read_headers(data)
         if headers:
             last_position, last = headers[-1]
             data = data[: last_position + last.size_bytes]
@@ -195,6 +197,22 @@ class PartitionFetcher:
             log_start_offset=told.log_start_offset,
             aborted=tuple((one.producer_id, one.first_offset) for one in told.aborted_transactions or ()),
         )
+
+    def _read_headers(self, data: memoryview) -> tuple[tuple[int, BatchHeader], ...]:
+        """CORRUPT_MESSAGE, which is retried, if a batch is not as it was written."""
+        try:
+            headers = tuple(iter_headers(data))
+        except ProtocolError as error:
+            raise self._corrupt(self.position, str(error)) from None
+        if self._config.check_crcs:
+            for position, header in headers:
+                if not crc_is_valid(data, position, header):
+                    raise self._corrupt(header.base_offset, "its CRC does not match")
+        return headers
+
+    def _corrupt(self, offset: int, why: str) -> KafkaError:
+        where = f"{self._topic}-{self._partition}: the batch at offset {offset}"
+        return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{where} is corrupt: {why}")
 
     async def _send(self, deadline_ms: int) -> tuple[Connection, int]:
         known = await self._cluster.leader(self._topic, self._partition, deadline_ms)

@@ -115,14 +115,16 @@ def _check_start(
 def _epochs_fit(
     segments: Sequence[Segment], epochs: LeaderEpochCache, start_offset: int, end_offset: int
 ) -> bool:
-    """Whether all entries from ``start_offset`` on, and the end of the log, match the batches' epochs.
+    """Whether all entries from ``start_offset`` on, and both ends of the log, match the batches' epochs.
+
+    The start may lie below the oldest entry: a power loss can undo its move, and not that of the entries.
 
     :class:`CorruptLogError` if no batch holds one of these offsets: no CRC covers a base offset, and one that
     has become larger hides what follows it.
     """
     starts = [entry.start_offset for entry in epochs.entries]
     base_offsets = [segment.base_offset for segment in segments]
-    for offset in (*starts, end_offset - 1):
+    for offset in (start_offset, *starts, end_offset - 1):
         if start_offset <= offset < end_offset:
             batch = next(walk(segments, base_offsets, offset, end_offset, HEADER_BYTES), None)
             if batch is None:

@@ -162,6 +162,7 @@ def _fetch(options: Mapping[str, str]) -> FetchConfig:
         ),
         isolation_level=levels[level],
         rack=options.get("kafka.client.rack", ""),
+        check_crcs=False,  # records are checked where they are decoded
     )
 
 

@@ -293,6 +293,38 @@ def test_final_error_is_raised_at_once(scripted: ScriptedCluster, log: Log) -> N
     assert scripted.network.slept_ms == []
 
 
+@pytest.mark.parametrize("position", [11, 80], ids=["length", "record"])
+def test_batch_that_is_damaged_on_the_leaders_disk_is_asked_for_again(
+    scripted: ScriptedCluster, log: Log, position: int
+) -> None:
+    """Another replica may lead soon."""
+    damaged, sound = bytearray(batch(0)), log.batches[0]
+    damaged[position] ^= 1 if position > 20 else 0xFF
+    log.batches[0] = (5, bytes(damaged))
+
+    def answer(broker_id: int, request: FetchRequest, version: int) -> Answer:
+        if len(scripted.network.slept_ms) == 2:
+            log.batches[0] = sound
+        return log(broker_id, request, version)
+
+    scripted.script(ApiKey.FETCH, answer)
+    fetcher = fetcher_at(scripted, 0)
+    assert fetch(scripted, fetcher).next_offset == 15
+    assert len(scripted.network.slept_ms) == 2
+
+
+def test_damaged_batch_is_reported_in_the_end_unless_its_crc_is_not_to_be_checked(
+    scripted: ScriptedCluster, log: Log
+) -> None:
+    damaged = bytearray(batch(0))
+    damaged[-1] ^= 1
+    log.batches[0] = (5, bytes(damaged))
+    with pytest.raises(KafkaError, match="t-0: the batch at offset 0 is corrupt: its CRC does not match"):
+        fetch(scripted, fetcher_at(scripted, 0))
+    unchecked = fetcher_at(scripted, 0, config=FetchConfig(check_crcs=False))
+    assert fetch(scripted, unchecked).next_offset == 15
+
+
 def test_next_request_is_sent_before_the_answer_is_returned(scripted: ScriptedCluster, log: Log) -> None:
     small = FetchConfig(max_partition_fetch_bytes=len(batch(0)))
     fetcher = fetcher_at(scripted, 0, config=small)

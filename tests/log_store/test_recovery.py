@@ -321,7 +321,7 @@ def test_segments_below_the_log_start_that_a_power_loss_brought_back_are_no_gap(
 
 
 @pytest.mark.parametrize(
-    "content", [None, b"", b"0\n1\n1 0\n", b"0\n2\n1 0\n3 5\n", b"0\n2\n1 0\n2 6\n", b"9"]
+    "content", [None, b"", b"0\n1\n1 0\n", b"0\n2\n1 0\n3 5\n", b"0\n2\n1 0\n2 6\n", b"0\n1\n3 6\n", b"9"]
 )
 @pytest.mark.parametrize("clean", [True, False])
 def test_epochs_that_do_not_fit_the_batches_are_rebuilt(

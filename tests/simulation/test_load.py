@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from pykraft.jepsen_like.sim.cluster.data_watch import COMPLETE_LEADER, SAME_BELOW, DataWatch
+from pykraft.jepsen_like.sim.cluster.data_watch import COMPLETE_LEADER, MONOTONE, SAME_BELOW, DataWatch
 from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
 from pykraft.jepsen_like.sim.cluster.load import Load
 from pykraft.kafka_protocol.ids import Uuid
@@ -241,7 +241,7 @@ def test_former_leader_need_not_hold_what_was_committed_after_its_own_records_we
     watch, failed = _watch((1,)), []
     watch._fail = lambda invariant, detail: failed.append(invariant)
     watch._model.topics[TOPIC_ID].partitions[0].leader_epoch = 1
-    machines = [cast(Any, SimpleNamespace(id=id, starts=1)) for id in (1, 2)]
+    machines = [cast(Any, SimpleNamespace(id=id, starts=1, serves=True)) for id in (1, 2)]
     watch.moved(machines[0], cast(Any, StubReplica(1, 1)))
     watch.moved(machines[1], cast(Any, StubReplica(0, 0)))
     assert failed == []
@@ -253,7 +253,7 @@ def test_new_truth_begins_where_a_leader_without_all_records_begins_and_is_deman
     failures: list[str] = []
     watch, model = _watch_of((1, 2), failures)
     old, new, shorter = make(1), make(1), make(1)
-    machine = cast(Any, SimpleNamespace(id=1, starts=1))
+    machine = cast(Any, SimpleNamespace(id=1, starts=1, serves=True))
     for epoch, partition in enumerate((old, new, shorter)):
         partition.apply(state(1, epoch=epoch, version=epoch, isr=(1,)), 0)
     for value in (b"kept", b"lost"):
@@ -285,7 +285,7 @@ def test_what_a_former_leader_commits_below_the_end_of_the_new_log_is_not_guaran
     watch, model = _watch_of((1,), failures)
     known = model.topics[TOPIC_ID].partitions[0]
     old, new = make(1), make(1)
-    first, second = (cast(Any, SimpleNamespace(id=id, starts=1)) for id in (1, 2))
+    first, second = (cast(Any, SimpleNamespace(id=id, starts=1, serves=True)) for id in (1, 2))
     old.apply(state(1, isr=(1,)), 0)
     new.apply(state(1, epoch=1, version=1, isr=(1,)), 0)
     append(old, b"lost")
@@ -306,7 +306,7 @@ def test_unread_damage_may_stay_in_a_replica_that_is_in_sync_again() -> None:
     failures: list[str] = []
     watch, _ = _watch_of((1, 2), failures)
     watch._model.topics[TOPIC_ID].partitions[0].leader_epoch = 1
-    machines = [cast(Any, SimpleNamespace(id=id, starts=1)) for id in (1, 2, 3)]
+    machines = [cast(Any, SimpleNamespace(id=id, starts=1, serves=True)) for id in (1, 2, 3)]
     watch.moved(machines[0], cast(Any, StubReplica(1, 1)))
     watch.copy_lost(2, TOPIC_ID, 0)
     watch._copies_lost.clear()
@@ -314,3 +314,18 @@ def test_unread_damage_may_stay_in_a_replica_that_is_in_sync_again() -> None:
     assert failures == []
     watch.moved(machines[2], cast(Any, StubReplica(1, 0)))
     assert failures == [SAME_BELOW]
+
+
+def test_high_watermark_of_a_leader_falls_only_in_a_process_that_serves_nobody() -> None:
+    failures: list[str] = []
+    watch, _ = _watch_of((1, 2), failures)
+    machine = cast(Any, SimpleNamespace(id=1, starts=1, serves=True))
+    replica = cast(Any, StubReplica(0, 0))
+    watch.moved(machine, replica)
+    replica.high_watermark = 0
+    machine.serves = False
+    watch.moved(machine, replica)
+    assert failures == []
+    machine.serves = True
+    watch.moved(machine, replica)
+    assert failures == [MONOTONE]

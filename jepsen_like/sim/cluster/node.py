@@ -269,6 +269,12 @@ class SimNode:
         except InvariantViolation as violation:
             self.world.failed(violation)
 
+    def scrub(self) -> asyncio.Task[None]:
+        """Read all logs once more, which a broker does every hour, and a schedule is shorter."""
+        assert self.process is not None and self.parts.replicas is not None
+        scrubbing = self.parts.replicas._scrubber.scrub_all()
+        return self.world.loop.create_task(scrubbing, context=self.process.context)
+
     def check_replicas(self) -> None:
         """Whether each replica knows of its log what the log says."""
         for partition in self.parts.replicas.table if self.parts.replicas is not None else ():

@@ -143,6 +143,9 @@ async def _demand_progress(world: World, clients: Clients, load: Load | None) ->
 
     if not await _let_pass(world, left_ms(), serves):
         raise _stuck(world, "not every broker serves", limit_ms)
+    began_s += await _scrub(world)
+    if not await _let_pass(world, left_ms(), serves):
+        raise _stuck(world, "not every broker serves after its logs were scrubbed", limit_ms)
     if not await _let_pass(world, left_ms(), lambda: find_unrest(world.checker.model) is None):
         raise _stuck(world, f"{find_unrest(world.checker.model)} does not come to rest", limit_ms)
     if load is not None:
@@ -160,6 +163,15 @@ async def _demand_progress(world: World, clients: Clients, load: Load | None) ->
         raise _stuck(world, "a new topic does not reach every node", limit_ms)
     if not await _let_pass(world, left_ms(), lambda: world.voter_watch.agree):
         raise _stuck(world, f"voters do not agree: {world.voter_watch.told}", limit_ms)
+
+
+async def _scrub(world: World) -> float:
+    """Damage that nobody has met is found; how many seconds that took."""
+    began_s = world.loop.now_s
+    scrubbing = [broker.scrub() for broker in world.brokers]
+    if not await _let_pass(world, LOAD_WITHIN_MS, lambda: all(task.done() for task in scrubbing)):
+        raise _stuck(world, "the scrub of the logs does not come to its end", LOAD_WITHIN_MS)
+    return world.loop.now_s - began_s
 
 
 async def _elect_the_last(world: World, clients: Clients, limit_ms: float) -> None:
