@@ -213,6 +213,7 @@ SUITES = {
     # The own client: records written once, and the ownership that members believe in. Its members test
     # coordinators behind a network that loses and delays, so bugs of coordinators are here, too.
     "clients": by_tests(
+        "kafka_client/test_fetcher.py",
         "kafka_client/test_producer.py",
         "kafka_client/test_group_member.py",
         "kafka_client/test_group_belief.py",
