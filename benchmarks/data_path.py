@@ -349,7 +349,7 @@ def measure_requests(node: Node, count: int) -> None:
           f"{count / cost.wall_s:9,.0f} requests/s")  # fmt: skip
 
 
-def measure_beside_bulk(node: Node, seconds: float) -> None:
+def measure_during_bulk(node: Node, seconds: float) -> None:
     """Latency of a small control request while two producers send 1 MiB batches as fast as they can."""
     create_topic([node], "beside", 2, 1)
     frames = [produce_frame("beside", index, batch_of(MIB), 1) for index in (0, 1)]
@@ -423,7 +423,7 @@ def measure_broker(node: Node, total_bytes: int, raw_rate: float, is_quick: bool
     print("one broker:")
     measure_single(node, total_bytes, raw_rate)
     measure_requests(node, 20_000 if is_quick else 200_000)
-    measure_beside_bulk(node, 1 if is_quick else 4)
+    measure_during_bulk(node, 1 if is_quick else 4)
     print(f"  memory of the broker         {node.rss_mib():8.0f} MiB")
 
 

@@ -103,7 +103,7 @@ async def _change_something(port: int, value: int) -> None:
         await asyncio.sleep(0.02)
 
 
-async def _settled(nodes: Sequence[NodeProcess]) -> None:
+async def _all_in_sync(nodes: Sequence[NodeProcess]) -> None:
     async def quiet() -> bool:
         active = sum([await node.ask("is_active") for node in nodes])
         offsets = [await node.ask("offset") for node in nodes]
@@ -119,7 +119,7 @@ async def _settled(nodes: Sequence[NodeProcess]) -> None:
 
 
 async def _trial(nodes: Sequence[NodeProcess], number: int, rng: random.Random) -> Trial:
-    await _settled(nodes)
+    await _all_in_sync(nodes)
     await asyncio.sleep(rng.uniform(0.3, 1.0))
     before = await _epoch(nodes)
     (victim,) = [node for node in nodes if await node.ask("is_active")]
@@ -149,7 +149,7 @@ async def _trial(nodes: Sequence[NodeProcess], number: int, rng: random.Random) 
         since_the_kill(until(all_in_sync, SETTLE_TIMEOUT_S)),
     )
     await restarting
-    await _settled(nodes)
+    await _all_in_sync(nodes)
     return Trial(controller_ms, served_ms, in_sync_ms, await _epoch(nodes) - before - 1)
 
 
@@ -158,7 +158,7 @@ async def run_combined(
 ) -> bool:
     """Prints a line per trial and the figures; returns whether the target was met."""
     rng = random.Random(seed)
-    hogs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(busy)]
+    busy_processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(busy)]
     done: list[Trial] = []
     with tempfile.TemporaryDirectory() as directory:
         nodes = [NodeProcess(spec) for spec in make_combined_cluster(Path(directory), NODES)]
@@ -187,9 +187,9 @@ async def run_combined(
         finally:
             await asyncio.gather(*(node.kill() for node in nodes))
             await client.close()
-            for hog in hogs:
-                hog.kill()
-                hog.wait()
+            for busy_process in busy_processes:
+                busy_process.kill()
+                busy_process.wait()
     return _judge(done, idle, target_ms)
 
 

@@ -168,9 +168,9 @@ def unknown_key_message(name: str, known: Iterable[str], names_elsewhere: Mappin
     return f"Unknown configuration {name}{hint}"
 
 
-def _invalid(name: str, text: str, complaint: str) -> ConfigError:
+def _invalid(name: str, text: str, reason: str) -> ConfigError:
     shown = text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
-    return ConfigError(f"Invalid value {shown} for configuration {name}: {complaint}")
+    return ConfigError(f"Invalid value {shown} for configuration {name}: {reason}")
 
 
 def _parse_value(name: str, kind: ConfigType, text: str) -> ConfigValue:

@@ -112,7 +112,7 @@ class Outcome:
     def losses(self) -> int:
         return self.received.missing
 
-    def complaints(self) -> list[str]:
+    def failures(self) -> list[str]:
         """The reasons why the demo failed; empty if it succeeded."""
         received, found = self.received, []
         if self.produced.failures:
@@ -144,15 +144,15 @@ def main() -> int:
     start = time.monotonic()
     try:
         with ProcessCluster(directory, NODES) as cluster:
-            complaints = run_demo(cluster, options, console)
+            failures = run_demo(cluster, options, console)
     finally:
         if options.directory is None:
             shutil.rmtree(directory, ignore_errors=True)
-    for complaint in complaints:
-        console.print(f"FAILED: {complaint}", markup=False, highlight=False)
-    verdict = "every record arrived exactly once" if not complaints else "the demo failed"
+    for failure in failures:
+        console.print(f"FAILED: {failure}", markup=False, highlight=False)
+    verdict = "every record arrived exactly once" if not failures else "the demo failed"
     console.print(f"{verdict}; {time.monotonic() - start:.0f} s in all", highlight=False)
-    return 1 if complaints else 0
+    return 1 if failures else 0
 
 
 def run_demo(cluster: ProcessCluster, options: argparse.Namespace, console: Console) -> list[str]:
@@ -162,12 +162,12 @@ def run_demo(cluster: ProcessCluster, options: argparse.Namespace, console: Cons
     try:
         outcome = carry_out(cluster, options, console)
         console.print(outcome_table(outcome, cluster.session_timeout_ms))
-        complaints = outcome.complaints()
+        failures = outcome.failures()
     except (DemoError, WaitError, RuntimeError, KafkaException, TimeoutError) as error:
-        complaints = [f"{type(error).__name__}: {error}"]
-    if complaints:
+        failures = [f"{type(error).__name__}: {error}"]
+    if failures:
         console.print(cluster.output_tails(), markup=False, highlight=False, soft_wrap=True)
-    return complaints
+    return failures
 
 
 def carry_out(cluster: ProcessCluster, options: argparse.Namespace, console: Console) -> Outcome:

@@ -56,28 +56,28 @@ class Sweep:
     def __init__(self, steps: Steps, decide: Decide) -> None:
         self._steps = steps
         self._decide = decide
-        self._taken: list[Candidate] = []
+        self._candidates: list[Candidate] = []
         self._slice_length = SLICE_STEPS
         self._is_walked = False
 
     @property
     def is_finished(self) -> bool:
-        return self._is_walked and not self._taken
+        return self._is_walked and not self._candidates
 
     def build_slice(self, state: ShardState, call: Call) -> CoordinatorResult:
-        if not self._taken:
+        if not self._candidates:
             taken = list(islice(self._steps, SLICE_STEPS))
             self._is_walked = len(taken) < SLICE_STEPS
             found = (candidate for candidate in taken if candidate is not None)
             # Maps are walked in hash order; sorting gives the records of a slice a definite order.
-            self._taken = sorted(found, key=lambda c: (c.group_id, c.topic, c.partition))
-        now = self._taken[: self._slice_length]
+            self._candidates = sorted(found, key=lambda c: (c.group_id, c.topic, c.partition))
+        now = self._candidates[: self._slice_length]
         return CoordinatorResult(
             None, tuple(r for candidate in now for r in self._decide(state, candidate, call))
         )
 
     def slice_is_written(self) -> None:
-        del self._taken[: self._slice_length]
+        del self._candidates[: self._slice_length]
 
     def slice_is_too_large(self) -> None:
         """The slice exceeds the size of a batch, since group ids may have 32 KiB: halve the next slices.
@@ -87,14 +87,14 @@ class Sweep:
         if self._slice_length == 1:
             self.slice_is_written()
         else:
-            self._slice_length = max(1, min(self._slice_length, len(self._taken)) // 2)
+            self._slice_length = max(1, min(self._slice_length, len(self._candidates)) // 2)
 
 
 def sweep_deleted_topics(state: ShardState, deleted: Collection[TopicKey]) -> Sweep:
     """Deletes the offsets of topics that were deleted just now."""
     gone = {key for name, topic_id in deleted for key in ((name, topic_id), (name, ZERO_UUID))}
     by_topic = Map((key, state.groups_by_topic[key]) for key in gone if key in state.groups_by_topic)
-    return Sweep(_offsets_of_topics(by_topic, state.offsets, gone.__contains__), _forget_if_unchanged)
+    return Sweep(_offsets_of_topics(by_topic, state.offsets, gone.__contains__), _delete_if_unchanged)
 
 
 def sweep_after_load(state: ShardState, topics: TopicsView, deleted_names: Collection[str]) -> Sweep:
@@ -112,12 +112,12 @@ def sweep_after_load(state: ShardState, topics: TopicsView, deleted_names: Colle
 
     # Before the first image no topic is known to be deleted.
     by_topic = state.groups_by_topic if topics.image.offset >= 0 else _NO_TOPICS
-    return Sweep(_offsets_of_topics(by_topic, state.offsets, is_gone), _forget_if_unchanged)
+    return Sweep(_offsets_of_topics(by_topic, state.offsets, is_gone), _delete_if_unchanged)
 
 
 def sweep_expired_offsets(state: ShardState) -> Sweep:
     """Deletes offsets of groups without members that were not committed for the retention time."""
-    return Sweep(_offsets_without_members(state.groups, state.offsets), _forget_if_expired)
+    return Sweep(_offsets_without_members(state.groups, state.offsets), _delete_if_expired)
 
 
 def sweep_expired_groups(state: ShardState) -> Sweep:
@@ -125,7 +125,7 @@ def sweep_expired_groups(state: ShardState) -> Sweep:
     steps = (
         Candidate(group_id) if _has_no_members(group) else None for group_id, group in drain(state.groups)
     )
-    return Sweep(steps, _forget_group_if_idle)
+    return Sweep(steps, _delete_group_if_idle)
 
 
 # The walks keep no reference to what they have passed: see drain().
@@ -163,20 +163,20 @@ def _offsets_without_members(groups: Map[str, Group], offsets: Map[str, GroupOff
                 yield Candidate(group_id, topic, partition, value)
 
 
-def _forget_if_unchanged(state: ShardState, seen: Candidate, call: Call) -> Iterator[GroupRecord]:
+def _delete_if_unchanged(state: ShardState, seen: Candidate, call: Call) -> Iterator[GroupRecord]:
     if state.committed(seen.group_id, seen.topic, seen.partition) is seen.value:
         yield GroupRecord(OffsetCommitKey(seen.group_id, seen.topic, seen.partition), None)
 
 
-def _forget_if_expired(state: ShardState, seen: Candidate, call: Call) -> Iterator[GroupRecord]:
+def _delete_if_expired(state: ShardState, seen: Candidate, call: Call) -> Iterator[GroupRecord]:
     group = state.groups.get(seen.group_id)
     if group is None or seen.value is None or not _has_no_members(group):
         return
     if _expires_ms(seen.value, _emptied_ms(group), call) <= call.wall_ms:
-        yield from _forget_if_unchanged(state, seen, call)
+        yield from _delete_if_unchanged(state, seen, call)
 
 
-def _forget_group_if_idle(state: ShardState, seen: Candidate, call: Call) -> Iterator[GroupRecord]:
+def _delete_group_if_idle(state: ShardState, seen: Candidate, call: Call) -> Iterator[GroupRecord]:
     group = state.groups.get(seen.group_id)
     if group is None or not _has_no_members(group) or seen.group_id in state.offsets:
         return

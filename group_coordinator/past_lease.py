@@ -56,16 +56,16 @@ from pykraft.kafka_protocol.messages.consumer_group_heartbeat import ConsumerGro
 from pykraft.kafka_protocol.messages.heartbeat import HeartbeatResponse
 
 Decide = Callable[[ShardState], CoordinatorResult]
-Patience = Callable[[ShardState], int]
+MemberTimeout = Callable[[ShardState], int]
 """How long, in ms, a new coordinator must wait for the member that asks; 0 for an unknown member."""
 
-_PATIENCE_PERCENT = 90
+_TIMEOUT_PERCENT = 90
 """The rest allows for clocks that run at different rates."""
 
 _ALL_IS_WELL = (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)
 
 
-def patience_ms(state: ShardState, group_id: str, member_id: str, config: GroupConfig) -> int:
+def member_timeout_ms(state: ShardState, group_id: str, member_id: str, config: GroupConfig) -> int:
     match state.groups.get(group_id):
         case ConsumerGroup() as group if member := group.members.get(member_id):
             return min(config.consumer_session_timeout_ms, member.rebalance_timeout_ms)
@@ -76,11 +76,15 @@ def patience_ms(state: ShardState, group_id: str, member_id: str, config: GroupC
 
 
 def answer_heartbeat(
-    committed: ShardState, newest: ShardState, decide: Decide, patience: Patience, expired_ms: int
+    committed: ShardState,
+    newest: ShardState,
+    decide: Decide,
+    member_timeout: MemberTimeout,
+    expired_ms: int,
 ) -> CoordinatorResult | None:
     """The answer to a heartbeat ``expired_ms`` after the lease has expired; None if none may be given."""
     for state in (committed, newest):
-        if expired_ms >= patience(state) * _PATIENCE_PERCENT // 100:
+        if expired_ms >= member_timeout(state) * _TIMEOUT_PERCENT // 100:
             return None
     try:
         result = decide(committed)

@@ -27,8 +27,8 @@ from pykraft.group_coordinator.housekeeping import (
 )
 from pykraft.group_coordinator.past_lease import (
     Decide,
+    MemberTimeout,
     MustWaitForLeaseError,
-    Patience,
     answer_heartbeat,
     lease_is_over,
     only_with_records,
@@ -210,19 +210,21 @@ class CoordinatorRuntime:
     def hosted_partitions(self) -> list[int]:
         return sorted(self._hosted)
 
-    async def write(self, partition: int, decide: Decide, patience: Patience | None = None) -> Message:
+    async def write(
+        self, partition: int, decide: Decide, member_timeout: MemberTimeout | None = None
+    ) -> Message:
         """Decide on a shard and answer once the decision can no longer be lost.
 
-        ``patience`` is set for heartbeats: see :mod:`.past_lease`.
+        ``member_timeout`` is set for heartbeats: see :mod:`.past_lease`.
         """
         while True:
             expired_ms = self._lease_expired_ms()
             hosted = self._loaded(partition)
             if expired_ms == 0:
                 return await self._answer(hosted, self._apply(hosted, decide))
-            if patience is not None:
+            if member_timeout is not None:
                 shard = hosted.shard
-                answer = answer_heartbeat(shard.committed, shard.state, decide, patience, expired_ms)
+                answer = answer_heartbeat(shard.committed, shard.state, decide, member_timeout, expired_ms)
                 if answer is not None:
                     assert isinstance(answer.response, Message)
                     return answer.response

@@ -19,7 +19,7 @@ from pykraft.group_coordinator.error_responses import as_version_has_it
 from pykraft.group_coordinator.heartbeat import handle_consumer_heartbeat
 from pykraft.group_coordinator.offsets import handle_offset_commit
 from pykraft.group_coordinator.partitioning import OFFSETS_TOPIC, partition_for_key
-from pykraft.group_coordinator.past_lease import Patience, patience_ms
+from pykraft.group_coordinator.past_lease import MemberTimeout, member_timeout_ms
 from pykraft.group_coordinator.result import Call, CoordinatorResult
 from pykraft.group_coordinator.runtime import CoordinatorRuntime, Lease
 from pykraft.group_coordinator.shard import PartitionWriter
@@ -135,7 +135,7 @@ class GroupCoordinatorService:
             ConsumerGroupHeartbeatResponse,
             request.group_id,
             lambda state: handle_consumer_heartbeat(state, request, call),
-            lambda state: patience_ms(state, request.group_id, request.member_id, call.config),
+            lambda state: member_timeout_ms(state, request.group_id, request.member_id, call.config),
         )
 
     async def join_group(
@@ -163,7 +163,7 @@ class GroupCoordinatorService:
             HeartbeatResponse,
             request.group_id,
             lambda state: handle_heartbeat(state, request, call),
-            lambda state: patience_ms(state, request.group_id, request.member_id, call.config),
+            lambda state: member_timeout_ms(state, request.group_id, request.member_id, call.config),
         )
 
     async def leave_group(
@@ -306,9 +306,9 @@ class GroupCoordinatorService:
         response: type[R],
         group_id: str,
         decide: Callable[[ShardState], CoordinatorResult],
-        patience: Patience | None = None,
+        member_timeout: MemberTimeout | None = None,
     ) -> R:
-        answer = await self._runtime.write(self.partition_for(group_id), decide, patience)
+        answer = await self._runtime.write(self.partition_for(group_id), decide, member_timeout)
         assert isinstance(answer, response)
         return answer
 

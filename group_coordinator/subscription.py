@@ -22,7 +22,7 @@ from pykraft.metadata_log.persistent import Map
 K = TypeVar("K")
 V = TypeVar("V")
 
-MAX_REMEMBERED = 5_000
+MAX_CACHED = 5_000
 """The limit of each cache: clients choose what is cached, and topics may not change for weeks."""
 
 
@@ -65,7 +65,7 @@ class TopicsView:
                 names |= self.names_matching(member.topic_regex)
             ids = (self.image.topic_ids.get(name) for name in names)
             known = frozenset(topic_id for topic_id in ids if topic_id is not None)
-            _remember(self._by_subscription, key, known)
+            _cache_result(self._by_subscription, key, known)
         return known
 
     def names_matching(self, regex: str) -> frozenset[str]:
@@ -78,7 +78,7 @@ class TopicsView:
                 pattern = None  # requests with such a pattern are refused, but a record could hold one
             names = self.image.topic_ids if pattern is not None else ()
             known = frozenset(name for name in names if pattern is not None and pattern.matches(name))
-            _remember(self._by_regex, regex, known)
+            _cache_result(self._by_regex, regex, known)
         return known
 
     def metadata_hash(self, group: ConsumerGroup) -> int:
@@ -90,7 +90,7 @@ class TopicsView:
         for regex in group.subscribed_regexes:
             names |= self.names_matching(regex)
         value = self._hash(names)
-        _remember(self._hashes, group.group_id, (group.subscribed_names, group.subscribed_regexes, value))
+        _cache_result(self._hashes, group.group_id, (group.subscribed_names, group.subscribed_regexes, value))
         return value
 
     def _hash(self, names: Iterable[str]) -> int:
@@ -104,8 +104,8 @@ class TopicsView:
         return int.from_bytes(digest.digest(), "big", signed=True)
 
 
-def _remember(cache: dict[K, V], key: K, value: V) -> None:
-    if len(cache) >= MAX_REMEMBERED:
+def _cache_result(cache: dict[K, V], key: K, value: V) -> None:
+    if len(cache) >= MAX_CACHED:
         cache.clear()
     cache[key] = value
 

@@ -279,6 +279,8 @@ def run_cli(*arguments: str) -> str:
         cli(*arguments), capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False
     )
     if result.returncode != 0:
-        said = (result.stdout + result.stderr).strip()
-        raise RuntimeError(f"`pykraft {' '.join(arguments)}` ended with status {result.returncode}:\n{said}")
+        output = (result.stdout + result.stderr).strip()
+        raise RuntimeError(
+            f"`pykraft {' '.join(arguments)}` ended with status {result.returncode}:\n{output}"
+        )
     return result.stdout

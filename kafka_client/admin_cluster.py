@@ -88,14 +88,14 @@ async def describe_quorum(cluster: Cluster, deadline_ms: int) -> QuorumDescripti
         request = DescribeQuorumRequest(topics=[topic])
         response = await cluster.ask_any(request, DescribeQuorumResponse, deadline_ms)
         check(response.error_code, response.error_message, "DescribeQuorum")
-        told = response.topics[0].partitions[0]
-        check(told.error_code, told.error_message, "DescribeQuorum")
+        result = response.topics[0].partitions[0]
+        check(result.error_code, result.error_message, "DescribeQuorum")
         return QuorumDescription(
-            leader_id=told.leader_id,
-            leader_epoch=told.leader_epoch,
-            high_watermark=told.high_watermark,
-            voters=tuple(_replica(replica) for replica in told.current_voters),
-            observers=tuple(_replica(replica) for replica in told.observers),
+            leader_id=result.leader_id,
+            leader_epoch=result.leader_epoch,
+            high_watermark=result.high_watermark,
+            voters=tuple(_replica(replica) for replica in result.current_voters),
+            observers=tuple(_replica(replica) for replica in result.observers),
             nodes={
                 node.node_id: {
                     listener.name: Address(listener.host, listener.port) for listener in node.listeners
@@ -185,28 +185,28 @@ def _from_metadata(cluster: Cluster) -> ClusterDescription:
     )
 
 
-def _replica(told: ReplicaState) -> QuorumReplica:
+def _replica(state: ReplicaState) -> QuorumReplica:
     return QuorumReplica(
-        replica_id=told.replica_id,
-        directory_id=Uuid(told.replica_directory_id),
-        log_end_offset=told.log_end_offset,
-        last_fetch_timestamp_ms=told.last_fetch_timestamp if told.last_fetch_timestamp >= 0 else None,
+        replica_id=state.replica_id,
+        directory_id=Uuid(state.replica_directory_id),
+        log_end_offset=state.log_end_offset,
+        last_fetch_timestamp_ms=state.last_fetch_timestamp if state.last_fetch_timestamp >= 0 else None,
         last_caught_up_timestamp_ms=(
-            told.last_caught_up_timestamp if told.last_caught_up_timestamp >= 0 else None
+            state.last_caught_up_timestamp if state.last_caught_up_timestamp >= 0 else None
         ),
     )
 
 
-def _entry(told: DescribeConfigsResourceResult) -> ConfigEntry:
+def _entry(config: DescribeConfigsResourceResult) -> ConfigEntry:
     return ConfigEntry(
-        name=told.name,
-        value=told.value,
-        source=_source(told.config_source),
-        read_only=told.read_only,
-        is_sensitive=told.is_sensitive,
-        documentation=told.documentation,
+        name=config.name,
+        value=config.value,
+        source=_source(config.config_source),
+        read_only=config.read_only,
+        is_sensitive=config.is_sensitive,
+        documentation=config.documentation,
         synonyms=tuple(
-            (synonym.name, synonym.value, _source(synonym.source)) for synonym in told.synonyms or ()
+            (synonym.name, synonym.value, _source(synonym.source)) for synonym in config.synonyms or ()
         ),
     )
 

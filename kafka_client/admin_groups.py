@@ -64,9 +64,9 @@ async def ask_for_coordinator(cluster: Cluster, group_id: str, deadline_ms: int)
     request = FindCoordinatorRequest(key=group_id, key_type=GROUP_KEY, coordinator_keys=[group_id])
     response = await cluster.ask_any(request, FindCoordinatorResponse, deadline_ms)
     if response.coordinators:
-        told = response.coordinators[0]
-        check(told.error_code, told.error_message, f"FindCoordinator of {group_id}")
-        return BrokerDescription(told.node_id, told.host, told.port, None)
+        result = response.coordinators[0]
+        check(result.error_code, result.error_message, f"FindCoordinator of {group_id}")
+        return BrokerDescription(result.node_id, result.host, result.port, None)
     check(response.error_code, response.error_message, f"FindCoordinator of {group_id}")
     return BrokerDescription(response.node_id, response.host, response.port, None)
 
@@ -175,17 +175,17 @@ async def _describe_consumer(
 ) -> GroupDescription:
     request = ConsumerGroupDescribeRequest(group_ids=[group_id])
     response = await _ask(cluster, coordinator, request, ConsumerGroupDescribeResponse, deadline_ms)
-    told = response.groups[0]
-    check(told.error_code, told.error_message, f"ConsumerGroupDescribe of {group_id}")
+    result = response.groups[0]
+    check(result.error_code, result.error_message, f"ConsumerGroupDescribe of {group_id}")
     return GroupDescription(
-        group_id=told.group_id,
+        group_id=result.group_id,
         type="consumer",
-        state=told.group_state,
+        state=result.group_state,
         protocol_type="consumer",
-        assignor=told.assignor_name,
+        assignor=result.assignor_name,
         coordinator=coordinator,
-        group_epoch=told.group_epoch,
-        assignment_epoch=told.assignment_epoch,
+        group_epoch=result.group_epoch,
+        assignment_epoch=result.assignment_epoch,
         members=tuple(
             MemberDescription(
                 member_id=member.member_id,
@@ -199,7 +199,7 @@ async def _describe_consumer(
                 subscribed_regex=member.subscribed_topic_regex,
                 rack=member.rack_id,
             )
-            for member in told.members
+            for member in result.members
         ),
     )
 
@@ -209,17 +209,17 @@ async def _describe_classic(
 ) -> GroupDescription:
     request = DescribeGroupsRequest(groups=[group_id])
     response = await _ask(cluster, coordinator, request, DescribeGroupsResponse, deadline_ms)
-    told = response.groups[0]
-    if told.error_code == ErrorCode.GROUP_ID_NOT_FOUND or told.group_state == "Dead":
+    result = response.groups[0]
+    if result.error_code == ErrorCode.GROUP_ID_NOT_FOUND or result.group_state == "Dead":
         # Before version 6 a coordinator describes a group that does not exist as dead.
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id} does not exist")
-    check(told.error_code, told.error_message, f"DescribeGroups of {group_id}")
+    check(result.error_code, result.error_message, f"DescribeGroups of {group_id}")
     return GroupDescription(
-        group_id=told.group_id,
+        group_id=result.group_id,
         type="classic",
-        state=told.group_state,
-        protocol_type=told.protocol_type,
-        assignor=told.protocol_data,
+        state=result.group_state,
+        protocol_type=result.protocol_type,
+        assignor=result.protocol_data,
         coordinator=coordinator,
         members=tuple(
             MemberDescription(
@@ -227,15 +227,15 @@ async def _describe_classic(
                 instance_id=member.group_instance_id,
                 client_id=member.client_id,
                 client_host=member.client_host,
-                assignment=_classic_assignment(told.protocol_type, member.member_assignment),
+                assignment=_classic_assignment(result.protocol_type, member.member_assignment),
             )
-            for member in told.members
+            for member in result.members
         ),
     )
 
 
-def _assignment(told: Assignment) -> dict[str, tuple[int, ...]]:
-    return {topic.topic_name: tuple(sorted(topic.partitions)) for topic in told.topic_partitions}
+def _assignment(assignment: Assignment) -> dict[str, tuple[int, ...]]:
+    return {topic.topic_name: tuple(sorted(topic.partitions)) for topic in assignment.topic_partitions}
 
 
 def _classic_assignment(protocol_type: str, data: bytes) -> dict[str, tuple[int, ...]]:

@@ -224,18 +224,20 @@ async def _describe_by_cursor(
             name = topic.name or ""
             heads[name] = topic
             page = partitions.setdefault(name, {})
-            for told in topic.partitions:
-                page[told.partition_index] = PartitionDescription(
-                    index=told.partition_index,
-                    leader=told.leader_id if told.leader_id >= 0 else None,
-                    leader_epoch=told.leader_epoch if told.leader_epoch >= 0 else None,
-                    replicas=tuple(told.replica_nodes),
-                    isr=tuple(told.isr_nodes),
-                    offline_replicas=tuple(told.offline_replicas),
+            for partition in topic.partitions:
+                page[partition.partition_index] = PartitionDescription(
+                    index=partition.partition_index,
+                    leader=partition.leader_id if partition.leader_id >= 0 else None,
+                    leader_epoch=partition.leader_epoch if partition.leader_epoch >= 0 else None,
+                    replicas=tuple(partition.replica_nodes),
+                    isr=tuple(partition.isr_nodes),
+                    offline_replicas=tuple(partition.offline_replicas),
                     elr=None
-                    if told.eligible_leader_replicas is None
-                    else tuple(told.eligible_leader_replicas),
-                    last_known_elr=None if told.last_known_elr is None else tuple(told.last_known_elr),
+                    if partition.eligible_leader_replicas is None
+                    else tuple(partition.eligible_leader_replicas),
+                    last_known_elr=None
+                    if partition.last_known_elr is None
+                    else tuple(partition.last_known_elr),
                 )
         if response.next_cursor is None:
             break

@@ -156,21 +156,21 @@ class PartitionFetcher:
         self._sent = None
         if response.error_code:
             raise KafkaError(ErrorCode(response.error_code), f"fetch from {connection.address}")
-        told = self._find(response, version)
-        if told.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and self._replica_id is not None:
+        result = self._find(response, version)
+        if result.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and self._replica_id is not None:
             # A follower may be behind; only the leader's answer counts. Stay with the leader from now on.
             self._replica_id, self._rack = None, ""
             return None
-        if told.error_code:
-            await self._raise_for(told, response, deadline_ms)
-        if told.diverging_epoch.end_offset >= 0:
+        if result.error_code:
+            await self._raise_for(result, response, deadline_ms)
+        if result.diverging_epoch.end_offset >= 0:
             raise LogTruncatedError(
-                self._topic, self._partition, self.position, told.diverging_epoch.end_offset
+                self._topic, self._partition, self.position, result.diverging_epoch.end_offset
             )
-        return self._interpret(told)
+        return self._interpret(result)
 
-    def _interpret(self, told: PartitionData) -> FetchedBatches | None:
-        data = memoryview(told.records or b"")
+    def _interpret(self, result: PartitionData) -> FetchedBatches | None:
+        data = memoryview(result.records or b"")
         headers = self._read_headers(data)
         if headers:
             last_position, last = headers[-1]
@@ -185,17 +185,17 @@ class PartitionFetcher:
                 )
             self._max_partition_bytes *= 2
             return None
-        elif told.preferred_read_replica >= 0 and self._replica_id is None:
-            self._replica_id = told.preferred_read_replica
+        elif result.preferred_read_replica >= 0 and self._replica_id is None:
+            self._replica_id = result.preferred_read_replica
             return None
         return FetchedBatches(
             data=data,
             headers=headers,
             next_offset=max(self.position, headers[-1][1].next_offset) if headers else self.position,
-            high_watermark=told.high_watermark,
-            last_stable_offset=told.last_stable_offset,
-            log_start_offset=told.log_start_offset,
-            aborted=tuple((one.producer_id, one.first_offset) for one in told.aborted_transactions or ()),
+            high_watermark=result.high_watermark,
+            last_stable_offset=result.last_stable_offset,
+            log_start_offset=result.log_start_offset,
+            aborted=tuple((one.producer_id, one.first_offset) for one in result.aborted_transactions or ()),
         )
 
     def _read_headers(self, data: memoryview) -> tuple[tuple[int, BatchHeader], ...]:
@@ -268,15 +268,15 @@ class PartitionFetcher:
             ErrorCode.CORRUPT_MESSAGE, f"the answer to a fetch leaves out {self._topic}-{self._partition}"
         )
 
-    async def _raise_for(self, told: PartitionData, response: FetchResponse, deadline_ms: int) -> None:
-        code = ErrorCode(told.error_code)
+    async def _raise_for(self, result: PartitionData, response: FetchResponse, deadline_ms: int) -> None:
+        code = ErrorCode(result.error_code)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             raise await self._out_of_range(deadline_ms)
         if code in _UNKNOWN_TOPIC:
             # A broker that has just become leader may not know it yet. The metadata, which is refreshed next,
             # tells whether the topic is deleted.
             code = ErrorCode.LEADER_NOT_AVAILABLE
-        hint = told.current_leader
+        hint = result.current_leader
         brokers = [
             Broker(node.node_id, Address(node.host, node.port), node.rack) for node in response.node_endpoints
         ]

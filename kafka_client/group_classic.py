@@ -219,8 +219,8 @@ class ClassicMembership:
         self._renew(sent_ms)
         if not response.assignment:
             return []
-        told, _ = decode_assignment(response.assignment)
-        return _flatten(told.assigned_partitions)
+        decoded, _ = decode_assignment(response.assignment)
+        return _flatten(decoded.assigned_partitions)
 
     async def _adopt(self, partitions: Sequence[TopicPartition]) -> None:
         self._assigned = partitions
@@ -285,11 +285,13 @@ class ClassicMembership:
 def _read_subscription(member: JoinGroupResponseMember) -> MemberSubscription:
     """A member whose subscription cannot be decoded gets nothing; the others are not affected."""
     try:
-        told, _ = decode_subscription(member.metadata)
+        decoded, _ = decode_subscription(member.metadata)
     except ProtocolError:
         return MemberSubscription(frozenset())
-    owned = tuple(_flatten(told.owned_partitions))
-    return MemberSubscription(frozenset(told.topics), owned, told.generation_id, member.group_instance_id)
+    owned = tuple(_flatten(decoded.owned_partitions))
+    return MemberSubscription(
+        frozenset(decoded.topics), owned, decoded.generation_id, member.group_instance_id
+    )
 
 
 def _flatten(

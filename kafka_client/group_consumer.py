@@ -54,9 +54,9 @@ class ConsumerMembership:
         self._in_full = True
         self._topics_changed = False
         self._reported: dict[Uuid, list[int]] = {}
-        self._told: dict[Uuid, list[int]] | None = None
+        self._assigned_ids: dict[Uuid, list[int]] | None = None
         self._target: Partitions | None = None
-        self._told_after_ms: int | None = None
+        self._assigned_after_ms: int | None = None
         self._reconciliation: Task | None = None
         self._sent_ms: int | None = None
         self._retry_at_ms = 0
@@ -146,15 +146,17 @@ class ConsumerMembership:
         if request.topic_partitions is not None:
             self._reported = {one.topic_id: one.partitions for one in request.topic_partitions}
         if response.assignment is not None:
-            self._told = {topic.topic_id: topic.partitions for topic in response.assignment.topic_partitions}
-        if self._told is not None:
-            self._target = await self._named(self._told)
+            self._assigned_ids = {
+                topic.topic_id: topic.partitions for topic in response.assignment.topic_partitions
+            }
+        if self._assigned_ids is not None:
+            self._target = await self._named(self._assigned_ids)
             self._maybe_reconcile(before_ms)
 
-    async def _named(self, told: dict[Uuid, list[int]]) -> Partitions:
+    async def _named(self, assigned_ids: dict[Uuid, list[int]]) -> Partitions:
         """The assignment by names. Topics that the metadata does not know yet wait for the next heartbeat."""
         metadata = self._link.cluster.metadata
-        if not told.keys() <= {topic.topic_id for topic in metadata.topics()}:
+        if not assigned_ids.keys() <= {topic.topic_id for topic in metadata.topics()}:
             deadline_ms = self._network.now_ms() + self._interval_ms
             try:
                 await self._link.cluster.refresh(sorted(set(self._topics)), deadline_ms)
@@ -164,7 +166,7 @@ class ConsumerMembership:
         names = {topic.topic_id: topic.name for topic in metadata.topics()}
         return {
             TopicPartition(names[topic_id], index): topic_id
-            for topic_id, partitions in told.items()
+            for topic_id, partitions in assigned_ids.items()
             if topic_id in names
             for index in partitions
         }
@@ -177,7 +179,7 @@ class ConsumerMembership:
         """
         if self._reconciliation is not None or self._target == self._ownership.held():
             return
-        self._told_after_ms = before_ms
+        self._assigned_after_ms = before_ms
         self._reconciliation = self._network.start(self._reconcile())
 
     async def _reconcile(self) -> None:
@@ -186,7 +188,7 @@ class ConsumerMembership:
                 target, held = self._target, dict(self._ownership.held())
                 surplus = [where for where, topic_id in held.items() if target.get(where) != topic_id]
                 if surplus:
-                    after_ms = self._told_after_ms
+                    after_ms = self._assigned_after_ms
                     by_ms = None if after_ms is None else after_ms + self._config.revocation_ms
                     await self._ownership.revoke(surplus, by_ms)
                     continue
@@ -220,7 +222,7 @@ class ConsumerMembership:
         self._retry_at_ms = self._network.now_ms() + min(pause_ms, client.retry_backoff_max_ms)
 
     def _fenced(self) -> None:
-        self._told = self._target = None
+        self._assigned_ids = self._target = None
         self._reported = {}
         self.member_epoch = JOIN_EPOCH
         self._ownership.lose()

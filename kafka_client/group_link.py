@@ -34,8 +34,8 @@ class CoordinatorLink:
     async def connection(self, deadline_ms: int) -> Connection:
         """One attempt; after a failure nothing was sent."""
         if self._address is None:
-            told = await ask_for_coordinator(self.cluster, self.group_id, deadline_ms)
-            self._address = Address(told.host, told.port)
+            coordinator = await ask_for_coordinator(self.cluster, self.group_id, deadline_ms)
+            self._address = Address(coordinator.host, coordinator.port)
         try:
             return await self.cluster.connection(self._address, deadline_ms)
         except BaseException:

@@ -47,7 +47,7 @@ __all__ = [
 
 _SHORT_WAIT_MS = 100
 """How long a poll waits for the broker of one partition while other partitions may have records."""
-_FETCH_PATIENCE_MS = 1_000
+_MIN_FETCH_TIMEOUT_MS = 1_000
 """A fetch gets at least this time, however short the poll is: a connection may have to be opened."""
 
 # An OffsetFetch between two epochs, or while the group moves: retry when the member has caught up.
@@ -213,8 +213,8 @@ class GroupMember:
         readable = sorted(self._ownership.readable())
         for partition in sorted(self._fetchers.keys() - set(readable)):
             self._forget_position(partition)
-        patient_ms = max(deadline_ms, self._network.now_ms() + _FETCH_PATIENCE_MS)
-        await self._find_positions([p for p in readable if p not in self._fetchers], patient_ms)
+        fetch_deadline_ms = max(deadline_ms, self._network.now_ms() + _MIN_FETCH_TIMEOUT_MS)
+        await self._find_positions([p for p in readable if p not in self._fetchers], fetch_deadline_ms)
         turn = [p for p in readable if p in self._fetchers]
         self._turn += 1
         if turn:
@@ -226,7 +226,7 @@ class GroupMember:
             if partition == turn[-1] and not found:
                 wait_ms = max(0, min(_SHORT_WAIT_MS, deadline_ms - self._network.now_ms()))
             try:
-                polled = await self._fetch_one(partition, patient_ms, wait_ms)
+                polled = await self._fetch_one(partition, fetch_deadline_ms, wait_ms)
             except KafkaError as error:
                 if not found:
                     raise

@@ -109,13 +109,13 @@ def _request(
     group_id: str, identity: GroupIdentity, offsets: Mapping[TopicPartition, OffsetAndMetadata]
 ) -> OffsetCommitRequest:
     by_topic: dict[str, list[OffsetCommitRequestPartition]] = defaultdict(list)
-    for (topic, index), told in sorted(offsets.items()):
+    for (topic, index), offset in sorted(offsets.items()):
         by_topic[topic].append(
             OffsetCommitRequestPartition(
                 partition_index=index,
-                committed_offset=told.offset,
-                committed_leader_epoch=-1 if told.leader_epoch is None else told.leader_epoch,
-                committed_metadata=told.metadata,
+                committed_offset=offset.offset,
+                committed_leader_epoch=-1 if offset.leader_epoch is None else offset.leader_epoch,
+                committed_metadata=offset.metadata,
             )
         )
     return OffsetCommitRequest(

@@ -98,8 +98,8 @@ class MetadataCache:
                 for broker in response.brokers
             }
         if complete:
-            told = {topic.name for topic in response.topics}
-            self._topics = {name: topic for name, topic in self._topics.items() if name in told}
+            listed = {topic.name for topic in response.topics}
+            self._topics = {name: topic for name, topic in self._topics.items() if name in listed}
         for topic in response.topics:
             if topic.name is None:
                 continue
@@ -131,8 +131,8 @@ class MetadataCache:
         known = self._topics.get(name)
         same = known is not None and known.topic_id == topic.topic_id
         partitions = {}
-        for told in topic.partitions:
-            fresh = _partition(name, Uuid(topic.topic_id), told)
+        for listed in topic.partitions:
+            fresh = _partition(name, Uuid(topic.topic_id), listed)
             old = known.partitions.get(fresh.index) if same and known is not None else None
             partitions[fresh.index] = fresh if old is None or not _is_newer(old, fresh) else old
         return Topic(name, Uuid(topic.topic_id), topic.is_internal, partitions)
@@ -148,15 +148,15 @@ def _is_newer(one: Partition, other: Partition) -> bool:
     )
 
 
-def _partition(name: str, topic_id: Uuid, told: MetadataResponsePartition) -> Partition:
+def _partition(name: str, topic_id: Uuid, listed: MetadataResponsePartition) -> Partition:
     return Partition(
         topic=name,
         topic_id=topic_id,
-        index=told.partition_index,
-        leader_id=told.leader_id if told.leader_id >= 0 else None,
-        leader_epoch=told.leader_epoch if told.leader_epoch >= 0 else None,
-        replicas=tuple(told.replica_nodes),
-        isr=tuple(told.isr_nodes),
-        offline_replicas=tuple(told.offline_replicas),
-        error=ErrorCode(told.error_code),
+        index=listed.partition_index,
+        leader_id=listed.leader_id if listed.leader_id >= 0 else None,
+        leader_epoch=listed.leader_epoch if listed.leader_epoch >= 0 else None,
+        replicas=tuple(listed.replica_nodes),
+        isr=tuple(listed.isr_nodes),
+        offline_replicas=tuple(listed.offline_replicas),
+        error=ErrorCode(listed.error_code),
     )

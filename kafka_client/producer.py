@@ -249,7 +249,7 @@ class Producer:
             for sent in sent_batches:
                 self._queues[sent.batch.partition].acknowledged(sent.batch, None)
             return
-        told = {
+        results = {
             (topic.name or topic.topic_id, partition.index): partition
             for topic in response.responses
             for partition in topic.partition_responses
@@ -259,7 +259,7 @@ class Producer:
         ]
         for sent in sent_batches:
             topic, topic_id, index = sent.partition.topic, sent.partition.topic_id, sent.partition.index
-            answer = told.get((topic, index)) or told.get((topic_id, index))
+            answer = results.get((topic, index)) or results.get((topic_id, index))
             if answer is None:
                 error = MalformedAnswerError("the answer leaves out the partition")
                 self._unanswered([sent], error, True)

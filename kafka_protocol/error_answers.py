@@ -50,11 +50,11 @@ class _Lists:
 def error_answer(response: type[R], request: Message, version: int, error: KafkaError) -> R:
     """The ``response`` to ``request`` with ``error`` for everything it asked."""
     answer = response()
-    _say(answer, request, version, error)
+    _set_error(answer, request, version, error)
     return answer
 
 
-def _say(answer: Any, asked: Any, version: int, error: KafkaError) -> None:
+def _set_error(answer: Any, asked: Any, version: int, error: KafkaError) -> None:
     answer_type: Any = type(answer)
     asked_type: Any = type(asked)
     fields = _fields(answer_type, version)
@@ -75,7 +75,7 @@ def _element(lists: _Lists, item: Any, version: int, error: KafkaError) -> Any:
         name = getattr(item, spec.name) if hasattr(item, "FIELDS") else item
         if name is not None or version in spec.nullable:
             setattr(element, spec.name, name)
-    _say(element, item, version, error)
+    _set_error(element, item, version, error)
     return element
 
 

@@ -20,7 +20,7 @@ from pykraft.log_store.scan import iter_headers
 from pykraft.log_store.segment import Segment
 
 _START_OF_BATCH = Struct(">qi").unpack  # base offset, length
-_REMEMBERED_POSITIONS = 32
+_CACHED_POSITIONS = 32
 
 
 def segment_index(base_offsets: Sequence[int], offset: int) -> int:
@@ -128,6 +128,6 @@ def _end_position(segment: Segment, bound: int) -> int:
 def _remember(segment: Segment, offset: int, position: int) -> None:
     positions = segment.positions
     if offset not in positions:
-        if len(positions) >= _REMEMBERED_POSITIONS:
+        if len(positions) >= _CACHED_POSITIONS:
             del positions[next(iter(positions))]
         positions[offset] = position

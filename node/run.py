@@ -34,7 +34,7 @@ from pykraft.runtime.tcp import StreamRuntime
 logger = logging.getLogger(__name__)
 
 EXIT_FATAL: Final = 1
-_PATIENCE_AFTER_SUPERVISOR_S: Final = 30
+_STOP_TIMEOUT_AFTER_SUPERVISOR_S: Final = 30
 
 
 def run_nodes(
@@ -146,7 +146,7 @@ async def _serve(
         logger.info("the supervisor has ended: stopping")
         stop.set()
         # A dead supervisor cannot send a second signal.
-        loop.call_later(_PATIENCE_AFTER_SUPERVISOR_S, abandon)
+        loop.call_later(_STOP_TIMEOUT_AFTER_SUPERVISOR_S, abandon)
 
     loop.set_exception_handler(_handle_loop_exception)
     handle_stop_signals(loop, handle_signal)

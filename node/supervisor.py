@@ -31,16 +31,16 @@ def supervise(
     commands: Mapping[int, Command],
     environment: Mapping[str, str],
     on_ready: Callable[[Mapping[int, int]], None],
-    say: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> int:
     """Run one process per node until a signal stops them or none is left; returns the exit code.
 
     A node's command is made for the file descriptor of its end of the socket. ``on_ready`` is called with the
-    process id of every node once all serve, ``say`` with a sentence about each node that ended by itself. The
-    code is 0 if every node ended only after it was asked to, and without an error. A second signal kills the
-    processes that still run.
+    process id of every node once all serve, ``report`` with a sentence for each node that ended by itself.
+    The code is 0 if every node ended only after it was asked to, and without an error. A second signal kills
+    the processes that still run.
     """
-    return asyncio.run(_Supervisor(environment, on_ready, say).run(commands))
+    return asyncio.run(_Supervisor(environment, on_ready, report).run(commands))
 
 
 def interpreter_command() -> list[str]:
@@ -94,11 +94,11 @@ class _Supervisor:
         self,
         environment: Mapping[str, str],
         on_ready: Callable[[Mapping[int, int]], None],
-        say: Callable[[str], None],
+        report: Callable[[str], None],
     ) -> None:
         self._environment = environment
         self._on_ready = on_ready
-        self._say = say
+        self._report = report
         self._children: list[_Child] = []
         self._all_served = False
         self._is_stopping = False
@@ -147,12 +147,12 @@ class _Supervisor:
             return
         end = f"Node {child.node_id} ended ({child.how_it_ended()})"
         if not self._all_served:
-            self._say(f"{end} before all nodes had started: stopping")
+            self._report(f"{end} before all nodes had started: stopping")
             self._stop()
         elif any(other.process.returncode is None for other in self._children):
-            self._say(f"{end}; the others continue")
+            self._report(f"{end}; the others continue")
         else:
-            self._say(f"{end}; it was the last")
+            self._report(f"{end}; it was the last")
 
     def _handle_signal(self, name: str) -> None:
         if self._is_stopping:

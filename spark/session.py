@@ -67,8 +67,8 @@ def java_problem() -> str | None:
     advice = f"install Java {_OLDEST_JAVA} or newer (Debian: apt-get install openjdk-17-jre-headless)"
     if java is None or not os.access(java, os.X_OK):
         return f"Spark needs Java, and none was found: {advice}"
-    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    version = re.search(r'version "(?:1\.)?(\d+)', told)
+    version_text = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    version = re.search(r'version "(?:1\.)?(\d+)', version_text)
     if version is not None and int(version.group(1)) < _OLDEST_JAVA:
         return f"Spark needs Java {_OLDEST_JAVA} or newer, found {version.group(1)}: {advice}"
     return None

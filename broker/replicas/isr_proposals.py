@@ -81,7 +81,7 @@ class IsrProposals:
 
         The members are chosen when the proposal is sent.
         """
-        if partition in self._due or not partition.wants_other_isr(
+        if partition in self._due or not partition.needs_isr_change(
             self._clock.monotonic_ms(), self._max_lag_ms, self._is_eligible
         ):
             return

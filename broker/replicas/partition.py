@@ -321,7 +321,7 @@ class Partition:
         if moved:
             self._recount()
 
-    def wants_other_isr(self, now_ms: int, max_lag_ms: int, is_eligible: Callable[[int, int], bool]) -> bool:
+    def needs_isr_change(self, now_ms: int, max_lag_ms: int, is_eligible: Callable[[int, int], bool]) -> bool:
         """Whether :meth:`next_proposal` would return a proposal."""
         return self._find_new_isr(now_ms, max_lag_ms, is_eligible) is not None
 

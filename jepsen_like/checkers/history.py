@@ -19,7 +19,7 @@ from pykraft.jepsen_like.checkers.writes import check_writes
 from pykraft.jepsen_like.history import Event
 
 # Events that are findings by themselves: the workload observed the anomaly.
-_TOLD: dict[tuple[str, str], Anomaly] = {
+_REPORTED: dict[tuple[str, str], Anomaly] = {
     ("poll", "info"): Anomaly.POSITION_LOST,
     ("producer-fatal", "info"): Anomaly.PRODUCER_FATAL,
     ("node-exited", "info"): Anomaly.NODE_EXITED,
@@ -47,8 +47,8 @@ def examine(events: Iterable[Event], min_insync_replicas: int = 2) -> Report:
     lost their tails.
     """
     history = list(events)
-    promised = without_lost_tails(history, min_insync_replicas)
-    index = build_index(promised)
+    guaranteed = without_lost_tails(history, min_insync_replicas)
+    index = build_index(guaranteed)
     findings = Findings()
     resends = 0
     for _, key in sorted(index.keys.items()):
@@ -60,10 +60,10 @@ def examine(events: Iterable[Event], min_insync_replicas: int = 2) -> Report:
         check_replicas(key, findings)
     check_ownership(index.others, findings)
     check_registers(index.others, findings)
-    if promised is history:  # otherwise some reads are left out
+    if guaranteed is history:  # otherwise some reads are left out
         check_consumption(index, findings)
     for event in index.others:
-        kind = _TOLD.get((event.op, event.type))
+        kind = _REPORTED.get((event.op, event.type))
         if kind is not None:
             findings.add(kind, event.key or "", f"{event.process}: {event.error}")
     return Report(findings.result(), resends)

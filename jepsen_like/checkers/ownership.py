@@ -34,7 +34,7 @@ class Claim:
 
 
 @dataclass(slots=True)
-class Believer:
+class Claimant:
     """``owned``: the time since which it owns each partition. ``epochs``: the last one by member id."""
 
     group: str
@@ -53,41 +53,41 @@ class Believer:
 
 def check_ownership(events: Iterable[Event], findings: Findings) -> None:
     """One pass over the events and one over the claims."""
-    believers: dict[str, Believer] = {}
+    members: dict[str, Claimant] = {}
     claims: dict[tuple[str, str], list[Claim]] = {}
     settled: list[Event] = []
-    forgiven_us = -1
+    exempted_us = -1
     for event in events:
         if event.op == "member":
-            _subscribe(believers, event)
+            _subscribe(members, event)
         elif event.op == "settled":
             settled.append(event)
-        elif event.op == "forgiven" and (event.key or "").startswith(OFFSETS_TOPIC):
-            forgiven_us = event.time_us
-            for one in believers.values():
+        elif event.op == "exempted" and (event.key or "").startswith(OFFSETS_TOPIC):
+            exempted_us = event.time_us
+            for one in members.values():
                 one.epochs.clear()
-        elif (believer := believers.get(event.process)) is not None:
-            _replay(believer, event, claims, findings)
-    for name, believer in believers.items():
-        for partition in believer.owned:
-            claims.setdefault((believer.group, partition), []).append(believer.claim(name, partition, None))
+        elif (claimant := members.get(event.process)) is not None:
+            _replay(claimant, event, claims, findings)
+    for name, claimant in members.items():
+        for partition in claimant.owned:
+            claims.setdefault((claimant.group, partition), []).append(claimant.claim(name, partition, None))
     for (group, partition), of_partition in sorted(claims.items()):
-        _check_overlaps(f"{group}/{partition}", of_partition, forgiven_us, findings)
+        _check_overlaps(f"{group}/{partition}", of_partition, exempted_us, findings)
     for event in settled:
         _check_convergence(event, claims, findings)
 
 
-def _subscribe(believers: dict[str, Believer], event: Event) -> None:
+def _subscribe(members: dict[str, Claimant], event: Event) -> None:
     detail: Mapping[str, Any] = event.detail or {}
-    believer = believers.get(event.process)
-    if believer is None:
+    claimant = members.get(event.process)
+    if claimant is None:
         session_us = detail.get("session_timeout_ms", 45_000) * 1000
-        believer = believers[event.process] = Believer(detail["group"], session_us)
-    believer.topics.update(detail["topics"])
+        claimant = members[event.process] = Claimant(detail["group"], session_us)
+    claimant.topics.update(detail["topics"])
 
 
 def _replay(
-    believer: Believer,
+    claimant: Claimant,
     event: Event,
     claims: dict[tuple[str, str], list[Claim]],
     findings: Findings,
@@ -95,37 +95,37 @@ def _replay(
     detail: Mapping[str, Any] = event.detail or {}
     match event.op:
         case "heartbeat":
-            believer.heartbeat_us = max(believer.heartbeat_us or 0, event.time_us)
-            _check_epoch(believer, event.process, detail["member_id"], detail["epoch"], findings)
+            claimant.heartbeat_us = max(claimant.heartbeat_us or 0, event.time_us)
+            _check_epoch(claimant, event.process, detail["member_id"], detail["epoch"], findings)
         case "assigned":
             for partition in detail["partitions"]:
-                believer.owned.setdefault(partition, event.time_us)
-                if partition.rpartition("-")[0] not in believer.topics:
+                claimant.owned.setdefault(partition, event.time_us)
+                if partition.rpartition("-")[0] not in claimant.topics:
                     example = (
-                        f"{event.process} was assigned {partition}, subscribed {sorted(believer.topics)}"
+                        f"{event.process} was assigned {partition}, subscribed {sorted(claimant.topics)}"
                     )
-                    findings.add(Anomaly.FOREIGN_ASSIGNMENT, believer.group, example)
+                    findings.add(Anomaly.FOREIGN_ASSIGNMENT, claimant.group, example)
         case "revoked" | "lost" | "member-gone":
-            for partition in detail.get("partitions", tuple(believer.owned)):
-                if partition in believer.owned:
-                    claim = believer.claim(event.process, partition, event.time_us)
-                    claims.setdefault((believer.group, partition), []).append(claim)
-                    del believer.owned[partition]
+            for partition in detail.get("partitions", tuple(claimant.owned)):
+                if partition in claimant.owned:
+                    claim = claimant.claim(event.process, partition, event.time_us)
+                    claims.setdefault((claimant.group, partition), []).append(claim)
+                    del claimant.owned[partition]
             if event.op == "lost":
-                believer.epochs.clear()
+                claimant.epochs.clear()
 
 
-def _check_epoch(believer: Believer, member: str, member_id: str, epoch: int, findings: Findings) -> None:
-    before = believer.epochs.get(member_id, epoch)
+def _check_epoch(claimant: Claimant, member: str, member_id: str, epoch: int, findings: Findings) -> None:
+    before = claimant.epochs.get(member_id, epoch)
     if epoch < before:
         findings.add(
-            Anomaly.EPOCH_WENT_BACK, believer.group, f"{member} was sent epoch {epoch} after {before}"
+            Anomaly.EPOCH_WENT_BACK, claimant.group, f"{member} was sent epoch {epoch} after {before}"
         )
-    believer.epochs[member_id] = epoch
+    claimant.epochs[member_id] = epoch
 
 
-def _check_overlaps(key: str, claims: list[Claim], forgiven_us: int, findings: Findings) -> None:
-    """Of what was claimed up to ``forgiven_us`` the coordinator may know nothing any more."""
+def _check_overlaps(key: str, claims: list[Claim], exempted_us: int, findings: Findings) -> None:
+    """Of what was claimed up to ``exempted_us`` the coordinator may know nothing any more."""
     latest: Claim | None = None
     for claim in sorted(claims, key=lambda claim: claim.start_us):
         overlaps = latest is not None and claim.start_us < latest.ends_before_us
@@ -133,7 +133,7 @@ def _check_overlaps(key: str, claims: list[Claim], forgiven_us: int, findings: F
             latest is not None
             and overlaps
             and claim.member != latest.member
-            and latest.start_us > forgiven_us
+            and latest.start_us > exempted_us
         ):
             example = (
                 f"{latest.member} from {latest.start_us} to {latest.end_us} us, "

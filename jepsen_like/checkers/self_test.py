@@ -242,7 +242,7 @@ def _lag_replica(events: list[Event]) -> list[Event]:
     return _edit_records(events, "replica", lambda records: records[:-5], nth=2)
 
 
-def _told(op: str) -> Plant:
+def _with_event(op: str) -> Plant:
     return lambda events: [*events, Event("info", "node-1", 0, op, error="planted")]
 
 
@@ -265,10 +265,10 @@ PLANTS: tuple[tuple[str, Anomaly, Plant], ...] = (
     ("a replica holds another value", Anomaly.DIVERGENT_REPLICA, _diverge_value),
     ("a replica holds a batch of another epoch", Anomaly.DIVERGENT_REPLICA, _diverge_batch),
     ("a replica lacks the end of the log", Anomaly.DIVERGENT_REPLICA, _lag_replica),
-    ("a read position is refused", Anomaly.POSITION_LOST, _told("poll")),
-    ("a producer gets an error for its sequence", Anomaly.PRODUCER_FATAL, _told("producer-fatal")),
-    ("a node ends by itself", Anomaly.NODE_EXITED, _told("node-exited")),
-    ("the healed cluster does not work", Anomaly.NO_PROGRESS, _told("no-progress")),
+    ("a read position is refused", Anomaly.POSITION_LOST, _with_event("poll")),
+    ("a producer gets an error for its sequence", Anomaly.PRODUCER_FATAL, _with_event("producer-fatal")),
+    ("a node ends by itself", Anomaly.NODE_EXITED, _with_event("node-exited")),
+    ("the healed cluster does not work", Anomaly.NO_PROGRESS, _with_event("no-progress")),
     *GROUP_PLANTS,
 )
 

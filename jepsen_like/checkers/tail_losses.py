@@ -2,7 +2,7 @@
 
 Kafka does not flush before it acknowledges: a record is safe while fewer disks than ``min.insync.replicas``
 lose their unflushed records. ``tail-loss`` means that a node's disk lost them, ``tail-restored`` that its
-replicas are in sync again. A world that sees more writes ``forgiven`` for a single partition when none of its
+replicas are in sync again. A world that sees more writes ``exempted`` for a single partition when none of its
 records is guaranteed any more, and again when clients have learned of it: an answer on its way, or the
 position of a reader, may be older. Until the last such event acknowledgements prove nothing, reads need not
 be repeated, and positions may be lost; after it all guarantees hold again.
@@ -22,7 +22,7 @@ _OF_COMMITS = frozenset({"commit", "committed"})
 
 @dataclass(slots=True)
 class Losses:
-    """Positions in the history before which losses are forgiven. ``by_key``: those of single partitions."""
+    """Positions in the history before which losses are exempted. ``by_key``: those of single partitions."""
 
     everything: int = 0
     commits: int = 0
@@ -32,7 +32,7 @@ class Losses:
         return bool(self.everything or self.commits or self.by_key)
 
     def before(self, event: Event) -> int:
-        """The position before which events like this one are forgiven."""
+        """The position before which events like this one are exempted."""
         if event.op in _OF_A_LOG:
             return max(self.everything, self.by_key.get(event.key or "", 0))
         if event.op in _OF_COMMITS:
@@ -45,7 +45,7 @@ class Losses:
 def without_lost_tails(history: list[Event], min_insync_replicas: int) -> Iterable[Event]:
     """The history without what was not guaranteed; the same object if nothing was lost."""
     losses = _find_losses(history, min_insync_replicas)
-    return _forgiven(history, losses) if losses else history
+    return _exempted(history, losses) if losses else history
 
 
 def _find_losses(history: list[Event], min_insync_replicas: int) -> Losses:
@@ -54,7 +54,7 @@ def _find_losses(history: list[Event], min_insync_replicas: int) -> Losses:
     for position, event in enumerate(history):
         if event.op == "tail-loss":
             without.add(str(event.value))
-        elif event.op == "forgiven" and event.key is not None:
+        elif event.op == "exempted" and event.key is not None:
             if event.key.startswith(OFFSETS_TOPIC):
                 losses.commits = position
             else:
@@ -66,8 +66,8 @@ def _find_losses(history: list[Event], min_insync_replicas: int) -> Losses:
     return losses
 
 
-def _forgiven(history: list[Event], losses: Losses) -> Iterator[Event]:
-    """Of forgiven events only the attempt remains: a send or a commit with an unknown outcome."""
+def _exempted(history: list[Event], losses: Losses) -> Iterator[Event]:
+    """Of exempted events only the attempt remains: a send or a commit with an unknown outcome."""
     for position, event in enumerate(history):
         if position >= losses.before(event) or event.type == "invoke":
             yield event

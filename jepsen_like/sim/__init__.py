@@ -1,4 +1,4 @@
-"""Seeded simulation of the quorum: a scheduler of virtual time, links, disks that forget, and the faults.
+"""Seeded simulation of the quorum: virtual time, links, disks that lose unflushed data, and faults.
 
-The core in it is the product's; only the world around it is a model.
+The Raft core is the product's; only the world around it is a model.
 """

@@ -1,9 +1,9 @@
 """``python -m pykraft.jepsen_like.sim --seeds 300``: seeded schedules of every ring, on all cores.
 
 Each ring runs its share of the seeds for 60 virtual seconds each. Progress goes to the standard error. The
-last three lines say what was run, which faults struck and what broke; above them stands a line for each
-violation, with the command that repeats the smallest schedule found that still shows it. The exit code is 1
-if there was one. With ``--seed`` one schedule is run, and its story is printed.
+last three lines give the schedules, the faults and the violations; a line above them for each violation has
+the command that repeats the smallest schedule found that still shows it. The exit code is 1 if there was one.
+With ``--seed`` one schedule is run, and its story is printed.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--lines", type=int, default=60, help="with --seed: newest lines of its story to print"
     )
-    parser.add_argument("--messages", action="store_true", help="with --seed: tell of every message, too")
+    parser.add_argument("--messages", action="store_true", help="with --seed: log every message, too")
     parser.add_argument("--keep-going", action="store_true", help="do not stop at the first violation")
     return parser
 
@@ -83,7 +83,7 @@ def _run_seed(rings: list[Ring], options: argparse.Namespace) -> int:
 
 
 def _run_one(ring: Ring, schedule: Schedule, options: argparse.Namespace) -> Tally:
-    """With its story."""
+    """Run one schedule of each ring and print its story."""
     tally, story = Tally(ring.name), Story(has_messages=options.messages)
     try:
         tally.add(ring.run(schedule, story))
@@ -124,7 +124,7 @@ def _run_many(rings: list[Ring], options: argparse.Namespace) -> int:
 
 
 def _close(tallies: list[Tally], wall_s: float) -> int:
-    """The last words, and the exit code."""
+    """Print the last lines; returns the exit code."""
     print(*closing_lines(tallies, wall_s), sep="\n")
     return 1 if any(tally.failures for tally in tallies) else 0
 

@@ -1,7 +1,7 @@
-"""``python -m pykraft.jepsen_like.sim.determinism --seeds 1000``: is a trace a matter of its seed alone?
+"""``python -m pykraft.jepsen_like.sim.determinism --seeds 1000``: does a trace depend on its seed alone?
 
-Runs the same seeds in three processes under three hash seeds and compares the trace of every schedule: order
-taken from a set, a clock or an id would show. Exit code 1 if any trace differs.
+Runs the same seeds in three processes under three hash seeds and compares the trace of every schedule: a
+difference shows an order that depends on a set, a clock or an id. Exit code 1 if any trace differs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A network between numbered nodes that loses, repeats, delays and so reorders messages, and can be cut.
 
-Decides the fate of each message from the seed; carries nothing itself. A cut is one-way, from a sender to a
-receiver; a partition is two cuts for each pair.
+Decides from the seed what happens to each message; carries no messages itself. A cut is one-way, from a
+sender to a receiver; a partition is two cuts for each pair.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 
 class Links:
-    """``drop`` and ``duplicate`` are probabilities; delays are uniform, now and then much longer."""
+    """``drop`` and ``duplicate`` are probabilities; delays are uniform, and occasionally much longer."""
 
     __slots__ = ("_rng", "cuts", "drop", "duplicate", "max_delay_ms", "slow_ms", "straggle")
 
@@ -19,7 +19,7 @@ class Links:
         self._rng = rng
         self.cuts: set[tuple[int, int]] = set()
         self.slow_ms: dict[tuple[int, int], int] = {}
-        """What messages from a sender to a receiver take longer."""
+        """The additional delay of messages, by sender and receiver."""
         self.drop = 0.0
         self.duplicate = 0.0
         self.straggle = 0.0
@@ -44,7 +44,7 @@ class Links:
         return (delay,)
 
     def cut(self, senders: Iterable[int], receivers: Iterable[int]) -> None:
-        """Nothing passes from ``senders`` to ``receivers`` any more; the other way is not touched."""
+        """Drop all messages from ``senders`` to ``receivers``, but none in the other direction."""
         targets = list(receivers)
         self.cuts.update((a, b) for a in senders for b in targets if a != b)
 

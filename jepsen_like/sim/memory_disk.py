@@ -1,9 +1,9 @@
-"""A disk in memory that forgets what was not flushed: what tests and simulation use in place of the real one.
+"""A disk in memory that loses unflushed data in a crash; for tests and the simulation.
 
-Decides what a power loss may leave behind: of each file the flushed bytes and any prefix of the rest (cut at
+Decides what a power loss leaves: of each file the flushed bytes and any prefix of the rest (cut at
 an arbitrary byte, on request followed by zeros), or the old tail if a truncation was not flushed; of each
 directory the flushed entries and a prefix of the later changes, in order, as a journalling file system does.
-Must never lose flushed bytes unless it is told to (:meth:`MemoryDisk.flip_bit`,
+Must never lose flushed bytes except on request (:meth:`MemoryDisk.flip_bit`,
 :meth:`MemoryDisk.make_unreadable`) and never read a clock; randomness comes in with :meth:`MemoryDisk.crash`.
 """
 
@@ -48,7 +48,7 @@ class _Fault:
 class _Inode:
     """File content. ``data[:durable_bytes]`` survives, as ``cut_tail`` does until its cut is flushed.
 
-    ``unreadable``: bytes, (start, end), that no read gets past.
+    ``unreadable``: the ranges of bytes, (start, end), that cannot be read.
     """
 
     data: bytearray = field(default_factory=bytearray)
@@ -75,7 +75,7 @@ class _Inode:
             self.data.extend(bytes(size_bytes - len(self.data)))
 
     def _forget_unreadable(self, size_bytes: int) -> None:
-        """What is written from there on goes to other sectors."""
+        """Bytes written from there on are stored in other sectors."""
         self.unreadable = [
             (start, min(stop, size_bytes)) for start, stop in self.unreadable if start < size_bytes
         ]
@@ -95,9 +95,9 @@ class _Inode:
                 self.data.extend(bytes(lost))
             self._forget_unreadable(kept)
         self.flush()
-        self.mend()
+        self.repair()
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         self.flush_fault = None
 
 
@@ -108,7 +108,7 @@ class _Directory:
     journal: list[tuple[tuple[str, _Inode | _Directory | None], ...]] = field(default_factory=list)
 
     def change(self, *changes: tuple[str, _Inode | _Directory | None]) -> None:
-        """One atomic change: each name gets a new node, or None to go away."""
+        """One atomic change: each name gets a new node, or None to be removed."""
         _apply(self.entries, changes)
         self.journal.append(changes)
 
@@ -116,10 +116,10 @@ class _Directory:
         self.durable = dict(self.entries)
         self.journal.clear()
 
-    def mend(self) -> None:
-        """Let what failed to be flushed be flushed again, in all files below."""
+    def repair(self) -> None:
+        """Let flushes succeed again, for all files below."""
         for node in (*self.entries.values(), *self.durable.values()):
-            node.mend()
+            node.repair()
 
     def crash(self, rng: RandomSource, zero_tails: bool) -> None:
         for changes in self.journal[: rng.randrange(len(self.journal) + 1)]:
@@ -201,7 +201,7 @@ class MemoryFile:
 
 
 VOLUME_BYTES = 1 << 40
-"""What every volume seems to have, used or not."""
+"""The size of every volume, used or not."""
 
 
 class MemoryDisk:
@@ -214,10 +214,10 @@ class MemoryDisk:
         self._faults: list[_Fault] = []
 
     def copy(self) -> MemoryDisk:
-        """Another disk with the same content and bad sectors, and without this one's faults and handles."""
+        """Another disk with the same content and bad sectors, but without faults and handles."""
         twin = MemoryDisk()
         twin._root = copy.deepcopy(self._root)
-        twin._root.mend()
+        twin._root.repair()
         return twin
 
     def crash(self, rng: RandomSource, *, zero_tails: bool = False) -> None:
@@ -242,8 +242,8 @@ class MemoryDisk:
         self._file(path).data[position] ^= 1 << bit
 
     def make_unreadable(self, path: str, position: int = 0, length_bytes: int = 512) -> None:
-        """Let every read fail that reaches into this range: a bad sector. What is cut off, and a file that
-        takes the place of this one, are readable again."""
+        """Let every read of this range fail: a bad sector. A truncation removes it, and a file that replaces
+        this one is readable again."""
         self._file(path).unreadable.append((position, position + length_bytes))
 
     def enter(self, operation: str, path: str, target: str = "") -> int | None:
@@ -284,7 +284,7 @@ class MemoryDisk:
         return MemoryFile(self, path, node)
 
     def register_holder(self, holder: FileHolder) -> None:
-        """Memory has no descriptors that could run out."""
+        """Do nothing: memory has no descriptors that could run out."""
 
     def read(self, path: str) -> bytes:
         self._enter_reading("read", path)

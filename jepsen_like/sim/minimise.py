@@ -1,7 +1,7 @@
-"""Reduces a failing schedule: a shorter time, fewer faults, fewer parts of the world, and it still fails.
+"""Reduces a failing schedule to a shorter time, fewer faults and fewer parts of the world.
 
-Any failure counts as the same one: the aim is a short trace that shows a bug, and a plan that shows two will
-show the other when the first is mended. Time is an argument, and the search ends when it is up.
+Any failure counts as the same one: the aim is a short trace that shows a bug, and a plan that shows two bugs
+will show the second when the first is fixed. Time is an argument, and the search ends when it has passed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pykraft.jepsen_like.sim.schedule import Ring, Schedule, describe
 def minimise(
     ring: Ring, schedule: Schedule, failure: str, *, time_limit_s: float, now_s: Callable[[], float]
 ) -> tuple[Schedule, str]:
-    """The smallest failing schedule that was found, and how it fails; at worst what came in."""
+    """The smallest failing schedule that was found, and how it fails; at worst ``failing`` itself."""
     search = _Search(ring, schedule, failure, now_s() + time_limit_s, now_s)
     search.shorten()
     for part in ring.parts:
@@ -50,7 +50,7 @@ class _Search:
         return False
 
     def shorten(self) -> None:
-        """Halve the time while it fails, then take off smaller shares."""
+        """Halve the time while the schedule fails, then remove smaller shares."""
         share = 2
         while share <= 32:
             duration_ms = self.best.duration_ms - max(self.best.duration_ms // share, 1)
@@ -58,7 +58,7 @@ class _Search:
                 share *= 2
 
     def drop_faults(self, planned: int) -> None:
-        """Delta debugging: leave out ever smaller runs of faults."""
+        """Delta debugging: leave out smaller and smaller runs of faults."""
         kept = tuple(n for n in range(planned) if self.best.keeps(n))
         self.attempt(replace(self.best, faults=kept))
         size = max(len(kept) // 2, 1)

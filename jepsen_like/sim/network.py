@@ -1,7 +1,7 @@
-"""The simulation's twin of the gRPC adapter: calls between simulated machines.
+"""The simulation's counterpart of the gRPC adapter: calls between simulated machines.
 
-A call that arrives where nobody listens is refused, one that arrives at a paused process waits in its socket,
-one that is lost ends at its deadline.
+A call to an address without a server is refused, a call to a paused process waits in its socket, and a lost
+call ends at its deadline.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from pykraft.jepsen_like.sim.processes import ProcessLoop, SimProcess
 
 _FETCHES = ("Fetch", "FetchSnapshot")
-"""How a replica comes by the metadata log."""
+"""The calls with which a replica fetches the metadata log."""
 
 OnReply = Callable[[bytes | RpcFailure], None]
 
 
 class RpcNetwork:
-    """All servers. ``on_call`` is told of each call that arrives: its name, sender, receiver and checksum.
+    """All servers. ``on_call`` gets each call that arrives: its name, sender, receiver and checksum.
 
-    ``on_bug`` is told what a handler failed with.
+    ``on_bug`` is called with the error of a handler.
     """
 
     def __init__(
@@ -47,7 +47,8 @@ class RpcNetwork:
         self.on_bug = on_bug
         self.servers: dict[tuple[int, int], SimServer] = {}
         self.starved: list[int] = []
-        """Machines whose fetches of the metadata log are lost, while all else that they send passes."""
+        """Machines whose fetches of the metadata log are lost, while everything else that they send passes.
+        """
         self._outside = contextvars.copy_context()
 
     def transport(self, process: SimProcess) -> SimTransport:
@@ -57,12 +58,12 @@ class RpcNetwork:
         return SimServer(self, process)
 
     def later(self, delay_ms: float, callback: Callable[..., Any], *args: Any) -> None:
-        """Let the network, not a process, do something later."""
+        """Call ``callback`` later, outside any process."""
         self.loop.call_later(delay_ms / 1000, callback, *args, context=self._outside)
 
 
 class SimServer:
-    """The methods that one process serves, on one address."""
+    """The methods that one process serves at one address."""
 
     def __init__(self, network: RpcNetwork, process: SimProcess) -> None:
         self._network = network
@@ -93,7 +94,7 @@ class SimServer:
 
 @dataclass(frozen=True, slots=True)
 class SimCall:
-    """A :class:`~pykraft.runtime.rpc.PendingCall`. The word of giving up may be lost, as any other."""
+    """A :class:`~pykraft.runtime.rpc.PendingCall`. Its cancellation may be lost, as any message."""
 
     cancel: Callable[[], None]
 
@@ -143,7 +144,7 @@ class SimTransport:
                     network.later(delay_ms, give_up)
 
         def give_up() -> None:
-            """The receiver has heard that nobody waits."""
+            """The receiver has been notified that the caller has given up."""
             nonlocal is_given_up
             is_given_up = True
             for handled in handling:
@@ -161,7 +162,8 @@ class SimTransport:
                 reply(RpcFailure("the handler failed"))
 
         def reply(outcome: bytes | RpcFailure) -> None:
-            # Who is slow to hear of the metadata is granted less by slow answers than these are about.
+            # A broker that is slow to receive the metadata is granted shorter leases than those that the slow
+            # responses are meant to test.
             may_be_slow = name not in _FETCHES
             for delay_ms in network.links.deliveries(receiver, sender, may_be_slow=may_be_slow):
                 loop.call_later(delay_ms / 1000, answer, outcome, context=self._process.context)
@@ -173,4 +175,4 @@ class SimTransport:
         return SimCall(cancel)
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no connection is open."""

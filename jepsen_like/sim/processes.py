@@ -1,9 +1,10 @@
 """Simulated operating-system processes on one virtual loop: they can be killed and paused, and have clocks.
 
 Every callback belongs to the process in whose context it was scheduled; asyncio carries the context from
-callback to timer to task by itself, so the product's code needs no hook. What belongs to a dead process never
-runs again, and is kept until the end of the run so that no ``finally`` of it runs either; what belongs to a
-paused one waits, in order, until it is resumed. Timers run at the rate of their process's clock.
+callback to timer to task by itself, so the product's code needs no hook. Callbacks of a dead process never
+run again, and its tasks are kept until the end of the run so that none of their ``finally`` blocks runs
+either. Callbacks of a paused process wait, in order, until it is resumed. Timers run at the rate of their
+process's clock.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ WALL_START_MS = 1_700_000_000_000
 
 
 class ProcessKilledError(BaseException):
-    """The process dies here. Not an Exception: nothing in the product may catch it."""
+    """The process dies here. Not an Exception, because the product must not catch it."""
 
 
 class SimProcess:
@@ -32,7 +33,7 @@ class SimProcess:
         self.name = name
         self.host = host
         self.machine: Any = None
-        """What the world knows the machine by, if it has anything to know of it."""
+        """The simulated machine, if the process has one."""
         self.alive = True
         self.paused = False
         self.running = True
@@ -60,7 +61,7 @@ _PROCESS: contextvars.ContextVar[SimProcess | None] = contextvars.ContextVar("pr
 
 
 def current_process() -> SimProcess | None:
-    """Whose callback runs; None for what the world does."""
+    """The process whose callback runs; None outside any process."""
     return _PROCESS.get()
 
 
@@ -89,7 +90,7 @@ class _OwnedTimer(asyncio.TimerHandle):
 
 
 class ProcessLoop(VirtualLoop):
-    """A virtual loop that knows whose callback it runs."""
+    """A virtual loop that knows which process each callback belongs to."""
 
     def _call_soon(
         self, callback: Callable[..., Any], args: tuple[Any, ...], context: contextvars.Context | None

@@ -1,4 +1,4 @@
-"""How far a long run of schedules is: one line that is rewritten on a terminal, else a line now and then."""
+"""The progress of a long run: one line that is rewritten on a terminal, otherwise lines at intervals."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ class Progress:
         self._due_s = self._began_s
 
     def ran(self, tally: Tally, wanted: int) -> None:
-        """Another of the ``wanted`` schedules of a ring is done."""
-        self._say_if_due(
+        """One more of the ``wanted`` schedules of a ring is complete."""
+        self._print_if_due(
             f"{tally.ring}: {tally.schedules:,} of {wanted:,} schedules,"
             f" {tally.faults.total():,} faults, {len(tally.failures)} violations"
         )
 
     def ran_directed(self, tally: Tally, wanted: int) -> None:
-        """Another schedule that is written by hand is done."""
-        self._say_if_due(f"{tally.ring}: {tally.directed} of {wanted} schedules written by hand")
+        """One more schedule that was written by hand is complete."""
+        self._print_if_due(f"{tally.ring}: {tally.directed} of {wanted} schedules written by hand")
 
     def reduces(self, failure: str) -> None:
-        """A schedule broke something, and the smallest one that does is looked for."""
-        self._say(f"{failure}; looking for a smaller schedule that breaks it, too")
+        """A schedule failed, and is being reduced."""
+        self._print(f"{failure}; looking for a smaller schedule that fails, too")
 
     def clear(self) -> None:
-        """Something else is to be written."""
+        """Clear the line, because other output follows."""
         if self._is_terminal:
             self._stream.write(_CLEAR_LINE)
             self._stream.flush()
 
-    def _say_if_due(self, what: str) -> None:
+    def _print_if_due(self, what: str) -> None:
         if self._now_s() >= self._due_s:
-            self._say(what)
+            self._print(what)
 
-    def _say(self, what: str) -> None:
+    def _print(self, what: str) -> None:
         now_s = self._now_s()
         self._due_s = now_s + self._every_s
         line = f"{now_s - self._began_s:5.0f} s  {what}"

@@ -1,4 +1,4 @@
-"""The rings of the simulation, from the innermost outwards."""
+"""The rings of the simulation, the innermost first."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NAMES: Final = ("quorum", "cluster")
 
 
 class _Rings(dict[str, Ring]):
-    """Imported when asked for: ring 1 needs only the standard library, so that PyPy runs it as well."""
+    """Imports a ring on request: ring 1 needs only the standard library, so that PyPy runs it as well."""
 
     def __getitem__(self, name: str) -> Ring:
         known = self.get(name)

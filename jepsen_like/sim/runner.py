@@ -1,7 +1,7 @@
-"""Runs many schedules of a ring on all cores, adds up what they came to, and reduces those that fail.
+"""Runs many schedules of a ring on all cores, adds up their results, and reduces those that fail.
 
-A worker process takes a few seeds at a time; what a schedule does depends on its seed alone, so neither the
-number of workers nor their order shows in the sums.
+A worker process takes a few seeds at a time; a schedule depends on its seed alone, so neither the number of
+workers nor their order affects the sums.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pykraft.jepsen_like.sim.tally import Tally
 
 
 def attempt(ring: Ring, schedule: Schedule) -> Outcome | str:
-    """The outcome, or what was broken."""
+    """The outcome, or the violation."""
     try:
         return ring.run(schedule)
     except Exception as error:
@@ -68,7 +68,7 @@ def _run_directed(ring: Ring, tally: Tally, progress: Progress) -> None:
 
 
 def reduced(ring: Ring, schedule: Schedule, failure: str, time_limit_s: float) -> str:
-    """One line: what the smallest schedule that was found still breaks, and the command that repeats it."""
+    """One line: the violation of the smallest failing schedule, and the command that repeats it."""
     smaller, failure = minimise(ring, schedule, failure, time_limit_s=time_limit_s, now_s=perf_counter)
     return f"seed {schedule.seed}: {failure}; reproduce: {smaller.command(ring.name)}"
 

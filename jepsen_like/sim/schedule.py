@@ -1,7 +1,7 @@
-"""What a simulated schedule is, and what it amounted to: shared by every ring of the simulation.
+"""A simulated schedule and its outcome, for every ring of the simulation.
 
-A schedule is a seed and what has been taken away from what the seed draws: a shorter time, fewer faults, no
-client. Taking something away never changes what is drawn for the rest, so a failing schedule can be reduced
+A schedule is a seed, and what is left out of the plan that the seed draws: a shorter time, fewer faults, no
+client. Leaving something out never changes what is drawn for the rest, so a failing schedule can be reduced
 (:mod:`.minimise`) and written down as one command that repeats it.
 """
 
@@ -20,7 +20,7 @@ COMMAND = "python -m pykraft.jepsen_like.sim"
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """``faults``: numbers of the faults that are kept, of those the seed plans; None keeps all.
+    """``faults``: numbers of the faults of the seed's plan that are kept; None keeps all.
 
     ``without``: parts of the world that are left out, by the ring's own names (such as "client").
     """
@@ -34,7 +34,7 @@ class Schedule:
         return self.faults is None or number in self.faults
 
     def command(self, ring: str) -> str:
-        """The line that repeats it."""
+        """The command line that repeats the schedule."""
         words = [COMMAND, "--ring", ring, "--seed", str(self.seed)]
         if self.duration_ms != DURATION_MS:
             words += ["--duration-ms", str(self.duration_ms)]
@@ -46,7 +46,7 @@ class Schedule:
 
 
 def write_numbers(numbers: tuple[int, ...]) -> str:
-    """Ascending numbers, runs of them with their ends: "0-4,7"; "none" for none."""
+    """Ascending numbers, with runs written as ranges: "0-4,7"; "none" for none."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][-1] + 1:
@@ -57,7 +57,7 @@ def write_numbers(numbers: tuple[int, ...]) -> str:
 
 
 def read_numbers(text: str) -> tuple[int, ...]:
-    """What :func:`write_numbers` wrote. :class:`ValueError` if it is something else."""
+    """The inverse of :func:`write_numbers`. :class:`ValueError` for any other text."""
     if text == "none":
         return ()
     numbers: list[int] = []
@@ -69,10 +69,10 @@ def read_numbers(text: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One schedule that broke nothing. ``trace`` is equal for equal schedules, whatever the process.
+    """The outcome of a schedule without a violation. Equal schedules have equal ``trace``, in any process.
 
-    ``faults``: how often each kind of fault really struck. ``counts``: what else the ring counts (elections,
-    acknowledged values). ``planned``: how many faults the seed planned.
+    ``faults``: how often each kind of fault was really injected. ``counts``: other counts of the ring
+    (elections, acknowledged values). ``planned``: how many faults the seed planned.
     """
 
     seed: int
@@ -85,14 +85,14 @@ class Outcome:
 
 
 class RunSchedule(Protocol):
-    """Raises what an invariant, or an assertion of the product, raises. ``story`` is told what happens."""
+    """Run one schedule. Raises what an invariant or an assertion raises. ``story`` records events."""
 
     def __call__(self, schedule: Schedule, story: Story | None = None) -> Outcome: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """One ring. ``share``: schedules of it for each one asked for. ``parts``: what ``without`` may name.
+    """One ring. ``share``: its schedules for each requested one. ``parts``: what ``without`` may name.
 
     ``planned``: the number of faults that a seed plans for a duration; None if faults cannot be left out.
     ``directed``: schedules written by hand, by name; they raise as ``run`` does.
@@ -113,5 +113,5 @@ class Ring:
 
 
 def describe(error: BaseException) -> str:
-    """What a schedule failed with, in one line."""
+    """The error of a schedule, in one line."""
     return f"{type(error).__name__}: {error}"

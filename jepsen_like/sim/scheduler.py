@@ -30,7 +30,7 @@ class Scheduler:
         heappush(self._heap, (max(time_ms, self.now_ms), self._sequence, callback, args))
 
     def run(self, until_ms: int) -> None:
-        """Run everything that is due by ``until_ms``, which then has come."""
+        """Run everything that is due by ``until_ms``, and advance the time to it."""
         heap = self._heap
         while heap and heap[0][0] <= until_ms:
             self.now_ms, _, callback, args = heappop(heap)
@@ -38,7 +38,7 @@ class Scheduler:
         self.now_ms = max(self.now_ms, until_ms)
 
     def run_next(self, until_ms: int) -> bool:
-        """Run the next callback that is due by ``until_ms``; if there is none, let that time come: False."""
+        """Run the next callback due by ``until_ms``; if none is, advance to that time and return False."""
         if not self._heap or self._heap[0][0] > until_ms:
             self.now_ms = max(self.now_ms, until_ms)
             return False

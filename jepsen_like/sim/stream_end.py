@@ -1,8 +1,9 @@
-"""One end of a simulated connection: asyncio's transport of one protocol, and what it has sent.
+"""One end of a simulated connection: asyncio's transport of one protocol, and the bytes that it has sent.
 
-Bytes leave in segments, which arrive in order however they overtake each other, and are sent again until they
-do. What the peer has not read fills the window; what does not fit into that is the backlog, which pauses the
-protocol. A process that is paused reads nothing, one that is dead sends nothing but its last word.
+Bytes are sent in segments, which are delivered in order even if they overtake each other, and are sent again
+until they arrive. Bytes that the peer has not read fill the window; bytes that do not fit into it are the
+backlog, which pauses the protocol. A paused process reads nothing, and a dead one sends nothing but the end
+of its connections.
 """
 
 from __future__ import annotations
@@ -17,33 +18,33 @@ if TYPE_CHECKING:
     from pykraft.jepsen_like.sim.processes import ProcessLoop, SimProcess
 
 MAX_CHUNK_BYTES: Final = 256 * 1024
-"""What one turn of the loop hands to a protocol that brings no buffer of its own."""
+"""The bytes that one turn of the loop passes to a protocol without a buffer of its own."""
 
 _FIRST_RETRY_S: Final = 0.2
 _LAST_RETRY_S: Final = 1.6
 
 
 class Wires(Protocol):
-    """What connects the machines, as an end of a connection sees it. Hosts are numbers of machines."""
+    """The network between the machines, as an end of a connection sees it. Hosts are numbers of machines."""
 
     loop: ProcessLoop
     window_bytes: int
-    """What may be on the way or unread in each direction of a connection."""
+    """The limit of bytes in flight or unread in each direction of a connection."""
 
     def is_down(self, host: int) -> bool: ...
 
     def is_cut(self, sender: int, receiver: int) -> bool: ...
 
     def is_reset(self, sender: int, receiver: int) -> bool:
-        """Whether a packet that was lost costs the connection."""
+        """Whether the loss of a packet resets the connection."""
         ...
 
     def delay_s(self, sender: int, receiver: int) -> float | None:
-        """How long a packet is on its way; None if it is lost."""
+        """The delay of a packet; None if it is lost."""
         ...
 
     def later(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> None:
-        """Let the network, not a process, do something later."""
+        """Call ``callback`` later, outside any process."""
         ...
 
     def event(self, kind: str, sender: int, receiver: int, size_bytes: int) -> None: ...
@@ -54,7 +55,7 @@ class Wires(Protocol):
 
 
 class _Segment:
-    """Bytes that were written at one moment, on their way; ``parts`` is None for the end of the stream."""
+    """Bytes that were written at one time; ``parts`` is None for the end of the stream."""
 
     __slots__ = ("arrived", "parts", "written_s")
 
@@ -65,7 +66,7 @@ class _Segment:
 
 
 class StreamEnd(asyncio.Transport):
-    """One end of a connection, and what it has sent: asyncio's transport of one protocol."""
+    """One end of a connection: asyncio's transport of one protocol, and the bytes that it has sent."""
 
     def __init__(
         self,
@@ -84,7 +85,8 @@ class StreamEnd(asyncio.Transport):
         self.peer: StreamEnd | None = None
         self._protocol: asyncio.BaseProtocol | None = None
         self._joined = False
-        # Sending: what the window has no room for, what is on its way, and how much of it is not read yet.
+        # Sending: bytes that do not fit into the window, segments in flight, and how many bytes the peer has
+        # not read yet.
         self._backlog: deque[bytes] = deque()
         self._backlog_bytes = 0
         self._on_the_way: deque[_Segment] = deque()
@@ -93,15 +95,15 @@ class StreamEnd(asyncio.Transport):
         self._high_bytes, self._low_bytes = 64 * 1024, 16 * 1024
         self._writing_paused = False
         self._ending = False
-        """Nothing is written any more; what was written still goes out."""
-        # Receiving: what has come and is not read.
+        """No more writes are accepted; earlier ones are still sent."""
+        # Receiving: bytes that have arrived and are not read yet.
         self._received: deque[bytes] = deque()
         self._at_end = False
-        self._told_end = False
+        self._reported_end = False
         self._reading = True
         self._feed_scheduled = False
         self._dead = False
-        """The machine knows nothing of the connection any more, or never will."""
+        """The machine has no connection any more, or never will."""
         self._lost_scheduled = False
         network.opened(self)
 
@@ -109,7 +111,7 @@ class StreamEnd(asyncio.Transport):
         return f"<{self.sockname[0]}:{self.sockname[1]} to {self.peername[0]}:{self.peername[1]}>"
 
     def join(self, protocol: asyncio.BaseProtocol) -> None:
-        """Called in the process: the protocol takes over."""
+        """Called in the process: connect the protocol."""
         self._protocol = protocol
         self._joined = True
         protocol.connection_made(self)
@@ -117,7 +119,7 @@ class StreamEnd(asyncio.Transport):
             self._network.loop.call_soon(protocol.connection_lost, _reset())
         self._schedule_feed()
 
-    # --- asyncio: what a protocol asks ------------------------------------------------------------------
+    # --- asyncio: the calls of a protocol ---------------------------------------------------------------
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return {"peername": self.peername, "sockname": self.sockname}.get(name, default)
@@ -171,7 +173,7 @@ class StreamEnd(asyncio.Transport):
             self._send_backlog()
 
     def close(self) -> None:
-        """What was written still goes out."""
+        """Close after earlier writes are sent."""
         if not self._lost_scheduled and not self._dead:
             self._reading = False
             if not self._ending:
@@ -180,10 +182,10 @@ class StreamEnd(asyncio.Transport):
                 self._lose(None)
 
     def abort(self) -> None:
-        """What has not left is dropped. The peer is told the end, or a reset if it was not heard out."""
+        """Drop unsent bytes. The peer gets the end of the stream, or a reset if bytes of it are unread."""
         if self._dead:
             return
-        self._let_go()
+        self._release()
         self._lose(None)
 
     # --- sending ----------------------------------------------------------------------------------------
@@ -251,7 +253,7 @@ class StreamEnd(asyncio.Transport):
             peer._take(first)
 
     def _acknowledge(self, count_bytes: int) -> None:
-        """The peer has read so much. It can only tell if its packets come through."""
+        """The peer has read so many bytes. It can report that only if its packets arrive."""
         network = self._network
         if network.is_cut(self._peer_host, self.process.host):
             network.later(_FIRST_RETRY_S, self._acknowledge, count_bytes)
@@ -273,7 +275,7 @@ class StreamEnd(asyncio.Transport):
     # --- receiving --------------------------------------------------------------------------------------
 
     def _take(self, segment: _Segment) -> None:
-        """A segment has come to this machine, in order."""
+        """A segment has arrived at this machine, in order."""
         if segment.parts is None:
             self._at_end = True
         else:
@@ -285,19 +287,19 @@ class StreamEnd(asyncio.Transport):
     def _schedule_feed(self) -> None:
         if self._feed_scheduled or not self._joined or not self._reading or self._dead:
             return
-        if self._received or (self._at_end and not self._told_end):
+        if self._received or (self._at_end and not self._reported_end):
             self._feed_scheduled = True
             self._network.loop.call_soon(self._feed, context=self.process.context)
 
     def _feed(self) -> None:
-        """Hand over what one read of a socket would give."""
+        """Deliver what one read of a socket would return."""
         self._feed_scheduled = False
         if self._dead or not self._reading or self._lost_scheduled:
             return
         protocol = self._protocol
         try:
             if not self._received:
-                self._told_end = True
+                self._reported_end = True
                 if not protocol.eof_received():  # type: ignore[union-attr]
                     self.close()
             elif isinstance(protocol, asyncio.BufferedProtocol):
@@ -317,7 +319,7 @@ class StreamEnd(asyncio.Transport):
                     "transport": self,
                 }
             )
-            self._let_go()
+            self._release()
             self._lose(error)
             return
         self._schedule_feed()
@@ -338,8 +340,8 @@ class StreamEnd(asyncio.Transport):
 
     # --- the end ----------------------------------------------------------------------------------------
 
-    def _let_go(self) -> None:
-        """The process is done with the connection: what has left its buffer still goes to the peer."""
+    def _release(self) -> None:
+        """The process has closed the connection: bytes that have left its buffer still reach the peer."""
         reset = bool(self._received)
         self._backlog.clear()
         self._backlog_bytes = 0
@@ -359,17 +361,17 @@ class StreamEnd(asyncio.Transport):
             self._network.later(delay_s, self.peer._break)
 
     def process_ended(self, *, silently: bool) -> None:
-        """Nothing of the process runs any more."""
+        """The process has ended."""
         if self._dead:
             return
         if silently:
             self._on_the_way.clear()
             self._dead = True
         else:
-            self._let_go()
+            self._release()
 
     def _break(self) -> None:
-        """A reset has come to this machine."""
+        """A reset has arrived at this machine."""
         if self._dead:
             return
         self._dead = True
@@ -382,9 +384,9 @@ class StreamEnd(asyncio.Transport):
     def _lose(self, error: Exception | None) -> None:
         if not self._lost_scheduled:
             self._lost_scheduled = True
-            self._network.loop.call_soon(self._tell_lost, error, context=self.process.context)
+            self._network.loop.call_soon(self._notify_lost, error, context=self.process.context)
 
-    def _tell_lost(self, error: Exception | None) -> None:
+    def _notify_lost(self, error: Exception | None) -> None:
         self._dead = True
         self._network.closed(self)
         if self._joined:

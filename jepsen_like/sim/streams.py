@@ -1,13 +1,13 @@
 """TCP between simulated machines: ``create_server`` and ``create_connection`` of a loop in virtual time.
 
 Machines are numbered and have one address each. A connection carries bytes in order over the same links as
-all else: what is lost on the way is sent again, so a loss is a delay, and now and then a reset; over a cut
-nothing comes through until it is healed, and nobody is told. A process that dies resets its connections; a
-machine that loses power says nothing, until it is up again and is sent something of which it knows nothing.
-Callbacks run in the process that owns the end of the connection (:mod:`.stream_end`): a paused process takes
-nothing in while its machine still accepts connections and bytes for it.
+all other messages. A lost packet is sent again, so a loss is a delay, and occasionally a reset; a cut stops
+all bytes until it is healed, without an error. A process that dies resets its connections; a machine that
+loses power sends nothing until it is up again and receives a packet of a connection that it does not know.
+Callbacks run in the process that owns the end of the connection (:mod:`.stream_end`): a paused process reads
+nothing while its machine still accepts connections and bytes for it.
 
-Nothing here looks at the bytes.
+No code here looks at the bytes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pykraft.jepsen_like.sim.links import Links
 
 LOCAL_DELAY_S = 0.0001
-"""From a machine to itself, where nothing is lost."""
+"""The delay from a machine to itself, where nothing is lost."""
 
 _SYN_RETRY_S = 1.0
 _RESET_CHANCE = 0.05
@@ -40,7 +40,7 @@ def address_of(host: int) -> str:
 
 
 def host_of(address: str) -> int:
-    """The machine at an address. :class:`socket.gaierror` if it is none of this network."""
+    """The machine at an address. :class:`socket.gaierror` if it is not one of this network."""
     parts = address.split(".")
     if len(parts) != 4 or parts[0] != "10" or not all(part.isdigit() for part in parts):
         raise socket.gaierror(socket.EAI_NONAME, f"{address} is no simulated machine")
@@ -48,9 +48,9 @@ def host_of(address: str) -> int:
 
 
 class StreamNetwork:
-    """All listeners and connections. ``window_bytes`` may be on the way or unread in each direction.
+    """All listeners and connections. ``window_bytes`` may be in flight or unread in each direction.
 
-    ``on_event`` is told of what arrives: a kind, sender, receiver and a size in bytes.
+    ``on_event`` is called for every arrival, with a kind, sender, receiver and a size in bytes.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class StreamNetwork:
         self._outside = contextvars.copy_context()
         self.on_event: Callable[[str, int, int, int], None] | None = None
         self.stalled: set[tuple[int, int]] = set()
-        """Cuts for connections alone, from a sender to a receiver: calls between the machines pass."""
+        """Cuts of connections alone, from a sender to a receiver: calls between the machines pass."""
         self._listeners: dict[tuple[int, int], SimStreamServer] = {}
         self._ends: dict[SimProcess, dict[StreamEnd, None]] = {}
         self._down: set[int] = set()
@@ -77,22 +77,22 @@ class StreamNetwork:
     # --- machines ---------------------------------------------------------------------------------------
 
     def power_on(self, host: int) -> None:
-        """Who speaks to the machine is answered from now on, if only by a reset."""
+        """The machine is up: it responds to packets from now on, if only by a reset."""
         self._down.discard(host)
 
     def power_off(self, host: int) -> None:
-        """Nobody who speaks to the machine is answered."""
+        """The machine is down: it responds to no packet."""
         self._down.add(host)
 
     def end_process(self, process: SimProcess) -> None:
-        """What a process had open goes: with a word to the peers, unless its machine has lost power."""
+        """Close what a process had open, with a reset to the peers unless its machine has lost power."""
         self._listeners = {
             address: server for address, server in self._listeners.items() if server.process is not process
         }
         for end in self._ends.pop(process, {}):
             end.process_ended(silently=process.host in self._down)
 
-    # --- what the loop asks for -------------------------------------------------------------------------
+    # --- the calls of the loop --------------------------------------------------------------------------
 
     def listen(
         self, factory: Callable[[], asyncio.BaseProtocol], port: int, serving: bool
@@ -110,7 +110,7 @@ class StreamNetwork:
             del self._listeners[address]
 
     async def connect(self, factory: Callable[[], asyncio.BaseProtocol], host: int, port: int) -> StreamEnd:
-        """A new connection of the current process, made and joined to what ``factory`` returns."""
+        """A new connection of the current process, with the protocol that ``factory`` returns."""
         process = self._current()
         here = StreamEnd(
             self, process, (address_of(process.host), self.free_port()), (address_of(host), port), host
@@ -149,7 +149,7 @@ class StreamNetwork:
     def _take_syn(
         self, here: StreamEnd, host: int, port: int, answered: asyncio.Future[None], retry_s: float
     ) -> None:
-        """The machine answers for the process: it accepts, or refuses where nobody listens."""
+        """The machine answers for the process: it accepts, or refuses where no process listens."""
         if answered.done() or not here.process.alive:
             return
         server = self._listeners.get((host, port))
@@ -191,7 +191,7 @@ class StreamNetwork:
         return (sender, receiver) in self.links.cuts or (sender, receiver) in self.stalled
 
     def delay_s(self, sender: int, receiver: int) -> float | None:
-        """How long a packet is on its way; None if it is lost."""
+        """The delay of a packet; None if it is lost."""
         if sender == receiver:
             return LOCAL_DELAY_S
         if (sender, receiver) in self.stalled:
@@ -200,11 +200,11 @@ class StreamNetwork:
         return min(delays) / 1000 if delays else None
 
     def is_reset(self, sender: int, receiver: int) -> bool:
-        """Whether a lost packet costs the connection: something on the way has forgotten it."""
+        """Whether a lost packet resets the connection, as if a router had dropped its state."""
         return not self.is_cut(sender, receiver) and self._rng.random() < _RESET_CHANCE
 
     def later(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> None:
-        """Let the network, not a process, do something later."""
+        """Call ``callback`` later, outside any process."""
         self.loop.call_later(delay_s, callback, *args, context=self._outside)
 
     def event(self, kind: str, sender: int, receiver: int, size_bytes: int) -> None:
@@ -213,7 +213,7 @@ class StreamNetwork:
 
 
 class _BoundSocket:
-    """As much of a socket as tells where it is bound."""
+    """The part of a socket that returns its address."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self._address = address
@@ -223,7 +223,7 @@ class _BoundSocket:
 
 
 class SimStreamServer(asyncio.AbstractServer):
-    """An address that a process has taken; peers are refused until it serves."""
+    """An address that a process has bound; peers are refused until it serves."""
 
     def __init__(
         self,
@@ -264,7 +264,7 @@ class SimStreamServer(asyncio.AbstractServer):
         raise NotImplementedError("a simulated server serves as long as the loop runs")
 
     async def wait_closed(self) -> None:
-        """Nothing has to be waited for."""
+        """Returns at once: there is nothing to wait for."""
 
 
 class NetworkLoop(ProcessLoop):
@@ -283,12 +283,12 @@ class NetworkLoop(ProcessLoop):
         start_serving: bool = True,
         **_: Any,
     ) -> SimStreamServer:
-        """Of the current process; on the one address of its machine, whatever ``host`` says."""
+        """A server of the current process, on the one address of its machine, for any ``host``."""
         return self.streams.listen(protocol_factory, port, start_serving)
 
     async def create_connection(  # type: ignore[override]
         self, protocol_factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, **_: Any
     ) -> tuple[StreamEnd, asyncio.BaseProtocol]:
-        """Of the current process. :class:`OSError` as of a socket; it waits for as long as it is let."""
+        """A connection of the current process. :class:`OSError` as of a socket; has no time limit."""
         end = await self.streams.connect(protocol_factory, host_of(host), port)
         return end, end.get_protocol()

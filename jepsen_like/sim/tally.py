@@ -1,4 +1,4 @@
-"""What many schedules came to, in numbers and in words."""
+"""The results of many schedules, in numbers and in words."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _MS_PER_HOUR: Final = 3_600_000
 
 @dataclass(slots=True)
 class Tally:
-    """What the schedules of one ring came to. ``failures``: a line each, with the command that repeats it.
+    """The results of the schedules of one ring. ``failures``: lines with the commands that repeat them.
 
-    ``schedules`` counts those that failed, too; of what they did nothing else is counted.
+    ``schedules`` includes those that failed; their other counts are not included.
     """
 
     ring: str
@@ -42,19 +42,19 @@ class Tally:
         self.traces.append(f"{self.ring} {outcome.seed} {outcome.trace}")
 
     def lines(self) -> list[str]:
-        """Everything that was counted, for whoever wants to know it all."""
+        """Everything that was counted, in full."""
         faults = ", ".join(f"{name} {count}" for name, count in sorted(self.faults.items()))
         counts = ", ".join(f"{name} {count}" for name, count in sorted(self.counts.items()))
         speed = self.virtual_ms / 1000 / max(self.wall_s, 0.001)
         return [
             f"{self.ring}: {self.schedules} schedules and {self.directed} written by hand, {counts};"
             f" {speed:.0f} virtual s per wall s",
-            f"{self.ring}: faults that struck: {faults or 'none'}",
+            f"{self.ring}: faults: {faults or 'none'}",
         ]
 
 
 def closing_lines(tallies: Sequence[Tally], wall_s: float) -> list[str]:
-    """Three lines for whoever has never seen a simulation: what was run, what was done to it, what broke."""
+    """Three lines for readers who have never seen a simulation: the schedules, the faults, the violations."""
     rings = " and ".join(f"{tally.schedules:,} of ring {tally.ring}" for tally in tallies)
     directed = sum(tally.directed for tally in tallies)
     by_hand = f" and {directed:,} written by hand" if directed else ""
@@ -67,6 +67,6 @@ def closing_lines(tallies: Sequence[Tally], wall_s: float) -> list[str]:
     violations = f"{failures}, above, each with the command that reproduces it" if failures else "none"
     return [
         f"Schedules: {rings}{by_hand}; {hours:,.2f} virtual hours, {events:,} events, in {wall_s:,.0f} s",
-        f"Faults that struck: {faults.total():,} of {len(faults)} kinds{most_often}",
+        f"Injected faults: {faults.total():,} of {len(faults)} kinds{most_often}",
         f"Violations: {violations}",
     ]

@@ -1,9 +1,9 @@
 """An asyncio event loop in virtual time: no sockets, no threads, and a run that depends on its inputs alone.
 
 When nothing is ready, the clock jumps to the next timer; timers that are due at one moment run in the order
-in which they were made. What is handed to an executor runs on the loop after a drawn delay, and its result is
-reported after another: between the two it has happened and nobody knows. A process that dies takes its
-executors along.
+in which they were made. A job that is given to an executor runs on the loop after a drawn delay, and its
+result is reported after another one: between the two the job is done, but its caller does not know. The
+executors of a process die with it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 MOST_TURNS_AT_ONE_TIME = 100_000
-"""A loop that turns more often without time going on would do so for ever."""
+"""A loop that turns more often while time stands still would do so for ever."""
 
 
 class SimExecutor:
@@ -39,13 +39,13 @@ class SimExecutor:
         return self.rng.random() * self.max_delay_ms / 1000
 
     def begin_s(self, now_s: float) -> float:
-        """When a job that is handed over now is done by the first thread that is free."""
+        """The time at which a job that is submitted now is done by the first free thread."""
         begin_s = max(now_s, self._free_from_s[0]) + self.delay_s()
         heapreplace(self._free_from_s, begin_s)
         return begin_s
 
     def shutdown(self, wait: bool = True) -> None:
-        """What was handed over before is still done."""
+        """Jobs that were submitted before are still done."""
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
@@ -89,7 +89,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         heappush(self._timers, (when, self._timers_made, timer))
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """It is passed over when it is due."""
+        """The timer is skipped when it is due."""
 
     def _run_once(self) -> None:
         """One turn: everything that is ready at its beginning."""
@@ -97,12 +97,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
         if ready or self._stopping:
             self._turns += 1
             assert self._turns < MOST_TURNS_AT_ONE_TIME, (
-                "somebody wakes up again and again, and time stands still"
+                "a callback schedules itself again and again while time stands still"
             )
         else:
             while timers and timers[0][2]._cancelled:
                 heappop(timers)
-            assert timers, "nothing is left that could ever happen"
+            assert timers, "no callback is left to run"
             if timers[0][0] > self.now_s:
                 self.now_s = timers[0][0]
                 self._turns = 0
@@ -119,7 +119,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._timers.clear()
 
     def _write_to_self(self) -> None:
-        """Nobody sleeps in a selector."""
+        """Do nothing: the loop never sleeps in a selector."""
 
     def run_in_executor(  # type: ignore[override]
         self, executor: SimExecutor, func: Callable[..., Any], *args: Any

@@ -1,4 +1,4 @@
-"""What clients do to a cluster while it is being broken.
+"""What clients do to a cluster while faults are injected.
 
-Every workload writes what it sent, and what it was told, to the history.
+Every workload writes its requests and their responses to the history.
 """

@@ -1,9 +1,9 @@
-"""The append workload: producers of every kind, readers along the way, and a last read of everything.
+"""The append workload: producers of every kind, readers meanwhile, and a final read of everything.
 
 Every value is unique and names its producer and its place in the producer's order. Most producers are
-idempotent with acks=all; a few promise less (no idempotence, acks=1, acks=0). Now and then a producer is
-abandoned and another takes its place. Readers are assigned, not subscribed, so that what they see must be
-gapless and in order. One task asks which offset a time falls on.
+idempotent with acks=all; a few have weaker guarantees (no idempotence, acks=1, acks=0). From time to time a
+producer is abandoned and another takes its place. Readers are assigned, not subscribed, so that they must see
+all records, in order. One task looks up offsets by time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LONGEST_CATCH_UP_S = 1.0
 REOPEN_AFTER_S = 1.0
 CLOSE_S = 15.0
 TIMESTAMP_JITTER_MS = 2_000
-LOOKS_AT_THE_END = 3
+FINAL_LOOKUPS = 3
 
 STRONG = ProducerConfig("")
 WEAK = (
@@ -50,8 +50,8 @@ WEAK = (
 class AppendConfig:
     """``sends_per_s`` is for all strong producers together, ``weak_sends_per_s`` for each weak one.
 
-    ``abandon_every_s`` is the mean life of a producer. The first ``pipelined_producers`` have five requests
-    in flight, the others one: see ``checkers/resends``.
+    ``abandon_every_s`` is the mean lifetime of a producer. The first ``pipelined_producers`` have five
+    requests in flight, the others one: see ``checkers/resends``.
     """
 
     topic: str = "append"
@@ -80,9 +80,9 @@ class AppendWorkload:
         self._answers_s = 0.0
         self._strong: set[str] = set()
         self.end_offsets = {self._place(partition): 0 for partition in range(config.partitions)}
-        """One past what strong producers were told of, by partition."""
+        """One past the last offset acknowledged to strong producers, by partition."""
         self.read_to: dict[TopicPartition, int] = {}
-        """Where the last read ended, by partition."""
+        """The end of the final read, by partition."""
         self._begin_ms = clients.wall_ms()
         self.acknowledged = 0
 
@@ -112,9 +112,9 @@ class AppendWorkload:
             self._no_progress(None, "producers still wait for answers")
         for partition in range(self._config.partitions):
             if not await self._read_to_end(partition, limits):
-                self._no_progress(partition, "the last read did not reach every acknowledged offset")
+                self._no_progress(partition, "the final read did not reach every acknowledged offset")
         if not await self._reading.stop(limits.answers_s):
-            self._no_progress(None, "readers did not come to their end")
+            self._no_progress(None, "readers did not end")
 
     def _draw(self) -> random.Random:
         return random.Random(self._rng.random())
@@ -162,7 +162,7 @@ class AppendWorkload:
         return self._clients.producer(config)
 
     def _send(self, producer: Producer, process: str, value: str, rng: random.Random) -> bool:
-        """Hand one value to the client; False, with nothing recorded, while its queue is full."""
+        """Pass one value to the client; False, with nothing recorded, while its queue is full."""
         place = self._place(rng.randrange(self._config.partitions))
         timestamp_ms = self._clients.wall_ms() + rng.randint(-TIMESTAMP_JITTER_MS, TIMESTAMP_JITTER_MS)
         sent_us = self._history.now_us()
@@ -204,7 +204,7 @@ class AppendWorkload:
         return self._clients.reader(name, {self._place(partition): 0 for partition in partitions})
 
     async def _follow(self, name: str, partitions: list[int]) -> None:
-        """Read along; a position that is no longer honoured is recorded, and everything is read again."""
+        """Read continuously; a position that the broker refuses is recorded, and everything is read again."""
         reader = self._open_reader(name, partitions)
         while not self._reading.stopping.is_set():
             if await self._poll(reader, name, "poll") is None:
@@ -229,11 +229,12 @@ class AppendWorkload:
     async def _read_to_end(self, partition: int, limits: Limits) -> bool:
         """Read up to a high watermark that covers every acknowledged offset; False if it was not reached.
 
-        A new leader may for a moment know only an older high watermark, so one that lies below an
-        acknowledgement is asked for again for a while; if it stays there, the checker tells what is missing.
+        A new leader may for a moment know only an older high watermark, so a high watermark below an
+        acknowledged offset is requested again for some time; if it stays there, the checker reports the
+        missing records.
         """
         loop, place, name = asyncio.get_running_loop(), self._place(partition), f"final-{partition}"
-        deadline, settled = loop.time() + limits.read_s, loop.time() + limits.settle_s
+        deadline, all_replicated = loop.time() + limits.read_s, loop.time() + limits.settle_s
         position, end = 0, -1
         reader = self._open_reader(name, [partition])
         while loop.time() < deadline:
@@ -243,7 +244,7 @@ class AppendWorkload:
                 except OperationError as error:
                     self._history.record("info", name, "end-offset-failed", error=str(error))
                     await asyncio.sleep(POLL_S)
-                if position >= end >= (0 if loop.time() > settled else self.end_offsets[place]):
+                if position >= end >= (0 if loop.time() > all_replicated else self.end_offsets[place]):
                     break
             polled = await self._poll(reader, name, "final")
             if polled is None:
@@ -259,12 +260,12 @@ class AppendWorkload:
     # --- times ---------------------------------------------------------------------------------------------
 
     async def _seek(self, rng: random.Random) -> None:
-        """Ask now and then, and once more for every partition when nothing is written any more."""
+        """Look up times at intervals, and once more for every partition when all writes have ended."""
         admin, config = self._clients.admin("seeker"), self._config
         while await self._reading.pause(config.look_every_s):
             await self._look_up(admin, rng.randrange(config.partitions), rng)
         for partition in range(config.partitions):
-            for _ in range(LOOKS_AT_THE_END):
+            for _ in range(FINAL_LOOKUPS):
                 await self._look_up(admin, partition, rng)
         await admin.close()
 

@@ -1,8 +1,8 @@
-"""The changes workload: topics are created, grown, configured and deleted, and looked at in the end.
+"""The changes workload: topics are created, grown, configured and deleted, and described at the end.
 
 Each value that is set is in the history with its outcome: the number of a topic's partitions (``none`` once
-it is deleted) and one of its configurations. A topic of which a change had an unknown outcome is left alone
-afterwards, so that the last look can be judged; a name whose deletion was answered may be used again.
+it is deleted) and one of its configurations. A topic with a change of unknown outcome is not changed again,
+so that the final state can be checked; a name whose deletion was acknowledged may be used again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FIRST_RETENTION_MS = 3_600_000
 MOST_CHANGES = 6
 DELETE_SHARE = 0.6
 AGAIN_SHARE = 0.5
-GONE = "none"
+DELETED = "none"
 ADMIN = "admin-"
 """How the names of admins, and of the topics that they change, begin."""
 BEGINNING: tuple[EventType, ...] = ("invoke", "ok")
@@ -42,7 +42,7 @@ class ChangesConfig:
 
 
 class ChangesWorkload:
-    """A :class:`~pykraft.jepsen_like.workloads.workload.Workload`; records are written beside it."""
+    """A :class:`~pykraft.jepsen_like.workloads.workload.Workload`; records are written at the same time."""
 
     def __init__(self, clients: Clients, config: ChangesConfig, seed: int, history: Recorder) -> None:
         self._clients = clients
@@ -84,7 +84,7 @@ class ChangesWorkload:
         await admin.close()
 
     async def _live(self, admin: Admin, name: str, topic: str, rng: random.Random) -> bool:
-        """One topic from its creation on; whether it was certainly deleted."""
+        """Change one topic, from its creation on; returns whether it was certainly deleted."""
         partitions = rng.randint(1, 4)
         if not await self._pause(rng):
             return False
@@ -106,14 +106,14 @@ class ChangesWorkload:
                 return False
         if rng.random() > DELETE_SHARE or not await self._pause(rng):
             return False
-        return await self._set(name, f"{topic}/partitions", GONE, admin.delete_topic(topic))
+        return await self._set(name, f"{topic}/partitions", DELETED, admin.delete_topic(topic))
 
     def _begin(self, name: str, topic: str) -> None:
-        """Before it is first created a topic is not there, and may be found so if its creation gets lost."""
+        """Before its creation a topic does not exist, and it still does not if its creation is lost."""
         if topic not in self._changed:
             self._changed[topic] = None
             for outcome in BEGINNING:
-                self._history.record(outcome, name, "set", key=f"{topic}/partitions", value=GONE)
+                self._history.record(outcome, name, "set", key=f"{topic}/partitions", value=DELETED)
 
     async def _create(self, admin: Admin, name: str, topic: str, partitions: int) -> bool:
         value = self._next_retention()
@@ -134,14 +134,14 @@ class ChangesWorkload:
         self._retention_ms += 1
         return str(self._retention_ms)
 
-    # --- the last look -------------------------------------------------------------------------------------
+    # --- the final check -----------------------------------------------------------------------------------
 
     async def _look(self, limits: Limits) -> None:
         admin, deadline = self._clients.admin("look"), asyncio.get_running_loop().time() + limits.read_s
         for topic in self._changed:
             while not await self._look_at(admin, topic):
                 if asyncio.get_running_loop().time() > deadline:
-                    self._no_progress(f"{topic} could not be looked at")
+                    self._no_progress(f"{topic} could not be described")
                     break
                 await asyncio.sleep(POLL_S)
         await admin.close()
@@ -154,7 +154,7 @@ class ChangesWorkload:
         except OperationError as error:
             self._history.record("info", "look", "get-failed", key=topic, error=str(error))
             return False
-        self._found(f"{topic}/partitions", GONE if count is None else str(count), asked_us)
+        self._found(f"{topic}/partitions", DELETED if count is None else str(count), asked_us)
         if count is not None:
             self._found(f"{topic}/{CONFIG}", str(value), asked_us)
         return True

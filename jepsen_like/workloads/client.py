@@ -1,10 +1,10 @@
-"""What a workload may ask of a cluster: one interface, and two worlds behind it.
+"""The clients of a workload: one interface with two implementations.
 
 On real processes it is confluent-kafka (``confluent_clients``), in virtual time pykraft's own client
 (``own_clients``). Everything runs on the event loop: a workload waits with ``asyncio.sleep`` and reads the
 time from the loop or from :meth:`Clients.wall_ms`, never from the machine.
 
-An error means the same in both: :class:`RefusedError` only where it is excluded that the operation happened,
+An error means the same in both: :class:`RefusedError` only if the operation has certainly not happened,
 :class:`UnknownOutcomeError` everywhere else (it may have happened, or happen later). A workload records the
 first as ``fail`` and the second as ``info``.
 """
@@ -28,25 +28,25 @@ Assignor = Literal["range", "cooperative-sticky", "uniform"]
 
 
 class OperationError(Exception):
-    """An operation was not answered with success. ``outcome`` is how a history records it."""
+    """An operation did not succeed. ``outcome`` is the type that a history records."""
 
     outcome: ClassVar[EventType]
 
 
 class RefusedError(OperationError):
-    """It certainly did not happen and will not."""
+    """The operation has certainly not happened and will not."""
 
     outcome = "fail"
 
 
 class UnknownOutcomeError(OperationError):
-    """It may have happened, or may happen still."""
+    """The operation may have happened, or may still happen."""
 
     outcome = "info"
 
 
 class PositionLostError(OperationError):
-    """The broker no longer honours the reader's position: truncated, or outside the log."""
+    """The broker refuses the reader's position: it was truncated, or is outside the log."""
 
     outcome = "info"
 
@@ -68,7 +68,7 @@ class ProducerConfig:
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """Records of one partition in order. ``high_watermark``: as told with them; None: the client hides it."""
+    """Records of one partition in order. ``high_watermark``: None if the client does not expose it."""
 
     records: tuple[tuple[int, str], ...]
     high_watermark: int | None = None
@@ -76,7 +76,7 @@ class Polled:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """``offset`` is where to go on; ``tag`` is stored beside it and names this one commit."""
+    """``offset`` is the next offset to read; ``tag`` is stored with it and names this one commit."""
 
     offset: int
     tag: str
@@ -102,7 +102,7 @@ class Producer(Protocol):
 
     @property
     def fatal(self) -> str | None:
-        """The error after which an idempotent producer cannot go on: its sequence was refused."""
+        """The error after which an idempotent producer cannot continue: its sequence was refused."""
         ...
 
     def send(
@@ -110,17 +110,17 @@ class Producer(Protocol):
     ) -> asyncio.Future[int | None] | None:
         """Give ``value`` its place in the order; None, and nothing done, while the queue is full.
 
-        The future is the record's offset (None where the client is not told one: acks 0), or an
+        The future is the record's offset (None with acks 0), or an
         :class:`OperationError`.
         """
         ...
 
     async def flush(self, timeout_s: float) -> None:
-        """Wait until everything is answered, at most so long."""
+        """Wait until all records have their outcome, at most so long."""
         ...
 
     async def close(self) -> None:
-        """Give up: what is unanswered is answered :class:`UnknownOutcomeError`."""
+        """Give up: records without a response end with :class:`UnknownOutcomeError`."""
         ...
 
 
@@ -128,18 +128,18 @@ class Reader(Protocol):
     """Reads partitions from given offsets, without a group."""
 
     async def poll(self, timeout_s: float) -> Mapping[TopicPartition, Polled]:
-        """What comes next, empty if nothing did in time. :class:`PositionLostError`."""
+        """The next records; empty if there were none in time. :class:`PositionLostError`."""
         ...
 
     async def end_offset(self, partition: TopicPartition) -> int:
-        """The high watermark as the leader tells it. :class:`OperationError`."""
+        """The leader's high watermark. :class:`OperationError`."""
         ...
 
     async def close(self) -> None: ...
 
 
 class OwnershipListener(Protocol):
-    """Told what a member believes, while it believes it; called on the event loop.
+    """Notified of the partitions that a member believes it owns; called on the event loop.
 
     A partition is the member's from ``assigned`` until ``revoked`` (in agreement with the coordinator),
     ``lost`` (fenced, or its session is over) or the call of :meth:`Member.close` or :meth:`Member.abandon`.
@@ -160,13 +160,13 @@ class OwnershipListener(Protocol):
 
 
 class Member(Protocol):
-    """A member of a group. Heartbeats go on by themselves; positions begin at committed offsets, or at 0."""
+    """A member of a group. It sends heartbeats by itself; positions begin at committed offsets, or at 0."""
 
     async def poll(self, timeout_s: float) -> Mapping[TopicPartition, Polled]:
-        """What comes next of the partitions that are owned. Call it often: it also moves rebalances on.
+        """The next records of the owned partitions. Call it often: it also advances rebalances.
 
         After a :class:`PositionLostError` the partition is read as if it had just been assigned; any other
-        :class:`OperationError` is the end of this membership.
+        :class:`OperationError` ends this membership.
         """
         ...
 
@@ -181,12 +181,12 @@ class Member(Protocol):
         ...
 
     async def abandon(self) -> None:
-        """Stop without a word, as a killed process does."""
+        """Stop without leaving the group, as a killed process does."""
         ...
 
 
 class Admin(Protocol):
-    """Changes and looks; every method raises :class:`OperationError`."""
+    """Administration; every method raises :class:`OperationError`."""
 
     async def create_topic(
         self, topic: str, partitions: int, replication_factor: int, configs: Mapping[str, str]
@@ -199,15 +199,15 @@ class Admin(Protocol):
     async def alter_config(self, topic: str, name: str, value: str) -> None: ...
 
     async def reassign(self, partition: TopicPartition, replicas: Sequence[int]) -> None:
-        """Begin a move; it is over when :meth:`replicas` says so."""
+        """Begin a reassignment; it is complete when :meth:`replicas` shows it."""
         ...
 
     async def elect_preferred(self, partition: TopicPartition) -> None:
-        """Also answered when the preferred leader leads already."""
+        """Also succeeds if the preferred leader leads already."""
         ...
 
     async def brokers(self) -> Sequence[int]:
-        """The ids of the brokers that are listed."""
+        """The ids of the listed brokers."""
         ...
 
     async def partition_count(self, topic: str) -> int | None:
@@ -219,20 +219,20 @@ class Admin(Protocol):
     async def replicas(self, partition: TopicPartition) -> Sequence[int]: ...
 
     async def offset_for_time(self, partition: TopicPartition, timestamp_ms: int) -> int | None:
-        """The first offset whose record is at least so new; None: no record is."""
+        """The first offset whose record has this timestamp or a later one; None: there is none."""
         ...
 
     async def committed(
         self, group: str, partitions: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, Commit | None]:
-        """What the group has committed, by anybody's account; None where nothing is."""
+        """The group's committed offsets as its coordinator returns them; None where there is none."""
         ...
 
     async def close(self) -> None: ...
 
 
 class Clients(Protocol):
-    """One world's way to open clients; opening waits for nobody and does not fail for lack of a cluster."""
+    """Opens the clients of one implementation; opening waits for no response, and needs no cluster."""
 
     def producer(self, config: ProducerConfig) -> Producer: ...
 
@@ -243,7 +243,7 @@ class Clients(Protocol):
     def admin(self, name: str) -> Admin: ...
 
     def wall_ms(self) -> int:
-        """What clients write into records as their time."""
+        """The time that clients write into records."""
         ...
 
     def close(self) -> None:

@@ -1,10 +1,10 @@
 """Workloads' clients on real processes: confluent-kafka, and pykraft's own client for administration.
 
-librdkafka has threads of its own and calls back from whichever thread polls it; here everything comes out on
-the event loop. A member is told of a revocation while its thread waits for the loop, so that what it believes
-is recorded before the coordinator hears of it. librdkafka cannot go without a word: an abandoned member is
-one that no longer polls, and that leaves when ``max.poll.interval.ms`` is over. A member whose
-coordinator moves while it fetches committed offsets ends, as an application has to end it: see
+librdkafka has threads of its own and calls back from the thread that polls it; here all callbacks arrive on
+the event loop. A member is notified of a revocation while its thread waits for the loop, so that its belief
+is recorded before the coordinator learns of the revocation. librdkafka cannot stop without leaving the group:
+an abandoned member no longer polls, and leaves when ``max.poll.interval.ms`` has passed. A member whose
+coordinator moves while it fetches committed offsets is closed, as an application has to close it: see
 ``OFFSETS_UNKNOWN``.
 """
 
@@ -49,8 +49,7 @@ CALLBACK_TIMEOUT_S = 10.0
 REFUSED = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG, KafkaError.INVALID_RECORD})
 POSITION_LOST = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION})
 OFFSETS_UNKNOWN = "Failed to fetch committed offsets"
-"""After a refused OffsetFetch librdkafka never asks again: what the member is assigned, it does not read (its
-issue 5586)."""
+"""After a refused OffsetFetch librdkafka does not read the assigned partitions (its issue 5586)."""
 
 CLIENT_SETTINGS: Mapping[str, Any] = {
     "log_level": 0,
@@ -117,7 +116,7 @@ class ConfluentClients:
 
 
 class ConfluentProducer:
-    """A thread serves librdkafka's callbacks; the loop takes over what they brought, many at a time."""
+    """A thread serves librdkafka's callbacks; the loop receives their results, many at a time."""
 
     def __init__(
         self, settings: Mapping[str, Any], config: ProducerConfig, threads: ThreadPoolExecutor
@@ -217,7 +216,7 @@ class _Threaded:
         return await self._loop.run_in_executor(self._threads, partial(function, *arguments))
 
     async def poll(self, timeout_s: float) -> Mapping[TopicPartition, Polled]:
-        """The records of one call; an error that came with some is raised by the next call."""
+        """The records of one call; an error that arrived with some is raised by the next call."""
         if self._failures:
             raise self._failures.popleft()
         messages = await self._call(self._consumer.consume, MAX_POLLED, timeout_s)
@@ -240,7 +239,7 @@ class _Threaded:
 
 
 class ConfluentReader(_Threaded):
-    """A consumer that is assigned, so that what it reads must be gapless and in order."""
+    """A consumer that is assigned, so that it must read all records, in order."""
 
     def __init__(
         self,
@@ -301,10 +300,10 @@ class ConfluentMember(_Threaded):
         await self._call(self._consumer.close)
 
     async def abandon(self) -> None:
-        """Kept: librdkafka would leave the group when its last reference goes.
+        """Kept: librdkafka would leave the group when the last reference is deleted.
 
-        It is closed when it should have left: if it has no coordinator at that moment it goes on sending
-        heartbeats for ever, and keeps the partitions that it is given then.
+        It is closed when it should have left: if it has no coordinator at that moment it continues to send
+        heartbeats for ever, and keeps the partitions that it is assigned.
         """
         self._gone = True
         self._abandoned.append(self._consumer)
@@ -322,21 +321,21 @@ class ConfluentMember(_Threaded):
     def _subscribe(self, topics: Sequence[str]) -> None:
         self._consumer.subscribe(
             list(topics),
-            on_assign=partial(self._tell, "assigned"),
-            on_revoke=partial(self._tell, "revoked"),
-            on_lost=partial(self._tell, "lost"),
+            on_assign=partial(self._notify, "assigned"),
+            on_revoke=partial(self._notify, "revoked"),
+            on_lost=partial(self._notify, "lost"),
         )
 
-    def _tell(self, what: str, consumer: ck.Consumer, partitions: list[ck.TopicPartition]) -> None:
-        """On the polling thread, which waits until the loop has taken it in."""
+    def _notify(self, what: str, consumer: ck.Consumer, partitions: list[ck.TopicPartition]) -> None:
+        """Called on the polling thread, which waits until the loop has processed the call."""
         if self._gone:
             return
-        told = [TopicPartition(one.topic, one.partition) for one in partitions]
+        changed = [TopicPartition(one.topic, one.partition) for one in partitions]
 
-        async def tell() -> None:
-            getattr(self._listener, what)(told)
+        async def notify() -> None:
+            getattr(self._listener, what)(changed)
 
-        asyncio.run_coroutine_threadsafe(tell(), self._loop).result(CALLBACK_TIMEOUT_S)
+        asyncio.run_coroutine_threadsafe(notify(), self._loop).result(CALLBACK_TIMEOUT_S)
 
 
 def _member_settings(config: MemberConfig) -> dict[str, Any]:
@@ -358,11 +357,11 @@ def _member_settings(config: MemberConfig) -> dict[str, Any]:
 
 
 def _commit_error(error: KafkaError) -> OperationError:
-    """librdkafka repeats commits by itself, so that a refusal may be that of a repetition."""
+    """librdkafka repeats commits by itself, so a refusal may be of a repetition."""
     if error.code() in (KafkaError._NO_OFFSET, KafkaError._STATE):
         return RefusedError(str(error.name()))
     return UnknownOutcomeError(str(error.name()))
 
 
 def _ignore_error(error: KafkaError) -> None:
-    """Broker connections break all the time here; what matters arrives with the messages."""
+    """Broker connections break all the time here; errors that matter arrive with the messages."""

@@ -1,8 +1,9 @@
-"""One seat in a group: members take it one after another, read, commit what they have read, and go.
+"""One seat in a group: members occupy it one after another, read, commit what they have read, and leave.
 
-What a member believes it owns is in the history, from the moment it is told until it gives it up. Every
-commit carries a tag of its own, so that a committed offset that is read names the commit it comes from. A
-member commits only where it has read to, so that nothing below a committed offset may have been skipped.
+The history has the partitions that a member believes it owns, from the notification until the member gives
+them up. Every commit carries a tag of its own, so that a committed offset that is read names the commit it
+comes from. A member commits only its read positions, so that no record below a committed offset may have been
+skipped.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class GroupsConfig:
     """``members`` in each group; ``change_every_s`` is the mean time between two changes of one seat, and
     ``rest_s`` the time between two polls.
 
-    The timeouts are what the cluster is configured with for consumer groups, too.
+    The cluster is configured with the same timeouts for consumer groups.
     """
 
     groups: tuple[MemberConfig, ...] = GROUPS
@@ -56,7 +57,7 @@ class GroupsConfig:
 
 
 class Belief:
-    """What one member believes it owns, told by its client; and where it has read to."""
+    """The partitions that one member believes it owns, as its client reports them, and its read positions."""
 
     def __init__(self, history: Recorder, name: str) -> None:
         self._history = history
@@ -81,11 +82,11 @@ class Belief:
         self._history.record("ok", self._name, "heartbeat", time_us=now_us - ago_us, detail=detail)
 
     def poll_begins(self) -> None:
-        """What changed hands before is no matter any more."""
+        """Drop changes of ownership from before this moment."""
         self._touched.clear()
 
     def advance(self, ends: Mapping[TopicPartition, int]) -> None:
-        """A poll has read up to these offsets. What changed hands during the poll continues nothing."""
+        """A poll has read up to these offsets; partitions that were revoked during it are left out."""
         if touched := sorted(self._touched & ends.keys()):
             self._record("rewind", touched)
         for partition, end in ends.items():
@@ -93,7 +94,7 @@ class Belief:
                 self.positions[partition] = end
 
     def lost_position(self, partition: TopicPartition) -> None:
-        """It is read from its committed offset on."""
+        """The partition is read from its committed offset on."""
         self._record("rewind", [partition])
         if partition in self.positions:
             self.positions[partition] = None
@@ -110,7 +111,7 @@ class Belief:
 
 
 class Seat:
-    """``calm`` is set once the member of this seat will not change any more, because ``be_calm`` was set."""
+    """``calm`` is set once the member of this seat will no longer change, because ``be_calm`` was set."""
 
     def __init__(
         self,
@@ -161,7 +162,7 @@ class Seat:
         while not tasks.stopping.is_set():
             if self._be_calm.is_set():
                 if not self.calm.is_set():
-                    committed.clear()  # what was committed may be lost where it was not promised
+                    committed.clear()  # a commit may be lost where it was not guaranteed
                 self.calm.set()
             elif loop.time() > change_at_s:
                 if rng.random() > RESUBSCRIBE_SHARE:
@@ -193,7 +194,7 @@ class Seat:
         return self._rng.uniform(0.4, 1.6) * self._config.change_every_s
 
     async def _poll(self, member: Member, belief: Belief) -> bool:
-        """False: the membership has ended."""
+        """Poll once; False: the membership has ended."""
         asked_us = self._history.now_us()
         belief.poll_begins()
         try:
@@ -215,7 +216,7 @@ class Seat:
     async def _commit(
         self, member: Member, belief: Belief, committed: dict[TopicPartition, int], tag: str
     ) -> None:
-        """Commit where every owned partition was read to, if that is news."""
+        """Commit the positions of all owned partitions, if any has changed."""
         commits = {
             place: Commit(position, tag)
             for place, position in belief.positions.items()
@@ -247,7 +248,7 @@ class Seat:
             )
 
     async def _go(self, member: Member, abandon: bool) -> None:
-        """What the member believed ends here, before its client says a word to anybody."""
+        """The member's ownership ends here, before its client sends any request."""
         self._history.record("info", self.name, "member-gone", detail={"abandoned": abandon})
         if abandon:
             await member.abandon()

@@ -1,8 +1,7 @@
 """The groups workload: members of both protocols come and go, read, and commit what they have read.
 
-Each group has seats, and each seat one member after another (``group_seat``). One more client looks at
-committed offsets. At the end nothing changes any more: each group must converge, and then read and commit
-everything.
+Each group has seats, and each seat has one member after another (``group_seat``). One more client reads
+committed offsets. At the end all changes stop: each group must converge, and then read and commit everything.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ CLOSE_S = 30.0
 
 
 class GroupsWorkload:
-    """A :class:`~pykraft.jepsen_like.workloads.workload.Workload`; what members read is written meanwhile."""
+    """A :class:`~pykraft.jepsen_like.workloads.workload.Workload`; it also writes the records."""
 
     def __init__(self, clients: Clients, config: GroupsConfig, seed: int, history: Recorder) -> None:
         self._clients = clients
@@ -57,14 +56,14 @@ class GroupsWorkload:
             try:
                 await asyncio.wait_for(seat.calm.wait(), CLOSE_S)
             except TimeoutError:
-                self._no_progress(f"{seat.name} does not come to rest")
+                self._no_progress(f"{seat.name} does not become stable")
         await self._settle(limits)
         for feed in self._feeds:
             await feed.finish(limits)
         await self._catch_up(limits)
         for tasks in (self._living, self._looking):
             if not await tasks.stop(CLOSE_S):
-                self._no_progress("members did not come to their end")
+                self._no_progress("members did not end")
 
     def _draw(self) -> random.Random:
         return random.Random(self._rng.random())
@@ -86,10 +85,10 @@ class GroupsWorkload:
         self._history.record("info", "runner", "no-progress", key=key, error=error)
 
     async def _settle(self, limits: Limits) -> None:
-        """From here on nothing changes: record what must be true, and by when.
+        """From here on nothing changes: record what must hold, and by when.
 
-        Members may have gone whose coordinator did not hear of it, abandoned or unable to reach it, and
-        each new coordinator waits a session for them: it may have taken over just now.
+        Members may have left without the coordinator's knowledge, abandoned or unable to reach it, and each
+        new coordinator waits a session for them: it may have taken over just now.
         """
         config = self._config
         within_s = (config.session_timeout_ms + 3 * config.heartbeat_interval_ms) / 1000 + limits.settle_s
@@ -100,7 +99,7 @@ class GroupsWorkload:
         await asyncio.sleep(within_s)
 
     async def _catch_up(self, limits: Limits) -> None:
-        """Every group must read and commit all that the last read has found."""
+        """Every group must read and commit all that the final read has found."""
         admin, loop = self._clients.admin("catch-up"), asyncio.get_running_loop()
         deadline = loop.time() + limits.read_s
         for group in self._config.groups:

@@ -1,8 +1,8 @@
-"""The moves workload: the append workload while replicas are moved and leaders are elected.
+"""The moves workload: the append workload while replicas are reassigned and leaders are elected.
 
-With as many brokers as replicas a move changes their order, and so the preferred leader, or takes one away
-for a while; with more brokers replicas really move. At the end every partition is moved once more, to all its
-replicas, and must get there.
+With as many brokers as replicas a move changes their order, and so the preferred leader, or removes one for
+some time; with more brokers replicas really move. At the end every partition is moved once more, to all its
+replicas, and the move must complete.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class MovesWorkload:
         return await recorded(self._history, PROCESS, "set", key, value, admin.reassign(place, replicas))
 
     async def _move_home(self, limits: Limits) -> None:
-        """All brokers are there again: to as many replicas as there should be, and look whether they are."""
+        """All brokers are up: move every partition to all its replicas, and wait until it is there."""
         admin, loop = self._clients.admin(PROCESS), asyncio.get_running_loop()
         deadline = loop.time() + limits.read_s
         for number, place in enumerate(self._places):
@@ -100,7 +100,7 @@ class MovesWorkload:
                     self._history.record("info", PROCESS, "get-failed", key=str(place), error=str(error))
                     await asyncio.sleep(POLL_S)
             if not there:
-                self._no_progress(f"{place} did not get where it was moved")
+                self._no_progress(f"{place} did not complete its move")
         await admin.close()
 
     async def _arrived(self, admin: Admin, place: TopicPartition, wanted: list[int], deadline: float) -> bool:

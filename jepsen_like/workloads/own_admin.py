@@ -1,7 +1,7 @@
 """Workloads' administration through pykraft's own admin client, in both worlds.
 
-The client repeats what was not answered, so that a refusal may be that of a repetition (TOPIC_ALREADY_EXISTS
-after a first request that got through): only errors in the request itself are a certain refusal.
+The client repeats requests without a response, so a refusal may be of a repetition (TOPIC_ALREADY_EXISTS
+after a first request that arrived): only errors in the request itself are a certain refusal.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ REFUSED = frozenset(
 
 
 def client_config(addresses: tuple[Address, ...], name: str) -> ClientConfig:
-    """Impatient enough for a cluster that is broken all the time."""
+    """Short timeouts, for a cluster under constant faults."""
     return ClientConfig(
         addresses,
         client_id=name,

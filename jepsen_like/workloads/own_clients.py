@@ -1,6 +1,6 @@
 """Workloads' clients through pykraft's own, on any event loop: in virtual time, and on real processes.
 
-Needs nothing but a network on that loop, where brokers listen, a source of chance and a wall clock.
+Needs only a network on that loop, the brokers' addresses, a source of randomness and a wall clock.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ class OwnClients:
         return client_config(self._addresses, name)
 
     def close(self) -> None:
-        """Nothing is shared by what was opened."""
+        """Do nothing: the opened clients share no resources."""
 
 
 def own_clients(bootstrap_servers: str) -> OwnClients:
-    """On real sockets, with the machine's clock and chance."""
+    """On real sockets, with the machine's clock and randomness."""
     addresses = parse_bootstrap_servers(bootstrap_servers)
     return OwnClients(AsyncioNetwork(), addresses, random.Random(), lambda: time.time_ns() // 1_000_000)

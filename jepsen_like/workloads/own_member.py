@@ -45,7 +45,7 @@ class OwnMember:
             max_poll_interval_ms=config.session_timeout_ms,
             auto_offset_reset="earliest",
         )
-        self._member = GroupMember(network, client, group, _Told(listener), rng)
+        self._member = GroupMember(network, client, group, _Listener(listener), rng)
 
     async def poll(self, timeout_s: float) -> Mapping[TopicPartition, Polled]:
         try:
@@ -85,8 +85,8 @@ class OwnMember:
         self._member.abandon()
 
 
-class _Told:
-    """A workload's listener as the client's."""
+class _Listener:
+    """Passes the client's notifications to a workload's listener."""
 
     def __init__(self, listener: OwnershipListener) -> None:
         self._listener = listener

@@ -71,7 +71,7 @@ class OwnProducer:
         if not isinstance(error, KafkaError):
             raise error
         text = f"{error.code.name}: {error.message}"
-        # With one request in flight no other batch can have left a hole: the broker lost count.
+        # With one request in flight no other batch can have left a gap: the broker lost the sequence.
         out_of_order = error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         if out_of_order and self._config.idempotent and self._config.max_in_flight == 1:
             self._fatal = self._fatal or text

@@ -34,7 +34,7 @@ class OwnReader:
         }
 
     async def poll(self, timeout_s: float) -> Mapping[TopicPartition, Polled]:
-        """One round over all partitions, repeated until there is something or the time is over."""
+        """Fetch from all partitions in turn, repeatedly until there are records or the time is over."""
         end_ms = self._network.now_ms() + round(timeout_s * 1000)
         polled: dict[TopicPartition, Polled] = {}
         while not polled and self._network.now_ms() < end_ms:
@@ -56,7 +56,7 @@ class OwnReader:
         self._cluster.close()
 
     async def _fetch(self, place: TopicPartition, end_ms: int) -> Polled | None:
-        """An error that is no lost position costs the rest of this poll, so that nobody asks in a circle."""
+        """An error other than a lost position ends this poll, so that it is not repeated without a pause."""
         fetcher = self._fetchers[place]
         position = fetcher.position
         try:
@@ -70,7 +70,7 @@ class OwnReader:
 
 
 def read_records(fetched: FetchedBatches, position: int) -> tuple[tuple[int, str], ...]:
-    """Offset and value of what a consumer is given: batches are sent whole, and may begin earlier."""
+    """Offset and value of the records from the position on: batches are sent whole, and may begin earlier."""
     return tuple(
         (record.offset, (record.value or b"").decode("utf-8", "replace"))
         for start, header in visible_batches(fetched.data, fetched.headers, fetched.aborted)

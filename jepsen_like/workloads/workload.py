@@ -1,6 +1,6 @@
-"""What both worlds run: a workload starts, is disturbed by others, and ends when everything is healed.
+"""What both worlds run: a workload starts, runs under faults, and ends when all faults have ended.
 
-Also the few things that every workload does: keep its tasks, and record an operation with its outcome.
+Also the common parts of all workloads: their tasks, and the record of an operation with its outcome.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class TopicSpec:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long a healed cluster may take. Virtual time or real, in seconds.
+    """How long a healed cluster may take, in seconds of virtual or real time.
 
-    ``answers_s`` until every send is answered; ``read_s`` until one partition is read; ``settle_s`` until a
-    change or a rebalance is through, besides what the protocol itself waits for.
+    ``answers_s`` until every send has its outcome; ``read_s`` until one partition is read; ``settle_s`` until
+    a change or a rebalance is complete, in addition to the waits of the protocol itself.
     """
 
     answers_s: float = 60.0
@@ -39,11 +39,11 @@ class Limits:
 
 
 class Workload(Protocol):
-    """Runs on an event loop; everything it does is in the history."""
+    """Runs on an event loop; all its operations are in the history."""
 
     @property
     def topics(self) -> tuple[TopicSpec, ...]:
-        """What must exist before :meth:`start`."""
+        """The topics that must exist before :meth:`start`."""
         ...
 
     def start(self) -> None:
@@ -51,9 +51,9 @@ class Workload(Protocol):
         ...
 
     async def finish(self, limits: Limits) -> None:
-        """Everything is healed: change nothing more, wait for what is open, look at the result, and end.
+        """All faults have ended: make no more changes, wait for open operations, check the result, and end.
 
-        What does not come to its end within its limit is recorded as ``no-progress``.
+        An operation that does not end within its limit is recorded as ``no-progress``.
         """
         ...
 
@@ -69,7 +69,7 @@ class Tasks:
         self._tasks += [asyncio.get_running_loop().create_task(one) for one in work]
 
     async def pause(self, duration_s: float) -> bool:
-        """Sleep; False, at once, when it is time to end."""
+        """Sleep; returns False at once when the workload is to end."""
         try:
             await asyncio.wait_for(self.stopping.wait(), duration_s)
         except TimeoutError:
@@ -77,7 +77,7 @@ class Tasks:
         return False
 
     async def stop(self, timeout_s: float) -> bool:
-        """Tell all to end and wait for it; False if some had to be cancelled."""
+        """Stop all tasks and wait for them; False if some had to be cancelled."""
         self.stopping.set()
         if not self._tasks:
             return True

@@ -409,14 +409,14 @@ class ControllerDriver:
 
         At least once in any case: the active controller also compares settings that are not in the log.
         """
-        told = False
-        while not told or self._core.committed_image.controllers.get(self._node_id) != self._registration:
+        sent = False
+        while not sent or self._core.committed_image.controllers.get(self._node_id) != self._registration:
             if self._epoch is not None:
-                told = True
+                sent = True
             elif self._quorum.leader.leader_id is not None:
                 try:
                     await register()
-                    told = True
+                    sent = True
                 except KafkaError as error:
                     if error.code is ErrorCode.UNSUPPORTED_VERSION:
                         self._on_fatal(error)  # this software cannot interpret the cluster's records
@@ -435,8 +435,7 @@ class ControllerDriver:
             self._fence_expired(self._clock.monotonic_ms())
 
     async def _slept_too_long(self, for_ms: int) -> bool:
-        """Sleep; returns whether this process was stalled meanwhile. Sessions are extended by that, within
-        limits.
+        """Sleep; returns whether this process was stalled meanwhile. That extends sessions, within limits.
 
         If the whole machine was suspended, their next heartbeats are still as far away as before.
         """

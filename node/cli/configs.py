@@ -82,8 +82,8 @@ def command(
     asked: list[tuple[str, str | None]] = [(kind, name) for kind, name in short.items() if name is not None]
     if entity_type is not None:
         asked.append((entity_type, "" if entity_default else entity_name))
-    doubtful = (entity_default and entity_name is not None) or (broker_defaults and broker is not None)
-    if len(asked) != 1 or doubtful:
+    contradictory = (entity_default and entity_name is not None) or (broker_defaults and broker is not None)
+    if len(asked) != 1 or contradictory:
         raise click.UsageError("name one entity: --entity-type and --entity-name, or --topic, --broker, …")
     resource_type, name = _checked(*asked[0])
     if action == "describe":
@@ -132,11 +132,11 @@ def _all(client: AdminClient, resource_type: ConfigResourceType) -> list[_Entity
 
 
 def _describe(client: AdminClient, entities: Sequence[_Entity], show_all: bool) -> None:
-    told = []
+    described = []
     for entity in entities:
         entries = client.describe_configs(entity.type, entity.name)
         shown = [entry for entry in entries if show_all or entry.source is entity.dynamic_source]
-        told.append(
+        described.append(
             {
                 "entityType": entity.type.name.lower(),
                 "entityName": entity.name or None,
@@ -149,7 +149,7 @@ def _describe(client: AdminClient, entities: Sequence[_Entity], show_all: bool) 
             for entry in shown:
                 click.echo(f"  {_line(entry)}")
     if wants_json():
-        print_json(told)
+        print_json(described)
 
 
 def _line(entry: ConfigEntry) -> str:

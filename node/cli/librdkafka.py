@@ -29,7 +29,7 @@ class Connection:
         """``given`` are the user's settings; they take precedence over ours."""
         check_reachable(bootstrap_server)
         self._bootstrap_server = bootstrap_server
-        self._is_doubtful = True
+        self._is_unconfirmed = True
         self._last_error = ""
         # librdkafka logs a line for every attempt; only one is reported here, after the timeout.
         ours = {"bootstrap.servers": bootstrap_server, "log_level": 0, "error_cb": self._handle_error}
@@ -37,7 +37,7 @@ class Connection:
 
     def _handle_error(self, error: KafkaError) -> None:
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
-            self._is_doubtful = True
+            self._is_unconfirmed = True
         else:
             self._last_error = error.str()
 
@@ -47,7 +47,7 @@ class Connection:
 
     def check(self, client: Consumer | Producer, topic: str) -> None:
         """Wait for a broker if all are down. :class:`OutageError` if none returns in time."""
-        if self._is_doubtful:
+        if self._is_unconfirmed:
             self._ask(client, topic, _OUTAGE_TIMEOUT_S)
 
     def _ask(self, client: Consumer | Producer, topic: str, timeout_s: float) -> frozenset[int]:
@@ -62,7 +62,7 @@ class Connection:
                     reason = self._last_error or error.args[0].str()
                     raise OutageError(f"no broker of {self._bootstrap_server} responds: {reason}") from None
             else:
-                self._is_doubtful = False
+                self._is_unconfirmed = False
                 return partitions
 
 

@@ -44,8 +44,8 @@ def start(properties_file: str, overrides: tuple[str, ...], supervisor_fd: int |
         sys.exit(run_nodes([config]))
     with socket.socket(fileno=supervisor_fd) as supervisor:
 
-        def tell(_: object) -> None:
+        def notify(_: object) -> None:
             with contextlib.suppress(OSError):  # the supervisor has ended: that stops the node anyway
                 supervisor.send(b"\n")
 
-        sys.exit(run_nodes([config], tell, supervisor=supervisor))
+        sys.exit(run_nodes([config], notify, supervisor=supervisor))

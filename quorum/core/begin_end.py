@@ -49,7 +49,7 @@ def handle_begin_request(state: CoreState, token: int, request: BeginQuorumEpoch
             transition_to_follower(state, request.epoch, request.leader.id, now_ms, request.leader_address)
         role = state.role
         if isinstance(role, Follower) and error is ErrorCode.NONE and not role.epoch_has_ended:
-            role.last_heard_ms = now_ms
+            role.last_contact_ms = now_ms
             role.leader_address = request.leader_address or role.leader_address
     state.emit(
         Reply(
@@ -77,7 +77,7 @@ def handle_end_request(state: CoreState, token: int, request: EndQuorumEpochRequ
         role = state.role
         if isinstance(role, Follower):
             role.fetch_deadline_ms = min(role.fetch_deadline_ms, now_ms + delay_ms)
-            role.epoch_has_ended, role.last_heard_ms = True, None
+            role.epoch_has_ended, role.last_contact_ms = True, None
         elif isinstance(role, Unattached):
             role.election_deadline_ms = min(role.election_deadline_ms, now_ms + delay_ms)
             role.epoch_has_ended = True

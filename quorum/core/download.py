@@ -70,12 +70,12 @@ def handle_fetch_snapshot_response(
     if response.epoch != state.epoch or response.replica.id != role.leader_id:
         return
     if response.error in (ErrorCode.SNAPSHOT_NOT_FOUND, ErrorCode.POSITION_OUT_OF_RANGE):
-        role.hear(now_ms)
+        role.record_contact(now_ms)
         role.snapshot_id = state.download = None  # an ordinary fetch learns which snapshot there is now
         return
     if response.error is not ErrorCode.NONE or response.snapshot_id != role.snapshot_id:
         return
-    role.hear(now_ms)
+    role.record_contact(now_ms)
     download = state.download
     assert download is not None and download.snapshot_id == role.snapshot_id
     if download.is_checking:

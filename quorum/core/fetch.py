@@ -297,7 +297,7 @@ def handle_fetch_response(
             role.leader_address = response.leader_address or role.leader_address
         return
     assert isinstance(role, Follower)
-    role.hear(now_ms)
+    role.record_contact(now_ms)
     if response.snapshot_id is not None:
         download.fetch_snapshot_next(state, role, response.snapshot_id, now_ms)
         return

@@ -295,12 +295,8 @@ class RaftCore:
         times = []
         if not state.shutting_down and state.may_be_candidate:
             times.append(role.fetch_deadline_ms if isinstance(role, Follower) else role.election_deadline_ms)
-        wants_fetch = isinstance(role, Follower) or not state.takes_part
-        if (
-            wants_fetch
-            and role.fetch_correlation is None
-            and state.log.flushed_offset == state.log.end_offset
-        ):
+        must_fetch = isinstance(role, Follower) or not state.takes_part
+        if must_fetch and role.fetch_correlation is None and state.log.flushed_offset == state.log.end_offset:
             times.append(role.next_fetch_ms)
         change_ms = reconfig.change_due_ms(state, role) if isinstance(role, Follower) else None
         if change_ms is not None:

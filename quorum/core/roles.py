@@ -142,7 +142,7 @@ class Follower:
     ``fetch_timeout_ms``: the configured one and a random part, drawn for each leader, so that followers which
     lose their leader at the same moment do not all start an election at the same moment.
     ``leader_high_watermark``: as last heard; our own trails it until the records are flushed here.
-    ``last_heard_ms``: when the leader itself was last heard in this epoch, None if it was not.
+    ``last_contact_ms``: when the leader itself was last heard in this epoch, None if it was not.
     ``epoch_has_ended``: it has resigned; ``fetch_deadline_ms`` is then when it is our turn to start an
     election. ``leader_address``: as it said itself, otherwise as in the voter set; None if unknown.
     ``change_at_ms``: when to ask it (again) to correct our own entry in the voter set. ``snapshot_id``: what
@@ -155,18 +155,18 @@ class Follower:
     fetch_correlation: int | None = None
     next_fetch_ms: int = 0
     leader_high_watermark: int = 0
-    last_heard_ms: int | None = None
+    last_contact_ms: int | None = None
     epoch_has_ended: bool = False
     leader_address: Address | None = None
     change_correlation: int | None = None
     change_at_ms: int = 0
     snapshot_id: SnapshotId | None = None
 
-    def hear(self, now_ms: int) -> None:
+    def record_contact(self, now_ms: int) -> None:
         """The leader itself answered; irrelevant once it has resigned."""
         if not self.epoch_has_ended:
             self.fetch_deadline_ms = now_ms + self.fetch_timeout_ms
-            self.last_heard_ms = now_ms
+            self.last_contact_ms = now_ms
 
 
 @dataclass(slots=True)

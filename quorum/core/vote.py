@@ -135,8 +135,8 @@ def has_live_leader(state: CoreState, now_ms: int) -> bool:
     """Whether we lead, or have heard from our leader recently."""
     role = state.role
     if isinstance(role, Follower):
-        heard_ms = role.last_heard_ms
-        return heard_ms is not None and now_ms - heard_ms < state.config.live_leader_ms
+        last_contact_ms = role.last_contact_ms
+        return last_contact_ms is not None and now_ms - last_contact_ms < state.config.live_leader_ms
     return isinstance(role, Leader)
 
 

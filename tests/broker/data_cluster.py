@@ -297,7 +297,7 @@ class DataBroker:
         self.disk = disk
         self.lease = Lease(100 + node_id)
         self.faults: list[str] = []
-        self.heard: Counter[int] = Counter()
+        self.received: Counter[int] = Counter()
         runtime = self.runtime = StreamRuntime(asyncio.get_running_loop())
         clock = self.clock = SystemClock()
         data = self.data = DataPlane(
@@ -339,7 +339,7 @@ class DataBroker:
     def handle_frame(self, connection: Connection, frame: memoryview, slot: ResponseSlot) -> None:
         try:
             header, at = decode_request_header(frame)
-            self.heard[header.api_key] += 1
+            self.received[header.api_key] += 1
             self._hot[header.api_key].handle(connection, RequestContext(), header, frame[at:], slot)
         except KafkaError as error:
             connection.close(str(error))

@@ -41,7 +41,7 @@ class IsrWorld(ABC):
         self.counts: Counter[str] = Counter()
 
     @abstractmethod
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Inform the nodes of the state."""
 
     @abstractmethod
@@ -62,7 +62,7 @@ class IsrWorld(ABC):
 
     def change(self, **fields: Unpack[StateFields]) -> None:
         self.state = replace(self.state, partition_epoch=self.state.partition_epoch + 1, **fields)
-        self.tell()
+        self.notify()
 
     def fence(self, node_id: int) -> None:
         """As when a session ends: remove it from the ISR unless it is the last, and elect another leader."""

@@ -54,11 +54,11 @@ class Controllers:
         async def answer() -> None:
             await asyncio.sleep(self.latency_ms / 1000)
             script = self.scripts.get(to, {}).get(name)
-            told = None if script is None else script(request)
-            if told is None:
+            response = None if script is None else script(request)
+            if response is None:
                 await asyncio.sleep(max(0, deadline_ms - self.latency_ms) / 1000)
-                told = RpcFailure("DEADLINE_EXCEEDED")
-            on_reply(told if isinstance(told, RpcFailure) else told.SerializeToString())
+                response = RpcFailure("DEADLINE_EXCEEDED")
+            on_reply(response if isinstance(response, RpcFailure) else response.SerializeToString())
 
         call = loop.create_task(answer())
         self.waiting.add(call)

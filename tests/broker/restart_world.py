@@ -146,9 +146,9 @@ class World(IsrWorld):
         self.next_producer += 2
         self.next_sequence = dict.fromkeys(self.producers, 0)
         self.consumed: dict[int, bytes] = {}
-        self.tell()
+        self.notify()
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         for node in self.nodes.values():
             node.inbox.append((self.topic_id, self.state))
 
@@ -295,12 +295,12 @@ class World(IsrWorld):
             log.log_end_offset,
             log.latest_epoch,
         )
-        fate = self.rng.random()
-        if fate < 0.08:
+        draw = self.rng.random()
+        if draw < 0.08:
             self.late_fetches.append(request)
             return
         answer = self.serve(self.nodes[leader_id], request)
-        if fate < 0.16 or answer is None:
+        if draw < 0.16 or answer is None:
             return
         restart, diverging, piece, high_watermark, log_start = answer
         assert node.logs is not None
@@ -312,7 +312,7 @@ class World(IsrWorld):
                 partition.truncate_to_divergence(*diverging)
                 self.counts["truncate"] += 1
             return
-        if piece is not None and fate < 0.3:
+        if piece is not None and draw < 0.3:
             self.late_answers.append(
                 LateAnswer(partition, partition.leader_epoch, piece, high_watermark, log_start)
             )
@@ -404,13 +404,13 @@ class World(IsrWorld):
             return
         at = self.rng.randrange(len(self.proposals))
         leader, incarnation, partition, proposal = self.proposals[at]
-        fate = self.rng.random()
-        if fate < 0.15:  # no answer, and the request still in flight
+        draw = self.rng.random()
+        if draw < 0.15:  # no answer, and the request still in flight
             partition.handle_isr_refused(proposal, self.now_ms, outcome_known=False)
             return
         self.proposals.pop(at)
         error, state = self.decide(leader, incarnation, proposal)
-        if fate < 0.3:
+        if draw < 0.3:
             partition.handle_isr_refused(proposal, self.now_ms, outcome_known=False)
         elif state is not None:
             partition.handle_isr_accepted(proposal, state.isr, state.partition_epoch)

@@ -55,5 +55,5 @@ def test_described_groups_include_operations_if_asked_and_without_an_error(
     if messages is consumer_group_describe:
         describe = groups.consumer_group_describe
     answer = asyncio.run(describe(services, RequestContext(), request, 1))
-    told = [group.authorized_operations for group in answer.groups]
-    assert told == [GROUP_OPERATIONS if wanted else NOT_ASKED, NOT_ASKED]
+    operations = [group.authorized_operations for group in answer.groups]
+    assert operations == [GROUP_OPERATIONS if wanted else NOT_ASKED, NOT_ASKED]

@@ -321,7 +321,7 @@ def test_retention_in_progress_does_not_touch_the_log_that_replaced_a_damaged_on
             damaged = cluster.partition(1)
             broker = cluster.brokers[1]
 
-            async def copied_anew(duration_ms: int) -> None:
+            async def copied_again(duration_ms: int) -> None:
                 """What may happen while the retention check waits for its next turn."""
                 if broker.table.find("t", 0) is damaged:
                     damaged.storage_failed(CorruptLogError(damaged.log.directory, 0, "planted"))
@@ -329,7 +329,7 @@ def test_retention_in_progress_does_not_touch_the_log_that_replaced_a_damaged_on
                         lambda: (new := broker.table.find("t", 0)) is not None and new.log.log_end_offset == 2
                     )
 
-            broker.data.tasks.sleep = copied_anew  # type: ignore[method-assign]
+            broker.data.tasks.sleep = copied_again  # type: ignore[method-assign]
             await broker.data.maintenance.delete_old_segments()
             del broker.data.tasks.sleep
             log = cluster.partition(1).log

@@ -37,7 +37,7 @@ from tests.narrowing import present
 
 BY_HAND = {ApiKey.PRODUCE, ApiKey.FETCH}
 
-TELLS_OF_THE_CLUSTER = {
+DESCRIBES_THE_CLUSTER = {
     # Answered from the metadata image, so that clients find a broker that serves them.
     ApiKey.METADATA,
     ApiKey.FIND_COORDINATOR,
@@ -106,8 +106,8 @@ async def serve(api: Api[Any, Any, Any], request: Message, version: int) -> Mess
 
 
 def test_every_api_declares_what_it_does_on_a_fenced_broker() -> None:
-    assert set(APIS) == BY_HAND | TELLS_OF_THE_CLUSTER | set(REFUSES)
-    assert not BY_HAND & TELLS_OF_THE_CLUSTER and not set(REFUSES) & TELLS_OF_THE_CLUSTER
+    assert set(APIS) == BY_HAND | DESCRIBES_THE_CLUSTER | set(REFUSES)
+    assert not BY_HAND & DESCRIBES_THE_CLUSTER and not set(REFUSES) & DESCRIBES_THE_CLUSTER
 
 
 @pytest.mark.parametrize("api", [APIS[key] for key in sorted(REFUSES)], ids=lambda api: api.key.name)

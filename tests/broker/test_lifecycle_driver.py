@@ -28,8 +28,8 @@ def test_broker_registers_with_all_its_properties() -> None:
     in_virtual_time(scenario)
 
 
-@pytest.mark.parametrize(("stopped", "told"), [(None, -1), (6, 6)])
-def test_broker_reports_the_epoch_at_which_its_logs_were_closed(stopped: int | None, told: int) -> None:
+@pytest.mark.parametrize(("stopped", "reported"), [(None, -1), (6, 6)])
+def test_broker_reports_the_epoch_at_which_its_logs_were_closed(stopped: int | None, reported: int) -> None:
     async def scenario(world: World) -> None:
         await world.start()
         beat = world.beat
@@ -43,7 +43,7 @@ def test_broker_reports_the_epoch_at_which_its_logs_were_closed(stopped: int | N
         world.registered = lambda request: pb.RegisterBrokerResponse(broker_epoch=20)
         await asyncio.sleep(5)
         first, again = world.controllers.of("RegisterBroker")
-        assert first.previous_broker_epoch == told
+        assert first.previous_broker_epoch == reported
         assert again.previous_broker_epoch == 10, "the same process: its logs are complete"
 
     in_virtual_time(scenario, stopped_in_order_at_epoch=stopped)
@@ -62,8 +62,8 @@ def test_registration_waits_out_the_session_of_a_killed_predecessor(caplog: pyte
         await world.driver.register()
         assert world.lifecycle.epoch == 11
         assert world.clock.monotonic_ms() - expires_ms < 500
-        told = [it.getMessage() for it in caplog.records if it.levelname == "WARNING"]
-        assert len(told) == 1 and told[0].startswith(
+        logged = [it.getMessage() for it in caplog.records if it.levelname == "WARNING"]
+        assert len(logged) == 1 and logged[0].startswith(
             "waiting for the session of an earlier process to expire"
         )
 

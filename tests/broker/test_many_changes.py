@@ -50,7 +50,7 @@ def led(broker: DataBroker) -> int:
     return sum(partition.is_leader for partition in broker.table)
 
 
-async def settled(broker: DataBroker) -> None:
+async def reconciled(broker: DataBroker) -> None:
     async with asyncio.timeout(10):
         while not broker.replicas.is_reconciled:
             await asyncio.sleep(0.001)
@@ -66,7 +66,7 @@ def test_many_changes_are_applied_in_turns_and_to_the_newest_state(
             broker, controller = cluster.brokers[1], cluster.controller
             for number in range(TOPICS):
                 apply(controller, *creation(number, leader=2))
-            await settled(broker)
+            await reconciled(broker)
             assert (len(list(broker.table)), led(broker)) == (TOPICS * PARTITIONS, 0)
 
             moves = [
@@ -77,7 +77,7 @@ def test_many_changes_are_applied_in_turns_and_to_the_newest_state(
             apply(controller, *moves)
             assert led(broker) == 5, "all in one turn"
             assert not broker.replicas.is_reconciled
-            await settled(broker)
+            await reconciled(broker)
             assert led(broker) == TOPICS * PARTITIONS
 
             apply(controller, *(replace(move, leader=2) for move in moves))
@@ -86,7 +86,7 @@ def test_many_changes_are_applied_in_turns_and_to_the_newest_state(
             # deleted.
             apply(controller, PartitionChangeRecord(PARTITIONS - 1, topic_id(1), leader=1))
             apply(controller, RemoveTopicRecord(topic_id(3)))
-            await settled(broker)
+            await reconciled(broker)
             assert led(broker) == 1
             moved_back = present(broker.table.find("t1", PARTITIONS - 1))
             assert (moved_back.leader_id, moved_back.leader_epoch) == (1, 3)
@@ -106,7 +106,7 @@ def test_broker_that_never_catches_up_with_changes_still_reports_its_progress(
             broker, controller = cluster.brokers[1], cluster.controller
             for number in range(TOPICS):
                 apply(controller, *creation(number, leader=2))
-            await settled(broker)
+            await reconciled(broker)
             applied = controller.image.offset
             published = []
             for round in range(6):
@@ -141,7 +141,7 @@ def test_broker_that_starts_opens_all_that_is_assigned_to_it(
             controller.image, _ = replay(controller.image, records, controller.image.offset + 1, 1)
             broker.data.publisher.publish(build_full_delta(controller.image), controller.image)
             assert not broker.replicas.is_reconciled
-            await settled(broker)
+            await reconciled(broker)
             assert led(broker) == TOPICS * PARTITIONS
 
     data_plane.run(body)
@@ -157,10 +157,10 @@ def test_logs_that_are_open_at_a_start_are_applied_in_turns(
         async with data_plane.cluster(1) as cluster:
             for number in range(TOPICS):
                 apply(cluster.controller, *creation(number, leader=1))
-            await settled(cluster.brokers[1])
+            await reconciled(cluster.brokers[1])
             await cluster.brokers[1].stop()
             broker = await cluster.start(1)  # the broker learns of the first partition of each topic
-            await settled(broker)
+            await reconciled(broker)
             broker.data.publisher.publish(
                 build_full_delta(cluster.controller.image), cluster.controller.image
             )
@@ -191,7 +191,7 @@ def test_each_log_of_a_large_topic_is_configured_once(
         async with data_plane.cluster(1) as cluster:
             records = [PartitionRecord(index, topic_id(0), (1,), (1,), 1) for index in range(count)]
             apply(cluster.controller, TopicRecord("t0", topic_id(0)), *records)
-            await settled(cluster.brokers[1])
+            await reconciled(cluster.brokers[1])
             assert sorted(configured) == sorted(f"t0-{index}" for index in range(count))
 
     data_plane.run(body)

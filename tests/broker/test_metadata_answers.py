@@ -278,11 +278,11 @@ def test_long_answer_takes_turns_and_shows_one_image() -> None:
             await asyncio.sleep(0)
 
     async def ask() -> MetadataResponse:
-        beside = asyncio.create_task(others())
+        other = asyncio.create_task(others())
         try:
             return await cluster.ask_here(12)
         finally:
-            beside.cancel()
+            other.cancel()
 
     answer = asyncio.run(ask())
     assert turns >= 3, "the answer was made in one turn"
@@ -337,14 +337,14 @@ def test_all_operations_are_authorized_and_listed_if_requested(cluster: Cluster,
         plain = asyncio.run(cluster.ask_here(version, *names))
         assert {topic.topic_authorized_operations for topic in plain.topics} == {-(2**31)}
         assert plain.cluster_authorized_operations == -(2**31)
-        told = asyncio.run(
+        response = asyncio.run(
             cluster.ask_here(version, *names, include_topic_authorized_operations=True, **of_cluster)
         )
-        assert {topic.topic_authorized_operations for topic in told.topics} == {3576}
-        assert told.cluster_authorized_operations == (8096 if version <= 10 else -(2**31))
-        for topic in told.topics:
+        assert {topic.topic_authorized_operations for topic in response.topics} == {3576}
+        assert response.cluster_authorized_operations == (8096 if version <= 10 else -(2**31))
+        for topic in response.topics:
             topic.topic_authorized_operations = -(2**31)
-        assert told.topics == plain.topics
+        assert response.topics == plain.topics
 
 
 def test_topic_of_which_only_an_unknown_id_is_named_has_no_operations(cluster: Cluster) -> None:
@@ -365,8 +365,8 @@ def test_described_topics_and_clusters_include_operations_as_in_kafka(cluster: C
     assert [topic.topic_authorized_operations for topic in answer.topics] == [3576, 3576]
     for wanted, operations in ((True, 8096), (False, -(2**31))):
         question = DescribeClusterRequest(include_cluster_authorized_operations=wanted)
-        told = asyncio.run(describe_cluster.handle(cluster.services, CONTEXT, question, 1))
-        assert told.cluster_authorized_operations == operations
+        response = asyncio.run(describe_cluster.handle(cluster.services, CONTEXT, question, 1))
+        assert response.cluster_authorized_operations == operations
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -161,7 +161,7 @@ def test_log_with_a_later_leader_epoch_than_the_controllers_is_damaged(
     leader: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failed: list[tuple[object, ...]] = []
-    monkeypatch.setattr(Events, "storage_failed", lambda _, *told: failed.append(told))
+    monkeypatch.setattr(Events, "storage_failed", lambda _, *reported: failed.append(reported))
     partition = make()
     partition.apply(state(2, epoch=9), 0)
     data = batch()
@@ -170,8 +170,8 @@ def test_log_with_a_later_leader_epoch_than_the_controllers_is_damaged(
     again = Partition("t", Uuid(b"i" * 16), 0, 1, partition.log, Events())
     again.apply(state(leader, epoch=3), 0)
     assert again.leader_id is None
-    ((told, error),) = failed
-    assert told is again and isinstance(error, CorruptLogError)
+    ((reported, error),) = failed
+    assert reported is again and isinstance(error, CorruptLogError)
 
 
 def test_batch_that_is_committed_by_too_few_is_not_acknowledged() -> None:

@@ -95,7 +95,7 @@ class World(IsrWorld):
 
     # -- the controller --------------------------------------------------------------------------------
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         for node in self.nodes.values():
             node.inbox.append(self.state)
 
@@ -172,12 +172,12 @@ class World(IsrWorld):
             partition.log.log_end_offset,
             partition.log.latest_epoch,
         )
-        fate = self.rng.random()
-        if fate < 0.1:
+        draw = self.rng.random()
+        if draw < 0.1:
             self.late_fetches.append(request)
             return
         response = self.serve(self.nodes[leader_id], request)
-        if fate < 0.2 or response is None:
+        if draw < 0.2 or response is None:
             return
         diverging, data, high_watermark, log_start = response
         if diverging is not None:
@@ -227,17 +227,17 @@ class World(IsrWorld):
             return
         at = self.rng.randrange(len(self.proposals))
         leader, incarnation, proposal = self.proposals[at]
-        fate = self.rng.random()
+        draw = self.rng.random()
         node = self.nodes[leader]
         current = node.partition if node.epoch == incarnation else None
-        if fate < 0.15:
+        if draw < 0.15:
             # The answer is lost and the request is still in flight.
             if current is not None:
                 current.handle_isr_refused(proposal, self.now_ms, outcome_known=False)
             return
         self.proposals.pop(at)
         error, state = self.decide(leader, incarnation, proposal)
-        if current is None or fate < 0.3:
+        if current is None or draw < 0.3:
             if current is not None:
                 current.handle_isr_refused(proposal, self.now_ms, outcome_known=False)
         elif state is not None:

@@ -199,11 +199,11 @@ def test_isr_counts_a_proposed_member_before_the_controller_answers(data_plane: 
             cluster.controller.silent = False
             producing = asyncio.ensure_future(client.produce(data_plane.batch(b"x"), timeout_ms=15_000))
 
-            def settled() -> bool:
+            def reconciled() -> bool:
                 cluster.brokers[1].check_lag()
                 return bool(producing.done())
 
-            await data_plane.until(settled)
+            await data_plane.until(reconciled)
             assert (await producing).error_code == 0, (
                 "2 was added, and removed again because it does not fetch"
             )

@@ -103,9 +103,9 @@ def test_follower_that_does_not_know_the_epoch_acknowledges_nothing_in_it(data_p
             cluster.controller.elect(1)
             client = await cluster.client(1)
             await client.produce(data_plane.batch(b"v"), acks=1)
-            heard = cluster.brokers[1].heard
-            after = heard[ApiKey.FETCH] + 3
-            await data_plane.until(lambda: heard[ApiKey.FETCH] > after)
+            received = cluster.brokers[1].received
+            after = received[ApiKey.FETCH] + 3
+            await data_plane.until(lambda: received[ApiKey.FETCH] > after)
             leader = cluster.partition(1)
             assert (leader.leader_epoch, cluster.partition(2).leader_epoch) == (1, 0)
             assert (leader.followers[2].log_end_offset, leader.high_watermark) == (-1, 0)

@@ -92,7 +92,7 @@ def test_real_files_are_sent_in_every_way(
                 await client.produce(data_plane.batch(value))
             for _ in range(3):
                 client.send_fetch(0, max_bytes=50_000_000)
-            await data_plane.until(lambda: cluster.brokers[1].heard[ApiKey.FETCH] == 3)
+            await data_plane.until(lambda: cluster.brokers[1].received[ApiKey.FETCH] == 3)
             for _ in range(3):
                 response = await client.receive()
                 assert data_plane.values(response.responses[0].partitions[0].records) == values

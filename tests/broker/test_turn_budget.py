@@ -135,7 +135,7 @@ class ParkedFetch:
         self.evaluate()
 
 
-class StandingClock:
+class FrozenClock:
     def monotonic_ms(self) -> int:
         return 1_000
 
@@ -146,7 +146,7 @@ class StandingClock:
 def make_wakeups() -> tuple[Loop, TurnBudget, Wakeups]:
     loop = Loop()
     budget = TurnBudget(loop.call_soon, lambda: loop.now_us)
-    wakeups = Wakeups(cast(asyncio.AbstractEventLoop, loop), budget, cast(Clock, StandingClock()), {})
+    wakeups = Wakeups(cast(asyncio.AbstractEventLoop, loop), budget, cast(Clock, FrozenClock()), {})
     return loop, budget, wakeups
 
 

@@ -261,7 +261,7 @@ class World:
         call = self.call()
         self.apply(client, lambda state: handle_leave_group(state, request, call), None)
 
-    def intrude(self) -> None:
+    def send_foreign_request(self) -> None:
         """What comes from an earlier generation, or is committed before there is work, is refused."""
         group = self.lab.shard.state.classic_group("g")
         if group is None or group.is_empty:
@@ -333,7 +333,7 @@ class World:
         elif statics := [one for one in alive if one.instance_id is not None]:
             self.restart_static(self.rng.choice(statics))
         if self.rng.random() < 0.3:
-            self.intrude()
+            self.send_foreign_request()
         self.check()
 
     def leave_alone(self, alive: list[Client]) -> None:

@@ -129,9 +129,9 @@ def test_second_member_gets_its_share_only_after_the_first_revoked(lab: tools.Sh
     assert (joined.member_epoch, tools.assigned(joined)) == (2, ASSIGNMENT_OF_NOTHING)
     assert lab.group.state_name == "Reconciling"
 
-    told = lab.heartbeat("a", 1, everything)
-    kept = tools.assigned(told)
-    assert told.member_epoch == 1, "the epoch must wait for the revocation"
+    response = lab.heartbeat("a", 1, everything)
+    kept = tools.assigned(response)
+    assert response.member_epoch == 1, "the epoch must wait for the revocation"
     assert len(kept) == 2
     assert lab.heartbeat("b", 2, set()).assignment is None, "not released yet"
 

@@ -93,7 +93,7 @@ class Client:
     reported: Partitions | None = None
     send_full: bool = True
     gone: bool = False
-    is_stubborn: bool = False
+    keeps_revoked: bool = False
     """It heartbeats, and never revokes anything."""
 
     def request(self) -> ConsumerGroupHeartbeatRequest:
@@ -143,7 +143,7 @@ class World:
         self.lazy = self.rng.random() < 0.5
         # Answers that wait for the high watermark: (offset, client, the request's epoch, answer).
         self.in_flight: list[tuple[int, Client, ConsumerGroupHeartbeatResponse]] = []
-        self.highest_told_epoch = 0
+        self.highest_sent_epoch = 0
         self.answered: dict[str, set[int]] = {}  # by member: every epoch in an answer, lost ones too
         # By member, since this coordinator loaded: the epochs that it had, when it was last heard of, and
         # with which epoch and since when it has had something to revoke.
@@ -222,7 +222,7 @@ class World:
         assignor = self.rng.choice(["uniform", "range"])
         subscription = self.rng.choice(CONFIG_SUBSCRIPTIONS)
         client = Client(f"m{self.names:03}", instance_id, subscription, assignor, lazy=self.lazy)
-        client.is_stubborn = self.rng.random() < 0.2
+        client.keeps_revoked = self.rng.random() < 0.2
         self.clients.append(client)
 
     def send(self, client: Client, *, lose_answer: bool = False) -> None:
@@ -274,14 +274,14 @@ class World:
         member = None if group is None else group.members.get(client.member_id)
         if member is None:
             return False
-        has_told = request.topic_partitions is not None and client.owned <= member.assigned
-        return client.epoch == member.epoch or has_told
+        has_sent = request.topic_partitions is not None and client.owned <= member.assigned
+        return client.epoch == member.epoch or has_sent
 
     def deliver(self, client: Client, response: ConsumerGroupHeartbeatResponse) -> None:
         if client.gone or response.member_epoch < 0:
             return
         client.on_answer(response)
-        self.highest_told_epoch = max(self.highest_told_epoch, response.member_epoch)
+        self.highest_sent_epoch = max(self.highest_sent_epoch, response.member_epoch)
 
     def leave(self, client: Client, epoch: int) -> None:
         client.gone = True
@@ -304,7 +304,7 @@ class World:
 
     # ---- others in their name
 
-    def intrude(self) -> None:
+    def send_foreign_request(self) -> None:
         """What a stranger, or a member of the past, asks for is refused."""
         group = self.shard.state.consumer_group("g")
         if group is None or group.is_empty:
@@ -391,7 +391,7 @@ class World:
     def reconcile(self, client: Client, *, fully: bool) -> None:
         """Revoke first; add new partitions only once nothing is left to revoke."""
         to_revoke = sorted(client.owned - client.assignment)
-        if to_revoke and client.is_stubborn:
+        if to_revoke and client.keeps_revoked:
             return
         if to_revoke and not fully:
             client.owned -= set(self.rng.sample(to_revoke, self.rng.randint(0, len(to_revoke))))
@@ -432,7 +432,7 @@ class World:
             self.rng.choice(alive).gone = True  # crashes without leaving
         self.guess()
         if self.rng.random() < 0.3:
-            self.intrude()
+            self.send_foreign_request()
         self.check()
 
     def change_topics(self) -> None:
@@ -463,7 +463,7 @@ class World:
             self.check_group(group)
             self.check_owners(group)
             if len(self.in_flight) == 0:
-                assert group.epoch >= self.highest_told_epoch, "NoEpochLeaks: an epoch in an answer was lost"
+                assert group.epoch >= self.highest_sent_epoch, "NoEpochLeaks: an epoch in an answer was lost"
 
     def note(self) -> None:
         """What a member may come with, and since when it has something to revoke."""
@@ -535,7 +535,7 @@ class World:
         """No more faults: the group must settle, and every partition must have a reader."""
         self.advance_watermark(fully=True)
         for client in self.clients:
-            client.is_stubborn = False
+            client.keeps_revoked = False
         self.clock.now_ms += SESSION_MS - 1
         for _ in range(CALM_ROUNDS):
             for client in self.clients:

@@ -6,7 +6,7 @@ import pytest
 
 from pykraft.group_coordinator.group import ConsumerGroup
 from pykraft.group_coordinator.member import ConsumerMember
-from pykraft.group_coordinator.subscription import MAX_REMEMBERED, TopicsView
+from pykraft.group_coordinator.subscription import MAX_CACHED, TopicsView
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.join_group import JoinGroupRequestProtocol
 from tests.group_coordinator import tools
@@ -106,9 +106,9 @@ def test_longest_client_id_still_gets_a_member_id_that_fits() -> None:
 def test_endless_new_groups_and_subscriptions_do_not_pile_up_in_memory() -> None:
     """A view of the topics caches a bounded amount, even if the topics never change again."""
     view = TopicsView(tools.make_image({"t": 1}))
-    for n in range(3 * MAX_REMEMBERED):
+    for n in range(3 * MAX_CACHED):
         member = ConsumerMember("m", topic_names=("t", f"t{n}"), topic_regex=f"t{n}.*")
         assert view.subscribed_ids(member) == {tools.topic_id("t")}
         assert view.metadata_hash(ConsumerGroup(f"g{n}")) == 0
     for remembered in (view._by_regex, view._by_subscription, view._hashes):
-        assert 0 < len(remembered) <= MAX_REMEMBERED
+        assert 0 < len(remembered) <= MAX_CACHED

@@ -66,8 +66,8 @@ def test_requests_are_refused_while_loading(request_: Message, version: int) -> 
     async def scenario(world: Broker) -> None:
         world.writer.read_gate = asyncio.Event()
         await world.lead()
-        told = error_of(await world.wire(request_, version))
-        assert told == WHILE_LOADING.get(type(request_), ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        response = error_of(await world.wire(request_, version))
+        assert response == WHILE_LOADING.get(type(request_), ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         world.writer.read_gate.set()
         await world.settle()
         loaded = error_of(await world.wire(request_, version))

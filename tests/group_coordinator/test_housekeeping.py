@@ -135,13 +135,13 @@ def coordinator() -> Coordinator:
 def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The topics of all offsets that any sweep has read."""
     seen: list[str] = []
-    original = housekeeping._forget_if_unchanged
+    original = housekeeping._delete_if_unchanged
 
     def counted(state: ShardState, candidate: Candidate, call: Call) -> Iterator[GroupRecord]:
         seen.append(candidate.topic)
         return original(state, candidate, call)
 
-    monkeypatch.setattr(housekeeping, "_forget_if_unchanged", counted)
+    monkeypatch.setattr(housekeeping, "_delete_if_unchanged", counted)
     return seen
 
 

@@ -56,13 +56,13 @@ def test_static_members_are_removed_by_instance_id_present_or_absent(lab: tools.
 
 def test_all_are_removed_at_once_and_the_group_is_left_empty(lab: tools.ShardLab) -> None:
     epoch = lab.group.epoch
-    everybody = [
+    all_members = [
         MemberIdentity(member_id="dynamic"),
         MemberIdentity(group_instance_id="i"),
         MemberIdentity(group_instance_id="j"),
         MemberIdentity(member_id="dynamic"),
     ]
-    assert remove(lab, *everybody) == [0, 0, 0, 0]
+    assert remove(lab, *all_members) == [0, 0, 0, 0]
     assert members(lab) == set()
     assert lab.group.epoch == epoch + 1, "the epoch increases once for all of them"
     assert not lab.pass_time(100_000), "no session of theirs is left to expire"

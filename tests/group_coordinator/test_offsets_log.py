@@ -19,15 +19,15 @@ def read(data: bytes, start_offset: int = 0) -> tuple[list[bytes | None], int]:
 
 def test_batch_of_random_bytes_is_skipped() -> None:
     """Brokers accept batches without decoding their records, so they can hold anything."""
-    nonsense = bytearray(batch(1, b"x" * 50))
-    nonsense[HEADER_BYTES:] = b"\xff" * (len(nonsense) - HEADER_BYTES)
-    assert read(batch(0, b"a") + bytes(nonsense) + batch(2, b"c")) == ([b"a", b"c"], 3)
+    malformed = bytearray(batch(1, b"x" * 50))
+    malformed[HEADER_BYTES:] = b"\xff" * (len(malformed) - HEADER_BYTES)
+    assert read(batch(0, b"a") + bytes(malformed) + batch(2, b"c")) == ([b"a", b"c"], 3)
 
 
 def test_log_of_only_random_bytes_is_read_to_its_end() -> None:
-    nonsense = bytearray(batch(4, b"x" * 50))
-    nonsense[HEADER_BYTES:] = b"\xff" * (len(nonsense) - HEADER_BYTES)
-    assert read(bytes(nonsense), 4) == ([], 5)
+    malformed = bytearray(batch(4, b"x" * 50))
+    malformed[HEADER_BYTES:] = b"\xff" * (len(malformed) - HEADER_BYTES)
+    assert read(bytes(malformed), 4) == ([], 5)
 
 
 def test_control_batches_and_a_truncated_end_are_left_out() -> None:

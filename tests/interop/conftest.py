@@ -16,7 +16,7 @@ import pytest
 
 from pykraft.jepsen_like.process_cluster import ProcessCluster
 from tests.interop.java_jars import KafkaTools, fetch_jars, need
-from tests.interop.peer import MAX_GROWTH_BYTES, Bystander, memory_bytes
+from tests.interop.peer import MAX_GROWTH_BYTES, OtherClient, memory_bytes
 
 # Sessions of group members are short, so that a crashed member is noticed within seconds.
 GROUP_PROPERTIES = {
@@ -119,21 +119,21 @@ def pytest_runtest_makereport(
 
 
 @pytest.fixture(scope="module")
-def bystander(single: ProcessCluster) -> Iterator[Bystander]:
-    bystander = Bystander(single.bootstrap_servers)
-    yield bystander
-    bystander.stop()
+def other_client(single: ProcessCluster) -> Iterator[OtherClient]:
+    other_client = OtherClient(single.bootstrap_servers)
+    yield other_client
+    other_client.stop()
 
 
 @pytest.fixture
 def unharmed(
-    single: ProcessCluster, bystander: Bystander, no_tracebacks: Callable[[ProcessCluster], None]
+    single: ProcessCluster, other_client: OtherClient, no_tracebacks: Callable[[ProcessCluster], None]
 ) -> Iterator[None]:
     """Other clients continue, no traceback is printed, and the server does not grow."""
-    bystander.check()
+    other_client.check()
     before = memory_bytes(single)
     yield
-    bystander.check()
+    other_client.check()
     no_tracebacks(single)
     assert single.nodes[1].unordered_exit is None
     grown = memory_bytes(single) - before

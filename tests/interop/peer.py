@@ -45,7 +45,7 @@ def open_files(cluster: ProcessCluster) -> int:
     return len(list(Path(f"/proc/{process.pid}/fd").iterdir()))
 
 
-class Bystander:
+class OtherClient:
     """A producer that sends a record every 10 ms from its own thread."""
 
     def __init__(self, bootstrap_servers: str) -> None:

@@ -183,7 +183,9 @@ def test_features_are_described_and_changed(trio: ProcessCluster, admin: KafkaAd
     assert admin.update_features({"metadata.version": ("SAFE_DOWNGRADE", 27)}) == {"metadata.version": "OK"}
     try:
         wait_until(
-            "seen", lambda: admin.describe_features()["metadata.version"]["finalized"] == (27, 27), PATIENCE_S
+            "seen",
+            lambda: admin.describe_features()["metadata.version"]["finalized"] == (27, 27),
+            PATIENCE_S,
         )
         with pytest.raises(InvalidUpdateVersionError):
             admin.update_features({"metadata.version": 31})
@@ -239,7 +241,7 @@ def ask(cluster: ProcessCluster, request: Message, version: int, response_class:
 def test_bad_configuration_requests_change_nothing_and_affect_no_other_client(
     trio: ProcessCluster, admin: KafkaAdminClient, new_topic: NewTopic
 ) -> None:
-    topic, bystander = new_topic(), new_topic()
+    topic, other_client = new_topic(), new_topic()
     incremental = incremental_alter_configs
 
     def resource(kind: int, name: str, *entries: tuple[str, int, str | None]) -> Any:
@@ -249,7 +251,7 @@ def test_bad_configuration_requests_change_nothing_and_affect_no_other_client(
         ]
         return incremental.AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
 
-    good = resource(2, bystander, ("retention.ms", 0, "77"))
+    good = resource(2, other_client, ("retention.ms", 0, "77"))
     cases: list[tuple[Any, set[ErrorCode]]] = [
         ([resource(2, "absent", ("retention.ms", 0, "1"))], {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}),
         ([resource(2, topic, ("nonsense", 0, "1"))], {ErrorCode.INVALID_CONFIG}),
@@ -280,10 +282,10 @@ def test_bad_configuration_requests_change_nothing_and_affect_no_other_client(
     refused = ask(trio, replace, 2, alter_configs.AlterConfigsResponse)
     assert refused.responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     wait_until(
-        "the good one", lambda: described(admin, "TOPIC", bystander)["retention.ms"]["value"] == "77", 10
+        "the good one", lambda: described(admin, "TOPIC", other_client)["retention.ms"]["value"] == "77", 10
     )
     assert described(admin, "TOPIC", topic)["retention.ms"]["config_source"] == "DEFAULT_CONFIG"
-    assert produce(trio, bystander) is None
+    assert produce(trio, other_client) is None
 
 
 def test_bad_registry_feature_and_directory_requests_change_nothing(trio: ProcessCluster) -> None:

@@ -41,7 +41,7 @@ pytestmark = pytest.mark.interop
 SEED = 853
 CALLS = 1500
 TIMEOUT_S = PATIENCE_S
-NOBODY = [7, 8, -1, 2**31 - 1, -(2**31)]
+NO_NODE = [7, 8, -1, 2**31 - 1, -(2**31)]
 EPOCHS = [-5, -1, 0, 1, 2**30, 2**30 + 1, 2**31 - 2, 2**31 - 1]
 INTEGERS = [-(2**31), -1, 0, 1, 7, 100, 2**31 - 1]
 LONGS = [-(2**63), -1, 0, 1, 46, 2**40, 2**63 - 1]
@@ -62,7 +62,7 @@ def call_of(channel: grpc.Channel, path: str) -> grpc.UnaryUnaryMultiCallable[by
     return channel.unary_unary(path, request_serializer=bytes, response_deserializer=bytes)
 
 
-class Nonsense:
+class Malformed:
     """Messages whose fields are mostly plausible."""
 
     def __init__(self, cluster_id: str) -> None:
@@ -87,7 +87,7 @@ class Nonsense:
         if name == "cluster_id":
             return choose([self._cluster_id] * 9 + ["another"])
         if name in ("id", "broker_id", "controller_id"):
-            return choose(NOBODY)
+            return choose(NO_NODE)
         if name.endswith("epoch") and kind == FieldDescriptor.TYPE_INT32:
             return choose(EPOCHS)
         if name in ("timeout_ms", "max_wait_ms"):
@@ -112,7 +112,7 @@ def client(single: ProcessCluster) -> Iterator[AdminClient]:
         yield client
 
 
-def standing(client: AdminClient) -> tuple[object, ...]:
+def cluster_state(client: AdminClient) -> tuple[object, ...]:
     """The leader, the voters, the brokers and the topics."""
     quorum, cluster = client.describe_quorum(), client.describe_cluster()
     return (
@@ -127,18 +127,18 @@ def standing(client: AdminClient) -> tuple[object, ...]:
 def test_calls_of_unknown_clients_are_refused_and_change_nothing(
     single: ProcessCluster, client: AdminClient, no_tracebacks: Callable[[ProcessCluster], None]
 ) -> None:
-    before = standing(client)
-    nonsense = Nonsense(client.describe_cluster().cluster_id)
+    before = cluster_state(client)
+    malformed = Malformed(client.describe_cluster().cluster_id)
     target = f"{single.addresses[1].host}:{single._controller_ports[1]}"
     answered: Counter[str] = Counter()
     with grpc.insecure_channel(target) as channel:
         for _ in range(CALLS):
-            path, request, answer = nonsense.rng.choice(METHODS)
-            garbage = nonsense.rng.random() < 0.1
+            path, request, answer = malformed.rng.choice(METHODS)
+            garbage = malformed.rng.random() < 0.1
             payload = (
-                nonsense.rng.randbytes(nonsense.rng.randrange(80))
+                malformed.rng.randbytes(malformed.rng.randrange(80))
                 if garbage
-                else nonsense.fill(request()).SerializeToString()
+                else malformed.fill(request()).SerializeToString()
             )
             reply = call_of(channel, path)(payload, timeout=TIMEOUT_S)
             code, name = answer.FromString(reply).error_code, path.rpartition("/")[2]
@@ -146,7 +146,7 @@ def test_calls_of_unknown_clients_are_refused_and_change_nothing(
             assert code != ErrorCode.NONE or name in ANSWERED_ALL_THE_SAME, f"{name}: {payload!r}"
             answered[name] += 1
     assert len(answered) == len(METHODS)
-    assert standing(client) == before
+    assert cluster_state(client) == before
     no_tracebacks(single)
 
 
@@ -164,7 +164,7 @@ SERVICES = {
 }
 
 
-class Impostor:
+class ForgedPeer:
     """Draws calls in the name of the cluster's own nodes. ``epoch`` is the quorum's epoch at the start."""
 
     def __init__(self, cluster_id: str, epoch: int) -> None:
@@ -302,9 +302,9 @@ def test_cluster_continues_after_a_flood_from_a_forged_peer(
 ) -> None:
     cluster.create_topic("before", 3)
     with AdminClient(cluster.bootstrap_servers) as client:
-        impostor = Impostor(client.describe_cluster().cluster_id, client.describe_quorum().leader_epoch)
+        forged_peer = ForgedPeer(client.describe_cluster().cluster_id, client.describe_quorum().leader_epoch)
     before_bytes = resident_bytes(cluster)
-    flood(cluster, impostor)
+    flood(cluster, forged_peer)
     assert all(node.running for node in cluster.nodes.values())
     assert resident_bytes(cluster) - before_bytes < MOST_GROWTH_BYTES
     cluster.wait_in_sync("before", PATIENCE_S)
@@ -317,7 +317,7 @@ def test_cluster_continues_after_a_flood_from_a_forged_peer(
     no_tracebacks(cluster)
 
 
-def flood(cluster: ProcessCluster, impostor: Impostor) -> None:
+def flood(cluster: ProcessCluster, forged_peer: ForgedPeer) -> None:
     """Dozens of calls, most of them without a waiting caller, and connections that send nothing."""
     ports = cluster._controller_ports
     with ExitStack() as held:
@@ -333,8 +333,8 @@ def flood(cluster: ProcessCluster, impostor: Impostor) -> None:
         for _ in range(ROUNDS):
             calls = []
             for _ in range(FLOOD):
-                node_id = impostor.rng.choice(list(channels))
-                path, payload = impostor.call_to(node_id)
+                node_id = forged_peer.rng.choice(list(channels))
+                path, payload = forged_peer.call_to(node_id)
                 calls.append(call_of(channels[node_id], path).future(payload, timeout=CALL_TIMEOUT_S))
             for call in calls[: FLOOD // 2]:
                 call.cancel()

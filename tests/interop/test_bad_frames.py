@@ -18,7 +18,7 @@ from pykraft.kafka_protocol.messages.api_versions import ApiVersionsRequest, Api
 from tests.interop.peer import (
     MAX_FRAME_BYTES,
     MAX_GROWTH_BYTES,
-    Bystander,
+    OtherClient,
     Peer,
     log_of,
     memory_bytes,
@@ -62,7 +62,7 @@ def test_frame_that_arrives_byte_by_byte_is_answered(single: ProcessCluster) -> 
 
 
 def test_thousands_of_connections_that_never_finish_a_frame_cost_little(
-    single: ProcessCluster, bystander: Bystander
+    single: ProcessCluster, other_client: OtherClient
 ) -> None:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     count = min(CONNECTIONS, soft // 2 - 200)
@@ -76,7 +76,7 @@ def test_thousands_of_connections_that_never_finish_a_frame_cost_little(
             unfinished = struct.pack(">i", MAX_FRAME_BYTES) + b"x" * (number % 3 * 500)
             peer.send(unfinished if number % 5 else unfinished[:2])
         wait_until("all connections to be taken", lambda: open_files(single) >= files + count, PATIENCE_S)
-        bystander.check()
+        other_client.check()
         with Peer(single) as peer:
             assert peer.call(ApiVersionsRequest(), 0, ApiVersionsResponse).error_code == 0
         grown = memory_bytes(single) - memory

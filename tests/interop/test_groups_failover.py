@@ -303,9 +303,9 @@ def test_stalled_coordinator_does_not_answer_with_outdated_offsets(
             with asking.makefile("rb") as stream:
                 answer = stream.read(int.from_bytes(stream.read(4), "big"))
         _, body_at = decode_response_header(OffsetFetchRequest.API_KEY, 8, answer)
-        (told,) = OffsetFetchResponse.decode(answer[body_at:], 8).groups
-        offsets = [p.committed_offset for t in told.topics for p in t.partitions]
-        assert told.error_code != 0 or offsets == [20], (told.error_code, offsets)
+        (result,) = OffsetFetchResponse.decode(answer[body_at:], 8).groups
+        offsets = [p.committed_offset for t in result.topics for p in t.partitions]
+        assert result.error_code != 0 or offsets == [20], (result.error_code, offsets)
     finally:
         committer.close()
         heal(cluster, topic)
@@ -334,23 +334,23 @@ def test_kafka_python_group_survives_its_coordinator(
         stream = members[n].stdout
         assert stream is not None
         for line in stream:
-            told = json.loads(line)
-            latest[n] = told["owned"]
-            ledger.consumed.update((partition, offset) for partition, offset in told["got"])
-            commits += told["committed"]
+            result = json.loads(line)
+            latest[n] = result["owned"]
+            ledger.consumed.update((partition, offset) for partition, offset in result["got"])
+            commits += result["committed"]
 
-    def settled() -> bool:
+    def complete() -> bool:
         return ledger.all_consumed and sorted(latest[0] + latest[1]) == list(range(PARTITIONS))
 
     with ThreadPoolExecutor(2) as pool:
         try:
             listeners = [pool.submit(listen, n) for n in range(2)]
             ledger.produce()
-            wait_until("two members share", lambda: settled() and all(latest), TIMEOUT_S)
+            wait_until("two members share", lambda: complete() and all(latest), TIMEOUT_S)
             cluster.nodes[coordinator_of(cluster, group)].kill()
             ledger.produce()
             commits = 0
-            wait_until("the rest is consumed", settled, TIMEOUT_S)
+            wait_until("the rest is consumed", complete, TIMEOUT_S)
             coordinator_of(cluster, group)
 
             def commits_again() -> bool:

@@ -67,10 +67,10 @@ def test_its_records_are_read_at_the_reported_offsets(
         finally:
             await producer.close()
 
-    told = asyncio.run(write())
+    results = asyncio.run(write())
     found = read_all(trio, topic, RECORDS)
     assert len(found) == RECORDS
-    for n, metadata in enumerate(told):
+    for n, metadata in enumerate(results):
         assert metadata.offset == n // PARTITIONS, "the order of sending"
         expected = (b"k", b"%d" % n, [("h", b"x")], 1_000 + n)
         assert found[metadata.partition, metadata.offset] == expected
@@ -111,8 +111,8 @@ def test_moving_leaders_lose_no_record_and_write_none_twice(
         finally:
             await producer.close()
 
-    told = asyncio.run(write())
-    found = read_all(trio, topic, len(told))
-    assert sorted(int(value) for _, value, _, _ in found.values()) == list(range(len(told)))  # type: ignore[call-overload]
-    for n, metadata in enumerate(told):
+    results = asyncio.run(write())
+    found = read_all(trio, topic, len(results))
+    assert sorted(int(value) for _, value, _, _ in found.values()) == list(range(len(results)))  # type: ignore[call-overload]
+    for n, metadata in enumerate(results):
         assert metadata.offset == n // PARTITIONS

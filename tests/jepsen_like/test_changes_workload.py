@@ -14,7 +14,7 @@ from pykraft.jepsen_like.workloads.changes import APPEND, CONFIG, ChangesConfig,
 from pykraft.jepsen_like.workloads.client import UnknownOutcomeError
 from pykraft.jepsen_like.workloads.workload import Limits
 
-NOTHING_BESIDE = replace(
+NO_OTHER_WRITES = replace(
     APPEND, partitions=0, producers=0, consumers=0, weak_sends_per_s=0, look_every_s=1_000.0
 )
 
@@ -64,7 +64,7 @@ class Cluster:
 def change_for(duration_s: float, cluster: Cluster | None = None) -> list[Event]:
     loop = VirtualLoop()
     history = MemoryHistory(lambda: int(loop.time() * 1e6))
-    config = ChangesConfig(append=NOTHING_BESIDE, change_every_s=1.0)
+    config = ChangesConfig(append=NO_OTHER_WRITES, change_every_s=1.0)
 
     async def run() -> None:
         workload = ChangesWorkload(cluster or Cluster(), config, 1, history)  # type: ignore[arg-type]
@@ -90,7 +90,7 @@ def test_a_creation_that_got_lost_may_be_found_to_have_come_to_nothing() -> None
     assert findings.result() == ()
 
 
-class Forgetful(Cluster):
+class LosingCluster(Cluster):
     """It answers, and creates nothing."""
 
     async def partition_count(self, topic: str) -> int | None:
@@ -99,7 +99,7 @@ class Forgetful(Cluster):
 
 def test_a_topic_that_was_created_and_is_not_there_is_a_lost_change() -> None:
     findings = Findings()
-    check_registers(change_for(5.0, Forgetful()), findings)
+    check_registers(change_for(5.0, LosingCluster()), findings)
     assert {finding.kind for finding in findings.result()} == {Anomaly.LOST_CHANGE}
 
 

@@ -99,14 +99,14 @@ def sit(clients: ScriptedClients, for_s: float = 2.0) -> list[Event]:
     return history.events
 
 
-def told(events: Sequence[Event], op: str, kind: str | None = None) -> list[Event]:
+def of_op(events: Sequence[Event], op: str, kind: str | None = None) -> list[Event]:
     return [event for event in events if event.op == op and kind in (None, event.type)]
 
 
 def test_a_member_commits_its_position_once_and_by_a_tag() -> None:
     clients = ScriptedClients([(0, 1, 2)])
     events = sit(clients)
-    (commit,) = told(events, "commit", "ok")
+    (commit,) = of_op(events, "commit", "ok")
     assert (commit.key, commit.offset) == ("g/t-0", 3)
     assert [dict(one) for one in clients.members[0].commits] == [{PLACE: Commit(3, str(commit.value))}]
     assert clients.members[0].end == "closed"
@@ -115,29 +115,29 @@ def test_a_member_commits_its_position_once_and_by_a_tag() -> None:
 def test_the_outcome_of_a_commit_is_what_its_error_says() -> None:
     for error, kind in ((RefusedError("no"), "fail"), (UnknownOutcomeError("perhaps"), "info")):
         events = sit(ScriptedClients([(0,)], commit_error=error))
-        assert {event.type for event in told(events, "commit")} == {"invoke", kind}
+        assert {event.type for event in of_op(events, "commit")} == {"invoke", kind}
 
 
 def test_partition_that_moved_during_a_poll_is_neither_committed_nor_continued() -> None:
     clients = ScriptedClients(["moves"])
     events = sit(clients)
-    assert told(events, "commit") == []
-    polled, rewind = told(events, "poll", "ok")[0], told(events, "rewind")[0]
+    assert of_op(events, "commit") == []
+    polled, rewind = of_op(events, "poll", "ok")[0], of_op(events, "rewind")[0]
     assert events.index(rewind) > events.index(polled)
 
 
 def test_a_lost_position_is_recorded_and_reading_begins_again() -> None:
     clients = ScriptedClients([(0, 1), PositionLostError(PLACE, 2, "gone"), (0,)])
     events = sit(clients)
-    assert [event.error for event in told(events, "poll", "info")] == ["gone"]
-    assert told(events, "rewind")
+    assert [event.error for event in of_op(events, "poll", "info")] == ["gone"]
+    assert of_op(events, "rewind")
     assert len(clients.members) == 1
 
 
 def test_a_membership_that_ends_is_followed_by_another() -> None:
     clients = ScriptedClients([UnknownOutcomeError("fenced")], [(0,)])
     events = sit(clients)
-    assert [event.process for event in told(events, "member")] == ["g-0.0", "g-0.1"]
-    gone = told(events, "member-gone")[0]
+    assert [event.process for event in of_op(events, "member")] == ["g-0.0", "g-0.1"]
+    gone = of_op(events, "member-gone")[0]
     assert gone.process == "g-0.0"
-    assert told(events, "poll", "ok")[0].process == "g-0.1"
+    assert of_op(events, "poll", "ok")[0].process == "g-0.1"

@@ -33,7 +33,7 @@ def kinds(*events: Event) -> set[Anomaly]:
     [
         (tail_loss("1"), tail_loss("2")),
         (tail_loss("1"), tail_loss("2"), restored("1"), restored("2")),
-        (Event("info", "nemesis", 4, "forgiven", "t-0"),),
+        (Event("info", "nemesis", 4, "exempted", "t-0"),),
     ],
 )
 def test_what_too_many_disks_lost_is_exempted(losses: tuple[Event, ...]) -> None:
@@ -48,8 +48,8 @@ def test_what_too_many_disks_lost_is_exempted(losses: tuple[Event, ...]) -> None
         (tail_loss("1"),),
         (tail_loss("1"), tail_loss("1")),
         (tail_loss("1"), restored("1"), tail_loss("2")),
-        (Event("info", "nemesis", 4, "forgiven", "t-1"),),
-        (Event("info", "nemesis", 4, "forgiven", "__consumer_offsets-0"),),
+        (Event("info", "nemesis", 4, "exempted", "t-1"),),
+        (Event("info", "nemesis", 4, "exempted", "__consumer_offsets-0"),),
     ],
 )
 def test_what_fewer_disks_lost_is_not_exempted(losses: tuple[Event, ...]) -> None:
@@ -66,7 +66,7 @@ def test_a_commit_may_be_forgotten_with_the_partition_that_held_it() -> None:
     first = Event("invoke", "m", 1, "commit", "g/t-0", "a", 5), Event("ok", "m", 2, "commit", "g/t-0", "a", 5)
     nothing = Event("ok", "looker", 30, "committed", "g/t-0", detail={"asked_us": 29})
     assert kinds(*first, nothing) == {Anomaly.LOST_CHANGE}
-    assert kinds(*first, Event("info", "nemesis", 4, "forgiven", "__consumer_offsets-3"), nothing) == set()
+    assert kinds(*first, Event("info", "nemesis", 4, "exempted", "__consumer_offsets-3"), nothing) == set()
 
 
 def test_a_coordinator_may_lose_ownership_with_the_partition_that_held_it() -> None:
@@ -81,8 +81,8 @@ def test_a_coordinator_may_lose_ownership_with_the_partition_that_held_it() -> N
         Event("info", "m2", 7, "revoked", detail=own),
         Event("ok", "m1", 8, "heartbeat", detail={"member_id": "m1", "epoch": 4}),
     ]
-    forgiven = Event("info", "nemesis", 4, "forgiven", "__consumer_offsets-0")
+    exempted = Event("info", "nemesis", 4, "exempted", "__consumer_offsets-0")
     assert kinds(*history) == {Anomaly.OWNED_TWICE, Anomaly.EPOCH_WENT_BACK}
-    assert kinds(*history[:5], forgiven, *history[5:]) == set()
+    assert kinds(*history[:5], exempted, *history[5:]) == set()
     later = [Event("info", name, 9, "assigned", detail=own) for name in ("m2", "m3")]
-    assert kinds(*history[:3], forgiven, *later) == {Anomaly.OWNED_TWICE}
+    assert kinds(*history[:3], exempted, *later) == {Anomaly.OWNED_TWICE}

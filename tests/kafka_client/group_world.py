@@ -80,27 +80,27 @@ class Seat:
     def __init__(self, world: GroupWorld, name: str) -> None:
         self.world = world
         self.name = name
-        self.told: set[TopicPartition] = set()
+        self.held: set[TopicPartition] = set()
         self.events: list[tuple[str, tuple[int, ...]]] = []
         self.heartbeats: list[tuple[int, str, int]] = []
         self.while_revoking: Callable[[], Awaitable[None]] | None = None
 
     def assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        assert self.told.isdisjoint(partitions), "assigned twice"
-        self.told.update(partitions)
+        assert self.held.isdisjoint(partitions), "assigned twice"
+        self.held.update(partitions)
         self._note("assigned", partitions)
 
     async def revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        assert self.told.issuperset(partitions), "revoked a partition that it does not own"
+        assert self.held.issuperset(partitions), "revoked a partition that it does not own"
         if self.while_revoking is not None:
             await self.while_revoking()
-        if self.told.issuperset(partitions):  # else they were lost meanwhile
-            self.told.difference_update(partitions)
+        if self.held.issuperset(partitions):  # else they were lost meanwhile
+            self.held.difference_update(partitions)
             self._note("revoked", partitions)
 
     def lost(self, partitions: Sequence[TopicPartition]) -> None:
-        assert self.told.issuperset(partitions), "lost a partition that it does not own"
-        self.told.difference_update(partitions)
+        assert self.held.issuperset(partitions), "lost a partition that it does not own"
+        self.held.difference_update(partitions)
         self._note("lost", partitions)
 
     def heartbeat(self, sent_ms: int, member_id: str, member_epoch: int) -> None:
@@ -112,7 +112,7 @@ class Seat:
 
     @property
     def partitions(self) -> list[int]:
-        return sorted(where.partition for where in self.told)
+        return sorted(where.partition for where in self.held)
 
 
 class GroupWorld:
@@ -208,7 +208,7 @@ class GroupWorld:
         owner: dict[TopicPartition, str] = {}
         for member, seat in list(self.seats.items()):
             owned = member.owned
-            assert seat.told <= owned, f"{seat.name} was told of more partitions than it believes to own"
+            assert seat.held <= owned, f"{seat.name} was told of more partitions than it believes to own"
             for where in owned:
                 assert where not in owner, f"{where} belongs to {owner[where]} and {seat.name}"
                 owner[where] = seat.name
@@ -225,7 +225,7 @@ class GroupWorld:
 
     def is_shared(self) -> bool:
         """Every partition has an owner, and no member has two more than another."""
-        counts = [len(seat.told) for seat in self.seats.values()]
+        counts = [len(seat.held) for seat in self.seats.values()]
         return sum(counts) == len(self.values) and max(counts) - min(counts) <= 1
 
     def _group_api(self, broker_id: int, request: Message, version: int) -> Later:
@@ -274,9 +274,9 @@ class GroupWorld:
         if values:
             inputs = [RecordInput(None, value) for value in values]
             data.records = encode_batch(inputs, base_offset=wanted.fetch_offset, leader_epoch=0)
-        told = FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=[data])
+        held = FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=[data])
         waited_ms = 1 if values or data.error_code else request.max_wait_ms + 1
-        return Later(FetchResponse(responses=[told]), waited_ms + self.fetch_takes_ms[wanted.partition])
+        return Later(FetchResponse(responses=[held]), waited_ms + self.fetch_takes_ms[wanted.partition])
 
     def _list_offsets(self, broker_id: int, request: ListOffsetsRequest, version: int) -> ListOffsetsResponse:
         return ListOffsetsResponse(

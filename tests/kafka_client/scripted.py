@@ -70,13 +70,13 @@ class ScriptedBroker:
         if handler is None and header.api_key == ApiKey.API_VERSIONS:
             handler = self._api_versions
         assert handler is not None, f"broker {self.node_id} has no script for {ApiKey(header.api_key).name}"
-        told = handler(request, header.api_version)
-        if isinstance(told, Later):
-            outcome = told.answer
+        response = handler(request, header.api_version)
+        if isinstance(response, Later):
+            outcome = response.answer
             if isinstance(outcome, Awaitable):
-                return replace(told, answer=_encode_later(header, outcome))
-            return replace(told, answer=_encode_outcome(header, outcome))
-        return _encode(header, told)
+                return replace(response, answer=_encode_later(header, outcome))
+            return replace(response, answer=_encode_outcome(header, outcome))
+        return _encode(header, response)
 
     def _api_versions(self, request: Message, version: int) -> Answer:
         keys = (
@@ -89,19 +89,19 @@ class ScriptedBroker:
         )
 
 
-def _encode(header: RequestHeader, told: Answer) -> bytes | Exception:
-    if isinstance(told, Exception):
-        return told
-    body = told if isinstance(told, bytes) else told.encode(header.api_version)
+def _encode(header: RequestHeader, response: Answer) -> bytes | Exception:
+    if isinstance(response, Exception):
+        return response
+    body = response if isinstance(response, bytes) else response.encode(header.api_version)
     return encode_response_header(header.api_key, header.api_version, header.correlation_id) + body
 
 
-def _encode_outcome(header: RequestHeader, told: Outcome) -> bytes | Exception | None:
-    return None if told is None else _encode(header, told)
+def _encode_outcome(header: RequestHeader, response: Outcome) -> bytes | Exception | None:
+    return None if response is None else _encode(header, response)
 
 
-async def _encode_later(header: RequestHeader, told: Awaitable[Outcome]) -> bytes | Exception | None:
-    return _encode_outcome(header, await told)
+async def _encode_later(header: RequestHeader, response: Awaitable[Outcome]) -> bytes | Exception | None:
+    return _encode_outcome(header, await response)
 
 
 class ScriptedNetwork:
@@ -142,12 +142,12 @@ class ScriptedChannel:
         self._answers.append(self._broker.answer(frame))
 
     async def receive(self, max_bytes: int, deadline_ms: int) -> memoryview:
-        told = self._answers.popleft()
-        if isinstance(told, TimeoutError):
+        response = self._answers.popleft()
+        if isinstance(response, TimeoutError):
             self._network.time_ms = deadline_ms
-        if isinstance(told, Exception):
-            raise told
-        return memoryview(told)
+        if isinstance(response, Exception):
+            raise response
+        return memoryview(response)
 
     def close(self) -> None:
         self.closed = True

@@ -210,10 +210,10 @@ def test_list_offsets_asks_each_leader_and_again_after_a_move(
 
 
 def script_coordinator(scripted: ScriptedCluster, node_ids: Iterable[int | None]) -> None:
-    told = iter(node_ids)
+    notified = iter(node_ids)
 
     def handler(broker_id: int, request: find_coordinator.FindCoordinatorRequest, version: int) -> Answer:
-        node = next(told)
+        node = next(notified)
         if node is None:
             coordinator = find_coordinator.Coordinator(
                 key="g", error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -364,9 +364,9 @@ def test_quorum_is_described_with_its_endpoints(scripted: ScriptedCluster, admin
 
 def test_configs_are_described_with_their_sources(scripted: ScriptedCluster, admin: Admin) -> None:
     config = describe_configs.DescribeConfigsResourceResult(name="retention.ms", value="5", config_source=1)
-    strange = describe_configs.DescribeConfigsResourceResult(name="x", value=None, config_source=99)
+    unexpected = describe_configs.DescribeConfigsResourceResult(name="x", value=None, config_source=99)
     result = describe_configs.DescribeConfigsResult(
-        resource_type=2, resource_name="t", configs=[config, strange]
+        resource_type=2, resource_name="t", configs=[config, unexpected]
     )
     scripted.script(
         ApiKey.DESCRIBE_CONFIGS,

@@ -25,13 +25,13 @@ def of(topic: str, *indexes: int) -> list[TopicPartition]:
 
 
 def test_range_assigns_runs_of_each_topic_and_the_remainder_to_the_first() -> None:
-    told = assign(RANGE, {"t": 5, "u": 2}, {"b": member("t", "u"), "a": member("t"), "c": member("u")})
-    assert told == {"a": of("t", 0, 1, 2), "b": of("t", 3, 4) + of("u", 0), "c": of("u", 1)}
+    assigned = assign(RANGE, {"t": 5, "u": 2}, {"b": member("t", "u"), "a": member("t"), "c": member("u")})
+    assert assigned == {"a": of("t", 0, 1, 2), "b": of("t", 3, 4) + of("u", 0), "c": of("u", 1)}
 
 
 def test_range_puts_static_members_first_by_their_permanent_name() -> None:
-    told = assign(RANGE, {"t": 2}, {"a": member("t"), "z": member("t", instance_id="i")})
-    assert told == {"z": of("t", 0), "a": of("t", 1)}
+    assigned = assign(RANGE, {"t": 2}, {"a": member("t"), "z": member("t", instance_id="i")})
+    assert assigned == {"z": of("t", 0), "a": of("t", 1)}
 
 
 def test_topics_that_do_not_exist_have_no_owner() -> None:
@@ -46,12 +46,12 @@ def test_sticky_members_keep_their_partitions() -> None:
 
 def test_partition_that_moves_has_no_owner_until_it_is_revoked() -> None:
     first = {"a": member("t", owned=[("t", 0), ("t", 1), ("t", 2)]), "b": member("t")}
-    told = assign(COOPERATIVE_STICKY, {"t": 3}, first)
-    assert (len(told["a"]), told["b"]) == (2, [])
-    second = {"a": member("t", owned=told["a"]), "b": member("t")}
+    assigned = assign(COOPERATIVE_STICKY, {"t": 3}, first)
+    assert (len(assigned["a"]), assigned["b"]) == (2, [])
+    second = {"a": member("t", owned=assigned["a"]), "b": member("t")}
     assert assign(COOPERATIVE_STICKY, {"t": 3}, second) == {
-        "a": told["a"],
-        "b": sorted(set(of("t", 0, 1, 2)) - set(told["a"])),
+        "a": assigned["a"],
+        "b": sorted(set(of("t", 0, 1, 2)) - set(assigned["a"])),
     }
 
 
@@ -83,11 +83,11 @@ def test_sticky_shares_are_even_and_complete_once_the_moving_partitions_were_rev
                 member_id: member(*counts, owned=held, generation=generation)
                 for member_id, held in owned.items()
             }
-            told = assign(COOPERATIVE_STICKY, counts, given)
-            for member_id, partitions in told.items():
+            assigned = assign(COOPERATIVE_STICKY, counts, given)
+            for member_id, partitions in assigned.items():
                 others = {p for other, held in owned.items() if other != member_id for p in held}
                 assert not others & set(partitions), "no member gets a partition that another still owns"
-            owned = told
+            owned = assigned
         everything = sorted(p for partitions in owned.values() for p in partitions)
         assert everything == sorted(TopicPartition(t, i) for t, count in counts.items() for i in range(count))
         sizes = [len(partitions) for partitions in owned.values()]

@@ -51,7 +51,7 @@ class PartitionFields(TypedDict, total=False):
     preferred_read_replica: int
 
 
-def told(
+def respond(
     request: FetchRequest,
     records: bytes = b"",
     error: ErrorCode = ErrorCode.NONE,
@@ -83,13 +83,13 @@ class Log:
         leader, epoch = self.scripted.leaders[self.topic][0]
         wanted = request.topics[0].partitions[0]
         if self.errors:
-            return told(request, error=self.errors.pop(0))
+            return respond(request, error=self.errors.pop(0))
         if broker_id != leader:
-            return told(request, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return respond(request, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if wanted.current_leader_epoch < epoch:
-            return told(request, error=ErrorCode.FENCED_LEADER_EPOCH)
+            return respond(request, error=ErrorCode.FENCED_LEADER_EPOCH)
         data = b"".join(raw for end, raw in self.batches if end > wanted.fetch_offset)
-        return told(request, data[: wanted.partition_max_bytes])
+        return respond(request, data[: wanted.partition_max_bytes])
 
 
 @pytest.fixture
@@ -203,7 +203,7 @@ def test_leader_hint_is_followed_without_asking_for_metadata(scripted: ScriptedC
     fetcher = fetcher_at(scripted, 0)
     fetch(scripted, fetcher)
     scripted.leaders["t"][0] = (3, 4)
-    scripted.brokers[2].handlers[ApiKey.FETCH] = lambda request, version: told(
+    scripted.brokers[2].handlers[ApiKey.FETCH] = lambda request, version: respond(
         request,
         error=ErrorCode.NOT_LEADER_OR_FOLLOWER,
         current_leader=LeaderIdAndEpoch(leader_id=3, leader_epoch=4),
@@ -254,7 +254,9 @@ def test_diverging_epoch_is_a_truncated_log(scripted: ScriptedCluster, log: Log)
     fetch(scripted, fetcher)
     scripted.script(
         ApiKey.FETCH,
-        lambda broker, request, version: told(request, diverging_epoch=EpochEndOffset(epoch=3, end_offset=8)),
+        lambda broker, request, version: respond(
+            request, diverging_epoch=EpochEndOffset(epoch=3, end_offset=8)
+        ),
     )
     with pytest.raises(LogTruncatedError, match="truncated to offset 8, below the reader's 15"):
         fetch(scripted, fetcher)
@@ -354,7 +356,9 @@ def follower_fetch(scripted: ScriptedCluster, follower_answer: Handler) -> Parti
     leader_answer = scripted.brokers[2].handlers[ApiKey.FETCH]
 
     def leader(request: FetchRequest, version: int) -> Answer:
-        return told(request, preferred_read_replica=1) if request.rack_id else leader_answer(request, version)
+        return (
+            respond(request, preferred_read_replica=1) if request.rack_id else leader_answer(request, version)
+        )
 
     scripted.brokers[2].handlers[ApiKey.FETCH] = leader
     scripted.brokers[1].handlers[ApiKey.FETCH] = follower_answer
@@ -362,14 +366,14 @@ def follower_fetch(scripted: ScriptedCluster, follower_answer: Handler) -> Parti
 
 
 def test_replica_the_leader_prefers_is_read_from(scripted: ScriptedCluster, log: Log) -> None:
-    fetcher = follower_fetch(scripted, lambda request, version: told(request, batch(0)))
+    fetcher = follower_fetch(scripted, lambda request, version: respond(request, batch(0)))
     assert fetch(scripted, fetcher).next_offset == 5
     assert {broker for broker, _, _ in scripted.requests(ApiKey.FETCH)} == {1, 2}
 
 
 def test_follower_that_is_behind_is_not_taken_for_data_loss(scripted: ScriptedCluster, log: Log) -> None:
     fetcher = follower_fetch(
-        scripted, lambda request, version: told(request, error=ErrorCode.OFFSET_OUT_OF_RANGE)
+        scripted, lambda request, version: respond(request, error=ErrorCode.OFFSET_OUT_OF_RANGE)
     )
     assert fetch(scripted, fetcher).next_offset == 15
 
@@ -377,6 +381,6 @@ def test_follower_that_is_behind_is_not_taken_for_data_loss(scripted: ScriptedCl
 def test_failed_follower_sends_the_reader_back_to_the_leader(scripted: ScriptedCluster, log: Log) -> None:
     answers = iter([ConnectionResetError("gone")])
     fetcher = follower_fetch(
-        scripted, lambda request, version: next(answers, None) or told(request, batch(0, count=2))
+        scripted, lambda request, version: next(answers, None) or respond(request, batch(0, count=2))
     )
     assert fetch(scripted, fetcher).next_offset == 2

@@ -53,7 +53,7 @@ def in_world(scripted: ScriptedCluster, body: Callable[[GroupWorld], Awaitable[T
     return run_virtual(main())
 
 
-async def settled(
+async def stable(
     world: GroupWorld, kind: Kind, count: int = 2, **settings: Unpack[MemberSettings]
 ) -> list[GroupMember]:
     """Members that share the topic."""
@@ -65,7 +65,7 @@ async def settled(
 @every_kind
 def test_a_member_alone_owns_everything(scripted: ScriptedCluster, kind: Kind) -> None:
     async def body(world: GroupWorld) -> None:
-        (member,) = await settled(world, kind, 1)
+        (member,) = await stable(world, kind, 1)
         seat = world.seats[member]
         assert seat.events == [("assigned", (0, 1, 2, 3, 4, 5))]
         sent_ms, member_id, epoch = seat.heartbeats[-1]
@@ -80,7 +80,7 @@ def test_a_newcomer_gets_what_the_other_revoked_and_nothing_else_moves(
     scripted: ScriptedCluster, kind: Kind
 ) -> None:
     async def body(world: GroupWorld) -> None:
-        (first,) = await settled(world, kind, 1)
+        (first,) = await stable(world, kind, 1)
         second = world.join(*kind)
         await world.until(world.is_shared)
         (_, given) = world.seats[first].events[1]
@@ -92,7 +92,7 @@ def test_a_newcomer_gets_what_the_other_revoked_and_nothing_else_moves(
 
 def test_an_eager_member_revokes_everything_for_a_newcomer(scripted: ScriptedCluster) -> None:
     async def body(world: GroupWorld) -> None:
-        (first,) = await settled(world, KINDS["range"], 1)
+        (first,) = await stable(world, KINDS["range"], 1)
         world.join(*KINDS["range"])
         await world.until(world.is_shared)
         assert world.seats[first].events[1] == ("revoked", (0, 1, 2, 3, 4, 5))
@@ -106,7 +106,7 @@ def test_partitions_of_a_member_that_leaves_are_assigned_to_the_other_at_once(
     scripted: ScriptedCluster, kind: Kind
 ) -> None:
     async def body(world: GroupWorld) -> None:
-        leaving, staying = await settled(world, kind)
+        leaving, staying = await stable(world, kind)
         seat = world.seats[leaving]
         await world.leave(leaving)
         assert seat.events[-1][0] == "revoked"
@@ -124,7 +124,7 @@ def test_without_answers_a_member_stops_believing_before_the_others_get_its_part
     scripted: ScriptedCluster, kind: Kind, fault: str
 ) -> None:
     async def body(world: GroupWorld) -> None:
-        cut, staying = await settled(world, kind)
+        cut, staying = await stable(world, kind)
         await asyncio.sleep(5)
         mine = cut.identity.member_id
         world.fault = lambda _, request: fault if getattr(request, "member_id", "") == mine else None
@@ -144,7 +144,7 @@ def test_the_lease_runs_from_when_a_request_was_sent_not_from_its_answer(
     scripted: ScriptedCluster, kind: Kind
 ) -> None:
     async def body(world: GroupWorld) -> None:
-        (member,) = await settled(world, kind, 1)
+        (member,) = await stable(world, kind, 1)
         arrivals: list[float] = []
 
         def slow_once(broker_id: int, request: Message) -> str:
@@ -168,7 +168,7 @@ def test_partitions_lost_in_a_lapse_are_owned_again_if_the_coordinator_has_not_n
     """The session runs from the last request that reached the coordinator, the lease from the last answer."""
 
     async def body(world: GroupWorld) -> None:
-        first, _ = await settled(world, kind)
+        first, _ = await stable(world, kind)
         seat, held = world.seats[first], first.owned
         mine = first.identity.member_id
         world.fault = lambda _, request: "unanswered" if getattr(request, "member_id", "") == mine else None
@@ -183,7 +183,7 @@ def test_partitions_lost_in_a_lapse_are_owned_again_if_the_coordinator_has_not_n
 @every_kind
 def test_a_moved_coordinator_costs_nothing(scripted: ScriptedCluster, kind: Kind) -> None:
     async def body(world: GroupWorld) -> None:
-        members = await settled(world, kind)
+        members = await stable(world, kind)
         events = [len(world.seats[member].events) for member in members]
         for broker_id in (2, 3, 1):
             world.move_coordinator(broker_id)
@@ -202,7 +202,7 @@ def test_a_member_that_the_coordinator_removed_loses_everything_and_joins_again(
     """Its coordinator removed it, for example after a long silence."""
 
     async def body(world: GroupWorld) -> None:
-        (member,) = await settled(world, kind, 1)
+        (member,) = await stable(world, kind, 1)
         old = member.identity
         world.writer.logs.clear()
         world.writer.watermarks.clear()
@@ -222,7 +222,7 @@ def test_a_partition_stays_the_members_until_the_application_has_released_it(
     scripted: ScriptedCluster,
 ) -> None:
     async def body(world: GroupWorld) -> None:
-        (first,) = await settled(world, CONSUMER, 1)
+        (first,) = await stable(world, CONSUMER, 1)
         seat = world.seats[first]
         seat.while_revoking = lambda: asyncio.sleep(7)
         second = world.join(*CONSUMER)
@@ -239,7 +239,7 @@ def test_an_application_that_does_not_release_in_time_loses_everything(scripted:
     """The coordinator waits for ``max.poll.interval.ms`` and then removes the member."""
 
     async def body(world: GroupWorld) -> None:
-        (first,) = await settled(world, CONSUMER, 1)
+        (first,) = await stable(world, CONSUMER, 1)
         seat = world.seats[first]
         seat.while_revoking = lambda: asyncio.sleep(40)
         world.join(*CONSUMER)
@@ -296,7 +296,7 @@ def test_a_second_process_of_a_static_member_does_not_own_what_the_first_does(
 
 def test_members_that_cannot_agree_on_an_assignor_get_an_error(scripted: ScriptedCluster) -> None:
     async def body(world: GroupWorld) -> ErrorCode:
-        await settled(world, KINDS["range"], 1)
+        await stable(world, KINDS["range"], 1)
         other = world.join(*KINDS["cooperative"])
         await world.until(lambda: other.fatal is not None)
         with pytest.raises(KafkaError) as caught:
@@ -309,7 +309,7 @@ def test_members_that_cannot_agree_on_an_assignor_get_an_error(scripted: Scripte
 @pytest.mark.parametrize("kind", [KINDS["range"], KINDS["cooperative"]], ids=["range", "cooperative"])
 def test_the_leader_of_a_classic_group_notices_more_partitions(scripted: ScriptedCluster, kind: Kind) -> None:
     async def body(world: GroupWorld) -> None:
-        await settled(world, kind, metadata_max_age_ms=3_000)
+        await stable(world, kind, metadata_max_age_ms=3_000)
         scripted.leaders["t"] |= {6: (1, 0), 7: (1, 0)}
         world.values |= {6: [], 7: []}
         await world.until(world.is_shared)
@@ -324,7 +324,7 @@ def test_partitions_that_were_lost_during_a_rebalance_that_moves_them_find_an_ow
     kind = KINDS["cooperative"]
 
     async def body(world: GroupWorld) -> None:
-        (member,) = await settled(world, kind, 1)
+        (member,) = await stable(world, kind, 1)
         silent = world.join(*kind, topics=("other",))
         await world.until(lambda: world.seats[silent].heartbeats != [], 20)
         await world.until(lambda: world.seats[silent].heartbeats[-1][0] + 50 > world.network.now_ms(), 20)
@@ -339,7 +339,7 @@ def test_partitions_that_were_lost_during_a_rebalance_that_moves_them_find_an_ow
 @every_kind
 def test_an_unsubscribed_topic_is_revoked(scripted: ScriptedCluster, kind: Kind) -> None:
     async def body(world: GroupWorld) -> None:
-        (member,) = await settled(world, kind, 1)
+        (member,) = await stable(world, kind, 1)
         member.subscribe(["nothing"])
         await world.until(lambda: not member.owned, 10)
         member.subscribe(["t"])
@@ -385,7 +385,7 @@ def test_a_member_continues_where_the_group_committed(scripted: ScriptedCluster,
 def test_a_lost_position_costs_other_partitions_no_record(scripted: ScriptedCluster, kind: Kind) -> None:
     async def body(world: GroupWorld) -> None:
         world.values |= {partition: [b"a", b"b"] for partition in range(6)}
-        (member,) = await settled(world, kind, 1)
+        (member,) = await stable(world, kind, 1)
         await read(member, 12)
         member.seek(TopicPartition("t", 3), 9)
         found: dict[int, int] = {}
@@ -414,7 +414,7 @@ def test_a_committed_offset_outside_the_log_is_not_asked_for_again(
 ) -> None:
     async def body(world: GroupWorld) -> None:
         world.values |= {0: [b"a", b"b"]}
-        (member,) = await settled(world, kind, 1)
+        (member,) = await stable(world, kind, 1)
         await member.commit({T0: OffsetAndMetadata(9)})
         with pytest.raises(OffsetOutOfRangeError):
             await read(member, 1)
@@ -428,7 +428,7 @@ def test_records_of_a_partition_revoked_and_assigned_again_during_a_poll_are_not
     scripted: ScriptedCluster, kind: Kind
 ) -> None:
     async def body(world: GroupWorld) -> None:
-        (member,) = await settled(world, kind, 1)
+        (member,) = await stable(world, kind, 1)
         await member.poll(0)  # finds where to begin
         world.values[0] += [b"a", b"b"]
         world.fetch_takes_ms[1] = 900  # asked after the other one, which has answered by then
@@ -449,7 +449,7 @@ def test_nothing_is_read_from_partitions_that_are_being_revoked(
     scripted: ScriptedCluster, kind: Kind
 ) -> None:
     async def body(world: GroupWorld) -> None:
-        (first,) = await settled(world, kind, 1)
+        (first,) = await stable(world, kind, 1)
         seat = world.seats[first]
         polled_while_revoking = []
 
@@ -471,7 +471,7 @@ def test_nothing_is_read_from_partitions_that_are_being_revoked(
 @every_kind
 def test_a_commit_of_a_fenced_member_is_refused(scripted: ScriptedCluster, kind: Kind) -> None:
     async def body(world: GroupWorld) -> ErrorCode:
-        cut, staying = await settled(world, kind)
+        cut, staying = await stable(world, kind)
         mine = cut.identity.member_id
         world.fault = lambda _, request: "lost" if getattr(request, "member_id", "") == mine else None
         await world.until(lambda: len(staying.owned) == 6, 20)
@@ -485,8 +485,8 @@ def test_a_commit_of_a_fenced_member_is_refused(scripted: ScriptedCluster, kind:
         assert T0 not in await staying.committed([T0])
         return caught.value.code
 
-    told = in_world(scripted, body)
-    assert told in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.STALE_MEMBER_EPOCH)
+    notified = in_world(scripted, body)
+    assert notified in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.STALE_MEMBER_EPOCH)
 
 
 @every_kind
@@ -497,7 +497,7 @@ def test_a_commit_without_an_answer_is_not_sent_again(
     """It may still be carried out, perhaps after a later one."""
 
     async def body(world: GroupWorld) -> None:
-        (member,) = await settled(world, kind, 1)
+        (member,) = await stable(world, kind, 1)
         world.fault = lambda _, request: fault if request.API_KEY == ApiKey.OFFSET_COMMIT else None
         with pytest.raises(CommitUnknownError):
             await member.commit({T0: OffsetAndMetadata(7)}, 30_000)
@@ -512,7 +512,7 @@ def test_a_commit_without_an_answer_is_not_sent_again(
 @every_kind
 def test_a_commit_finds_a_coordinator_that_has_moved(scripted: ScriptedCluster, kind: Kind) -> None:
     async def body(world: GroupWorld) -> None:
-        (member,) = await settled(world, kind, 1)
+        (member,) = await stable(world, kind, 1)
         await member.commit({T0: OffsetAndMetadata(1)})
         world.move_coordinator(3)
         await member.commit({T0: OffsetAndMetadata(2)})

@@ -90,8 +90,8 @@ class Leaders:
         nodes = [NodeEndpoint(node_id=b, host=HOST, port=b) for b in self.scripted.brokers]
         return ProduceResponse(
             responses=[
-                TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=told)
-                for topic, told in zip(request.topic_data, results, strict=True)
+                TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=results)
+                for topic, results in zip(request.topic_data, results, strict=True)
             ],
             node_endpoints=nodes if self.hints else [],
         )
@@ -190,10 +190,10 @@ def names(prefix: str, count: int) -> list[str]:
     return [f"{prefix}{n}" for n in range(count)]
 
 
-async def fates(futures: Sequence[Future[RecordMetadata]]) -> list[Any]:
+async def outcomes(futures: Sequence[Future[RecordMetadata]]) -> list[Any]:
     """The outcome of each record: its offset, or the error."""
-    told = await asyncio.gather(*futures, return_exceptions=True)
-    return [one if isinstance(one, BaseException) else one.offset for one in told]
+    results = await asyncio.gather(*futures, return_exceptions=True)
+    return [one if isinstance(one, BaseException) else one.offset for one in results]
 
 
 async def one_a_batch(
@@ -227,15 +227,15 @@ def test_the_time_of_the_append_is_returned_if_the_topic_uses_it(
     scripted: ScriptedCluster, leaders: Leaders
 ) -> None:
     leaders.log_append_time_ms = 5_000
-    told = producing(scripted, lambda producer: producer.send("t", 0, None, b"v", (), 77))
-    assert told.timestamp_ms == 5_000
+    results = producing(scripted, lambda producer: producer.send("t", 0, None, b"v", (), 77))
+    assert results.timestamp_ms == 5_000
 
 
 def test_records_that_come_together_share_a_batch_and_a_request(
     scripted: ScriptedCluster, leaders: Leaders
 ) -> None:
     async def body(producer: Producer) -> Any:
-        return await fates(append(producer, names("a", 5)) + append(producer, names("b", 5), 2))
+        return await outcomes(append(producer, names("a", 5)) + append(producer, names("b", 5), 2))
 
     assert producing(scripted, body, linger_ms=5) == [*range(5), *range(5)]
     assert [header.record_count for _, header in leaders.headers] == [5, 5]
@@ -247,11 +247,11 @@ def test_a_full_batch_does_not_linger(scripted: ScriptedCluster, leaders: Leader
     async def body(producer: Producer) -> Any:
         futures = append(producer, ["a" * 600, "b" * 600, "c" * 900, "d"])
         await asyncio.sleep(0.5)
-        return [future.done() for future in futures], await fates(futures)
+        return [future.done() for future in futures], await outcomes(futures)
 
-    done, told = producing(scripted, body, linger_ms=1_000, batch_size_bytes=950)
+    done, results = producing(scripted, body, linger_ms=1_000, batch_size_bytes=950)
     assert done == [True, True, True, False]
-    assert told == [0, 1, 2, 3]
+    assert results == [0, 1, 2, 3]
 
 
 def test_flush_does_not_linger_and_waits_for_everything(scripted: ScriptedCluster, leaders: Leaders) -> None:
@@ -283,7 +283,7 @@ def test_five_requests_are_in_flight_and_no_more(scripted: ScriptedCluster, lead
     async def body(producer: Producer) -> Any:
         futures = await one_a_batch(producer, names("a", 8))
         await asyncio.sleep(0.5)
-        return len(scripted.requests(ApiKey.PRODUCE)), await fates(futures)
+        return len(scripted.requests(ApiKey.PRODUCE)), await outcomes(futures)
 
     assert producing(scripted, body, **ONE_A_BATCH) == (5, list(range(8)))
 
@@ -294,7 +294,7 @@ def test_lost_answers_do_not_write_twice_nor_out_of_order(
     leaders.plan += [(APPENDED, None), (APPENDED, SILENCE), (APPENDED, SILENCE), SILENCE]
 
     async def body(producer: Producer) -> Any:
-        return await fates(await one_a_batch(producer, names("a", 8)))
+        return await outcomes(await one_a_batch(producer, names("a", 8)))
 
     assert producing(scripted, body, **ONE_A_BATCH) == list(range(8))
     assert leaders.values() == names("a", 8)
@@ -306,7 +306,7 @@ def test_a_broken_connection_does_not_write_twice_nor_out_of_order(
     leaders.plan += [None, (APPENDED, ConnectionResetError("gone"))]
 
     async def body(producer: Producer) -> Any:
-        return await fates(await one_a_batch(producer, names("a", 8)))
+        return await outcomes(await one_a_batch(producer, names("a", 8)))
 
     assert producing(scripted, body, **ONE_A_BATCH) == list(range(8))
     assert leaders.values() == names("a", 8)
@@ -316,7 +316,7 @@ def test_batches_after_a_refused_one_keep_their_order(scripted: ScriptedCluster,
     leaders.plan += [ErrorCode.NOT_ENOUGH_REPLICAS]
 
     async def body(producer: Producer) -> Any:
-        return await fates(await one_a_batch(producer, names("a", 8)))
+        return await outcomes(await one_a_batch(producer, names("a", 8)))
 
     assert producing(scripted, body, **ONE_A_BATCH) == list(range(8))
     assert leaders.values() == names("a", 8)
@@ -329,9 +329,9 @@ def test_a_moved_leader_is_followed_in_order(
     leaders.hints = hints
 
     async def body(producer: Producer) -> Any:
-        first = await fates(append(producer, ["a"]))
+        first = await outcomes(append(producer, ["a"]))
         scripted.leaders["t"][0] = (3, 1)
-        return first + await fates(await one_a_batch(producer, names("b", 7)))
+        return first + await outcomes(await one_a_batch(producer, names("b", 7)))
 
     assert producing(scripted, body, **ONE_A_BATCH) == list(range(8))
     assert leaders.values() == ["a", *names("b", 7)]
@@ -350,8 +350,8 @@ def test_nothing_is_sent_to_a_new_leader_while_the_old_one_has_not_answered(
         first = append(producer, ["a"])
         await asyncio.sleep(0.1)
         scripted.leaders["t"] |= {0: (3, 1), 1: (3, 1)}
-        assert await fates(append(producer, ["x"], 1)) == [0]  # so that the new leaders are known
-        return await fates(first + append(producer, ["b"]))
+        assert await outcomes(append(producer, ["x"], 1)) == [0]  # so that the new leaders are known
+        return await outcomes(first + append(producer, ["b"]))
 
     assert producing(scripted, body, **ONE_A_BATCH) == [0, 1]
     assert leaders.values() == ["a", "b"]
@@ -361,8 +361,8 @@ def test_a_duplicate_that_the_broker_no_longer_remembers_counts_as_written(
     scripted: ScriptedCluster, leaders: Leaders
 ) -> None:
     leaders.plan += [(APPENDED, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)]
-    told = producing(scripted, lambda producer: producer.send("t", 0, None, b"v"))
-    assert told.offset is None
+    results = producing(scripted, lambda producer: producer.send("t", 0, None, b"v"))
+    assert results.offset is None
     assert leaders.values() == ["v"]
 
 
@@ -425,8 +425,8 @@ def test_a_refusal_is_final_and_reports_whether_the_record_may_be_written(
             await producer.send("t", 0, None, b"v")
         return caught.value.code, asyncio.get_running_loop().time()
 
-    told, at_s = producing(scripted, body)
-    assert told is code
+    results, at_s = producing(scripted, body)
+    assert results is code
     assert at_s < 1
 
 
@@ -470,11 +470,11 @@ def test_records_after_a_refused_one_are_written_in_a_new_epoch(
     leaders.plan += [None, ErrorCode.MESSAGE_TOO_LARGE]
 
     async def body(producer: Producer) -> Any:
-        return await fates(await one_a_batch(producer, names("a", 8)))
+        return await outcomes(await one_a_batch(producer, names("a", 8)))
 
-    told = producing(scripted, body, **ONE_A_BATCH)
-    assert isinstance(told.pop(1), NotWrittenError)
-    assert told == list(range(7))
+    results = producing(scripted, body, **ONE_A_BATCH)
+    assert isinstance(results.pop(1), NotWrittenError)
+    assert results == list(range(7))
     assert leaders.values() == [name for name in names("a", 8) if name != "a1"]
     assert {header.producer_epoch for _, header in leaders.headers} == {0, 1}
     assert leaders.producer_ids == 1
@@ -486,9 +486,9 @@ def test_a_batch_that_was_given_up_does_not_stop_the_partition(
     leaders.plan += [None] + [SILENCE] * 3
 
     async def body(producer: Producer) -> Any:
-        first = await fates(append(producer, ["a"]))
-        second = await fates(append(producer, ["b"]))
-        third = await fates(append(producer, ["c"]))
+        first = await outcomes(append(producer, ["a"]))
+        second = await outcomes(append(producer, ["b"]))
+        third = await outcomes(append(producer, ["c"]))
         return first + second + third
 
     first, second, third = producing(scripted, body, delivery_timeout_ms=2_500, **ONE_A_BATCH)
@@ -503,10 +503,10 @@ def test_other_partitions_keep_their_epoch_when_one_starts_again(
     scripted: ScriptedCluster, leaders: Leaders
 ) -> None:
     async def body(producer: Producer) -> Any:
-        assert await fates([*append(producer, ["a"]), *append(producer, ["b"], 2)]) == [0, 0]
+        assert await outcomes([*append(producer, ["a"]), *append(producer, ["b"], 2)]) == [0, 0]
         leaders.plan += [ErrorCode.INVALID_RECORD]
-        await fates(append(producer, ["c"]))
-        return await fates([*append(producer, ["d"]), *append(producer, ["e"], 2)])
+        await outcomes(append(producer, ["c"]))
+        return await outcomes([*append(producer, ["d"]), *append(producer, ["e"], 2)])
 
     assert producing(scripted, body, **ONE_A_BATCH) == [1, 1]
     last = dict(leaders.headers)
@@ -521,13 +521,13 @@ def test_an_unknown_outcome_is_not_written_again_under_another_sequence(
     leaders.plan += [None, SILENCE, (APPENDED, SILENCE)] + [SILENCE] * 2
 
     async def body(producer: Producer) -> Any:
-        assert await fates(append(producer, ["a"])) == [0]
+        assert await outcomes(append(producer, ["a"])) == [0]
         futures = await one_a_batch(producer, ["b", "c"])
-        told = await fates(futures)
-        return told + await fates(append(producer, ["d"]))
+        results = await outcomes(futures)
+        return results + await outcomes(append(producer, ["d"]))
 
-    told = producing(scripted, body, delivery_timeout_ms=2_500, **ONE_A_BATCH)
-    assert [type(one) for one in told] == [MaybeWrittenError, MaybeWrittenError, int]
+    results = producing(scripted, body, delivery_timeout_ms=2_500, **ONE_A_BATCH)
+    assert [type(one) for one in results] == [MaybeWrittenError, MaybeWrittenError, int]
     assert leaders.values() == ["a", "d"]
 
 
@@ -537,7 +537,7 @@ def test_a_broker_that_forgot_the_producer_is_written_to_in_a_new_epoch(
     leaders.plan += [None, ErrorCode.UNKNOWN_PRODUCER_ID]
 
     async def body(producer: Producer) -> Any:
-        return await fates(await one_a_batch(producer, names("a", 6)))
+        return await outcomes(await one_a_batch(producer, names("a", 6)))
 
     assert producing(scripted, body, **ONE_A_BATCH) == list(range(6))
     assert leaders.values() == names("a", 6)
@@ -547,7 +547,7 @@ def test_a_fenced_epoch_is_replaced_by_a_new_producer_id(scripted: ScriptedClust
     leaders.plan += [None, ErrorCode.INVALID_PRODUCER_EPOCH]
 
     async def body(producer: Producer) -> Any:
-        return await fates(await one_a_batch(producer, names("a", 6)))
+        return await outcomes(await one_a_batch(producer, names("a", 6)))
 
     assert producing(scripted, body, **ONE_A_BATCH) == list(range(6))
     assert leaders.values() == names("a", 6)
@@ -560,10 +560,10 @@ def test_a_sequence_the_broker_refuses_though_all_before_it_was_acknowledged_is_
     """Acknowledged records are lost: the sender gets an error; the following records are written again."""
 
     async def body(producer: Producer) -> Any:
-        assert await fates(append(producer, ["a"])) == [0]
+        assert await outcomes(append(producer, ["a"])) == [0]
         leaders.producers[0] = ProducerState()
         leaders.logs[0].clear()
-        return await fates(append(producer, ["b"])) + await fates(append(producer, ["c"]))
+        return await outcomes(append(producer, ["b"])) + await outcomes(append(producer, ["c"]))
 
     error, offset = producing(scripted, body, **ONE_A_BATCH)
     assert isinstance(error, NotWrittenError)
@@ -581,20 +581,20 @@ def test_without_idempotence_one_batch_of_a_partition_is_in_flight(
         futures = await one_a_batch(producer, names("a", 4))
         await asyncio.sleep(0.5)
         sent = len(scripted.requests(ApiKey.PRODUCE))
-        return sent, await fates(futures)
+        return sent, await outcomes(futures)
 
-    sent, told = producing(scripted, body, acks=1, enable_idempotence=False, **ONE_A_BATCH)
+    sent, results = producing(scripted, body, acks=1, enable_idempotence=False, **ONE_A_BATCH)
     assert sent == 1
-    assert told == [0, 1, 2, 3]
+    assert results == [0, 1, 2, 3]
     assert leaders.producer_ids == 0
     assert {header.producer_id for _, header in leaders.headers} == {-1}
 
 
 def test_acks_0_waits_for_no_answer(scripted: ScriptedCluster, leaders: Leaders) -> None:
     async def body(producer: Producer) -> Any:
-        told = await fates(await one_a_batch(producer, names("a", 8)))
+        results = await outcomes(await one_a_batch(producer, names("a", 8)))
         await asyncio.sleep(0.1)
-        return told
+        return results
 
     assert producing(scripted, body, acks=0, enable_idempotence=False, **ONE_A_BATCH) == [None] * 8
     assert leaders.values() == names("a", 8)
@@ -651,7 +651,7 @@ def test_a_record_too_large_for_a_request_is_refused_at_once(
 
 def test_requests_stay_below_their_greatest_size(scripted: ScriptedCluster, leaders: Leaders) -> None:
     async def body(producer: Producer) -> Any:
-        return await fates([producer.append("t", p, None, b"x" * 900) for p in (0, 2, 0, 2)])
+        return await outcomes([producer.append("t", p, None, b"x" * 900) for p in (0, 2, 0, 2)])
 
     assert producing(scripted, body, max_request_size_bytes=1_500, batch_size_bytes=100) == [0, 0, 1, 1]
     sizes = [
@@ -673,17 +673,17 @@ def test_close_fails_open_records_and_reports_which_may_be_written(
         await producer.close()
         with pytest.raises(NotWrittenError, match="closed"):
             producer.append("t", 0, None, b"c")
-        return await fates(sent + waiting)
+        return await outcomes(sent + waiting)
 
-    told = producing(scripted, body, linger_ms=50)
-    assert [type(one) for one in told] == [MaybeWrittenError, NotWrittenError]
+    results = producing(scripted, body, linger_ms=50)
+    assert [type(one) for one in results] == [MaybeWrittenError, NotWrittenError]
 
 
 def test_close_with_a_timeout_writes_open_records(scripted: ScriptedCluster, leaders: Leaders) -> None:
     async def body(producer: Producer) -> Any:
         futures = append(producer, ["a"])
         await producer.close(1_000)
-        return await fates(futures)
+        return await outcomes(futures)
 
     assert producing(scripted, body, linger_ms=60_000) == [0]
 
@@ -759,11 +759,11 @@ def test_under_faults_records_are_in_order_at_most_once_and_at_their_acknowledge
         outcomes = await asyncio.gather(*(future for *_, future in sent), return_exceptions=True)
         return [(*one[:2], outcome) for one, outcome in zip(sent, outcomes, strict=True)]
 
-    told = producing(scripted, body, delivery_timeout_ms=4_000, linger_ms=rng.randrange(3))
+    results = producing(scripted, body, delivery_timeout_ms=4_000, linger_ms=rng.randrange(3))
     for index in range(3):
         values = leaders.values(index)
         assert values == sorted(set(values)), "out of order or written twice"
-    for value, partition, fate in told:
+    for value, partition, fate in results:
         log = leaders.values(partition)
         if isinstance(fate, NotWrittenError):
             assert value not in log

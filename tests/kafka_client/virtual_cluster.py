@@ -82,13 +82,13 @@ class VirtualChannel:
 
     def _carry_out(self, frame: bytes) -> None:
         """Requests in flight arrive even if the client has closed the channel meanwhile."""
-        told = self.broker.answer(frame)
-        if told == NO_ANSWER:
+        response = self.broker.answer(frame)
+        if response == NO_ANSWER:
             return
         delay_ms = self.network.latency_ms
-        answer: Outcome | Awaitable[Outcome] = told
-        if isinstance(told, Later):
-            delay_ms, answer = told.delay_ms, told.answer
+        answer: Outcome | Awaitable[Outcome] = response
+        if isinstance(response, Later):
+            delay_ms, answer = response.delay_ms, response.answer
         place: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self.answers.append(place)
         self._arrived.set()
@@ -103,11 +103,11 @@ class VirtualChannel:
         else:
             self._answer(place, answer, delay_ms)
 
-    def _answer(self, place: asyncio.Future[bytes], told: Outcome, delay_ms: int) -> None:
-        if isinstance(told, Exception):
-            self._later(delay_ms, lambda: self._break(told))
-        elif told is not None:
-            self._later(delay_ms, partial(_set, place, as_type(told, bytes)))
+    def _answer(self, place: asyncio.Future[bytes], response: Outcome, delay_ms: int) -> None:
+        if isinstance(response, Exception):
+            self._later(delay_ms, lambda: self._break(response))
+        elif response is not None:
+            self._later(delay_ms, partial(_set, place, as_type(response, bytes)))
 
     def _break(self, error: Exception) -> None:
         self._broken = error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import TypedDict, TypeVar
 
-from pykraft.jepsen_like.sim.cluster.image_invariants import check_batch, check_image, check_settled
+from pykraft.jepsen_like.sim.cluster.image_invariants import check_batch, check_final, check_image
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages.alter_partition_reassignments import (
@@ -105,7 +105,7 @@ class ControllerHarness:
             self._append_checked(self.core.next_sweep_slice().records)
             slices += 1
         if not self.core.is_sweeping:
-            check_settled(self.image)
+            check_final(self.image)
         return slices
 
     def _append_checked(self, records: tuple[Record, ...]) -> None:
@@ -199,7 +199,7 @@ class ControllerHarness:
         )
         return self.run(self.core.handle_broker_heartbeat(request, self.now_ms))
 
-    def hear_active(self) -> None:
+    def heartbeat_active_brokers(self) -> None:
         """A heartbeat of every broker that is active."""
         for broker_id in sorted(self.image.brokers):
             if self.image.is_active(broker_id):
@@ -209,7 +209,7 @@ class ControllerHarness:
         """Run a whole controlled shutdown; returns the last answer."""
         self.heartbeat(broker_id, want_shut_down=True)
         self.heartbeat(broker_id, want_shut_down=True)
-        self.hear_active()
+        self.heartbeat_active_brokers()
         return self.heartbeat(broker_id, want_shut_down=True)
 
     def start_brokers(self, *broker_ids: int, racks: dict[int, str] | None = None) -> None:
@@ -218,7 +218,7 @@ class ControllerHarness:
             self.register(broker_id, rack=(racks or {}).get(broker_id))
             self.heartbeat(broker_id)
 
-    def silence(self, *silent: int) -> None:
+    def stop_heartbeats(self, *silent: int) -> None:
         """Let a session timeout pass in which all but these brokers send heartbeats; fence overdue ones."""
         self.now_ms += self.config.session_timeout_ms
         for broker_id in sorted(self.image.brokers):

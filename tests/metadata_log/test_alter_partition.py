@@ -106,7 +106,7 @@ def test_isr_must_contain_the_leader_and_only_replicas(leader: Leader, isr: tupl
 
 
 def test_fenced_replica_is_not_eligible(leader: Leader) -> None:
-    leader.cluster.silence(3)
+    leader.cluster.stop_heartbeats(3)
     assert leader.propose(1, 2, 3).error is ErrorCode.INELIGIBLE_REPLICA
 
 
@@ -118,7 +118,7 @@ def test_replica_in_controlled_shutdown_is_not_eligible(leader: Leader) -> None:
 
 def test_replica_restarted_since_the_leader_counted_it_is_not_eligible(leader: Leader) -> None:
     epoch = leader.cluster.image.brokers[3].epoch
-    leader.cluster.silence(3)
+    leader.cluster.stop_heartbeats(3)
     leader.cluster.register(3, incarnation=2)
     leader.cluster.heartbeat(3)
     assert leader.propose(1, 2, IsrMember(3, epoch)).error is ErrorCode.INELIGIBLE_REPLICA

@@ -41,7 +41,7 @@ def test_second_process_under_a_live_id_is_refused_until_the_session_lapses(
 ) -> None:
     with refused(ErrorCode.DUPLICATE_BROKER_REGISTRATION):
         cluster.register(1, incarnation=2)
-    cluster.silence(1)
+    cluster.stop_heartbeats(1)
     old_epoch = cluster.image.brokers[1].epoch
     assert cluster.register(1, incarnation=2) > old_epoch
 
@@ -67,7 +67,7 @@ def test_process_that_knows_its_predecessor_to_be_dead_need_not_wait(cluster: Co
 
 def test_failure_of_other_processes_does_not_replace_a_live_broker(cluster: ControllerHarness) -> None:
     """A copy of the live broker's directory, made at any time, proves nothing."""
-    cluster.silence(2)
+    cluster.stop_heartbeats(2)
     cluster.register(2, incarnation=5)
     cluster.heartbeat(2)
     for dead in ((), (1,), (1, 2, 3, 4), (6,)):
@@ -206,7 +206,7 @@ def test_whole_cluster_restarted_uncleanly_leads_from_the_last_that_registers(
     cluster: ControllerHarness,
 ) -> None:
     cluster.create_assigned("t", [1, 2])
-    cluster.silence(1, 2)
+    cluster.stop_heartbeats(1, 2)
     assert cluster.partition("t").isr == (1, 2)
     cluster.register(1, incarnation=2)
     assert (cluster.partition("t").isr, cluster.partition("t").leader) == ((2,), -1)
@@ -225,7 +225,7 @@ def unregister(cluster: ControllerHarness, broker_id: int) -> Any:
 def test_fenced_broker_can_be_unregistered_and_register_again(cluster: ControllerHarness) -> None:
     cluster.create_assigned("t", [1, 2, 3])
     cluster.create_assigned("only", [3])
-    cluster.silence(3)
+    cluster.stop_heartbeats(3)
     old_epoch = cluster.image.brokers[3].epoch
     assert unregister(cluster, 3).error_code == 0
     assert 3 not in cluster.image.brokers

@@ -358,7 +358,7 @@ def test_created_topic_is_answered_with_the_sources_of_its_configs(cluster: Cont
             configs=[CreatableTopicConfig(name="segment.ms", value="9")],
         )
     )
-    told = {config.name: (config.value, int(config.config_source)) for config in present(result.configs)}
-    assert told["segment.ms"] == ("9", 1)
-    assert told["retention.ms"] == ("6", 3)
-    assert told["segment.bytes"] == ("1073741824", 5)
+    response = {config.name: (config.value, int(config.config_source)) for config in present(result.configs)}
+    assert response["segment.ms"] == ("9", 1)
+    assert response["retention.ms"] == ("6", 3)
+    assert response["segment.bytes"] == ("1073741824", 5)

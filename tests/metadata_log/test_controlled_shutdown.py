@@ -15,7 +15,7 @@ def test_controlled_shutdown_moves_leaderships_and_then_ends(cluster: Controller
     assert [(p.leader, p.isr) for p in cluster.topic("t").partitions] == [(2, (2,)), (3, (3,))]
     second = cluster.heartbeat(1, want_shut_down=True)
     assert (second.is_fenced, second.should_shut_down) == (False, False), "the others do not know yet"
-    cluster.hear_active()
+    cluster.heartbeat_active_brokers()
     third = cluster.heartbeat(1, want_shut_down=True)
     assert (third.is_fenced, third.should_shut_down) == (True, True)
     assert cluster.image.brokers[1].fenced
@@ -53,11 +53,11 @@ def test_broker_that_another_process_reported_as_shutting_down_stays(cluster: Co
     cluster.heartbeat(1)
     assert cluster.image.is_active(1)
     cluster.create_assigned("u", [1, 2])
-    cluster.hear_active()
+    cluster.heartbeat_active_brokers()
     assert not cluster.heartbeat(1, want_shut_down=True).should_shut_down
     assert cluster.partition("u").leader == 2
     assert not cluster.heartbeat(1, want_shut_down=True).should_shut_down, "the others do not know yet"
-    cluster.hear_active()
+    cluster.heartbeat_active_brokers()
     assert cluster.heartbeat(1, want_shut_down=True).should_shut_down
 
 
@@ -84,7 +84,7 @@ def test_leaving_broker_waits_for_no_fenced_or_leaving_one(cluster: ControllerHa
         cluster.heartbeat(broker_id, want_shut_down=True)
         cluster.heartbeat(broker_id, want_shut_down=True)
     assert not cluster.heartbeat(1, want_shut_down=True).should_shut_down
-    cluster.silence(3)
+    cluster.stop_heartbeats(3)
     assert cluster.heartbeat(1, want_shut_down=True).should_shut_down
     assert cluster.heartbeat(2, want_shut_down=True).should_shut_down
 
@@ -93,11 +93,11 @@ def test_new_controller_learns_again_which_brokers_know_of_a_leave(cluster: Cont
     cluster.create_assigned("t", [1, 2])
     cluster.heartbeat(1, want_shut_down=True)
     cluster.heartbeat(1, want_shut_down=True)
-    cluster.hear_active()
+    cluster.heartbeat_active_brokers()
     cluster.commit()
     cluster.lose_leadership()
     assert not cluster.heartbeat(1, want_shut_down=True).should_shut_down
-    cluster.hear_active()
+    cluster.heartbeat_active_brokers()
     assert cluster.heartbeat(1, want_shut_down=True).should_shut_down
 
 
@@ -105,7 +105,7 @@ def test_broker_that_leads_nothing_leaves_the_same_way(cluster: ControllerHarnes
     cluster.create_assigned("t", [2, 1])
     assert not cluster.heartbeat(1, want_shut_down=True).should_shut_down
     assert not cluster.heartbeat(1, want_shut_down=True).should_shut_down
-    cluster.hear_active()
+    cluster.heartbeat_active_brokers()
     assert cluster.heartbeat(1, want_shut_down=True).should_shut_down
     assert cluster.partition("t").isr == (2,)
 

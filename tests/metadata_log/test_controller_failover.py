@@ -36,7 +36,7 @@ def test_uncommitted_controlled_shutdown_is_reverted_with_the_leadership(cluster
     assert not cluster.heartbeat(3, want_shut_down=True).should_shut_down
     cluster.commit()
     assert not cluster.heartbeat(3, want_shut_down=True).should_shut_down
-    cluster.hear_active()
+    cluster.heartbeat_active_brokers()
     assert cluster.heartbeat(3, want_shut_down=True).should_shut_down
     cluster.lose_leadership()
     assert not cluster.image.brokers[3].fenced
@@ -58,7 +58,7 @@ def test_new_controller_gives_a_full_session_from_its_election(cluster: Controll
 
 def test_fenced_broker_is_not_unfenced_before_it_knows_that_it_was_fenced(cluster: ControllerHarness) -> None:
     known = cluster.image.offset
-    cluster.silence(2)
+    cluster.stop_heartbeats(2)
     answer = cluster.heartbeat(2, offset=known)
     assert answer.is_fenced and not answer.is_caught_up
     assert not cluster.heartbeat(2).is_fenced
@@ -68,7 +68,7 @@ def test_proposal_of_a_former_leader_is_refused_by_its_epoch(cluster: Controller
     cluster.create_assigned("t", [1, 2, 3])
     topic, old = cluster.topic("t"), cluster.partition("t")
     epoch = cluster.epoch_of(1)
-    cluster.silence(1)
+    cluster.stop_heartbeats(1)
     change = PartitionIsrChange(topic.id, 0, old.leader_epoch, old.partition_epoch, (IsrMember(1, epoch),))
     (result,) = cluster.run(
         cluster.core.handle_alter_partition(AlterPartitionRequest(1, epoch, (change,)))

@@ -74,7 +74,7 @@ class LaggingQuorum:
     def describe(self, now_ms: int) -> QuorumDescription:
         raise AssertionError("this is not called")
 
-    def hear_of_commits(self, loader: MetadataLoader) -> None:
+    def receive_commits(self, loader: MetadataLoader) -> None:
         deposed_at_ms = self.deposed_at_ms
         known = [
             batch
@@ -100,7 +100,7 @@ class World:
         )
         self.loader = MetadataLoader(controller=self.driver)
         self.loader.handle_leader_change(self.quorum.leader)
-        self.quorum.hear_of_commits(self.loader)
+        self.quorum.receive_commits(self.loader)
         self.broker_epoch = -1
 
     async def settle(self) -> None:
@@ -113,7 +113,7 @@ class World:
         )
         registering = asyncio.ensure_future(self.driver.register_broker(registration))
         await self.settle()
-        self.quorum.hear_of_commits(self.loader)
+        self.quorum.receive_commits(self.loader)
         self.broker_epoch = (await registering).broker_epoch
         answer = await self.acknowledged(self.heartbeat())
         assert not answer.is_fenced
@@ -126,7 +126,7 @@ class World:
 
     async def acknowledged(self, task: asyncio.Task[BrokerHeartbeatResponse]) -> BrokerHeartbeatResponse:
         await self.settle()
-        self.quorum.hear_of_commits(self.loader)
+        self.quorum.receive_commits(self.loader)
         await self.settle()
         return await task
 
@@ -217,7 +217,7 @@ def test_deposed_controller_that_does_not_know_it_grants_nothing() -> None:
         world.clock.now_ms += 10_000
         beat = world.heartbeat()
         await world.settle()
-        world.quorum.hear_of_commits(world.loader)
+        world.quorum.receive_commits(world.loader)
         await world.settle()
         assert not beat.done()
         world.loader.handle_leader_change(LeaderAndEpoch(2, 2))
@@ -263,7 +263,7 @@ def test_no_lease_outlasts_the_first_fence_of_a_successor(seed: int) -> None:
                 open_beats.append((sent_ms, world.heartbeat()))
                 await world.settle()
             if rng.random() < 0.4:
-                world.quorum.hear_of_commits(world.loader)
+                world.quorum.receive_commits(world.loader)
                 await world.settle()
             for sent_ms, beat in open_beats:
                 if beat.done():

@@ -46,10 +46,10 @@ def test_controller_with_new_listeners_registers_again() -> None:
         )
         offsets = []
         for _ in range(2):
-            telling = asyncio.ensure_future(world.standby.register_controller(request))
+            announcing = asyncio.ensure_future(world.standby.register_controller(request))
             await settle()
             world.quorum.commit()
-            await telling
+            await announcing
             offsets.append(world.standby.committed_image.offset)
         assert world.standby.committed_image.controllers[NODE].endpoints == request.endpoints
         assert offsets[0] == offsets[1], "registered twice, written once"
@@ -69,10 +69,10 @@ def test_standby_registers_with_the_active_controller_until_the_log_has_it(
             if len(attempts) == 1:
                 raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no leader yet")
             request = RegisterControllerRequest("c", 2, SUPPORTED_RANGES)
-            telling = asyncio.ensure_future(world.driver.register_controller(request))
+            announcing = asyncio.ensure_future(world.driver.register_controller(request))
             await settle()
             world.quorum.commit()
-            await telling
+            await announcing
 
         world.restart_standby(register)
         await world.standby.start()
@@ -95,9 +95,9 @@ def test_active_controller_logs_which_session_timeouts_differ(caplog: pytest.Log
             await world.finish(world.driver.register_controller(request))
 
     run(scenario, session_timeout_ms=9000)
-    told = [it.getMessage() for it in caplog.records if "broker.session.timeout.ms" in it.getMessage()]
-    assert len(told) == 1
-    assert told[0].startswith("controller 3 is configured with broker.session.timeout.ms=60000")
+    notified = [it.getMessage() for it in caplog.records if "broker.session.timeout.ms" in it.getMessage()]
+    assert len(notified) == 1
+    assert notified[0].startswith("controller 3 is configured with broker.session.timeout.ms=60000")
 
 
 def test_controller_registers_once_even_if_the_log_has_its_levels(

@@ -79,9 +79,9 @@ def test_every_call_is_encoded_as_protobuf() -> None:
 
         async def report(leader_epoch: int | None) -> pb.LostReplicaResult:
             lost = pb.LostReplica(topic_id=topic_id, index=1, leader_epoch=leader_epoch)
-            told = pb.ReportLostReplicasRequest(broker_id=1, broker_epoch=epoch, partitions=[lost])
+            response = pb.ReportLostReplicasRequest(broker_id=1, broker_epoch=epoch, partitions=[lost])
             answer: pb.ReportLostReplicasResponse = await call(
-                "ReportLostReplicas", told, pb.ReportLostReplicasResponse
+                "ReportLostReplicas", response, pb.ReportLostReplicasResponse
             )
             return answer.partitions[0]
 

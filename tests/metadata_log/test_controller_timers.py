@@ -38,10 +38,10 @@ def test_silent_broker_is_fenced_by_the_timer_of_the_active_controller() -> None
     run(scenario, session_timeout_ms=40)
 
 
-@pytest.mark.parametrize("asleep_ms", [2000, 9000, 3600_000])
+@pytest.mark.parametrize("suspended_for_ms", [2000, 9000, 3600_000])
 @pytest.mark.parametrize("beat_ms", [0, 250, 750, 1250])
 def test_no_broker_is_fenced_for_the_time_in_which_the_machine_was_suspended(
-    asleep_ms: int, beat_ms: int
+    suspended_for_ms: int, beat_ms: int
 ) -> None:
     """All nodes were suspended, and heartbeats continue afterwards: the next is due within two seconds."""
 
@@ -60,7 +60,7 @@ def test_no_broker_is_fenced_for_the_time_in_which_the_machine_was_suspended(
         for number in range(12):
             await beat()
             await asyncio.sleep(0.01)
-            clock.suspended_ms += asleep_ms * (number == 6)
+            clock.suspended_ms += suspended_for_ms * (number == 6)
             await asyncio.sleep(1.99)
             assert not world.driver.image.brokers[1].fenced
         await asyncio.sleep(9 + 9 / 8)
@@ -104,15 +104,15 @@ def test_repeatedly_stalled_controller_fences_dead_brokers_in_bounded_time_and_l
 
         await beat(1)
         silent_since_s = loop.now_s
-        nuisances = [asyncio.ensure_future(stall()), asyncio.ensure_future(live_on())]
+        invalid_heartbeats = [asyncio.ensure_future(stall()), asyncio.ensure_future(live_on())]
         while not world.driver.image.brokers[1].fenced:
             await asyncio.sleep(0.01)
             assert loop.now_s - silent_since_s < 2 * 9 + 3 * (stall_ms + run_ms) / 1000 + 9 / 8
         assert loop.now_s - silent_since_s >= 9
         await asyncio.sleep(40)
         assert not world.driver.image.brokers[2].fenced
-        for nuisance in nuisances:
-            nuisance.cancel()
+        for task in invalid_heartbeats:
+            task.cancel()
         await world.driver.stop()
         assert world.fatal == []
 

@@ -29,7 +29,7 @@ def elect(
 
 
 def back_after_silence(harness: ControllerHarness, broker_id: int) -> None:
-    harness.silence(broker_id)
+    harness.stop_heartbeats(broker_id)
     harness.heartbeat(broker_id)
 
 
@@ -49,10 +49,10 @@ def test_unclean_election_takes_any_live_replica_of_a_leaderless_partition(
     cluster: ControllerHarness,
 ) -> None:
     cluster.create_assigned("t", [1, 2])
-    cluster.silence(2)
+    cluster.stop_heartbeats(2)
     cluster.heartbeat(2)
     assert elect(cluster, UNCLEAN, ("t", 0)) == {("t", 0): ErrorCode.ELECTION_NOT_NEEDED}
-    cluster.silence(1)
+    cluster.stop_heartbeats(1)
     assert cluster.partition("t").leader == -1
     assert elect(cluster, UNCLEAN, ("t", 0)) == {("t", 0): ErrorCode.NONE}
     assert (cluster.partition("t").leader, cluster.partition("t").isr) == (2, (2,))
@@ -60,7 +60,7 @@ def test_unclean_election_takes_any_live_replica_of_a_leaderless_partition(
 
 def test_no_live_replica_no_election(cluster: ControllerHarness) -> None:
     cluster.create_assigned("t", [1, 2])
-    cluster.silence(1, 2)
+    cluster.stop_heartbeats(1, 2)
     assert elect(cluster, UNCLEAN, ("t", 0)) == {("t", 0): ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE}
     assert elect(cluster, PREFERRED, ("t", 0)) == {("t", 0): ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE}
 
@@ -78,16 +78,16 @@ def test_unknown_partitions_and_election_types(cluster: ControllerHarness) -> No
 def test_election_for_all_answers_only_partitions_that_need_one(cluster: ControllerHarness) -> None:
     cluster.create_assigned("a", [1, 2], [2, 1])
     cluster.create_assigned("b", [3, 1])
-    cluster.silence(1)
+    cluster.stop_heartbeats(1)
     assert elect(cluster, PREFERRED, everything=True) == {("a", 0): ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE}
     assert elect(cluster, UNCLEAN, everything=True) == {}
 
 
 def test_a_partition_named_twice_is_elected_once(cluster: ControllerHarness) -> None:
     cluster.create_assigned("t", [1, 2])
-    cluster.silence(2)
+    cluster.stop_heartbeats(2)
     cluster.heartbeat(2)
-    cluster.silence(1)
+    cluster.stop_heartbeats(1)
     request = ElectLeadersRequest(
         election_type=UNCLEAN, topic_partitions=[TopicPartitions(topic="t", partitions=[0, 0])]
     )
@@ -103,9 +103,9 @@ def test_one_request_moves_a_bounded_number_of_leaders(
     harness.start_brokers(1, 2)
     for name in ("a", "b"):
         harness.create_assigned(name, [1, 2], [1, 2], [1, 2])
-    harness.silence(2)
+    harness.stop_heartbeats(2)
     harness.heartbeat(2)
-    harness.silence(1)
+    harness.stop_heartbeats(1)
     answers = list(elect(harness, UNCLEAN, everything=True).values())
     assert answers == [ErrorCode.NONE] * 5 + [ErrorCode.OPERATION_NOT_ATTEMPTED]
     assert list(elect(harness, UNCLEAN, everything=True).values()) == [ErrorCode.NONE]

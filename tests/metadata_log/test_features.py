@@ -293,8 +293,8 @@ def test_switching_eligible_leader_replicas_off_clears_them_safely_only_if_no_pa
     old.create_assigned("waits", [2, 3])
     for name in ("kept", "waits"):
         assert alter(old, ("min.insync.replicas", 0, "2"), resource=(2, name)).error_code == 0
-    old.silence(3)
-    old.silence(2)
+    old.stop_heartbeats(3)
+    old.stop_heartbeats(2)
     assert old.partition("waits").elr and not old.partition("waits").isr
     before = old.image
     refused = update(old, (ELR, 0, SAFE))

@@ -56,7 +56,7 @@ def test_heartbeat_in_the_steady_state_writes_nothing(cluster: ControllerHarness
 def test_silent_broker_is_fenced_and_then_its_leaderships_move(cluster: ControllerHarness) -> None:
     cluster.create_assigned("t", [1, 2, 3], [2, 3, 1], [3, 1, 2])
     batches = len(cluster.log)
-    cluster.silence(1)
+    cluster.stop_heartbeats(1)
     assert [len(batch.values) for batch in cluster.log[batches:]] == [1, 3]
     assert cluster.image.brokers[1].fenced
     assert cluster.partition("t", 0).leader == 2
@@ -72,7 +72,7 @@ def test_broker_with_heartbeats_in_time_is_not_fenced(cluster: ControllerHarness
 
 
 def test_fenced_broker_is_not_fenced_again(cluster: ControllerHarness) -> None:
-    cluster.silence(1)
+    cluster.stop_heartbeats(1)
     before = cluster.image
     cluster.run(cluster.core.handle_fence_check(cluster.now_ms))
     assert cluster.image is before
@@ -81,14 +81,14 @@ def test_fenced_broker_is_not_fenced_again(cluster: ControllerHarness) -> None:
 def test_fencing_touches_only_partitions_of_that_broker(cluster: ControllerHarness) -> None:
     cluster.create_assigned("t", [1, 2], [2, 3])
     untouched = cluster.partition("t", 1)
-    cluster.silence(1)
+    cluster.stop_heartbeats(1)
     assert cluster.partition("t", 1) is untouched
 
 
 def test_last_isr_member_is_kept_and_leads_again_when_it_returns(cluster: ControllerHarness) -> None:
     cluster.create_assigned("t", [1, 2])
-    cluster.silence(2)
-    cluster.silence(1)
+    cluster.stop_heartbeats(2)
+    cluster.stop_heartbeats(1)
     assert (cluster.partition("t").isr, cluster.partition("t").leader) == ((1,), -1)
     cluster.heartbeat(2)
     assert cluster.partition("t").leader == -1, "2 left the ISR and may have missed writes"
@@ -101,7 +101,7 @@ def test_when_the_whole_isr_falls_silent_at_once_any_member_may_lead_alone(
     cluster: ControllerHarness,
 ) -> None:
     cluster.create_assigned("t", [1, 2, 3])
-    cluster.silence(1, 2, 3)
+    cluster.stop_heartbeats(1, 2, 3)
     assert (cluster.partition("t").isr, cluster.partition("t").leader) == ((1, 2, 3), -1)
     cluster.heartbeat(2)
     assert (cluster.partition("t").isr, cluster.partition("t").leader) == ((2,), 2)
@@ -114,7 +114,7 @@ def test_fenced_broker_keeps_its_epoch_and_must_see_its_fencing_before_it_return
 ) -> None:
     epoch = cluster.image.brokers[1].epoch
     seen = cluster.image.offset
-    cluster.silence(1)
+    cluster.stop_heartbeats(1)
     assert cluster.heartbeat(1, epoch=epoch, offset=seen).is_fenced
     assert not cluster.heartbeat(1, epoch=epoch).is_fenced
 

@@ -16,10 +16,10 @@ from tests.metadata_log.harness import ControllerHarness
 
 def test_new_process_leaves_every_isr_that_its_predecessor_was_in(cluster: ControllerHarness) -> None:
     cluster.create_assigned("t", [1, 2, 3])
-    cluster.silence(2)
+    cluster.stop_heartbeats(2)
     cluster.heartbeat(2)
     assert cluster.propose_isr("t", [(id, cluster.epoch_of(id)) for id in (1, 2, 3)]).error is ErrorCode.NONE
-    cluster.silence(2)
+    cluster.stop_heartbeats(2)
     cluster.register(2, incarnation=2)
     assert cluster.partition("t").isr == (1, 3)
 
@@ -39,7 +39,7 @@ def test_process_killed_before_it_was_fenced_leaves_the_isr_when_its_successor_r
 def test_leader_cannot_add_an_incarnation_that_is_gone(cluster: ControllerHarness) -> None:
     cluster.create_assigned("t", [1, 2])
     old_epoch = cluster.epoch_of(2)
-    cluster.silence(2)
+    cluster.stop_heartbeats(2)
     cluster.register(2, incarnation=2)
     cluster.heartbeat(2)
     members = [(1, cluster.epoch_of(1)), (2, old_epoch)]
@@ -49,7 +49,7 @@ def test_leader_cannot_add_an_incarnation_that_is_gone(cluster: ControllerHarnes
 
 def test_no_replica_joins_an_isr_without_its_incarnation(cluster: ControllerHarness) -> None:
     cluster.create_assigned("t", [1, 2, 3])
-    cluster.silence(2)
+    cluster.stop_heartbeats(2)
     cluster.heartbeat(2)
     members = [(1, cluster.epoch_of(1)), (2, -1), (3, -1)]
     assert cluster.propose_isr("t", members).error is ErrorCode.INELIGIBLE_REPLICA
@@ -60,7 +60,7 @@ def test_running_predecessor_learns_of_its_successor_at_its_next_heartbeat(
     cluster: ControllerHarness,
 ) -> None:
     old_epoch = cluster.epoch_of(2)
-    cluster.silence(2)
+    cluster.stop_heartbeats(2)
     cluster.register(2, incarnation=2)
     with pytest.raises(KafkaError) as refusal:
         cluster.heartbeat(2, epoch=old_epoch)
@@ -68,7 +68,7 @@ def test_running_predecessor_learns_of_its_successor_at_its_next_heartbeat(
 
 
 def test_fenced_incarnation_cannot_take_the_id_back_from_a_live_one(cluster: ControllerHarness) -> None:
-    cluster.silence(2)
+    cluster.stop_heartbeats(2)
     cluster.register(2, incarnation=2)
     with pytest.raises(KafkaError) as refusal:
         cluster.register(2, incarnation=1)
@@ -79,7 +79,7 @@ def test_isr_that_was_fenced_as_a_whole_is_kept_and_led_by_the_first_to_return(
     cluster: ControllerHarness,
 ) -> None:
     cluster.create_assigned("t", [1, 2, 3])
-    cluster.silence(1, 2, 3)
+    cluster.stop_heartbeats(1, 2, 3)
     assert cluster.partition("t").isr == (1, 2, 3) and cluster.partition("t").leader == NO_LEADER
     cluster.heartbeat(3)
     assert cluster.partition("t").isr == (3,) and cluster.partition("t").leader == 3
@@ -89,7 +89,7 @@ def test_restarted_member_of_a_leaderless_isr_does_not_lead_while_another_may_re
     cluster: ControllerHarness,
 ) -> None:
     cluster.create_assigned("t", [1, 2])
-    cluster.silence(1, 2)
+    cluster.stop_heartbeats(1, 2)
     cluster.register(1, incarnation=2)
     cluster.heartbeat(1)
     assert cluster.partition("t").leader == NO_LEADER and cluster.partition("t").isr == (2,)
@@ -99,8 +99,8 @@ def test_restarted_member_of_a_leaderless_isr_does_not_lead_while_another_may_re
 
 def test_last_member_of_an_isr_leads_again_after_a_restart(cluster: ControllerHarness) -> None:
     cluster.create_assigned("t", [1, 2])
-    cluster.silence(2)
-    cluster.silence(1)
+    cluster.stop_heartbeats(2)
+    cluster.stop_heartbeats(1)
     cluster.register(1, incarnation=2)
     assert cluster.partition("t").leader == NO_LEADER
     cluster.heartbeat(1)

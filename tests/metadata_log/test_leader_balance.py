@@ -22,7 +22,7 @@ def balance(harness: ControllerHarness) -> int:
 
 def return_in_sync(harness: ControllerHarness, broker_id: int, *topics: str) -> None:
     """The broker was away; now it is in sync again and leads nothing."""
-    harness.silence(broker_id)
+    harness.stop_heartbeats(broker_id)
     harness.heartbeat(broker_id)
     for name in topics:
         for index, partition in enumerate(harness.topic(name).partitions):
@@ -57,7 +57,7 @@ def test_only_in_sync_replicas_of_healthy_partitions_are_elected(cluster: Contro
     cluster.set_isr("t", 2, 1, index=1)
     cluster.reassign("t", [1, 3], index=1)
     assert balance(cluster) == 0, "it is being moved"
-    cluster.silence(1)
+    cluster.stop_heartbeats(1)
     assert balance(cluster) == 0, "it is away"
 
 

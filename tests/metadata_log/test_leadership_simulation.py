@@ -77,7 +77,7 @@ class World:
         self.controller = make_controller(seed, features=FEATURES)
         self.nodes = {n: Node(n) for n in BROKERS}
         self.min_isr = 2
-        self.told: tuple[PartitionRegistration, int] | None = None
+        self.published: tuple[PartitionRegistration, int] | None = None
         self.unclean: set[int] = set()
         self.proposals: list[tuple[int, int, IsrProposal]] = []
         self.committed: dict[int, bytes] = {}
@@ -102,16 +102,16 @@ class World:
 
     # -- the controller ----------------------------------------------------------------------------------
 
-    def tell(self) -> None:
+    def publish(self) -> None:
         """Every broker will learn of the partition's newest state, in order."""
-        if self.controller.image.topic("t") is None or (self.state, self.min_isr) == self.told:
+        if self.controller.image.topic("t") is None or (self.state, self.min_isr) == self.published:
             return
-        before, self.told = self.told, (self.state, self.min_isr)
+        before, self.published = self.published, (self.state, self.min_isr)
         if before is not None:
             self.note(before[0], self.state)
         for node in self.nodes.values():
             if node.is_up:
-                node.inbox.append((*self.told, self.controller.image.offset))
+                node.inbox.append((*self.published, self.controller.image.offset))
         # Active: by then the sweep of its restart is over, so it has rejoined the ISR since.
         active = {n for n in self.state.isr if self.nodes[n].is_up and self.controller.image.is_active(n)}
         self.unclean -= active
@@ -133,7 +133,7 @@ class World:
         core = self.controller.core
         self.controller.run(core.handle_forwarded(self.controller.context, request))
         self.min_isr = value
-        self.tell()
+        self.publish()
 
     def reassign(self) -> None:
         replicas: list[int] | None = self.rng.sample(BROKERS, self.rng.choice((2, 3, 3, 4)))
@@ -174,17 +174,17 @@ class World:
             self.unclean.add(node.node_id)
         node.is_up = True
         node.inbox = []
-        if self.told is not None:
+        if self.published is not None:
             node.inbox.append((self.state, self.min_isr, self.controller.image.offset))
             self.apply(node)
-        self.tell()
+        self.publish()
         node.is_fenced = True
         self.heartbeat(node)
 
     def heartbeat(self, node: Node) -> None:
         applied = node.inbox[0][2] - 1 if node.inbox else self.controller.image.offset
         node.is_fenced = self.controller.heartbeat(node.node_id, offset=applied).is_fenced
-        self.tell()
+        self.publish()
 
     def stop(self, node: Node) -> None:
         """Orderly stop: the logs are flushed, and the epoch is recorded."""
@@ -209,8 +209,8 @@ class World:
         self.count("killed")
 
     def fence(self, node: Node) -> None:
-        self.controller.silence(node.node_id)
-        self.tell()
+        self.controller.stop_heartbeats(node.node_id)
+        self.publish()
 
     def come_back(self, node: Node) -> None:
         if not node.is_up:
@@ -306,7 +306,7 @@ class World:
         else:
             known = result.error in (ErrorCode.INELIGIBLE_REPLICA, ErrorCode.INVALID_REQUEST)
             partition.handle_isr_refused(proposal, self.now_ms, outcome_known=known)
-        self.tell()
+        self.publish()
 
     # -- steps and what must hold --------------------------------------------------------------------------
 
@@ -315,7 +315,7 @@ class World:
         self.now_ms += rng.randrange(25)
         if rng.random() < 0.1:
             self.controller.sweep(1)
-            self.tell()
+            self.publish()
         node = self.nodes[rng.choice(self.state.replicas if rng.random() < 0.85 else BROKERS)]
         action = rng.random()
         if not node.is_up:
@@ -350,7 +350,7 @@ class World:
             self.alter_min_isr(rng.choice((2, 2, 3)))
         else:
             self.elect_preferred()
-        self.tell()
+        self.publish()
 
     def check(self) -> None:
         """Records that a leader shows as committed stay committed under every later leader."""
@@ -374,7 +374,7 @@ class World:
     def heal(self) -> None:
         self.controller.sweeps_at_once = True
         self.controller.sweep()
-        self.tell()
+        self.publish()
         for _ in range(600):
             self.now_ms += 10
             for node in self.nodes.values():

@@ -192,19 +192,19 @@ class Controller:
 
     def __init__(self) -> None:
         self.made: dict[int, tuple[MetadataImage, Changes]] = {}
-        self.told: list[tuple[str, object]] = []
+        self.published: list[tuple[str, object]] = []
 
     def take_committed(self, batch: CommittedBatch) -> tuple[MetadataImage, Changes] | None:
         return self.made.pop(batch.base_offset, None)
 
     def handle_commit(self, batches: Sequence[CommittedBatch], image: MetadataImage) -> None:
-        self.told.append(("commit", image))
+        self.published.append(("commit", image))
 
     def handle_snapshot(self, image: MetadataImage) -> None:
-        self.told.append(("snapshot", image))
+        self.published.append(("snapshot", image))
 
     def handle_leader_change(self, leader: LeaderAndEpoch) -> None:
-        self.told.append(("leader", leader))
+        self.published.append(("leader", leader))
 
 
 def test_images_of_its_own_records_are_taken_from_the_controller_and_others_given_to_it() -> None:
@@ -220,9 +220,9 @@ def test_images_of_its_own_records_are_taken_from_the_controller_and_others_give
     assert loader.image is taken
     loader.handle_commit([control(3, 2)])
     feed(loader, taken, 50, 3)
-    assert [name for name, _ in controller.told] == ["leader", "commit", "commit", "snapshot"]
-    assert [as_type(image, MetadataImage).offset for _, image in controller.told[1:]] == [2, 3, 49]
-    assert controller.told[-1][1] is loader.image
+    assert [name for name, _ in controller.published] == ["leader", "commit", "commit", "snapshot"]
+    assert [as_type(image, MetadataImage).offset for _, image in controller.published[1:]] == [2, 3, 49]
+    assert controller.published[-1][1] is loader.image
     ((_, delta, _),) = calls
     assert delta.created_topics == {ID} and delta.changed_features == {"f"}
 

@@ -29,28 +29,28 @@ def kept(make_controller: Callable[..., ControllerHarness]) -> ControllerHarness
     harness = make_controller()
     harness.start_brokers(1, 2, 3)
     harness.create_assigned("t", [1, 2])
-    harness.silence(2)
+    harness.stop_heartbeats(2)
     assert harness.partition("t").isr == (1,)
     harness.heartbeat(2)
     return harness
 
 
 def come_back(harness: ControllerHarness, broker_id: int, **how: Unpack[RegistrationFields]) -> None:
-    harness.silence(broker_id)
+    harness.stop_heartbeats(broker_id)
     harness.register(broker_id, **({"incarnation": 9} | how))
     harness.heartbeat(broker_id)
 
 
 def test_the_registration_states_what_may_be_lost(cluster: ControllerHarness) -> None:
     epoch = cluster.image.brokers[1].epoch
-    cluster.silence(1)
+    cluster.stop_heartbeats(1)
     cluster.register(1, incarnation=2, previous_broker_epoch=epoch)
     assert cluster.image.brokers[1].logs_lost == LogsLost.NOTHING
-    cluster.silence(1)
+    cluster.stop_heartbeats(1)
     cluster.register(1, incarnation=3, previous_broker_epoch=epoch)
     assert cluster.image.brokers[1].logs_lost == LogsLost.TAIL, "the epoch of an older incarnation"
     epoch = cluster.image.brokers[1].epoch
-    cluster.silence(1)
+    cluster.stop_heartbeats(1)
     cluster.register(1, incarnation=4, previous_broker_epoch=epoch, log_dirs=OTHER_DIRECTORY)
     assert cluster.image.brokers[1].logs_lost == LogsLost.ALL
     cluster.heartbeat(1)
@@ -60,7 +60,7 @@ def test_the_registration_states_what_may_be_lost(cluster: ControllerHarness) ->
 
 
 def test_a_loss_is_not_undone_by_registering_again(cluster: ControllerHarness) -> None:
-    cluster.silence(1)
+    cluster.stop_heartbeats(1)
     cluster.register(1, incarnation=2)
     assert cluster.image.brokers[1].logs_lost == LogsLost.TAIL
     cluster.register(1, incarnation=2, port=9999)
@@ -130,7 +130,7 @@ def test_late_copy_of_a_report_changes_nothing_once_the_replica_was_copied_again
     report(three, 2, seen)
     three.set_isr("t", 1, 3, 2)
     if leads:
-        three.silence(1, 3)
+        three.stop_heartbeats(1, 3)
         assert three.partition("t").leader == 2
     before = three.image
     assert report(three, 2, seen).error is ErrorCode.FENCED_LEADER_EPOCH

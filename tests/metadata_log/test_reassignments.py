@@ -85,7 +85,7 @@ def test_cancel_brings_the_old_replicas_back(moving: ControllerHarness) -> None:
 def test_cancel_is_refused_while_only_new_replicas_hold_the_data(moving: ControllerHarness) -> None:
     reassign(moving, [4, 5])
     moving.set_isr("t", 1, 2, 3, 4)
-    moving.silence(1, 2, 3)
+    moving.stop_heartbeats(1, 2, 3)
     assert moving.partition("t").isr == (4,)
     assert reassign(moving, None) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
     assert moving.partition("t").is_reassigning
@@ -181,7 +181,7 @@ def test_a_new_replica_that_fails_delays_the_move_but_not_forever(moving: Contro
     moving.set_isr("t", 1, 2, 3, 4)
     assert not moving.partition("t").is_reassigning
     reassign(moving, [1, 2, 5])
-    moving.silence(5)
+    moving.stop_heartbeats(5)
     assert moving.partition("t").is_reassigning
     moving.heartbeat(5)
     moving.set_isr("t", 1, 2, 4, 5)

@@ -52,9 +52,9 @@ def test_topic_created_and_deleted_within_one_slice_is_not_published(cluster: Co
     recorder = Recorder()
     loader = MetadataLoader([recorder])
     loader.handle_commit(cluster.log)
-    position, told = len(cluster.log), len(recorder.deltas)
+    position, notified = len(cluster.log), len(recorder.deltas)
     cluster.create_topic("t", 3, 2)
     request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")])
     cluster.run(cluster.core.handle_forwarded(cluster.context, request))
     loader.handle_commit(cluster.log[position:])
-    assert len(recorder.deltas) == told
+    assert len(recorder.deltas) == notified

@@ -137,7 +137,7 @@ def test_election_of_many_preferred_leaders_is_split_and_answers_only_what_was_n
     for number in range(3):
         cluster.create_assigned(f"t{number}", *[[1, 2, 3]] * 300)
     cluster.create_assigned("other", [2, 1])
-    cluster.silence(1)
+    cluster.stop_heartbeats(1)
     cluster.heartbeat(1)
     for topic in cluster.image.topics_by_id.values():
         records = [PartitionChangeRecord(i, topic.id, isr=p.replicas) for i, p in enumerate(topic.partitions)]

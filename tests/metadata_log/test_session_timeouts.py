@@ -96,7 +96,7 @@ def test_shorter_session_applies_once_no_longer_lease_can_remain(
     for passed_ms in range(0, 60_000, STEP_MS):
         assert led_by_the_longer.image.longest_session_ms == 60_000, passed_ms
         led_by_the_longer.now_ms += STEP_MS
-        led_by_the_longer.hear_active()
+        led_by_the_longer.heartbeat_active_brokers()
         led_by_the_longer.run(led_by_the_longer.core.handle_fence_check(led_by_the_longer.now_ms))
         led_by_the_longer.commit()
     assert led_by_the_longer.image.longest_session_ms == 9000
@@ -108,7 +108,7 @@ def test_same_session_everywhere_adds_nothing_to_the_log(led_by_the_longer: Cont
     before = led_by_the_longer.image.offset
     led_by_the_longer.succeed(LONG)
     led_by_the_longer.now_ms += 61_000
-    led_by_the_longer.hear_active()
+    led_by_the_longer.heartbeat_active_brokers()
     led_by_the_longer.run(led_by_the_longer.core.handle_fence_check(led_by_the_longer.now_ms))
     assert led_by_the_longer.image.offset == before
 

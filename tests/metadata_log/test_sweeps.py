@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation, check_settled
+from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation, check_final
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from pykraft.kafka_protocol.messages.incremental_alter_configs import (
@@ -53,11 +53,11 @@ def led_by(harness: ControllerHarness, broker_id: int) -> int:
 
 def test_broker_is_fenced_first_and_its_partitions_follow_slice_by_slice(stepped: ControllerHarness) -> None:
     before = len(stepped.log)
-    stepped.silence(1)
+    stepped.stop_heartbeats(1)
     assert [len(batch.values) for batch in stepped.log[before:]] == [1], "the fence waits for nothing"
     assert led_by(stepped, 1) == 12
     with pytest.raises(InvariantViolation, match="led_partitions_have_active_isr"):
-        check_settled(stepped.image)
+        check_final(stepped.image)
     slices = stepped.sweep()
     assert slices > 5
     assert max(len(batch.values) for batch in stepped.log[before:]) <= SMALL
@@ -66,7 +66,7 @@ def test_broker_is_fenced_first_and_its_partitions_follow_slice_by_slice(stepped
 
 
 def test_fenced_broker_returns_only_after_the_sweep_of_its_partitions(stepped: ControllerHarness) -> None:
-    stepped.silence(1)
+    stepped.stop_heartbeats(1)
     while stepped.core.is_sweeping:
         assert stepped.heartbeat(1).is_fenced
         stepped.sweep(1)
@@ -83,14 +83,14 @@ def test_broker_that_shuts_down_stops_only_when_its_leaderships_have_moved(
         stepped.sweep(1)
     assert led_by(stepped, 1) == 0
     stepped.heartbeat(1, want_shut_down=True)
-    stepped.hear_active()
+    stepped.heartbeat_active_brokers()
     assert stepped.heartbeat(1, want_shut_down=True).should_shut_down
 
 
 def test_new_process_that_lost_records_is_out_of_every_isr_before_it_is_unfenced(
     stepped: ControllerHarness,
 ) -> None:
-    stepped.silence(1, 2, 3)  # no partition has a leader, and all replicas are still in the ISRs
+    stepped.stop_heartbeats(1, 2, 3)  # no partition has a leader, and all replicas are still in the ISRs
     stepped.sweep()
     stepped.register(1, incarnation=2)
     stepped.sweep(2)
@@ -104,7 +104,7 @@ def test_new_process_that_lost_records_is_out_of_every_isr_before_it_is_unfenced
 
 
 def test_loss_of_a_process_counts_until_its_successor_is_unfenced(stepped: ControllerHarness) -> None:
-    stepped.silence(1)
+    stepped.stop_heartbeats(1)
     stepped.register(1, incarnation=2)
     assert stepped.image.brokers[1].logs_lost == LogsLost.TAIL
     stepped.sweep(1)
@@ -119,7 +119,7 @@ def test_loss_of_a_process_counts_until_its_successor_is_unfenced(stepped: Contr
 
 
 def test_successor_completes_what_its_predecessor_began(stepped: ControllerHarness) -> None:
-    stepped.silence(1)
+    stepped.stop_heartbeats(1)
     stepped.sweep(4)
     stepped.commit()
     stepped.sweep(2)  # never committed
@@ -133,28 +133,28 @@ def test_successor_completes_what_its_predecessor_began(stepped: ControllerHarne
 
 
 def test_broker_that_fails_in_the_middle_of_a_sweep_gets_its_own_pass(stepped: ControllerHarness) -> None:
-    stepped.silence(1)
+    stepped.stop_heartbeats(1)
     stepped.sweep(6)
-    stepped.silence(2)
+    stepped.stop_heartbeats(2)
     stepped.sweep()  # checks that the image is settled
     assert led_by(stepped, 3) == 36
     assert not stepped.heartbeat(2).is_fenced
     stepped.sweep(1)
-    stepped.silence(2)  # fenced again during the sweep that follows its return
+    stepped.stop_heartbeats(2)  # fenced again during the sweep that follows its return
     assert stepped.heartbeat(2).is_fenced
     stepped.sweep()
     assert not stepped.heartbeat(2).is_fenced
 
 
 def test_deposed_controller_stops_sweeping(stepped: ControllerHarness) -> None:
-    stepped.silence(1)
+    stepped.stop_heartbeats(1)
     stepped.sweep(1)
     stepped.core.resign()
     assert not stepped.core.is_sweeping
 
 
 def test_topics_may_be_created_and_deleted_during_a_sweep(stepped: ControllerHarness) -> None:
-    stepped.silence(1)
+    stepped.stop_heartbeats(1)
     stepped.sweep(3)
     for name in ("t0", "t5"):
         request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)])
@@ -168,8 +168,8 @@ def test_topics_may_be_created_and_deleted_during_a_sweep(stepped: ControllerHar
 def test_changed_rules_are_followed_by_a_sweep(stepped: ControllerHarness) -> None:
     stepped.sweeps_at_once = True
     stepped.create_assigned("lonely", [1, 2])
-    stepped.silence(2)
-    stepped.silence(1)
+    stepped.stop_heartbeats(2)
+    stepped.stop_heartbeats(1)
     stepped.heartbeat(2)
     assert stepped.partition("lonely").leader == -1
 
@@ -201,7 +201,7 @@ def test_smaller_minimum_frees_partitions_from_replicas_they_wait_for(
 
     harness.create_assigned("t", [1, 2])
     set_minimum("2")
-    harness.silence(2)
+    harness.stop_heartbeats(2)
     assert (harness.partition("t").isr, harness.partition("t").elr) == ((1,), (2,))
     set_minimum("1")
     assert (harness.partition("t").isr, harness.partition("t").elr) == ((1,), ())
@@ -210,7 +210,7 @@ def test_smaller_minimum_frees_partitions_from_replicas_they_wait_for(
 def test_long_topic_is_split_into_slices(cluster: ControllerHarness, small_slices: None) -> None:
     cluster.create_assigned("long", *[[1, 2]] * 30)
     before = len(cluster.log)
-    cluster.silence(1)
+    cluster.stop_heartbeats(1)
     assert max(len(batch.values) for batch in cluster.log[before:]) <= SMALL
     assert {partition.leader for partition in cluster.topic("long").partitions} == {2}
 
@@ -287,7 +287,7 @@ def test_a_broker_returns_only_after_it_has_applied_the_sweep_of_its_absence(
     cluster: ControllerHarness,
 ) -> None:
     cluster.create_assigned("t", [1, 2])
-    cluster.silence(1)
+    cluster.stop_heartbeats(1)
     fenced_at = cluster.image.brokers[1].last_change_offset
     assert cluster.image.offset > fenced_at, "the sweep moved its leadership"
     assert cluster.heartbeat(1, offset=fenced_at).is_fenced, "it still believes that it leads"
@@ -299,7 +299,7 @@ def test_broker_returns_although_the_rules_change_all_the_time(cluster: Controll
     has applied the last one. The broker only needs to know the consequences of its own absence.
     """
     cluster.create_assigned("t", [1, 2])
-    cluster.silence(1)
+    cluster.stop_heartbeats(1)
     cluster.commit()
     for number in range(20):
         applied = cluster.image.offset

@@ -183,7 +183,7 @@ def test_topics_of_one_request_succeed_and_fail_alone(cluster: ControllerHarness
 def test_given_assignment_is_used_and_fenced_brokers_start_outside_the_isr(
     cluster: ControllerHarness,
 ) -> None:
-    cluster.silence(1)
+    cluster.stop_heartbeats(1)
     topic = cluster.create_assigned("t", [1, 2, 3])
     assert (topic.partitions[0].replicas, topic.partitions[0].isr, topic.partitions[0].leader) == (
         (1, 2, 3),
@@ -193,7 +193,7 @@ def test_given_assignment_is_used_and_fenced_brokers_start_outside_the_isr(
 
 
 def test_given_assignment_to_fenced_brokers_only_is_refused(cluster: ControllerHarness) -> None:
-    cluster.silence(1)
+    cluster.stop_heartbeats(1)
     (result,) = cluster.create_topics(assigned((0, [1])))
     assert result.error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
@@ -201,7 +201,7 @@ def test_given_assignment_to_fenced_brokers_only_is_refused(cluster: ControllerH
 def test_fenced_brokers_receive_replicas_only_where_the_others_are_too_few(
     cluster: ControllerHarness,
 ) -> None:
-    cluster.silence(2)
+    cluster.stop_heartbeats(2)
     topic = cluster.create_topic("t", partitions=10, replication_factor=2)
     assert {broker for p in topic.partitions for broker in p.replicas} == {1, 3}
     wide = cluster.create_topic("u", partitions=4, replication_factor=3)
@@ -209,7 +209,7 @@ def test_fenced_brokers_receive_replicas_only_where_the_others_are_too_few(
         assert partition.replicas[2] == 2 and set(partition.isr) == {1, 3} and partition.leader in (1, 3)
     (result,) = cluster.create_topics(wanted("v", 1, 4))
     assert result.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
-    cluster.silence(1, 3)
+    cluster.stop_heartbeats(1, 3)
     (result,) = cluster.create_topics(wanted("w", 1, 1))
     assert result.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
     assert "no broker is active" in present(result.error_message)

@@ -345,10 +345,10 @@ class Verdict:
     wall_s: float
 
     def __str__(self) -> str:
-        told = f"BROKEN: {self.broken}" if self.broken else f"killed: {self.found}"
+        outcome = f"BROKEN: {self.broken}" if self.broken else f"killed: {self.found}"
         if not self.broken and self.found is None:
-            told = "SURVIVED"
-        return f"{self.name} ({self.wall_s:.1f} s) {told[:160]}"
+            outcome = "SURVIVED"
+        return f"{self.name} ({self.wall_s:.1f} s) {outcome[:160]}"
 
 
 def package_of(patch: Path | None) -> str:

@@ -31,7 +31,7 @@ def process_ids(running: Background, nodes: int) -> list[int]:
     return [int(running.wait_for(f"Node {n}: ").rpartition(" ")[2]) for n in range(1, nodes + 1)]
 
 
-def nobody_holds(directory: Path) -> bool:
+def no_process_holds(directory: Path) -> bool:
     """Whether every process that used a node's directory has ended."""
     try:
         for path in directory.glob("node-*/"):
@@ -122,9 +122,9 @@ def test_killed_node_can_be_started_again_from_its_properties(
 def test_nodes_end_with_a_parent_that_is_killed(start_pykraft: Pykraft, tmp_path: Path) -> None:
     with start_pykraft("dev", "--port", "0", "--nodes", "3", "--data-dir", str(tmp_path)) as running:
         bootstrap_servers(running)
-        assert not nobody_holds(tmp_path)
+        assert not no_process_holds(tmp_path)
         running.kill()
-        wait_until("the nodes have ended", lambda: nobody_holds(tmp_path), 30)
+        wait_until("the nodes have ended", lambda: no_process_holds(tmp_path), 30)
 
 
 def test_node_that_cannot_start_is_named_and_stops_all(
@@ -140,7 +140,7 @@ def test_node_that_cannot_start_is_named_and_stops_all(
     assert (
         result.stderr.splitlines()[-1] == "Node 2 ended (exit code 1) before all nodes had started: stopping"
     )
-    assert nobody_holds(tmp_path)
+    assert no_process_holds(tmp_path)
 
 
 def bind_above_a_free_port(taken: socket.socket) -> int:

@@ -278,10 +278,10 @@ def test_configs_are_set_shown_and_deleted_with_kafkas_flags(run: Run, topic: st
 
 
 def test_configs_of_one_broker_and_of_all_are_distinguished(run: Run) -> None:
-    told = run("configs", "--alter", "--broker-defaults", "--add-config", "log.retention.ms=5000")
-    assert told == "Completed updating default config for brokers in the cluster.\n"
-    told = run("configs", "--alter", "--broker", "1", "--add-config", "log.retention.ms=6000")
-    assert told == "Completed updating config for broker 1.\n"
+    output = run("configs", "--alter", "--broker-defaults", "--add-config", "log.retention.ms=5000")
+    assert output == "Completed updating default config for brokers in the cluster.\n"
+    output = run("configs", "--alter", "--broker", "1", "--add-config", "log.retention.ms=6000")
+    assert output == "Completed updating config for broker 1.\n"
     every = ("configs", "--describe", "--entity-type", "brokers")
     first, first_line, second, second_line = run(*every).splitlines()
     assert (first, second) == (

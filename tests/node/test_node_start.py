@@ -164,7 +164,7 @@ def test_no_replica_applies_a_role_once_the_coordinators_stop(
     run(scenario)
 
 
-def lonely_config(directory: Path) -> ServerConfig:
+def single_node_config(directory: Path) -> ServerConfig:
     """One of three voters; the others never start."""
     mine, other, third, broker = free_ports(4)
     return make_config(
@@ -176,7 +176,7 @@ def lonely_config(directory: Path) -> ServerConfig:
     )
 
 
-async def start_in_vain(node: Node) -> None:
+async def fail_to_start(node: Node) -> None:
     """Start a node that finds no controller, wait until it waits for one, and stop it."""
     start = asyncio.ensure_future(node.start())
     done, _ = await asyncio.wait([start], timeout=0.5)
@@ -190,14 +190,14 @@ async def start_in_vain(node: Node) -> None:
 
 def test_node_without_a_quorum_stops_at_once_when_its_start_is_aborted(tmp_path: Path) -> None:
     async def scenario(fatal: list[BaseException]) -> None:
-        await start_in_vain(make_node(lonely_config(tmp_path), fatal))
+        await fail_to_start(make_node(single_node_config(tmp_path), fatal))
 
     run(scenario)
 
 
 def test_high_watermarks_survive_an_aborted_start(tmp_path: Path) -> None:
     async def scenario(fatal: list[BaseException]) -> None:
-        config = lonely_config(tmp_path)
+        config = single_node_config(tmp_path)
         logs = LogManager(
             OsDisk(),
             [str(tmp_path)],
@@ -212,7 +212,7 @@ def test_high_watermarks_survive_an_aborted_start(tmp_path: Path) -> None:
         batch = encode_batch([RecordInput(None, b"v", (), 0)] * 7)
         opened.log.append(batch, [read_header(batch)], now_ms=0)
         await logs.stop(5, {("t", 0): 7})
-        await start_in_vain(make_node(config, fatal))
+        await fail_to_start(make_node(config, fatal))
         path = f"{tmp_path}/{checkpoint.REPLICATION_OFFSET_CHECKPOINT}"
         assert checkpoint.read_offset_checkpoint(OsDisk(), path) == {("t", 0): 7}
 
@@ -235,7 +235,7 @@ def test_damaged_checkpoint_is_written_again(tmp_path: Path) -> None:
     async def scenario(fatal: list[BaseException]) -> None:
         path = tmp_path / checkpoint.REPLICATION_OFFSET_CHECKPOINT
         path.write_text("nonsense")
-        await start_in_vain(make_node(lonely_config(tmp_path), fatal))
+        await fail_to_start(make_node(single_node_config(tmp_path), fatal))
         assert checkpoint.read_offset_checkpoint(OsDisk(), str(path)) == {}
 
     run(scenario)
@@ -266,8 +266,8 @@ def test_controller_listener_that_others_can_reach_causes_a_warning(
 
     with caplog.at_level("WARNING"):
         run(scenario)
-    told = [it.getMessage() for it in caplog.records if "administers the cluster" in it.getMessage()]
-    assert len(told) == warns
+    notified = [it.getMessage() for it in caplog.records if "administers the cluster" in it.getMessage()]
+    assert len(notified) == warns
 
 
 @pytest.mark.parametrize(("switch", "expected"), [({}, False), ({"pykraft.sendfile": "true"}, True)])

@@ -148,7 +148,7 @@ class CoreBench:
         """Let time pass until the replica asks for pre-votes."""
         return self.step(TimerFired(), after_ms=10_000)
 
-    def stand(self) -> list[Effect]:
+    def start_election(self) -> list[Effect]:
         """Let time pass, and a majority grant pre-votes."""
         self.ask_first()
         for node_id in sorted(self.state.other_voters(), reverse=True)[: self.voters.majority - 1]:
@@ -165,7 +165,7 @@ class CoreBench:
 
     def lead(self) -> None:
         """Win an election with the vote of 2 and flush the LeaderChange record."""
-        self.stand()
+        self.start_election()
         self.answer(self.vote_for(2))
         assert isinstance(self.state.role, Leader)
         self.flush()

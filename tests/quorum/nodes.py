@@ -267,8 +267,8 @@ class Cluster:
         self.replicas = [Replica(self, key, address) for key, address in zip(keys, addresses, strict=True)]
 
     def voters_known_to(self, key: ReplicaKey) -> VoterSet:
-        told = self.voters_of_observers
-        return self.voters if told is None or self.voters.is_voter(key) else told
+        notified = self.voters_of_observers
+        return self.voters if notified is None or self.voters.is_voter(key) else notified
 
     @property
     def nodes(self) -> list[QuorumNode]:

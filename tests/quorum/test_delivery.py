@@ -13,13 +13,13 @@ from tests.quorum.nodes import Recorder
 class _Listener(Recorder):
     def __init__(self) -> None:
         super().__init__()
-        self.heard: list[int | LeaderAndEpoch] = []
+        self.received: list[int | LeaderAndEpoch] = []
 
     def handle_commit(self, batches: Sequence[CommittedBatch]) -> None:
-        self.heard += [batch.base_offset for batch in batches]
+        self.received += [batch.base_offset for batch in batches]
 
     def handle_leader_change(self, leader: LeaderAndEpoch) -> None:
-        self.heard.append(leader)
+        self.received.append(leader)
 
 
 class _NoLog:
@@ -43,7 +43,7 @@ def test_leader_elected_again_learns_first_that_its_earlier_leadership_ended() -
     assert not delivery.has_work
     delivery.delivered_offset = delivery.high_watermark = 21
     delivery.deliver_slice([listener])
-    assert listener.heard == [first, lost, again]
+    assert listener.received == [first, lost, again]
 
 
 def test_leadership_that_ended_before_it_was_committed_is_never_announced() -> None:
@@ -60,4 +60,4 @@ def test_leadership_that_ended_before_it_was_committed_is_never_announced() -> N
     delivery.delivered_offset = delivery.high_watermark = 14
     while delivery.has_work:
         delivery.deliver_slice([listener])
-    assert listener.heard == [LeaderAndEpoch(None, 3), LeaderAndEpoch(1, 5)]
+    assert listener.received == [LeaderAndEpoch(None, 3), LeaderAndEpoch(1, 5)]

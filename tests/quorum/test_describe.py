@@ -13,7 +13,7 @@ from tests.quorum.bench import CoreBench
 
 def _lead_static() -> CoreBench:
     b = CoreBench(static=True)
-    b.stand()
+    b.start_election()
     b.answer(b.vote_for(2))
     b.flush()
     assert isinstance(b.state.role, Leader)

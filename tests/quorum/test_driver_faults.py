@@ -13,10 +13,10 @@ from tests.narrowing import present
 from tests.quorum.nodes import Cluster, Replica, run_quorum
 
 
-def _check_prefixes(cluster: Cluster, heard: Sequence[Sequence[bytes]]) -> Sequence[bytes]:
+def _check_prefixes(cluster: Cluster, received: Sequence[Sequence[bytes]]) -> Sequence[bytes]:
     """The records that listeners got, in every run of every replica, are prefixes of one sequence."""
-    longest = max(heard, key=len)
-    for values in heard:
+    longest = max(received, key=len)
+    for values in received:
         assert values == longest[: len(values)]
     return longest
 
@@ -62,7 +62,7 @@ def test_a_leader_that_is_cut_off_resigns() -> None:
 def test_random_crashes_and_cuts_on_real_logs_lose_nothing(seed: int) -> None:
     async def scenario(cluster: Cluster) -> None:
         rng = random.Random(seed)
-        heard = []
+        received = []
         acknowledged = []
         number = 0
 
@@ -94,7 +94,7 @@ def test_random_crashes_and_cuts_on_real_logs_lose_nothing(seed: int) -> None:
             match rng.randrange(6):
                 case 0:
                     victim = rng.choice(leaders or live)
-                    heard.append(victim.listener.values)
+                    received.append(victim.listener.values)
                     await victim.crash(rng)
                     await victim.start()
                 case 1:
@@ -103,8 +103,8 @@ def test_random_crashes_and_cuts_on_real_logs_lose_nothing(seed: int) -> None:
                     cluster.rpc.down.clear()
         cluster.rpc.down.clear()
         await cluster.commit(b"end")
-        heard += [replica.listener.values for replica in cluster.replicas]
-        longest = _check_prefixes(cluster, heard)
+        received += [replica.listener.values for replica in cluster.replicas]
+        longest = _check_prefixes(cluster, received)
         assert len(acknowledged) > 5
         assert set(acknowledged) <= set(longest)
 

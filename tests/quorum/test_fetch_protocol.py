@@ -86,7 +86,7 @@ def test_leader_that_gets_a_request_of_a_later_epoch_resigns_even_if_only_an_obs
         None,
     )
     assert isinstance(b.state.role, Unattached) and b.state.epoch == 3
-    b.stand()
+    b.start_election()
     b.answer(b.vote_for(2))
     assert isinstance(b.state.role, Leader) and b.state.epoch == 4
 
@@ -99,7 +99,7 @@ def test_replica_that_does_not_lead_refuses_and_names_the_leader() -> None:
 
 def test_high_watermark_is_what_a_majority_has_flushed() -> None:
     b = CoreBench(voters=5)
-    b.stand()
+    b.start_election()
     b.answer(b.vote_for(2))
     b.answer(b.vote_for(3))
     b.step(Proposed(1, 4, "x"))
@@ -154,7 +154,7 @@ def test_observer_does_not_count_and_neither_does_a_voters_other_disk() -> None:
 
 def test_voter_given_by_id_alone_counts_with_any_directory() -> None:
     b = CoreBench(static=True)
-    b.stand()
+    b.start_election()
     b.answer(b.vote_for(2))
     b.flush()
     b.fetch(2, 1, 1)
@@ -163,7 +163,7 @@ def test_voter_given_by_id_alone_counts_with_any_directory() -> None:
 
 def test_progress_of_a_voter_does_not_count_for_the_disk_that_replaced_its_own() -> None:
     b = CoreBench(static=True)
-    b.stand()
+    b.start_election()
     b.answer(b.vote_for(2))
     b.flush()
     b.fetch(3, 0, 0)
@@ -405,7 +405,7 @@ def test_late_fetch_of_an_earlier_epoch_counts_neither_as_contact_nor_as_progres
     b.lead()
     b.fetch(2, 1, 1)
     b.step(TimerFired(), after_ms=10_000)  # resigns
-    b.stand()
+    b.start_election()
     b.answer(b.vote_for(3))
     role = b.state.role
     assert isinstance(role, Leader) and b.state.epoch == 2
@@ -429,6 +429,6 @@ def test_fetches_and_announcements_carry_the_shorter_deadlines() -> None:
     b = CoreBench(election=ElectionState(4, 2, None))
     assert [send.timeout_ms for send in b.of(Send)] == [b.state.config.fetch_request_timeout_ms]
     b = CoreBench()
-    b.stand()
+    b.start_election()
     b.answer(b.vote_for(2))
     assert {send.timeout_ms for send in b.of(Send)} == {b.state.config.begin_request_timeout_ms}

@@ -24,7 +24,7 @@ def _prospective(leader_id: int | None = 2, config: QuorumConfig | None = None) 
     return b
 
 
-def _nobody_answers(b: CoreBench) -> list[Send]:
+def _fail_all_requests(b: CoreBench) -> list[Send]:
     """Fail every open request; returns the requests that follow."""
     asked = []
     for correlation_id in list(b.state.in_flight):
@@ -49,7 +49,7 @@ def _answer(
 def _refuse(b: CoreBench, leader_id: int | None = 2, address: Address | None = ELSEWHERE) -> list[Send]:
     """3 is in contact with a leader, 2 cannot be reached."""
     b.answer(b.vote_for(3, granted=False, leader_id=leader_id, leader_address=address))
-    return _nobody_answers(b)
+    return _fail_all_requests(b)
 
 
 def test_leader_that_moved_is_asked_at_the_address_others_name_and_followed_once_it_confirms() -> None:
@@ -87,7 +87,7 @@ def test_search_request_is_refused_by_a_leader_and_does_not_count_as_contact() -
 def test_voter_that_reaches_no_known_voter_asks_the_bootstrap_servers() -> None:
     """It was removed while it was down, and the others were replaced one by one."""
     b = _prospective(config=QuorumConfig(bootstrap_servers=(Address("test", 3), SERVER)))
-    (question,) = _nobody_answers(b)
+    (question,) = _fail_all_requests(b)
     assert question.to < 0 and question.address == SERVER
     _answer(b, question, 7, epoch=9, leader_id=8)
     assert isinstance(b.state.role, Follower) and (b.state.epoch, b.state.leader_address) == (9, ELSEWHERE)
@@ -96,7 +96,7 @@ def test_voter_that_reaches_no_known_voter_asks_the_bootstrap_servers() -> None:
 def test_unanswered_search_request_is_repeated_and_raises_no_epoch() -> None:
     b = _prospective(config=QuorumConfig(bootstrap_servers=(SERVER,)))
     for _ in range(5):
-        (question,) = _nobody_answers(b)
+        (question,) = _fail_all_requests(b)
         b.step(RequestFailed(question.correlation_id))
         b.step(TimerFired(), after_ms=2_500)
     assert isinstance(b.state.role, Prospective) and b.state.election == ElectionState(5, 2)
@@ -114,6 +114,6 @@ def test_leader_that_sent_its_new_address_is_asked_there_after_each_lost_pre_vot
     b.send(BeginQuorumEpochRequest("c", b.keys[2], b.keys[1], 5, ELSEWHERE))
     b.ask_first()
     for _ in range(3):
-        (question,) = _nobody_answers(b)
+        (question,) = _fail_all_requests(b)
         assert question.address == ELSEWHERE and isinstance(b.state.role, Prospective)
         b.step(TimerFired(), after_ms=2_500)

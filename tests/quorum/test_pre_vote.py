@@ -212,7 +212,7 @@ def test_refused_pre_votes_back_off_and_never_raise_the_epoch() -> None:
 
 def test_candidate_that_lost_starts_again_with_a_pre_vote() -> None:
     b = CoreBench()
-    b.stand()
+    b.start_election()
     for node_id in (2, 3):
         b.answer(b.vote_for(node_id, granted=False))
     b.step(TimerFired(), after_ms=1_000)
@@ -224,9 +224,9 @@ def test_successor_skips_the_pre_vote_and_gets_votes_at_once_from_informed_voter
     end = EndQuorumEpochRequest("c", successor.keys[2], successor.state.local, 5, (successor.keys[1],))
     successor.send(end)
     assert isinstance(successor.state.role, Candidate) and successor.state.epoch == 6
-    told = _follower()
-    told.send(replace(end, preferred_successors=(told.keys[3], told.keys[1])))
-    assert told.ask(_pre_vote(told)).vote_granted
+    notified = _follower()
+    notified.send(replace(end, preferred_successors=(notified.keys[3], notified.keys[1])))
+    assert notified.ask(_pre_vote(notified)).vote_granted
 
 
 def test_answer_in_flight_when_the_epoch_ended_does_not_delay_the_succession() -> None:
@@ -253,7 +253,7 @@ def test_stopping_replica_starts_no_pre_vote() -> None:
 
 def test_stopping_candidate_may_still_win_but_starts_no_new_election() -> None:
     b = CoreBench()
-    b.stand()
+    b.start_election()
     b.step(ShutdownRequested())
     b.answer(b.vote_for(2))
     assert isinstance(b.state.role, Leader)

@@ -293,8 +293,8 @@ def test_removed_leader_leads_without_counting_itself_and_resigns_at_the_commit(
     assert isinstance(b.state.role, Leader)  # one of two is no majority, and the leader itself is no voter
     catch_up(b, 3)
     assert answers(b) == [ErrorCode.NONE] and isinstance(b.state.role, Resigned)
-    goodbyes = [s.request for s in b.of(Send) if isinstance(s.request, EndQuorumEpochRequest)]
-    assert {key.id for key in goodbyes[0].preferred_successors} == {2, 3}
+    end_requests = [s.request for s in b.of(Send) if isinstance(s.request, EndQuorumEpochRequest)]
+    assert {key.id for key in end_requests[0].preferred_successors} == {2, 3}
     b.step(TimerFired(), after_ms=10_000)
     assert isinstance(
         b.state.role, Unattached

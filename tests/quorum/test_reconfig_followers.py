@@ -202,10 +202,10 @@ def test_observer_whose_leader_does_not_respond_learns_its_new_address() -> None
     b.step(RequestFailed(present(b.role(Follower).fetch_correlation)))
     b.step(TimerFired(), after_ms=10_000)
     asked = next(iter(b.state.in_flight.values()))
-    told = FetchResponse(
+    notified = FetchResponse(
         "c", b.keys[asked.id], ErrorCode.NOT_LEADER_OR_FOLLOWER, 1, 1, leader_address=address(9)
     )
-    b.step(ResponseReceived(present(b.role(Follower).fetch_correlation), told))
+    b.step(ResponseReceived(present(b.role(Follower).fetch_correlation), notified))
     assert b.state.leader_address == address(9)
 
 

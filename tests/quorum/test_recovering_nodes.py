@@ -110,8 +110,8 @@ def test_voter_that_lost_the_record_of_the_other_voters_fetches_it_from_them(
         first = next(r for r in cluster.replicas if r is not leader)
         await first.stop()
         first.memory_disk.open(f"{DIRECTORY}/{0:020}.log").truncate(0)
-        everybody = cluster.voters
-        cluster.voters = VoterSet([present(everybody.get(first.key.id))])  # as it was formatted
+        all_ids = cluster.voters
+        cluster.voters = VoterSet([present(all_ids.get(first.key.id))])  # as it was formatted
         state = QuorumStateStore(first.memory_disk, DIRECTORY)
         known = state.read()
         state.write(replace(known, leader_id=None, voted=None))
@@ -122,6 +122,6 @@ def test_voter_that_lost_the_record_of_the_other_voters_fetches_it_from_them(
         await first.start()
         await cluster.until(lambda: present(first.live._core).state.recovery is None)
         await cluster.commit(b"b")
-        assert first.listener.values == [b"a", b"b"] and first.live.voters.ids == everybody.ids
+        assert first.listener.values == [b"a", b"b"] and first.live.voters.ids == all_ids.ids
 
     run_quorum(scenario)

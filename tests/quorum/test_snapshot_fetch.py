@@ -126,7 +126,7 @@ def test_point_of_divergence_is_known_only_after_the_log_start(offset: int, epoc
     log = LogShape(30, [(5, 20), (7, 22)], SnapshotId(20, 5))
     b.state.log, b.state.snapshot = log, SnapshotId(20, 5)
     b.state.election = ElectionState(8)
-    b.stand()
+    b.start_election()
     b.answer(b.vote_for(2))
     response = b.fetch(3, offset, epoch)
     got = (

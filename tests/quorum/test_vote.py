@@ -136,7 +136,7 @@ def test_replica_that_knows_the_leader_of_the_epoch_grants_no_vote_even_if_its_s
 
 def test_candidacy_is_durable_before_votes_are_requested() -> None:
     b = CoreBench()
-    b.stand()
+    b.start_election()
     kinds = [type(e) for e in b.effects]
     assert kinds.index(PersistElectionState) < kinds.index(Send)
     assert b.state.election == ElectionState(1, None, b.keys[1])
@@ -145,7 +145,7 @@ def test_candidacy_is_durable_before_votes_are_requested() -> None:
 
 def test_majority_makes_a_leader_that_appends_a_leader_change_first() -> None:
     b = CoreBench()
-    b.stand()
+    b.start_election()
     b.answer(b.vote_for(2))
     kinds = [type(e) for e in b.effects]
     assert kinds.index(PersistElectionState) < kinds.index(AppendLeaderChange) < kinds.index(FlushLog)
@@ -157,7 +157,7 @@ def test_majority_makes_a_leader_that_appends_a_leader_change_first() -> None:
 
 def test_one_vote_of_five_is_not_a_majority_and_a_repeated_one_does_not_count_twice() -> None:
     b = CoreBench(voters=5)
-    b.stand()
+    b.start_election()
     correlation_id = next(c for c, to in b.state.in_flight.items() if to.id == 2)
     b.answer(b.vote_for(2))
     b.step(ResponseReceived(correlation_id, b.vote_for(2)))
@@ -168,7 +168,7 @@ def test_one_vote_of_five_is_not_a_majority_and_a_repeated_one_does_not_count_tw
 
 def test_vote_from_another_disk_at_a_voters_address_does_not_count() -> None:
     b = CoreBench()
-    b.stand()
+    b.start_election()
     stranger = ReplicaKey(2, b.keys[8].directory_id)
     b.answer(b.vote_for(2, replica=stranger))
     assert isinstance(b.state.role, Candidate) and b.state.role.granted == {1}
@@ -176,11 +176,11 @@ def test_vote_from_another_disk_at_a_voters_address_does_not_count() -> None:
 
 def test_vote_of_an_earlier_election_does_not_count() -> None:
     b = CoreBench()
-    b.stand()
+    b.start_election()
     old = dict(b.state.in_flight)
     late = b.vote_for(2)
     b.step(TimerFired(), after_ms=10_000)
-    b.stand()
+    b.start_election()
     assert isinstance(b.state.role, Candidate) and b.state.epoch > late.epoch
     for correlation_id in old:
         b.step(ResponseReceived(correlation_id, late))
@@ -189,17 +189,17 @@ def test_vote_of_an_earlier_election_does_not_count() -> None:
 
 def test_higher_epoch_in_an_answer_ends_the_candidacy() -> None:
     b = CoreBench()
-    b.stand()
+    b.start_election()
     b.answer(b.vote_for(2, granted=False, error=ErrorCode.FENCED_LEADER_EPOCH, epoch=9))
     assert isinstance(b.state.role, Unattached) and b.state.epoch == 9
-    b.stand()
+    b.start_election()
     b.answer(b.vote_for(3, granted=False, error=ErrorCode.FENCED_LEADER_EPOCH, epoch=20, leader_id=2))
     assert isinstance(b.state.role, Follower) and b.state.role.leader_id == 2
 
 
 def test_lost_election_backs_off_at_random_and_longer_each_time() -> None:
     b = CoreBench()
-    b.stand()
+    b.start_election()
     waits = []
     for _ in range(8):
         role = b.state.role
@@ -218,7 +218,7 @@ def test_lost_election_backs_off_at_random_and_longer_each_time() -> None:
 
 def test_unreachable_voter_is_asked_again_in_the_same_epoch() -> None:
     b = CoreBench()
-    b.stand()
+    b.start_election()
     correlation_id = next(c for c, to in b.state.in_flight.items() if to.id == 3)
     b.step(RequestFailed(correlation_id))
     b.step(TimerFired(), after_ms=20)
@@ -236,7 +236,7 @@ def test_restarted_leader_is_resigned_in_its_epoch_and_does_not_vote_in_it() -> 
     b = CoreBench(election=ElectionState(4, 1, ReplicaKey(1)))
     assert isinstance(b.state.role, Resigned) and b.state.epoch == 4
     assert not b.ask(_request(b, epoch=4, last_epoch=3, last_offset=99)).vote_granted
-    b.stand()
+    b.start_election()
     assert isinstance(b.state.role, Candidate) and b.state.epoch == 5
 
 

@@ -174,9 +174,9 @@ def test_soft_limit_is_raised_to_the_hard_one_and_logged(soft: int, hard: int, e
         "print(raise_file_limit(), *resource.getrlimit(resource.RLIMIT_NOFILE))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    told, limits = done.stdout.splitlines()
+    notified, limits = done.stdout.splitlines()
     assert limits == f"{expected} {expected} {hard}"
-    assert (f"from {soft} to {hard}" if soft < hard else f"limit is {soft}") in told
+    assert (f"from {soft} to {hard}" if soft < hard else f"limit is {soft}") in notified
 
 
 def test_limit_that_cannot_be_raised_is_used_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -204,15 +204,15 @@ def test_handler_of_a_caller_that_disconnects_is_cancelled() -> None:
 
 def test_handler_of_an_abandoned_call_is_cancelled_and_sends_no_response() -> None:
     async def case(transport: GrpcTransport, port: int, held: Held) -> None:
-        told: list[bytes | RpcFailure] = []
-        call = transport.send(Address("127.0.0.1", port), "/test.Echo/Hold", b"", 60_000, told.append)
+        notified: list[bytes | RpcFailure] = []
+        call = transport.send(Address("127.0.0.1", port), "/test.Echo/Hold", b"", 60_000, notified.append)
         await _until(lambda: held.waiting == 1)
         call.cancel()
         await _until(lambda: held.waiting == 0)
         held.release.set()
         assert await _call(transport, port, "/test.Echo/Hold", b"") == b"done"
         call.cancel()
-        assert told == []
+        assert notified == []
 
     asyncio.run(_with_held_calls(case, ServerLimits()))
 

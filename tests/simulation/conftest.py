@@ -9,7 +9,7 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def _logging_goes_on() -> Iterator[None]:
+def _logging_is_restored() -> Iterator[None]:
     """A simulation logs nothing about the nodes that it kills: it disables logging in its process."""
     yield
     logging.disable(logging.NOTSET)

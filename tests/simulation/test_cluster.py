@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import pytest
 
 from pykraft.jepsen_like.sim import determinism
-from pykraft.jepsen_like.sim.cluster.faults import CALM, CALM_RACE, CALM_STUTTER, plan_faults
+from pykraft.jepsen_like.sim.cluster.faults import CALM, CALM_RACE, CALM_STALLS, plan_faults
 from pykraft.jepsen_like.sim.cluster.load import Load, draw_workload
 from pykraft.jepsen_like.sim.cluster.ring import run_schedule
 from pykraft.jepsen_like.sim.processes import ProcessClock, ProcessLoop, SimProcess
@@ -20,7 +20,7 @@ from pykraft.jepsen_like.workloads.own_admin import OwnAdmin
 
 
 @pytest.fixture(autouse=True)
-def _deaths_are_not_logged() -> None:
+def _kills_are_not_logged() -> None:
     logging.disable(logging.CRITICAL)
 
 
@@ -30,7 +30,7 @@ def test_schedules_of_whole_nodes_break_no_invariant(seed: int) -> None:
     assert outcome.counts["commits"] > 20
     assert outcome.counts["clients served"] > 0
     assert outcome.counts["records committed"] > 20
-    assert outcome.counts["final ok"] > 0, "the workload came to its end"
+    assert outcome.counts["final ok"] > 0, "the workload ended"
 
 
 def test_schedule_of_groups_times_how_soon_they_are_reconciled() -> None:
@@ -67,8 +67,8 @@ def test_clients_and_admins_get_what_they_ask_for_and_disks_are_lost() -> None:
     for seed in (3, 12):
         story = Story()
         outcome = run_schedule(Schedule(seed), story)
-        told = [line.partition("clients")[2].strip() for line in story.lines()]
-        named |= {line.rpartition(" ")[0] for line in told if line.endswith(": done")}
+        described = [line.partition("clients")[2].strip() for line in story.lines()]
+        named |= {line.rpartition(" ")[0] for line in described if line.endswith(": done")}
         lost += outcome.faults.get("disk loss", 0)
         changes += outcome.counts["voter changes"]
     for asked in (
@@ -98,10 +98,10 @@ def test_story_lists_faults_elections_leaders_and_client_results_in_order() -> N
     times = [float(line[:10]) for line in lines]
     assert times == sorted(times)
     assert all(line[column - 1] == " " != line[column] for line in lines)
-    told = {line[10:column].strip(): [] for line in lines}  # type: dict[str, list[str]]
+    described = {line[10:column].strip(): [] for line in lines}  # type: dict[str, list[str]]
     for line in lines:
-        told[line[10:column].strip()].append(line[column:])
-    assert {"faults", "metadata", "clients"} < set(told)
+        described[line[10:column].strip()].append(line[column:])
+    assert {"faults", "metadata", "clients"} < set(described)
     words = "\n".join(lines)
     for happening in (
         "becomes the active controller",
@@ -112,7 +112,7 @@ def test_story_lists_faults_elections_leaders_and_client_results_in_order() -> N
     ):
         assert happening in words, happening
     assert "starts (process 2 on this machine)" in words and "is up" in words
-    assert "everything is healed" in told["faults"]
+    assert "everything is healed" in described["faults"]
     assert not [line for line in lines if "0x" in line or "b'" in line or "Record(" in line]
 
 
@@ -144,18 +144,18 @@ def test_no_other_fault_overlaps_an_undisturbed_one() -> None:
             until_ms = calm.at_ms + calm.for_ms
             assert [fault for fault in plan if calm.at_ms <= fault.at_ms < until_ms] == [calm]
             kinds.append(calm.kind)
-    assert (kinds.count(CALM_RACE), kinds.count(CALM_STUTTER)) == (20, 10)
+    assert (kinds.count(CALM_RACE), kinds.count(CALM_STALLS)) == (20, 10)
 
 
 def test_dead_broker_is_fenced_while_the_active_controller_stalls_repeatedly() -> None:
     for seed in (3, 27, 43):
-        (stutter,) = (fault for fault in plan_faults(seed, 60_000) if fault.kind == CALM_STUTTER)
+        (stalls,) = (fault for fault in plan_faults(seed, 60_000) if fault.kind == CALM_STALLS)
         outcome = run_schedule(
             Schedule(
-                seed, stutter.at_ms + stutter.for_ms, faults=(stutter.number,), without=frozenset({"client"})
+                seed, stalls.at_ms + stalls.for_ms, faults=(stalls.number,), without=frozenset({"client"})
             )
         )
-        assert outcome.faults == {CALM_STUTTER: 1}
+        assert outcome.faults == {CALM_STALLS: 1}
         assert outcome.counts["fences during faults"] > 0
 
 

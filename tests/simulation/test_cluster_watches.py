@@ -1,4 +1,4 @@
-"""What watches whole nodes must not cry wolf: when a replaced disk returns, when a starved broker is late."""
+"""The watches raise no false alarm: when a replaced disk returns, when a starved broker is late."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SESSION_MS = 9000
 
 
 class StubWorld:
-    """As much of a world as the watches look at; time passes in :meth:`run`."""
+    """The part of a world that the watches read; time passes in :meth:`run`."""
 
     def __init__(self) -> None:
         self.now_ms = 0.0
@@ -30,7 +30,7 @@ class StubWorld:
         self.nodes: dict[int, Any] = {}
         self.active: list[Any] = []
         self.starved: list[int] = []
-        self.watch = SimpleNamespace(wishes_heard=Counter())
+        self.watch = SimpleNamespace(fence_requests=Counter())
         self.options = SimpleNamespace(session_ms=SESSION_MS)
         self.checker = SimpleNamespace(
             active={}, epoch_at=[], end_offset=0, model=SimpleNamespace(brokers={})
@@ -54,7 +54,7 @@ class StubWorld:
 
 
 class StubController:
-    """A voter that lives, with what it knows."""
+    """A live voter, with its state."""
 
     def __init__(self, epoch: int, log: LogShape) -> None:
         self.alive = self.runs = self.may_start = True
@@ -116,14 +116,14 @@ def test_starved_broker_that_is_never_fenced_is_noticed() -> None:
 def test_late_fence_request_of_a_starved_broker_restarts_its_time_limit() -> None:
     world = _starving_world()
     world.run(SESSION_MS - 500)
-    world.watch.wishes_heard[5] += 1
+    world.watch.fence_requests[5] += 1
     world.run(SESSION_MS * 3 // 2)
     with pytest.raises(InvariantViolation, match=STALE_FENCED):
         world.run(4000)
 
 
 def test_time_limit_continues_when_the_controller_can_commit_again() -> None:
-    """Seed 9111437: its voter fetched, but heard no answer; so the fence was decided, and not committed."""
+    """Seed 9111437: its voter fetched, but received no response; so the fence was not committed."""
     world = _starving_world()
     quorum = world.nodes[1].parts.quorum
     world.run(SESSION_MS)

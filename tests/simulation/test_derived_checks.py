@@ -1,4 +1,4 @@
-"""The check of what a replica keeps beside its records notices each kind of difference."""
+"""The check of a replica's derived state finds each kind of difference."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def time_found_too_late(log: Log, producers: ProducerState) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "difference"),
+    ("corrupt", "difference"),
     [
         (producer_of_a_truncated_batch, "which the log does not hold"),
         (one_batch_missed, "is known by epoch 0"),
@@ -98,7 +98,7 @@ def time_found_too_late(log: Log, producers: ProducerState) -> None:
         (time_found_too_late, "is found as"),
     ],
 )
-def test_difference_is_noticed(spoil: Callable[[Log, ProducerState], None], difference: str) -> None:
+def test_difference_is_noticed(corrupt: Callable[[Log, ProducerState], None], difference: str) -> None:
     log, producers = written()
-    spoil(log, producers)
+    corrupt(log, producers)
     assert difference in str(find_difference(log, producers, is_loaded=False))

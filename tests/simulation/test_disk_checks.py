@@ -1,4 +1,4 @@
-"""The check of disks finds a log that does not open, and nothing in what a crash may leave behind."""
+"""The check of disks finds a log that does not open, and accepts what a crash may leave."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checks of groups find what is wrong, and nothing in what is right."""
+"""The checks of groups find errors, and accept correct states."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from pykraft.jepsen_like.sim.cluster.group_checks import (
     GroupChecks,
     check_group,
     check_replay,
-    check_settled_group,
+    check_stable_group,
     check_targets,
 )
 from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
@@ -43,7 +43,7 @@ P0, P1 = (T, 0), (T, 1)
 
 
 class Written:
-    """The log of a shard that writes nothing of its own; all of it is committed."""
+    """The log of a shard that appends no records of its own; all of it is committed."""
 
     def __init__(self, *records: GroupRecord) -> None:
         self.log = [Record(offset, 0, *one) for offset, one in enumerate(encode_records(records))]
@@ -118,10 +118,10 @@ def broken(name: str) -> pytest.RaisesExc[InvariantViolation]:
 
 
 def test_a_group_in_order_is_right() -> None:
-    settled = group(member("m1", P0), member("m2", P1))
-    check_group(settled)
-    check_targets(settled, image())
-    check_settled_group(settled)
+    stable = group(member("m1", P0), member("m2", P1))
+    check_group(stable)
+    check_targets(stable, image())
+    check_stable_group(stable)
 
 
 def test_a_partition_held_by_two_members_is_found_also_while_one_still_revokes_it() -> None:
@@ -167,7 +167,7 @@ def test_a_partition_without_a_target_is_found_once_the_target_is_up_to_date() -
 )
 def test_a_member_that_is_missing_is_found_in_a_stable_group(late: ConsumerMember) -> None:
     with broken("a_settled_group_is_reconciled"):
-        check_settled_group(group(late, targets={"m1": frozenset({P0})}))
+        check_stable_group(group(late, targets={"m1": frozenset({P0})}))
 
 
 def test_epochs_that_fall_are_found_also_on_another_coordinator() -> None:

@@ -1,4 +1,4 @@
-"""A coordinator is looked at while it is the newest; the one that replaces it must know what it knew."""
+"""A coordinator is checked while it is the newest; its successor must have the same state."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_epochs_of_a_coordinator_that_was_replaced_are_old_news() -> None:
 def test_what_was_not_guaranteed_may_be_lost_by_the_next_coordinator_only() -> None:
     looking = watch()
     looking.committed(shard(1, group_at(5), member_at(5)))
-    looking.forgive(0, 1)
+    looking.exempt(0, 1)
     looking.committed(shard(1, group_at(6), member_at(6)))
     looking.loaded(machine(group_at(4)), shard(2, group_at(4)))
     looking.committed(shard(2, group_at(4), member_at(4)))

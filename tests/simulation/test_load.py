@@ -1,4 +1,4 @@
-"""How the records of ring 2 are judged: what was not promised may be missed late, and nothing else."""
+"""How the records of ring 2 are checked: only exempted losses may be noticed late."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PRODUCER = {"max_in_flight": 1, "acks": -1, "idempotent": True}
 
 
 class Client:
-    """Runs nothing."""
+    """A workload that does nothing."""
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
         work.close()
@@ -30,7 +30,7 @@ class StubLoop:
 
 
 class StubWorld:
-    """As much of a world as a workload needs to be judged; ``forgive`` is a disk that lost what it held."""
+    """The part of a world that a workload's checks need; ``exempt``: a disk has lost its records."""
 
     def __init__(self) -> None:
         self.seed = 0
@@ -38,7 +38,7 @@ class StubWorld:
         self.lost: dict[str, set[tuple[int, str]]] = {}
         self.missed: dict[str, int] = {}
         data = SimpleNamespace(
-            on_forgiven=None,
+            on_exempted=None,
             find_lost=lambda topic: {k: set(v) for k, v in self.lost.items()},
             find_missed=lambda topic: self.missed,
         )
@@ -47,8 +47,8 @@ class StubWorld:
     def start_client(self, name: str) -> Client:
         return Client()
 
-    def forgive(self, topic: str = "append", lost: tuple[int, str] = (9, "another")) -> None:
-        self.checker.data.on_forgiven(topic, 0)
+    def exempt(self, topic: str = "append", lost: tuple[int, str] = (9, "another")) -> None:
+        self.checker.data.on_exempted(topic, 0)
         if topic == "append":
             self.lost[f"{topic}-0"] = {lost}
 
@@ -69,27 +69,27 @@ def _lose_sequence(load: Load, name: str) -> None:
 def test_producer_whose_records_are_gone_may_learn_of_it_much_later() -> None:
     world, load = _load()
     _open(load, "p0.0")
-    world.forgive()
+    world.exempt()
     _lose_sequence(load, "p0.0")
-    assert load.judge()["producer-fatal info"] == 1
+    assert load.check_history()["producer-fatal info"] == 1
 
 
 def test_producer_that_began_after_the_loss_keeps_its_sequence() -> None:
     world, load = _load()
-    world.forgive()
+    world.exempt()
     _open(load, "p0.1")
     _lose_sequence(load, "p0.1")
     with pytest.raises(InvariantViolation, match="producer-fatal"):
-        load.judge()
+        load.check_history()
 
 
 def test_producer_keeps_its_sequence_where_nothing_was_lost() -> None:
     world, load = _load()
     _open(load, "p0.0")
-    world.forgive("t0")
+    world.exempt("t0")
     _lose_sequence(load, "p0.0")
     with pytest.raises(InvariantViolation, match="producer-fatal"):
-        load.judge()
+        load.check_history()
 
 
 def _find_nothing(load: Load) -> None:
@@ -117,34 +117,34 @@ def test_former_leader_may_not_find_what_is_newer_until_it_is_healed() -> None:
     _find_nothing(load)
     load.finish()
     _read_it(load)
-    assert load.judge()["offset-for-time ok"] == 1
+    assert load.check_history()["offset-for-time ok"] == 1
     _find_nothing(load)
     with pytest.raises(InvariantViolation, match="wrong-offset-for-time"):
-        load.judge()
+        load.check_history()
 
 
 @pytest.mark.parametrize("lost", [(1, "p0-0"), (0, "another")], ids=["offset", "value"])
 def test_record_that_was_not_lost_with_others_must_be_there(lost: tuple[int, str]) -> None:
     world, load = _load()
     _write_one(load)
-    world.forgive(lost=lost)
+    world.exempt(lost=lost)
     load.finish()
     _read_nothing(load)
     with pytest.raises(InvariantViolation, match=r"lost-write|unseen"):
-        load.judge()
+        load.check_history()
 
 
 def test_record_that_was_lost_and_not_guaranteed_need_not_be_read_again() -> None:
     world, load = _load()
     _write_one(load)
     load.history.record("ok", "consumer-0", "poll", key="append-0", records=[(0, "p0-0")])
-    world.forgive(lost=(0, "p0-0"))
+    world.exempt(lost=(0, "p0-0"))
     load.history.record("info", "consumer-0", "poll", key="append-0", offset=1, error="truncated")
     load.finish()
     _read_nothing(load)
-    done = load.judge()
+    done = load.check_history()
     assert done["partitions of the workload that lost records"] == 1
-    assert done["records lost that were not promised"] == 1
+    assert done["records lost that were not guaranteed"] == 1
 
 
 @pytest.mark.parametrize("offset", [4, 5])
@@ -153,26 +153,26 @@ def test_position_may_be_lost_to_a_leader_that_lacked_what_a_later_one_has(offse
     world.missed = {"append-0": 4}
     load.history.record("info", "consumer-0", "poll", key="append-0", offset=offset, error="truncated")
     if offset > 4:
-        assert load.judge()["poll info"] == 1
+        assert load.check_history()["poll info"] == 1
     else:
         with pytest.raises(InvariantViolation, match="position-lost"):
-            load.judge()
+            load.check_history()
 
 
 def test_position_below_what_was_lost_is_kept() -> None:
     world, load = _load()
-    world.forgive(lost=(5, "p0-5"))
+    world.exempt(lost=(5, "p0-5"))
     load.history.record("info", "consumer-0", "poll", key="append-0", offset=5, error="truncated")
     with pytest.raises(InvariantViolation, match="position-lost"):
-        load.judge()
+        load.check_history()
 
 
 def test_record_of_unknown_outcome_that_is_read_in_the_end_was_not_lost() -> None:
     world, load = _load()
     _write_one(load)
-    world.forgive(lost=(0, "p0-0"))
+    world.exempt(lost=(0, "p0-0"))
     _read_it(load)
-    assert load.judge()["partitions of the workload that lost records"] == 0
+    assert load.check_history()["partitions of the workload that lost records"] == 0
 
 
 def _read_nothing(load: Load) -> None:
@@ -205,7 +205,7 @@ def test_one_disk_of_the_isr_may_lose_its_tail_and_no_second_one_with_it() -> No
     assert watch.may_lose_tail(1)
     watch.tail_lost(1)
     assert not watch.may_lose_tail(2) and not watch.may_lose_tail(3)
-    assert watch.forgiven == 0
+    assert watch.exempted == 0
 
 
 def test_last_disk_with_the_committed_records_may_not_lose_them() -> None:
@@ -215,7 +215,7 @@ def test_last_disk_with_the_committed_records_may_not_lose_them() -> None:
 
 
 class StubReplica:
-    """A replica's log of one batch, whose high watermark has just moved behind it."""
+    """A replica's log of one batch, whose high watermark has just passed it."""
 
     index = 0
     topic = "append"
@@ -249,7 +249,7 @@ def test_former_leader_need_not_hold_what_was_committed_after_its_own_records_we
     assert failed == [SAME_BELOW]
 
 
-def test_new_truth_begins_where_a_leader_without_all_records_begins_and_is_demanded_again() -> None:
+def test_new_reference_begins_where_a_leader_without_all_records_begins_and_is_required_again() -> None:
     failures: list[str] = []
     watch, model = _watch_of((1, 2), failures)
     old, new, shorter = make(1), make(1), make(1)
@@ -264,7 +264,7 @@ def test_new_truth_begins_where_a_leader_without_all_records_begins_and_is_deman
     model.brokers[1].epoch = model.brokers[2].epoch = 6
     watch.tail_lost(1)
     watch.tail_lost(2)
-    assert watch.find_lost("t") == {"t-0": {(0, "kept"), (1, "lost")}}, "nobody has told a new truth"
+    assert watch.find_lost("t") == {"t-0": {(0, "kept"), (1, "lost")}}, "there is no new reference yet"
     watch.leads(machine, old)
     assert watch.find_missed("t") == {}
     watch.leads(machine, new)

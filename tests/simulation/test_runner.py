@@ -1,4 +1,4 @@
-"""The simulation's command line: sums, the reduced failing schedule, equal traces whatever the process."""
+"""The simulation's command line: sums, the reduced failing schedule, equal traces in every process."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from pykraft.jepsen_like.sim.tally import Tally
 
 
 def _fails_with_faults_3_and_11(schedule: Schedule, story: Story | None = None) -> Outcome:
-    """Breaks when both faults are kept, after 700 ms; needs nothing else of the world."""
+    """Fails after 700 ms if both faults are kept; needs nothing else of the world."""
     if schedule.seed == 7 and schedule.keeps(3) and schedule.keeps(11) and schedule.duration_ms >= 700:
         raise AssertionError("planted")
     if story is not None:
         for second in range(5):
-            story.tell(second * 1_000_000, "node 1", f"does thing {second}")
+            story.log(second * 1_000_000, "node 1", f"does thing {second}")
     return Outcome(schedule.seed, 10, schedule.duration_ms, "trace", {"kill": 1, "pause": 1})
 
 
@@ -51,11 +51,11 @@ def test_violation_prints_one_line_that_repeats_it(
     monkeypatch.setitem(RINGS, "broken", BROKEN)
     monkeypatch.setattr(command, "RINGS", RINGS)
     assert command.main(["--ring", "broken", "--first", "5", "--seeds", "5", "--processes", "1"]) == 1
-    *_, line, ran, struck, violations = capsys.readouterr().out.splitlines()
+    *_, line, ran, injected, violations = capsys.readouterr().out.splitlines()
     assert line.startswith("seed 7: AssertionError: planted; reproduce: ")
     assert "--seed 7" in line and "--faults 3,11 --without client,loss" in line
     assert ran.startswith("Schedules: 3 of ring broken; 0.03 virtual hours, 20 events, in ")
-    assert struck == "Faults that struck: 4 of 2 kinds, most often kill 2, pause 2"
+    assert injected == "Injected faults: 4 of 2 kinds, most often kill 2, pause 2"
     assert violations == "Violations: 1, above, each with the command that reproduces it"
     arguments = line.partition("pykraft.jepsen_like.sim ")[2].split()
     assert command.main(arguments) == 1
@@ -100,15 +100,15 @@ def test_sums_do_not_depend_on_the_number_of_workers(capsys: pytest.CaptureFixtu
             )
             == 0
         )
-        *_, ran, struck, violations = capsys.readouterr().out.splitlines()
-        last.append((ran.rpartition(", in ")[0], struck, violations))
+        *_, ran, injected, violations = capsys.readouterr().out.splitlines()
+        last.append((ran.rpartition(", in ")[0], injected, violations))
     assert last[0] == last[1]
     assert last[0][0].startswith("Schedules: 3 of ring quorum; ")
     assert last[0][2] == "Violations: none"
 
 
 class Screen(StringIO):
-    """A stream that says whether it is a terminal."""
+    """A stream that may be a terminal."""
 
     def __init__(self, is_terminal: bool) -> None:
         super().__init__()
@@ -119,7 +119,7 @@ class Screen(StringIO):
 
 
 class Seconds:
-    """A clock on which every look takes a second."""
+    """A clock that advances a second each time it is read."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -193,11 +193,11 @@ def test_story_is_limited_to_its_newest_lines(
 
 def test_story_counts_what_happens_often() -> None:
     story = Story()
-    story.tell(1_500_000, "node 10", "is killed")
+    story.log(1_500_000, "node 10", "is killed")
     for _ in range(3):
         story.count(1_200_000, "clients", "writes acknowledged")
     story.count(1_900_000, "clients", "reads answered")
-    story.tell(2_100_000, "node 2", "is up")
+    story.log(2_100_000, "node 2", "is up")
     assert story.lines() == [
         "   seconds  where    what happened",
         "     1.500  node 10  is killed",

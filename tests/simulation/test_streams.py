@@ -43,7 +43,7 @@ class Machines:
     def run(self, process: SimProcess, coroutine: Coroutine[Any, Any, T]) -> T:
         return self.loop.run_until_complete(self.start(process, coroutine))
 
-    def let_pass(self, seconds: float) -> None:
+    def advance(self, seconds: float) -> None:
         self.loop.run_until_complete(asyncio.sleep(seconds))
 
     def end_server(self, *, power_loss: bool) -> None:
@@ -54,32 +54,32 @@ class Machines:
 
 
 class Recorder(asyncio.Protocol):
-    """Records what it is told."""
+    """Records the calls that it receives."""
 
     transport: asyncio.Transport
 
-    def __init__(self, told: list[object]) -> None:
-        self.told = told
+    def __init__(self, events: list[object]) -> None:
+        self.events = events
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = as_type(transport, asyncio.Transport)
-        self.told.append("made")
+        self.events.append("made")
 
     def data_received(self, data: bytes) -> None:
-        self.told.append(data)
+        self.events.append(data)
 
     def eof_received(self) -> bool:
-        self.told.append("end")
+        self.events.append("end")
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.told.append("lost" if exc is None else type(exc).__name__)
+        self.events.append("lost" if exc is None else type(exc).__name__)
 
     def pause_writing(self) -> None:
-        self.told.append("pause")
+        self.events.append("pause")
 
     def resume_writing(self) -> None:
-        self.told.append("resume")
+        self.events.append("resume")
 
 
 @pytest.fixture
@@ -90,9 +90,9 @@ def machines() -> Iterator[Machines]:
     assert not made.errors
 
 
-def _listen(machines: Machines, told: list[object]) -> Recorder:
+def _listen(machines: Machines, events: list[object]) -> Recorder:
     """One server that records everything; returns its protocol for the newest connection."""
-    newest = Recorder(told)
+    newest = Recorder(events)
 
     async def listen() -> None:
         await machines.loop.create_server(lambda: newest, None, PORT)
@@ -101,9 +101,11 @@ def _listen(machines: Machines, told: list[object]) -> Recorder:
     return newest
 
 
-def _connect(machines: Machines, told: list[object]) -> Recorder:
+def _connect(machines: Machines, events: list[object]) -> Recorder:
     async def connect() -> Recorder:
-        _, protocol = await machines.loop.create_connection(lambda: Recorder(told), address_of(SERVER), PORT)
+        _, protocol = await machines.loop.create_connection(
+            lambda: Recorder(events), address_of(SERVER), PORT
+        )
         assert isinstance(protocol, Recorder)
         return protocol
 
@@ -113,12 +115,12 @@ def _connect(machines: Machines, told: list[object]) -> Recorder:
 
 
 def _joined(machines: Machines) -> tuple[Recorder, list[object], Recorder, list[object]]:
-    """Both ends, and what each has been told since they were connected."""
+    """Both ends, and the calls that each has received since they were connected."""
     at_client: list[object] = []
     at_server: list[object] = []
     server = _listen(machines, at_server)
     client = _connect(machines, at_client)
-    machines.let_pass(0.1)
+    machines.advance(0.1)
     assert at_client == at_server == ["made"]
     at_client.clear()
     at_server.clear()
@@ -141,10 +143,10 @@ def test_bytes_arrive_in_order_despite_losses_delays_and_repetitions(machines: M
         sent += data
         client.transport.write(data)
         machines.links.drop = 0.02 if number % 50 < 25 else 0.0
-        machines.let_pass(0.003)
+        machines.advance(0.003)
     machines.links.drop = 0.0
-    machines.let_pass(10)
-    received = b"".join(told for told in at_server if isinstance(told, bytes))
+    machines.advance(10)
+    received = b"".join(events for events in at_server if isinstance(events, bytes))
     assert received == sent
 
 
@@ -152,7 +154,7 @@ def test_bytes_written_in_one_turn_arrive_together(machines: Machines) -> None:
     client, _, _, at_server = _joined(machines)
     client.transport.write(b"one")
     client.transport.writelines([b"two", b"three"])
-    machines.let_pass(0.1)
+    machines.advance(0.1)
     assert at_server == [b"onetwothree"]
 
 
@@ -160,8 +162,8 @@ def test_closing_sends_the_rest_and_then_the_end(machines: Machines) -> None:
     client, at_client, server, at_server = _joined(machines)
     client.transport.write(bytes(1_000_000))
     client.transport.close()
-    machines.let_pass(1)
-    assert sum(len(told) for told in at_server if isinstance(told, bytes)) == 1_000_000
+    machines.advance(1)
+    assert sum(len(events) for events in at_server if isinstance(events, bytes)) == 1_000_000
     assert at_server[-2:] == ["end", "lost"]
     assert at_client[-1] == "lost"
     assert server.transport.is_closing()
@@ -182,45 +184,45 @@ def test_connection_is_refused_without_a_listener_and_until_a_bound_address_serv
     with pytest.raises(OSError, match="in use"):
         machines.run(machines.server, bind())
     machines.run(machines.server, bound.start_serving())
-    told: list[object] = []
-    _connect(machines, told)
+    events: list[object] = []
+    _connect(machines, events)
     bound.close()
-    assert told == ["made"]
+    assert events == ["made"]
     with pytest.raises(ConnectionRefusedError):
         _connect(machines, [])
 
 
 def test_connecting_to_a_machine_without_power_waits_until_it_is_up(machines: Machines) -> None:
     machines.loop.streams.power_off(SERVER)
-    told: list[object] = []
+    events: list[object] = []
 
     async def connect() -> None:
         async with asyncio.timeout(2):
-            await machines.loop.create_connection(lambda: Recorder(told), address_of(SERVER), PORT)
+            await machines.loop.create_connection(lambda: Recorder(events), address_of(SERVER), PORT)
 
     with pytest.raises(TimeoutError):
         machines.run(machines.client, connect())
     waiting = machines.start(machines.client, connect())
-    machines.let_pass(0.5)
+    machines.advance(0.5)
     machines.loop.streams.power_on(SERVER)
     _listen(machines, [])
     machines.loop.run_until_complete(waiting)
-    assert told == ["made"]
+    assert events == ["made"]
 
 
 def test_killed_process_ends_its_connections_and_what_it_left_unread_resets_them(machines: Machines) -> None:
     _, at_client, _, _ = _joined(machines)
     machines.end_server(power_loss=False)
-    machines.let_pass(1)
+    machines.advance(1)
     assert at_client == ["end", "lost"]
 
     unread = Machines()
     client, at_client, server, _ = _joined(unread)
     server.transport.pause_reading()
     client.transport.write(b"unread")
-    unread.let_pass(0.1)
+    unread.advance(0.1)
     unread.end_server(power_loss=False)
-    unread.let_pass(1)
+    unread.advance(1)
     assert at_client == ["ConnectionResetError"]
     unread.loop.close()
 
@@ -229,10 +231,10 @@ def test_machine_that_lost_power_is_silent_until_it_is_up_and_written_to(machine
     client, at_client, _, at_server = _joined(machines)
     machines.end_server(power_loss=True)
     client.transport.write(b"anybody?")
-    machines.let_pass(20)
+    machines.advance(20)
     assert at_client == []
     machines.loop.streams.power_on(SERVER)
-    machines.let_pass(5)
+    machines.advance(5)
     assert at_client == ["ConnectionResetError"]
     assert at_server == []
 
@@ -241,12 +243,12 @@ def test_half_open_connection_is_detected_by_the_side_that_writes(machines: Mach
     client, at_client, _, _ = _joined(machines)
     machines.links.cut([SERVER], [CLIENT])
     machines.end_server(power_loss=False)
-    machines.let_pass(1)
+    machines.advance(1)
     machines.links.heal()
-    machines.let_pass(10)
+    machines.advance(10)
     at_client.clear()  # the end of the stream, which was sent again; a reset would have been lost
     client.transport.write(b"?")
-    machines.let_pass(1)
+    machines.advance(1)
     assert at_client in ([], ["ConnectionResetError"])
 
 
@@ -255,24 +257,24 @@ def test_cut_delays_everything_until_it_is_healed(machines: Machines) -> None:
     machines.links.cut([CLIENT], [SERVER])
     client.transport.write(b"late")
     server.transport.write(b"in time")
-    machines.let_pass(5)
+    machines.advance(5)
     assert (at_client, at_server) == ([b"in time"], [])
     machines.links.heal()
-    machines.let_pass(3)
+    machines.advance(3)
     assert at_server == [b"late"]
 
 
 def test_paused_process_reads_nothing_and_its_machine_still_accepts(machines: Machines) -> None:
-    told: list[object] = []
-    _listen(machines, told)
+    events: list[object] = []
+    _listen(machines, events)
     machines.server.pause()
     client = _connect(machines, [])
     client.transport.write(b"held")
-    machines.let_pass(5)
-    assert told == []
+    machines.advance(5)
+    assert events == []
     machines.server.resume(machines.loop)
-    machines.let_pass(0.1)
-    assert told == ["made", b"held"]
+    machines.advance(0.1)
+    assert events == ["made", b"held"]
 
 
 def test_peer_that_does_not_read_pauses_the_writer_and_reading_resumes_it() -> None:
@@ -282,11 +284,11 @@ def test_peer_that_does_not_read_pauses_the_writer_and_reading_resumes_it() -> N
     client.transport.write(bytes(50_000))
     assert at_client == []
     client.transport.write(bytes(50_000))
-    machines.let_pass(1)
+    machines.advance(1)
     assert at_client == ["pause"]
     assert client.transport.get_write_buffer_size() == 90_000
     server.transport.resume_reading()
-    machines.let_pass(1)
+    machines.advance(1)
     assert at_client == ["pause", "resume"]
     assert sum(len(as_type(one, bytes)) for one in at_server) == 100_000
     machines.loop.close()
@@ -297,7 +299,7 @@ def test_failing_protocol_loses_its_connection_and_the_loop_is_notified() -> Non
     client, at_client, server, at_server = _joined(machines)
     server.data_received = _fail  # type: ignore[method-assign]
     client.transport.write(b"x")
-    machines.let_pass(1)
+    machines.advance(1)
     assert [type(error["exception"]) for error in machines.errors] == [AssertionError]
     assert at_server == ["AssertionError"]
     assert at_client == ["end", "lost"]
@@ -317,9 +319,9 @@ def test_lossy_links_delay_and_occasionally_reset() -> None:
         for _ in range(10):
             if not client.transport.is_closing():
                 client.transport.write(b"x")
-            machines.let_pass(1)
+            machines.advance(1)
         resets += "ConnectionResetError" in at_client
-        arrived += sum(len(told) for told in at_server if isinstance(told, bytes))
+        arrived += sum(len(events) for events in at_server if isinstance(events, bytes))
         machines.loop.close()
     assert 0 < resets < 20
     assert arrived > 200
@@ -367,19 +369,19 @@ def _serve(machines: Machines, factory: Callable[[StreamConnection], Any]) -> St
 
 def test_stream_server_of_the_product_echoes_refuses_and_stops(machines: Machines) -> None:
     server = _serve(machines, Echo)
-    told: list[object] = []
-    clients = [_connect(machines, told) for _ in range(2)]
+    events: list[object] = []
+    clients = [_connect(machines, events) for _ in range(2)]
     refused: list[object] = []
     _connect(machines, refused)
     for client in clients:
         client.transport.write(bytes(300_000))
-    machines.let_pass(5)
+    machines.advance(5)
     assert refused == ["made", "end", "lost"]
-    assert sum(len(one) for one in told if isinstance(one, bytes)) == 600_000
+    assert sum(len(one) for one in events if isinstance(one, bytes)) == 600_000
     assert server.connection_count == 2
     machines.run(machines.server, server.stop())
-    machines.let_pass(1)
-    assert told[-2:] == ["end", "lost"]
+    machines.advance(1)
+    assert events[-2:] == ["end", "lost"]
     with pytest.raises(ConnectionRefusedError):
         _connect(machines, [])
 

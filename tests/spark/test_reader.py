@@ -148,5 +148,5 @@ import sys, pykraft.spark.source, pykraft.spark.decode
 ours = {name.split(".")[1] for name in sys.modules if name.startswith("pykraft.")}
 print(sorted(ours | (sys.modules.keys() & {"grpc", "google.protobuf", "confluent_kafka"})))
 """
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert told.stdout.strip() == "['kafka_client', 'kafka_protocol', 'runtime', 'spark']"
+    notified = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert notified.stdout.strip() == "['kafka_client', 'kafka_protocol', 'runtime', 'spark']"

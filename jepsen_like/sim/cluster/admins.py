@@ -1,7 +1,7 @@
-"""What administrators of a simulated cluster ask for: other voters, elections, moves, settings, levels.
+"""Administrators: they change voters, leaders, replicas, configurations and feature levels.
 
-Each asks through any broker, as an unmodified admin client would, goes by what it was told or what the broker
-knows, which may be old, and hands what is answered to the checks.
+Each administrator sends its requests through any broker, as an unmodified admin client does. It decides on
+the metadata of that broker, which may be out of date, and passes every response to the checks.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ from pykraft.metadata_log.features import (
 )
 
 if TYPE_CHECKING:
-    from pykraft.jepsen_like.sim.cluster.asking import Asking, Operation
     from pykraft.jepsen_like.sim.cluster.node import SimNode
+    from pykraft.jepsen_like.sim.cluster.requests import ClientRequests, Operation
     from pykraft.jepsen_like.sim.cluster.world import World
 
 _LEVELS = (
@@ -73,11 +73,11 @@ _LEVELS = (
 
 
 class Admins:
-    """``operations``: what they do, with the weight of each. They ask as clients do."""
+    """``operations``: their operations with weights. Administrators send requests as clients do."""
 
-    def __init__(self, world: World, asking: Asking) -> None:
+    def __init__(self, world: World, requests: ClientRequests) -> None:
         self._world = world
-        self._asking = asking
+        self._requests = requests
         self._rng = random.Random(f"admins {world.seed}")
         self._next_value = 0
         self.operations: tuple[tuple[int, Operation], ...] = (
@@ -91,7 +91,7 @@ class Admins:
     # --- the voters -------------------------------------------------------------------------------------
 
     async def change_voters(self, node: SimNode) -> None:
-        """Take off who is gone, else put on who is missing or take off somebody."""
+        """Remove a voter that no longer exists; otherwise add a missing controller or remove any."""
         if self._world.voters_stay:
             return
         voters = await self.describe_voters(node)
@@ -105,15 +105,15 @@ class Admins:
             await self._add_voter(node, nodes[rng.choice(absent)])
 
     async def describe_voters(self, node: SimNode) -> dict[int, Uuid]:
-        """As the active controller tells it."""
+        """The voters as the active controller describes them."""
         partition = DescribeQuorumRequestPartitionData(partition_index=0)
         topic = DescribeQuorumRequestTopicData(topic_name=METADATA_TOPIC_NAME, partitions=[partition])
         request = DescribeQuorumRequest(topics=[topic])
-        response = await self._asking.call(node, request, DescribeQuorumResponse)
+        response = await self._requests.call(node, request, DescribeQuorumResponse)
         if response.error_code != ErrorCode.NONE or not response.topics:
-            raise KafkaError(ErrorCode(response.error_code), "nobody tells of the voters")
-        told = response.topics[0].partitions[0].current_voters
-        return {replica.replica_id: replica.replica_directory_id for replica in told}
+            raise KafkaError(ErrorCode(response.error_code), "no node describes the voters")
+        voters = response.topics[0].partitions[0].current_voters
+        return {replica.replica_id: replica.replica_directory_id for replica in voters}
 
     async def _add_voter(self, node: SimNode, voter: SimNode) -> None:
         request = AddRaftVoterRequest(
@@ -124,15 +124,15 @@ class Admins:
             listeners=[Listener(name="CONTROLLER", host=voter.address.host, port=voter.address.port)],
             ack_when_committed=self._rng.random() < 0.8,
         )
-        response = await self._asking.call(node, request, AddRaftVoterResponse)
-        self._asking.note("add the voter", str(voter.id), response.error_code)
+        response = await self._requests.call(node, request, AddRaftVoterResponse)
+        self._requests.note("add the voter", str(voter.id), response.error_code)
 
     async def _remove_voter(self, node: SimNode, voter_id: int, directory_id: Uuid) -> None:
         request = RemoveRaftVoterRequest(
             cluster_id=self._world.cluster_id, voter_id=voter_id, voter_directory_id=directory_id
         )
-        response = await self._asking.call(node, request, RemoveRaftVoterResponse)
-        self._asking.note("remove the voter", str(voter_id), response.error_code)
+        response = await self._requests.call(node, request, RemoveRaftVoterResponse)
+        self._requests.note("remove the voter", str(voter_id), response.error_code)
 
     # --- partitions -------------------------------------------------------------------------------------
 
@@ -152,13 +152,13 @@ class Admins:
         request = ElectLeadersRequest(
             election_type=int(kind), topic_partitions=None if everything else asked, timeout_ms=5000
         )
-        response = await self._asking.call(node, request, ElectLeadersResponse)
+        response = await self._requests.call(node, request, ElectLeadersResponse)
         for topic in response.replica_election_results:
             for answer in topic.partition_result:
-                self._asking.note(f"{kind.name.lower()} election of", topic.topic, answer.error_code)
+                self._requests.note(f"{kind.name.lower()} election of", topic.topic, answer.error_code)
 
     async def elect_the_last(self, node: SimNode) -> None:
-        """An operator gives up what is lost: anybody may lead what nobody can lead who lost nothing."""
+        """Accept the loss of records: any replica may lead a partition without an intact replica."""
         asked = [
             TopicPartitions(topic=topic.name, partitions=[index])
             for topic, index, partition in iter_partitions(node.image)
@@ -167,7 +167,7 @@ class Admins:
         request = ElectLeadersRequest(
             election_type=int(ElectionType.UNCLEAN), topic_partitions=asked, timeout_ms=5000
         )
-        await self._asking.call(node, request, ElectLeadersResponse)
+        await self._requests.call(node, request, ElectLeadersResponse)
 
     async def _reassign(self, node: SimNode) -> None:
         image, rng = node.image, self._rng
@@ -184,11 +184,11 @@ class Admins:
         request = AlterPartitionReassignmentsRequest(
             timeout_ms=5000, topics=[ReassignableTopic(name=name, partitions=[asked])]
         )
-        response = await self._asking.call(node, request, AlterPartitionReassignmentsResponse)
+        response = await self._requests.call(node, request, AlterPartitionReassignmentsResponse)
         if response.error_code != ErrorCode.NONE:
             raise KafkaError(ErrorCode(response.error_code), "no partition is moved")
         answer = response.responses[0].partitions[0]
-        self._asking.note(
+        self._requests.note(
             "cancel a reassignment of" if target is None else "reassign", name, answer.error_code
         )
         if answer.error_code == ErrorCode.NONE and target is not None:
@@ -200,11 +200,11 @@ class Admins:
         kind, name, key, value = self._draw_config()
         config = AlterableConfig(name=key, config_operation=1 if value is None else 0, value=value)
         resource = AlterConfigsResource(resource_type=int(kind), resource_name=name, configs=[config])
-        response = await self._asking.call(
+        response = await self._requests.call(
             node, IncrementalAlterConfigsRequest(resources=[resource]), IncrementalAlterConfigsResponse
         )
         for result in response.responses:
-            self._asking.note(f"set {key} = {value} of", name or "all brokers", result.error_code)
+            self._requests.note(f"set {key} = {value} of", name or "all brokers", result.error_code)
             if result.error_code == ErrorCode.NONE and value is not None:
                 self._world.checker.config_altered(int(kind), name, key, value)
 
@@ -234,7 +234,7 @@ class Admins:
             kind = self._rng.choice((UpgradeType.SAFE_DOWNGRADE, UpgradeType.UNSAFE_DOWNGRADE))
         update = FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=int(kind))
         request = UpdateFeaturesRequest(timeout_ms=5000, feature_updates=[update])
-        response = await self._asking.call(node, request, UpdateFeaturesResponse)
-        self._asking.note(f"set the level {level} of", name, response.error_code)
+        response = await self._requests.call(node, request, UpdateFeaturesResponse)
+        self._requests.note(f"set the level {level} of", name, response.error_code)
         if response.error_code == ErrorCode.NONE:
             self._world.checker.feature_updated(name, level)

@@ -1,7 +1,7 @@
-"""Records that are soon deleted: a topic with small segments and a short retention, which a producer fills.
+"""Records with a short retention: a producer fills a topic whose segments are small and deleted soon.
 
-No history is kept of them, because most are gone before anybody asks. What must hold of their logs,
-:mod:`.data_watch` says: segments are rolled and deleted there while leaders change and replicas follow.
+They have no history, because most are deleted before they could be read. The invariants of their logs are in
+:mod:`.data_watch`: segments are rolled and deleted while leaders change and replicas follow.
 """
 
 from __future__ import annotations
@@ -53,5 +53,5 @@ async def fill(world: World, clients: Clients) -> None:
 
 
 def _take(answer: asyncio.Future[int | None]) -> None:
-    """Whether it was written is nobody's question."""
+    """The outcome of the write is ignored."""
     answer.exception()

@@ -1,7 +1,8 @@
-"""Clients of a simulated cluster: they create, delete and alter through any broker, and tell the checks.
+"""Clients: they create, delete and alter topics through any broker, and report to the checks.
 
-They are processes on machines of their own, and connect to the brokers' listeners as any client does; what is
-lost with a connection they never learn. What no client may ask, strangers do (:mod:`.strangers`).
+They are processes on machines of their own, and connect to the brokers' listeners as any client does. They
+never learn the outcome of a request that is lost with its connection. Requests that no client may send come
+from :mod:`.strangers`.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ import random
 from typing import TYPE_CHECKING
 
 from pykraft.jepsen_like.sim.cluster.admins import Admins
-from pykraft.jepsen_like.sim.cluster.asking import TIMEOUT_MS, Asking, Operation
 from pykraft.jepsen_like.sim.cluster.options import TOPICS
+from pykraft.jepsen_like.sim.cluster.requests import TIMEOUT_MS, ClientRequests, Operation
 from pykraft.jepsen_like.sim.cluster.strangers import Strangers
 from pykraft.kafka_protocol.enums import ConfigResourceType
 from pykraft.kafka_protocol.errors import ErrorCode
@@ -45,16 +46,16 @@ CLIENTS = 3
 
 
 class Clients:
-    """Three clients that ask for one thing after the other, and sometimes for two at once."""
+    """Three clients that send one request after the other, and sometimes two at once."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._rng = random.Random(f"clients {world.seed}")
         self._active = True
         self._next_value = 0
-        self.asking = Asking(world)
-        self.admins = Admins(world, self.asking)
-        self.strangers = Strangers(world, world.start_client("strangers").process, self.asking.note)
+        self.requests = ClientRequests(world)
+        self.admins = Admins(world, self.requests)
+        self.strangers = Strangers(world, world.start_client("strangers").process, self.requests.note)
         operations: tuple[tuple[int, Operation], ...] = (
             (5, self._create),
             (3, self._delete),
@@ -78,14 +79,14 @@ class Clients:
         self._world.later(self._world.options.client_gap_ms * 2 * self._rng.random(), self._turn)
         operation = self._rng.choice(self._operations)
         node = self._rng.choice(self._world.brokers)
-        self.asking.begin(node, operation)
+        self.requests.begin(node, operation)
 
     def change_voters(self) -> None:
-        """An admin does so now, through some broker."""
+        """An administrator changes the voters now, through some broker."""
         if self._active:
-            self.asking.begin(self._rng.choice(self._world.brokers), self.admins.change_voters)
+            self.requests.begin(self._rng.choice(self._world.brokers), self.admins.change_voters)
 
-    # --- what they ask for ------------------------------------------------------------------------------
+    # --- what they request ------------------------------------------------------------------------------
 
     async def _create(self, node: SimNode) -> None:
         await self.create(node, self._rng.choice(TOPICS))
@@ -96,9 +97,9 @@ class Clients:
             name=name, num_partitions=self._rng.choice((1, 2, 3)), replication_factor=factor
         )
         request = CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS)
-        response = await self.asking.call(node, request, CreateTopicsResponse)
+        response = await self.requests.call(node, request, CreateTopicsResponse)
         for result in response.topics:
-            self.asking.note("create", name, result.error_code)
+            self.requests.note("create", name, result.error_code)
             if result.error_code == ErrorCode.NONE:
                 self._world.checker.topic_created(result.topic_id, result.name)
 
@@ -109,9 +110,9 @@ class Clients:
         if topic_id is not None and self._rng.random() < 0.5:
             state = DeleteTopicState(name=None, topic_id=topic_id)
         request = DeleteTopicsRequest(topics=[state], timeout_ms=TIMEOUT_MS)
-        response = await self.asking.call(node, request, DeleteTopicsResponse)
+        response = await self.requests.call(node, request, DeleteTopicsResponse)
         for result in response.responses:
-            self.asking.note("delete", name, result.error_code)
+            self.requests.note("delete", name, result.error_code)
             if result.error_code == ErrorCode.NONE:
                 self._world.checker.topic_deleted(result.topic_id, result.name)
 
@@ -124,9 +125,9 @@ class Clients:
             resource_type=int(ConfigResourceType.TOPIC), resource_name=name, configs=[config]
         )
         request = IncrementalAlterConfigsRequest(resources=[resource])
-        response = await self.asking.call(node, request, IncrementalAlterConfigsResponse)
+        response = await self.requests.call(node, request, IncrementalAlterConfigsResponse)
         for result in response.responses:
-            self.asking.note(f"set retention.ms = {value} of", name, result.error_code)
+            self.requests.note(f"set retention.ms = {value} of", name, result.error_code)
             if result.error_code == ErrorCode.NONE and value is not None:
                 self._world.checker.config_altered(result.resource_type, name, "retention.ms", value)
 
@@ -135,8 +136,8 @@ class Clients:
             name=self._rng.choice(TOPICS), count=self._rng.choice((2, 3, 4)), assignments=None
         )
         request = CreatePartitionsRequest(topics=[topic], timeout_ms=TIMEOUT_MS)
-        response = await self.asking.call(node, request, CreatePartitionsResponse)
+        response = await self.requests.call(node, request, CreatePartitionsResponse)
         for result in response.results:
-            self.asking.note(f"{topic.count} partitions for", topic.name, result.error_code)
+            self.requests.note(f"{topic.count} partitions for", topic.name, result.error_code)
             if result.error_code == ErrorCode.NONE:
                 self._world.checker.partitions_created(topic.name, topic.count)

@@ -1,8 +1,8 @@
-"""What must hold of all that a replica keeps beside its records: it is what the batches of its log say.
+"""The invariants of the state that a replica derives from its records: it equals what its batches give.
 
-Its producers, its leader epochs and its look-ups by time are derived from batch headers while they are
-written, cut, deleted, snapshotted and loaded again; here they are compared with what one walk over the log
-finds.
+Its producers, its leader epochs and its look-ups by time are derived from batch headers while batches are
+written, truncated, deleted, snapshotted and loaded again; here they are compared with the result of one walk
+over the log.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from pykraft.kafka_protocol.records import BatchHeader
     from pykraft.log_store.log import Log
 
-DERIVED: Final = "what a replica knows of its log is what the log says"
+DERIVED: Final = "the state derived from a log equals what the log gives"
 
 _KEPT_BATCHES: Final = 5
-"""Of each producer: as many as a client may have in flight."""
+"""Batches of each producer: as many as a client may have in flight."""
 _TIMES: Final = 5
-"""Looked up in each log."""
+"""How many times are looked up in each log."""
 
 
 def find_difference(log: Log, producers: ProducerState, *, is_loaded: bool) -> str | None:
-    """How something derived from the log differs from it; None if nothing does. Raises what reading raises.
+    """The first difference between derived state and log; None if there is none. Raises errors of reading.
 
-    ``is_loaded``: the log has just been opened, and no truncation has cost the memory of a batch.
+    ``is_loaded``: the log has just been opened, and no truncation has removed the state of a batch.
     """
     headers = list(log.iter_headers(log.log_start_offset))
     return (
@@ -41,7 +41,7 @@ def find_difference(log: Log, producers: ProducerState, *, is_loaded: bool) -> s
 def _find_in_producers(
     log: Log, producers: ProducerState, headers: Sequence[BatchHeader], *, is_loaded: bool
 ) -> str | None:
-    """Of batches before the log start nothing is demanded: they may be remembered or forgotten."""
+    """The state may include batches before the log start or not."""
     if producers.is_behind:
         return None
     epochs: dict[int, int] = {}
@@ -96,7 +96,7 @@ def _find_in_epochs(log: Log, headers: Sequence[BatchHeader]) -> str | None:
 
 
 def _find_in_times(log: Log, headers: Sequence[BatchHeader]) -> str | None:
-    """``headers`` may begin below the log start: records there are found no more."""
+    """``headers`` may begin below the log start: records there are no longer found."""
     times = sorted({header.max_timestamp for header in headers})
     for timestamp_ms in times[:: max(1, len(times) // _TIMES)]:
         first = next(header for header in headers if header.max_timestamp >= timestamp_ms)

@@ -1,4 +1,4 @@
-"""A memory disk on which a process can be made to die in the middle of its writes."""
+"""A memory disk that can kill a process in the middle of its writes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WRITING = ("append", "flush", "rename", "truncate", "flush_dir", "remove", "writ
 class CrashPointDisk(MemoryDisk):
     """One machine's disk; it outlives its processes. ``was_damaged``: a fault was injected here.
 
-    ``on_death`` is called where a process is to die in a call, and told whether its machine loses power, too.
+    ``on_death`` is called where a process is to die in a call, with whether its machine loses power, too.
     """
 
     def __init__(self, on_death: Callable[[bool], None]) -> None:
@@ -27,7 +27,7 @@ class CrashPointDisk(MemoryDisk):
         self._power_loss = False
         self.was_damaged = False
         self.damaged_logs: set[str] = set()
-        """Directories of partitions in whose files damage was planted."""
+        """Directories of partitions whose files were damaged on purpose."""
         self.writes = 0
 
     def die_in_call(self, number: int, path_part: str, *, power_loss: bool) -> None:
@@ -35,7 +35,7 @@ class CrashPointDisk(MemoryDisk):
         self._calls_left, self._path_part, self._power_loss = number, path_part, power_loss
 
     def flushed_logs(self) -> list[tuple[str, int]]:
-        """Of partitions: paths of files with records, and how many bytes of each are flushed."""
+        """Paths of the partitions' files with records, and how many bytes of each are flushed."""
         found = []
         for path in self._files():
             directory, _, name = path.rpartition("/")
@@ -54,14 +54,14 @@ class CrashPointDisk(MemoryDisk):
                 yield path
 
     def replica_of(self, path: str) -> tuple[Uuid, int] | None:
-        """Topic id and index of the partition whose log a file belongs to; None if no file tells."""
+        """Topic id and index of the partition whose log a file belongs to; None if no file names it."""
         directory = path.rpartition("/")[0]
         topic_id = read_topic_id(self, directory)
         return None if topic_id is None else (topic_id, int(directory.rpartition("-")[2]))
 
-    def mend(self) -> None:
-        """What failed to be flushed can be flushed again."""
-        self._root.mend()
+    def repair(self) -> None:
+        """Let flushes succeed again."""
+        self._root.repair()
 
     def live_on(self) -> None:
         self._calls_left = 0

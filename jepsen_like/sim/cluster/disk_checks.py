@@ -1,7 +1,7 @@
-"""What must hold of the files on a disk after a crash, at whatever point of the writes it came.
+"""The invariants of the files on a disk after a crash at any point of the writes.
 
-The product's own recovery opens a copy of the disk. Faults are told by their paths, so that damage that was
-planted there is not taken for the product's.
+The product's own recovery opens a copy of the disk. Damage is identified by its path, so that injected damage
+is not taken for a fault of the product.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _DAMAGE: Final = (QuorumStateError, CorruptLogError, CorruptCheckpointError, Val
 
 
 def check_disk(disk: MemoryDisk, config: ServerConfig, clock: Clock, damaged: Collection[str]) -> None:
-    """Everything that a start of this node would read. ``disk`` is changed as by a start.
+    """Check every file that a start of this node would read. ``disk`` is changed as by a start.
 
-    ``damaged``: directories of partitions in which damage was planted.
+    ``damaged``: directories of partitions in which damage was injected.
     """
     _check_metadata_opens(disk, config, clock)
     if config.is_broker:

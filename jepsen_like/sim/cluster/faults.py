@@ -1,8 +1,8 @@
-"""What goes wrong with whole nodes, and when: planned from the seed, each fault with a chance of its own.
+"""The faults of whole nodes and their times, planned from the seed; each has its own randomness.
 
-Leaving a fault out changes nothing about the others, so a failing schedule can be made smaller. Storms and
-calm alternate; a schedule favours some kinds of faults, so that they meet each other often. What must not be
-disturbed (:mod:`.lease_race`) has its time in the plan, kept or left out.
+A fault that is left out does not change the others, so a failing schedule can be reduced. Storms and calm
+alternate. A schedule prefers some kinds of faults, so that they often overlap. A fault that no other may
+disturb (:mod:`.lease_race`) keeps its time in the plan, even if it is left out.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pykraft.jepsen_like.sim.cluster.dead_broker import StallingController, plan_stalls, stalls_within_ms
 from pykraft.jepsen_like.sim.cluster.lease_race import (
     MAX_CLOCK_ERROR,
     POLL_MS,
     LeaseRace,
-    is_settled,
+    is_stable,
     plan_calm_race,
     race_ms,
     racers,
 )
-from pykraft.jepsen_like.sim.cluster.silence import Stutter, plan_calm_stutter, stutter_ms
 from pykraft.jepsen_like.sim.cluster.starvation import STARVED_SESSIONS, Starvation
 from pykraft.jepsen_like.sim.schedule import Schedule
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from pykraft.jepsen_like.sim.cluster.world import World
 
 CALM_RACE = "undisturbed lease race"
-CALM_STUTTER = "undisturbed stutter"
-CALM = (CALM_RACE, CALM_STUTTER)
-"""Drawn apart from the others, which they put off."""
+CALM_STALLS = "undisturbed stalls"
+CALM = (CALM_RACE, CALM_STALLS)
+"""Drawn separately from the other faults, which are postponed by them."""
 
 KINDS = (
     "kill",
@@ -63,19 +63,19 @@ KINDS = (
     "stalled replication",
 )
 
-_AIMED_AT_NOBODY = ("power loss of all", "bad network", "lease race", CALM_RACE)
+_UNTARGETED = ("power loss of all", "bad network", "lease race", CALM_RACE)
 _LASTING = (
     *("pause", "isolation", "cut out", "cut in", "flapping cut", "bad network", "stalled replication"),
     *("clock rate", "lease race", "starvation", *CALM),
 )
-"""Kinds that have a beginning and an end; of the others the story shows what they do."""
+"""Kinds that have a beginning and an end; of the others the story shows the effect."""
 
 Undo = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """``kind`` strikes at ``at_ms`` and lasts ``for_ms``. ``number`` is its place in the plan."""
+    """A fault of ``kind``, from ``at_ms`` on for ``for_ms``. ``number`` is its place in the plan."""
 
     number: int
     at_ms: int
@@ -84,15 +84,15 @@ class Fault:
 
 
 def plan_faults(seed: int, duration_ms: int) -> tuple[Fault, ...]:
-    """A shorter duration gives the beginning of what a longer one gives."""
+    """The plan for a shorter duration is the beginning of the plan for a longer one."""
     rng = random.Random(f"faults {seed}")
-    favoured = rng.sample(sorted(set(KINDS)), 4)
+    preferred = rng.sample(sorted(set(KINDS)), 4)
     gap_ms = rng.choice((400, 1200, 3000))
     at_ms = rng.randrange(500, 4000)
     calm_at_ms = at_ms + rng.randrange(3000, 15_000)
     faults: list[Fault] = []
-    race, stutter = plan_calm_race(seed), plan_calm_stutter(seed)
-    calm_kind, calm = (CALM_RACE, race) if race is not None else (CALM_STUTTER, stutter)
+    race, stalls = plan_calm_race(seed), plan_stalls(seed)
+    calm_kind, calm = (CALM_RACE, race) if race is not None else (CALM_STALLS, stalls)
     while at_ms < duration_ms:
         if calm is not None and at_ms >= calm.at_ms:
             faults.append(Fault(len(faults), calm.at_ms, calm.until_ms - calm.at_ms, calm_kind))
@@ -100,7 +100,7 @@ def plan_faults(seed: int, duration_ms: int) -> tuple[Fault, ...]:
             calm_at_ms += calm.until_ms - calm.at_ms
             calm = None
             continue
-        kind = rng.choice(favoured) if rng.random() < 0.6 else rng.choice(KINDS)
+        kind = rng.choice(preferred) if rng.random() < 0.6 else rng.choice(KINDS)
         for_ms = rng.choice((50, 300, 1000, 2500, 6000, 11_000))
         faults.append(Fault(len(faults), at_ms, for_ms, kind))
         at_ms += 1 + int(2 * gap_ms * rng.random())
@@ -111,9 +111,9 @@ def plan_faults(seed: int, duration_ms: int) -> tuple[Fault, ...]:
 
 
 class ClusterNemesis:
-    """Carries out the plan of one schedule, and takes everything back in the end.
+    """Carries out the plan of one schedule, and ends all faults at the end.
 
-    ``change_voters`` has an admin ask for another voter set, and is called while other faults begin.
+    ``change_voters`` has an administrator request another voter set, and is called while other faults begin.
     """
 
     def __init__(self, world: World, schedule: Schedule, change_voters: Undo) -> None:
@@ -127,16 +127,16 @@ class ClusterNemesis:
         self.plan = plan_faults(schedule.seed, schedule.duration_ms)
         for fault in self.plan:
             if schedule.keeps(fault.number):
-                begin = self._calm_down if fault.kind in CALM else self._strike
+                begin = self._calm_down if fault.kind in CALM else self._inject
                 world.later(fault.at_ms, begin, fault)
 
     def heal(self) -> None:
-        """No more faults; what is dead is started, what is cut is joined, what is paused goes on."""
+        """End all faults: start dead nodes, heal cuts, resume paused processes."""
         self._active = False
-        self._world.tell("faults", "everything is healed")
-        self._mend()
+        self._world.log_event("faults", "everything is healed")
+        self._repair()
 
-    def _mend(self) -> None:
+    def _repair(self) -> None:
         for number in sorted(self._undo):
             self._undo[number]()
         self._undo.clear()
@@ -148,23 +148,23 @@ class ClusterNemesis:
             self._world.later(0, node.start)
 
     def _calm_down(self, fault: Fault) -> None:
-        """Nothing else is to go on while this does."""
+        """No other fault runs while this one does."""
         if self._active:
-            self._mend()
+            self._repair()
             self._world.voters_stay = True
             self._world.later(fault.for_ms, self._let_change)
-            self._when_settled(fault, fault.for_ms - self._lasts_ms(fault))
+            self._when_stable(fault, fault.for_ms - self._lasts_ms(fault))
 
-    def _when_settled(self, fault: Fault, left_ms: int) -> None:
-        if is_settled(self._world) or left_ms <= 0:
-            self._strike(fault)
+    def _when_stable(self, fault: Fault, left_ms: int) -> None:
+        if is_stable(self._world) or left_ms <= 0:
+            self._inject(fault)
         else:
-            self._world.later(POLL_MS, self._when_settled, fault, left_ms - POLL_MS)
+            self._world.later(POLL_MS, self._when_stable, fault, left_ms - POLL_MS)
 
     def _let_change(self) -> None:
         self._world.voters_stay = False
 
-    def _strike(self, fault: Fault) -> None:
+    def _inject(self, fault: Fault) -> None:
         if not self._active:
             return
         world = self._world
@@ -174,9 +174,9 @@ class ClusterNemesis:
         if undo is None:
             return
         world.count(fault.kind)
-        aim = "" if fault.kind in _AIMED_AT_NOBODY else f" of node {victim.id}"
+        aim = "" if fault.kind in _UNTARGETED else f" of node {victim.id}"
         begins = " begins" if fault.kind in _LASTING else ""
-        world.tell("faults", f"{fault.kind}{aim}{begins} (fault {fault.number})")
+        world.log_event("faults", f"{fault.kind}{aim}{begins} (fault {fault.number})")
         self._undo[fault.number] = undo
         if rng.random() < world.options.fault_change_chance and not world.voters_stay:
             world.count("voter change")
@@ -186,8 +186,8 @@ class ClusterNemesis:
     def _lasts_ms(self, fault: Fault) -> int:
         if "lease race" in fault.kind:
             return race_ms(self._world.options)
-        if fault.kind == CALM_STUTTER:
-            return stutter_ms(self._world.options)
+        if fault.kind == CALM_STALLS:
+            return stalls_within_ms(self._world.options)
         if fault.kind == "starvation":
             return STARVED_SESSIONS * self._world.options.session_ms
         return fault.for_ms
@@ -197,20 +197,20 @@ class ClusterNemesis:
         if undo is not None:
             kind = self.plan[number].kind
             if kind in _LASTING:
-                self._world.tell("faults", f"{kind} ends (fault {number})")
+                self._world.log_event("faults", f"{kind} ends (fault {number})")
             undo()
 
     def _choose_for(self, kind: str, rng: random.Random) -> SimNode:
         if kind == "disk loss":
             return self._choose_disk(rng)
-        if kind == CALM_STUTTER:
+        if kind == CALM_STALLS:
             able = [node for node in self._world.brokers if self._can_be_done_without(node)]
             return rng.choice(able or self._world.brokers)
         followers = [node for node in self._world.brokers if not node.is_controller]
         return rng.choice(followers) if kind == "starvation" and followers else self._choose(rng)
 
     def _can_be_done_without(self, node: SimNode) -> bool:
-        """Whether the other controllers go on under the same leader."""
+        """Whether the other controllers continue under the same leader."""
         return node not in self._world.active and self._world.voter_watch.may_lose_disk(node)
 
     def _choose(self, rng: random.Random) -> SimNode:
@@ -224,7 +224,7 @@ class ClusterNemesis:
         return rng.choice(list(world.nodes.values()))
 
     def _choose_disk(self, rng: random.Random) -> SimNode:
-        """Mostly a controller's, if there is one that can be done without."""
+        """Mostly a controller's, if the quorum can lose one."""
         nodes = list(self._world.nodes.values())
         able = [node for node in nodes if self._world.voter_watch.may_lose_disk(node)]
         controllers = [node for node in able if node.is_controller]
@@ -258,15 +258,15 @@ class ClusterNemesis:
                 return self._flap(fault, rng, [(victim.id, id) for id in others])
             case "bad network":
                 chances = (rng.choice((0.02, 0.1, 0.3)), rng.choice((0.0, 0.1)), rng.choice((0.0, 0.1, 0.3)))
-                return self._spoil(fault, chances)
+                return self._corrupt(fault, chances)
             case "clock rate":
                 return self._skew(rng, victim)
             case kind if "lease race" in kind:
                 return self._race(fault, rng)
             case "starvation" if not victim.is_controller:
                 return Starvation(self._world, victim).end
-            case "undisturbed stutter" if victim.alive and self._can_be_done_without(victim):
-                return Stutter(self._world, rng, victim).end
+            case "undisturbed stalls" if victim.alive and self._can_be_done_without(victim):
+                return StallingController(self._world, rng, victim).end
             case "wall clock jump":
                 victim.clock.jump_wall(rng.choice((-3_600_000, -5000, 5000, 3_600_000)))
                 return _nothing
@@ -329,7 +329,7 @@ class ClusterNemesis:
         self._world.links.cuts = set().union(*self._cuts.values())
 
     def _stall(self, fault: Fault, rng: random.Random, victim: SimNode, peers: list[SimNode]) -> Undo:
-        """Fetches of these brokers, or their answers, do not come through; everything else does."""
+        """Fetches of these brokers, or the responses, are lost; everything else passes."""
         pairs = [(victim.id, peer.id) for peer in peers if peer is not victim]
         if rng.random() < 0.5:
             pairs = [(b, a) for a, b in pairs]
@@ -346,8 +346,8 @@ class ClusterNemesis:
         self._world.loop.streams.stalled = set().union(*self._stalls.values())
 
     def _damage(self, rng: random.Random, victim: SimNode, *, rots: bool) -> Undo:
-        """A machine loses power, and when it is back, some of what a partition's log had flushed is another,
-        or cannot be read."""
+        """A machine loses power; when it is up again, some flushed bytes of a partition's log have changed or
+        cannot be read."""
         victim.kill(power_loss=True)
         found = [one for one in victim.disk.flushed_logs() if self._may_damage(victim, one[0])]
         if not found:
@@ -361,7 +361,7 @@ class ClusterNemesis:
             victim.disk.flip_bit(path, position, rng.randrange(8))
         else:
             victim.disk.make_unreadable(path, position // 512 * 512)
-        self._world.tell(victim.id, f"its disk is damaged: {path}, byte {position}")
+        self._world.log_event(victim.id, f"its disk is damaged: {path}, byte {position}")
         return victim.start
 
     def _may_damage(self, victim: SimNode, path: str) -> bool:
@@ -392,7 +392,7 @@ class ClusterNemesis:
         turn()
         return undo
 
-    def _spoil(self, fault: Fault, chances: tuple[float, float, float]) -> Undo:
+    def _corrupt(self, fault: Fault, chances: tuple[float, float, float]) -> Undo:
         self._bad_network[fault.number] = chances
         self._mix_networks()
 
@@ -423,7 +423,7 @@ class ClusterNemesis:
         may_pause = fault.kind != CALM_RACE and world.active
         paused = rng.choice(world.active) if may_pause and rng.random() < 0.5 else None
         pairs = [(victim.id, id) for id in world.nodes]
-        world.tell(victim.id, "is to fall silent just when it holds a lease")
+        world.log_event(victim.id, "is to be cut off just when it has a lease")
         race = LeaseRace(world, rng, victim, paused, lambda: self._cut(fault, pairs))
 
         def undo() -> None:
@@ -446,4 +446,4 @@ class ClusterNemesis:
 
 
 def _nothing() -> None:
-    """Such a fault ends by itself."""
+    """A fault of this kind ends by itself."""

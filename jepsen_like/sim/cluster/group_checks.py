@@ -1,8 +1,7 @@
-"""What must hold of groups inside their coordinators: the safety of KIP-848, and that the log alone says it
-all.
+"""The invariants of groups in their coordinators: KIP-848, and that the log alone holds the state.
 
-What members believe is checked over histories (``checkers/ownership``). Here: what a coordinator has decided,
-in the state that no later coordinator goes behind (``Shard.committed``).
+What members believe is checked over histories (``checkers/ownership``). The checks here are of a
+coordinator's decisions, in the state that no later coordinator reverts (``Shard.committed``).
 """
 
 from __future__ import annotations
@@ -22,24 +21,24 @@ from pykraft.metadata_log.image import MetadataImage
 
 
 class GroupChecks:
-    """Looks at the shards of one coordinator after another; remembers how far epochs had come."""
+    """Checks the shards of one coordinator after another, and keeps the highest epochs seen."""
 
     def __init__(self) -> None:
-        self._looked_at: dict[str, Group] = {}
+        self._checked: dict[str, Group] = {}
         self._epochs: dict[str, tuple[int, int]] = {}
         self._member_epochs: dict[tuple[str, str], int] = {}
 
     def look(self, state: ShardState) -> list[ConsumerGroup]:
-        """The committed state of one shard. :class:`InvariantViolation` for the first thing that is wrong.
+        """Check the committed state of one shard. :class:`InvariantViolation` for the first broken invariant.
 
-        Returns the groups that are not what they were at the last look.
+        Returns the groups that have changed since the last call.
         """
         changed = []
         for group_id in sorted(state.groups):
             group = state.groups[group_id]
-            if self._looked_at.get(group_id) is group:
+            if self._checked.get(group_id) is group:
                 continue
-            self._looked_at[group_id] = group
+            self._checked[group_id] = group
             if not isinstance(group, ConsumerGroup):
                 self.forget(group_id)
                 continue
@@ -49,14 +48,14 @@ class GroupChecks:
         return changed
 
     def forget(self, group_id: str) -> None:
-        """The group is gone, or of the classic protocol now: its next epochs begin anew."""
+        """The group was deleted, or uses the classic protocol now: its epochs start again."""
         self._epochs.pop(group_id, None)
         for key in [key for key in self._member_epochs if key[0] == group_id]:
             del self._member_epochs[key]
 
     def tails_lost(self) -> None:
-        """As many disks as ``min.insync.replicas`` lost what was not flushed, at once."""
-        self._looked_at.clear()
+        """As many disks as ``min.insync.replicas`` have lost unflushed records at once."""
+        self._checked.clear()
         self._epochs.clear()
         self._member_epochs.clear()
 
@@ -79,13 +78,13 @@ class GroupChecks:
 
 
 def check_group(group: ConsumerGroup) -> None:
-    """One consumer group at any moment."""
+    """Check one consumer group; holds at any moment."""
     holders: dict[object, str] = {}
     for member in group.iter_members():
         for partition in sorted(member.held):
             other = holders.setdefault(partition, member.member_id)
             if other != member.member_id:
-                detail = f"{group.group_id}: {partition} is held by {other} and {member.member_id}"
+                detail = f"{group.group_id}: {partition} is owned by {other} and {member.member_id}"
                 raise InvariantViolation("no_partition_held_by_two_members", detail)
         if member.epoch > group.epoch:
             detail = f"{group.group_id}: {member.member_id} at {member.epoch}, the group at {group.epoch}"
@@ -95,13 +94,13 @@ def check_group(group: ConsumerGroup) -> None:
         for partition in sorted(group.targets[member_id]):
             other = targets.setdefault(partition, member_id)
             if other != member_id:
-                detail = f"{group.group_id}: {partition} is meant for {other} and {member_id}"
+                detail = f"{group.group_id}: {partition} is assigned to {other} and {member_id}"
                 raise InvariantViolation("no_partition_meant_for_two_members", detail)
 
 
 def check_targets(group: ConsumerGroup, image: MetadataImage) -> None:
-    """A group whose target is up to date, on the image it was made for: each partition that is subscribed to
-    is meant for one member, and that one has subscribed to it."""
+    """Check a group whose target is up to date, on the image it was computed for: each subscribed partition
+    is assigned to one member in the target, and that member has subscribed to its topic."""
     if group.is_empty or group.assignment_epoch != group.epoch:
         return
     topics = TopicsView(image)
@@ -111,7 +110,7 @@ def check_targets(group: ConsumerGroup, image: MetadataImage) -> None:
         counts = topics.partition_counts(topics.subscribed_ids(member))
         allowed = {(topic_id, index) for topic_id, count in counts.items() for index in range(count)}
         if foreign := set(group.target_of(member.member_id)) - allowed:
-            detail = f"{group.group_id}: {member.member_id} is to have {sorted(foreign)}"
+            detail = f"{group.group_id}: {member.member_id} is assigned {sorted(foreign)}"
             raise InvariantViolation("targets_follow_subscriptions", detail)
         meant |= group.target_of(member.member_id)
         wanted |= allowed
@@ -121,14 +120,14 @@ def check_targets(group: ConsumerGroup, image: MetadataImage) -> None:
         )
 
 
-def check_settled_group(group: ConsumerGroup) -> None:
-    """Nothing has changed for long enough: every member is at the group's epoch and holds just its target."""
-    if (detail := find_unsettled(group)) is not None:
+def check_stable_group(group: ConsumerGroup) -> None:
+    """Check a group without recent changes: every member is at its epoch and owns its target."""
+    if (detail := find_unstable(group)) is not None:
         raise InvariantViolation("a_settled_group_is_reconciled", detail)
 
 
-def find_unsettled(group: ConsumerGroup) -> str | None:
-    """A member that is on its way to the group's epoch or to what is meant for it."""
+def find_unstable(group: ConsumerGroup) -> str | None:
+    """A member that has not reached the group's epoch or its target; None if there is none."""
     for member in group.iter_members():
         target = group.target_of(member.member_id)
         if member.state is not MemberState.STABLE or member.epoch != group.epoch or member.held != target:
@@ -137,7 +136,7 @@ def find_unsettled(group: ConsumerGroup) -> str | None:
 
 
 def replayed(records: Iterable[Record]) -> ShardState:
-    """What the log of one partition of ``__consumer_offsets`` says, and nothing else."""
+    """The state that results from the log of one partition of ``__consumer_offsets`` alone."""
     state = EMPTY_STATE
     for record in records:
         if record.key is not None:
@@ -151,7 +150,7 @@ def replayed(records: Iterable[Record]) -> ShardState:
 def check_replay(partition: int, held: ShardState, records: Iterable[Record]) -> None:
     """``held``: the committed state of a shard; ``records``: some replica's whole log up to its offset.
 
-    Of a classic group only a completed rebalance is in the log: others are not looked at.
+    Of classic groups only completed rebalances are in the log: other states are not compared.
     """
     said = replayed(records)
     for group_id in sorted({*held.groups, *said.groups}):
@@ -169,7 +168,7 @@ def check_replay(partition: int, held: ShardState, records: Iterable[Record]) ->
 
 
 def _rebalanced(group: Group | None) -> object:
-    """What a completed rebalance of a classic group decided."""
+    """The decision of a completed rebalance of a classic group."""
     if not isinstance(group, ClassicGroup):
         return group
     return group.generation, {member.member_id: member.assignment for member in group.iter_members()}

@@ -1,6 +1,6 @@
-"""Looks at group coordinators at work: whenever a shard commits, and when another coordinator takes it over.
+"""Checks group coordinators at work: whenever a shard commits, and when another coordinator takes it over.
 
-A coordinator that was replaced and does not know it yet is not looked at: what it believes is old.
+A coordinator that was replaced and does not know it yet is not checked: its state is out of date.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pykraft.group_coordinator.state import EMPTY_STATE, ShardState
 from pykraft.jepsen_like.sim.cluster.group_checks import (
     GroupChecks,
     check_replay,
-    check_settled_group,
+    check_stable_group,
     check_targets,
-    find_unsettled,
+    find_unstable,
 )
 from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
 from pykraft.kafka_protocol.record_codec import Record, decode_batch
@@ -40,7 +40,7 @@ class _Seen(NamedTuple):
 
 @dataclass(slots=True)
 class _Convergence:
-    """Since when the last change of a group is under way; ``is_over`` if it is not any more."""
+    """When the last change of a group began; ``is_over`` once it is complete."""
 
     within_s: float
     change: tuple[int, int, int] = (-1, -1, -1)
@@ -52,9 +52,9 @@ _NOTHING = _Seen(-1, -1, EMPTY_STATE)
 
 
 class GroupWatch:
-    """``fail`` is told which invariant is broken, and how; ``image`` is the newest of the committed metadata.
+    """``fail`` is called with the broken invariant, and how; ``image`` is the newest committed image.
 
-    ``replays``: how often a shard was compared with what a log says; ``convergences``: how often a group was
+    ``replays``: how often a shard was compared with a log; ``convergences``: how often a group was
     reconciled after a change.
     """
 
@@ -70,18 +70,18 @@ class GroupWatch:
         self._calm: dict[str, _Convergence] = {}
         self._checks = GroupChecks()
         self._seen: dict[int, _Seen] = {}
-        self._forgiven: dict[int, int] = {}
+        self._exempted: dict[int, int] = {}
         self.replays = 0
         self.convergences = 0
 
-    def forgive(self, partition: int, leader_epoch: int) -> None:
-        """What was committed to a shard up to ``leader_epoch`` was not promised."""
+    def exempt(self, partition: int, leader_epoch: int) -> None:
+        """The records committed to a shard up to ``leader_epoch`` are no longer guaranteed."""
         self._seen.pop(partition, None)
-        self._forgiven[partition] = leader_epoch
+        self._exempted[partition] = leader_epoch
         self._checks.tails_lost()
 
     def committed(self, shard: Shard) -> None:
-        """The committed state of a shard may have moved on."""
+        """The committed state of a shard may have changed."""
         if self._is_old(shard):
             return
         seen = self._seen.get(shard.partition, _NOTHING)
@@ -95,7 +95,7 @@ class GroupWatch:
                 self._converge(group, shard.leader_epoch)
 
     def loaded(self, machine: Machine, shard: Shard) -> None:
-        """Another coordinator has loaded a shard: its log says all that was committed before."""
+        """Another coordinator has loaded a shard: its log must hold everything that was committed before."""
         seen = self._seen.get(shard.partition)
         if seen is None or self._is_old(shard):
             return
@@ -106,8 +106,8 @@ class GroupWatch:
         self._compare(machine, shard.partition, seen)
 
     def calm(self, group_id: str, within_s: float) -> None:
-        """Members no longer come, go, or subscribe: after every change of the target, or of the coordinator,
-        the group is reconciled within so many seconds."""
+        """Members no longer join, leave or subscribe: after every change of the target, or of the
+        coordinator, the group must be reconciled within so many seconds."""
         self._calm[group_id] = _Convergence(within_s)
 
     def _converge(self, group: ConsumerGroup, leader_epoch: int) -> None:
@@ -120,22 +120,22 @@ class GroupWatch:
         took_s = self._now_s() - known.since_s
         if took_s > known.within_s and not known.is_over:
             self._fail("a_group_converges_in_time", f"{group.group_id} takes {took_s:.3f} s: {group}")
-        is_over = find_unsettled(group) is None
+        is_over = find_unstable(group) is None
         self.convergences += is_over and not known.is_over
         known.is_over = is_over
 
-    def settled(self, machines: Iterable[Machine], group_id: str) -> None:
-        """By now the members of a group must have what is meant for them."""
+    def check_stable(self, machines: Iterable[Machine], group_id: str) -> None:
+        """By now the members of a group must own their targets."""
         for machine in machines:
             for shard in shards_of(machine):
                 group = shard.committed.consumer_group(group_id)
                 if group is not None and not self._is_old(shard):
                     with self._failing():
-                        check_settled_group(group)
+                        check_stable_group(group)
                         check_targets(group, self._image())
 
     def everything_agrees(self, machines: Iterable[Machine]) -> None:
-        """Every replica's log says what the coordinators have come to."""
+        """Every replica's log must give the state of the coordinators."""
         for partition, seen in self._seen.items():
             for machine in machines:
                 self._compare(machine, partition, seen)
@@ -143,13 +143,13 @@ class GroupWatch:
     def _is_old(self, shard: Shard) -> bool:
         partition, leader_epoch = shard.partition, shard.leader_epoch
         newest = self._seen.get(partition, _NOTHING).leader_epoch
-        return leader_epoch < newest or leader_epoch <= self._forgiven.get(partition, -1)
+        return leader_epoch < newest or leader_epoch <= self._exempted.get(partition, -1)
 
     def _compare(self, machine: Machine, partition: int, seen: _Seen) -> None:
         replica = _replica(machine, partition)
         if replica is None or replica.log.log_end_offset < seen.offset:
             return
-        with self._failing(), suppress(OSError):  # what cannot be read is the product's to find out
+        with self._failing(), suppress(OSError):  # the product has to find what cannot be read
             check_replay(partition, seen.state, _records(replica, seen.offset))
             self.replays += 1
 
@@ -162,7 +162,7 @@ class GroupWatch:
 
 
 def shards_of(machine: Machine) -> list[Shard]:
-    """Those that a machine's coordinator has loaded."""
+    """The shards that a machine's coordinator has loaded."""
     groups = machine.parts.groups
     hosted = [] if groups is None or not machine.alive else groups._hosted.values()
     return [one.shard for one in hosted if one.shard.loaded]

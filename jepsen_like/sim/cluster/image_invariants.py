@@ -1,9 +1,9 @@
-"""What must hold of every metadata image, and of every step from one to a later one.
+"""The invariants of every metadata image, and of every step from one image to a later one.
 
-Named, so that a test or a simulation can say which one broke. Images are taken at batch boundaries; inside a
-batch anything goes. Partitions follow their brokers in a sweep (:mod:`.controller.sweeps`): until it is
-through, a partition may name a leader or an ISR member that is not active; only a settled image must not.
-These checks look at everything and are not meant for a running node.
+They have names, so that a test or a simulation can say which one is broken. Images are taken at batch
+boundaries; inside a batch the invariants need not hold. Partitions follow their brokers in a sweep
+(:mod:`.controller.sweeps`): until the sweep is complete, a partition may name a leader or an ISR member that
+is not active. These checks walk the whole image and are not meant for a running node.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def check_step(old: MetadataImage, new: MetadataImage) -> None:
             raise InvariantViolation(name, detail)
 
 
-def check_settled(image: MetadataImage) -> None:
-    """As :func:`check_image`, for an image behind whose last change of brokers the sweep is through."""
-    for name, violations in SETTLED_INVARIANTS.items():
+def check_final(image: MetadataImage) -> None:
+    """As :func:`check_image`, for an image after the sweep that follows the last change of brokers."""
+    for name, violations in FINAL_INVARIANTS.items():
         for detail in violations(image):
             raise InvariantViolation(name, detail)
 
@@ -200,7 +200,8 @@ def _leaders_are_chosen_among_the_active(old: MetadataImage, new: MetadataImage)
 
 def _isrs_gain_only_the_active(old: MetadataImage, new: MetadataImage) -> Iterator[str]:
     for name, before, after in _pairs(old, new):
-        # Without ELR an empty ISR becomes whoever holds the records again, active or not, and nobody leads.
+        # Without ELR the replicas that hold the records replace an empty ISR, active or not, without a
+        # leader.
         gained = set(after.isr) - set(before.isr)
         if after.leader != NO_LEADER and not all(new.is_active(id) for id in gained):
             yield f"{name} {before} → {after}"
@@ -236,7 +237,7 @@ IMAGE_INVARIANTS: Final[Mapping[str, Callable[[MetadataImage], Iterator[str]]]] 
     "configs_belong_to_topics": _configs_belong_to_topics,
 }
 
-SETTLED_INVARIANTS: Final[Mapping[str, Callable[[MetadataImage], Iterator[str]]]] = {
+FINAL_INVARIANTS: Final[Mapping[str, Callable[[MetadataImage], Iterator[str]]]] = {
     "led_partitions_have_active_isr": _led_partitions_have_active_isr,
     "leaderless_only_without_active_isr": _leaderless_only_without_active_isr,
     "leaderless_only_without_active_eligible": _leaderless_only_without_active_eligible,

@@ -1,7 +1,7 @@
-"""Who may lead a partition, and who may be counted on: judged from the log alone, record by record.
+"""Which replicas may lead a partition, and which count as holders: decided from the log alone.
 
-A plain second opinion on :mod:`pykraft.metadata_log.controller.elections`: it says what must never be chosen,
-not what is best. Each check tells what is wrong, or None.
+A plain second implementation of the limits of :mod:`pykraft.metadata_log.controller.elections`: it says which
+choices are never allowed, not which one is best. Each check returns what is wrong, or None.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from pykraft.metadata_log.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from pykraft.metadata_log.image import MetadataImage
 
 UNCLEAN_TOPICS = ("t6", "t7")
-"""Of these, clients allow and ask for unclean elections; of others only a whole schedule does."""
+"""Clients allow unclean elections of these topics; the options of a schedule may allow all."""
 
 
 def find_unclean_leader(model: Model, record: r.Record, *, unclean_everywhere: bool) -> str | None:
-    """A leader comes from the ISR or the eligible replicas; the last known leader only if nobody else may."""
+    """A leader comes from the ISR or the eligible replicas; the last known leader is the last choice."""
     match record:
         case r.PartitionChangeRecord(index, topic_id, leader=int(leader)) if leader != r.NO_LEADER:
             topic = model.topics[topic_id]
             old = topic.partitions[index]
-            # A move that ends may lead to whom the old leader says is in sync.
+            # A move that ends may elect a replica that the old leader reports as in sync.
             proposed = model.ever_proposed.get((topic_id, index, old.partition_epoch), ())
             if (
                 leader in (*old.isr, *old.elr, *proposed)
@@ -37,7 +37,7 @@ def find_unclean_leader(model: Model, record: r.Record, *, unclean_everywhere: b
 
 
 def find_kept_eligible(model: Model, record: r.Record) -> str | None:
-    """An unclean leader may lack what eligible replicas hold: with it they are eligible no more."""
+    """An unclean leader may lack records of eligible replicas, so its election must clear them."""
     match record:
         case r.PartitionChangeRecord(index, topic_id, leader=int(leader)) if leader != r.NO_LEADER:
             topic = model.topics[topic_id]
@@ -51,7 +51,7 @@ def find_kept_eligible(model: Model, record: r.Record) -> str | None:
 
 
 def find_abandoned(model: Model, record: r.Record) -> str | None:
-    """While somebody holds every committed record, somebody in the ISR or eligible does."""
+    """While any replica holds every committed record, one in the ISR or an eligible one does."""
     match record:
         case r.PartitionChangeRecord(index, topic_id):
             topic = model.topics[topic_id]
@@ -63,15 +63,15 @@ def find_abandoned(model: Model, record: r.Record) -> str | None:
             lost = record.lost_replicas or ()
             holders = [id for id in _sound_holders(model, old) if id not in lost]
             if holders and not isr and not elr:
-                return f"{holders} held {topic.name}-{index}, nobody does after {record}"
+                return f"{holders} held {topic.name}-{index}, no replica does after {record}"
             replicas = old.replicas if record.replicas is None else record.replicas
             if not set(replicas).issuperset((*isr, *elr)):
                 return f"{topic.name}-{index} has replicas {replicas} and is held by {isr}, {elr}"
     return None
 
 
-def find_hasty_end(model: Model, record: r.Record) -> str | None:
-    """A move ends when all that it adds and that stay are in the ISR."""
+def find_early_completion(model: Model, record: r.Record) -> str | None:
+    """A move ends only when all replicas that it adds, and that remain, are in the ISR."""
     match record:
         case r.PartitionChangeRecord(index, topic_id, adding_replicas=()):
             topic = model.topics[topic_id]
@@ -84,7 +84,7 @@ def find_hasty_end(model: Model, record: r.Record) -> str | None:
 
 
 def _sound_holders(model: Model, partition: ModelPartition) -> list[int]:
-    """Of the ISR and the eligible replicas those that have lost nothing that they counted for."""
+    """The replicas of the ISR and the eligible ones that have lost no records since they became members."""
     return [
         id
         for id in (*partition.isr, *partition.elr)
@@ -92,27 +92,27 @@ def _sound_holders(model: Model, partition: ModelPartition) -> list[int]:
     ]
 
 
-def find_forgotten_loss(model: Model, broker_id: int, lost: int) -> str | None:
+def find_ignored_loss(model: Model, broker_id: int, lost: int) -> str | None:
     """A partition that counts on records which the broker, unfenced now, may have lost since it joined.
 
-    Who lost only the end of its logs may stay in the ISR if nobody in it is any better: then they are equals
-    from now on. Where eligible replicas are kept there is no such mercy.
+    A broker that lost only the end of its logs may stay in the ISR if no other member is intact: from then on
+    they count as equal. With eligible leader replicas this is not allowed.
     """
     epoch = model.brokers[broker_id].epoch
-    mercy = lost == r.LogsLost.TAIL and not model.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0)
+    may_stay = lost == r.LogsLost.TAIL and not model.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0)
     for topic in model.topics.values():
         for index, partition in enumerate(topic.partitions):
             if partition.joined.get(broker_id, epoch) == epoch:
                 continue
-            better = [id for id in partition.isr if partition.joined[id] == model.brokers[id].epoch]
-            if better or broker_id in partition.elr or not mercy:
+            intact = [id for id in partition.isr if partition.joined[id] == model.brokers[id].epoch]
+            if intact or broker_id in partition.elr or not may_stay:
                 return f"{topic.name}-{index} {partition}"
             partition.joined = {id: model.brokers[id].epoch for id in partition.joined}
     return None
 
 
-def find_unrest(model: Model) -> str | None:
-    """A partition that has not come to rest although every broker serves, and leaders let everybody in."""
+def find_unfinished(model: Model) -> str | None:
+    """A partition whose reassignment or ISR is not complete although every broker serves."""
     for topic in model.topics.values():
         for index, partition in enumerate(topic.partitions):
             led = partition.leader != r.NO_LEADER
@@ -126,7 +126,7 @@ def find_unrest(model: Model) -> str | None:
 
 
 def find_leaderless(model: Model) -> str | None:
-    """A partition that nobody leads."""
+    """A partition without a leader."""
     for topic in model.topics.values():
         for index, partition in enumerate(topic.partitions):
             if partition.leader == r.NO_LEADER:
@@ -135,7 +135,7 @@ def find_leaderless(model: Model) -> str | None:
 
 
 class FormerLeaders:
-    """Since when, in true seconds, brokers have not led what they led before."""
+    """When, in true seconds, brokers lost the leaderships that they had."""
 
     def __init__(self) -> None:
         self._since_s: dict[int, dict[tuple[Uuid, int], float]] = {}
@@ -150,8 +150,8 @@ class FormerLeaders:
             self._since_s.setdefault(before, {}).setdefault(key, now_s)
         self._since_s.get(record.leader, {}).pop(key, None)
 
-    def find_belated(self, broker_id: int, image: MetadataImage, before_s: float) -> str | None:
-        """What ``image`` lets the broker lead although it has not led it since before ``before_s``."""
+    def find_overdue(self, broker_id: int, image: MetadataImage, before_s: float) -> str | None:
+        """A partition that it leads in ``image``, but lost in the log before ``before_s``."""
         for (topic_id, index), since_s in self._since_s.get(broker_id, {}).items():
             topic = image.topic_by_id(topic_id)
             if since_s < before_s and topic is not None and topic.partitions[index].leader == broker_id:

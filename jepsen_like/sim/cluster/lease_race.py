@@ -1,9 +1,10 @@
-"""The aimed fault on leases: a broker falls silent, just told that it may serve, while clocks differ most.
+"""The targeted fault on leases: a broker is cut off just after it got a lease, while clocks differ most.
 
-Whether a lease outlives the fence shows only when a silent broker lives to the end of its session under one
-controller, all of them with the clocks that they had when it was last answered. Chance lets few races come so
-far: other faults, or an admin who takes a voter off, kill the broker or bring a new controller, and with it a
-new session. So every second schedule holds one race that nothing disturbs (:func:`plan_calm_race`).
+Whether a lease outlives the fence shows only when a broker that is cut off lives to the end of its session
+under one controller, while all clocks run as they did at its last heartbeat. Few random races last that long:
+another fault, or an administrator who removes a voter, kills the broker or brings a new controller and with
+it a new session. So every second schedule holds one race during which no other fault occurs
+(:func:`plan_calm_race`).
 """
 
 from __future__ import annotations
@@ -19,20 +20,20 @@ if TYPE_CHECKING:
     from pykraft.jepsen_like.sim.cluster.world import World
 
 MAX_CLOCK_ERROR = 0.05
-"""Clocks run at most so much faster or slower than true time: the bound under which leases are safe."""
+"""How much faster or slower than true time a clock may run: the bound under which leases are safe."""
 
 POLL_MS = 10
 
 
 class CalmTime(NamedTuple):
-    """No other fault begins from ``at_ms`` until ``until_ms``, and those under way end."""
+    """From ``at_ms`` until ``until_ms`` no other fault begins, and those under way end."""
 
     at_ms: int
     until_ms: int
 
 
 def plan_calm_race(seed: int) -> CalmTime | None:
-    """Every second schedule has one: most of these at the beginning, where everybody serves soon."""
+    """Every second schedule has one: most of these at the beginning, where all brokers soon serve."""
     if seed % 2:
         return None
     options, rng = draw_options(seed), random.Random(f"lease race {seed}")
@@ -43,25 +44,26 @@ def plan_calm_race(seed: int) -> CalmTime | None:
 
 
 def race_ms(options: WorldOptions) -> int:
-    """A slow answer to a heartbeat, and then the session and the controller's next look at it."""
+    """A slow response to a heartbeat, and then the session until the controller's next check of it."""
     return options.session_ms * 8 // 5
 
 
-def is_settled(world: World) -> bool:
+def is_stable(world: World) -> bool:
     """Whether one controller is active and every broker serves."""
     return len(world.active) == 1 and all(node.is_serving for node in world.brokers)
 
 
 def racers(world: World) -> list[SimNode]:
-    """The brokers that serve, and that somebody else will fence."""
+    """The brokers that serve, and that another node would fence."""
     return [node for node in world.brokers if node not in world.active and node.is_serving]
 
 
 class LeaseRace:
-    """The victim's clock is as slow as can be, the controllers' are as fast. In the end it calls ``cut_off``.
+    """The victim's clock is as slow, the controllers' are as fast as allowed. Ends with ``cut_off``.
 
-    Before that, answers to it take almost as long as it waits for them, and one of them has just arrived; or
-    ``paused``, an active controller, stands still for so long that it may have been deposed and not know it.
+    Before that, responses to the victim take almost as long as its timeout, and one of them has just arrived;
+    or ``paused``, an active controller, is stopped for so long that it may have been deposed without knowing
+    it.
     """
 
     def __init__(
@@ -88,13 +90,13 @@ class LeaseRace:
         self._slow_ms = heartbeat_ms * 9 // 10
         for node in world.controllers:
             world.links.slow_ms[node.id, victim.id] = self._slow_ms
-        self._lease_end_ms = self._told()
+        self._lease_end_ms = self._granted_lease_end_ms()
         self._began_ms = self._now_ms()
         self._wait_until_ms = self._began_ms + 2 * (self._slow_ms + heartbeat_ms)
         world.later(POLL_MS, self._aim)
 
     def end(self) -> None:
-        """Take back all but the cut."""
+        """End everything but the cut."""
         self._under_way = False
         if self._process is not None:
             self._process.resume(self._world.loop)
@@ -105,17 +107,17 @@ class LeaseRace:
     def _resume(self) -> None:
         if self._under_way and self._process is not None:
             self._process.resume(self._world.loop)
-            self._world.later(60, self._fall_silent)
+            self._world.later(60, self._cut_off_victim)
 
-    def _fall_silent(self) -> None:
+    def _cut_off_victim(self) -> None:
         if self._under_way:
             self._cut_off()
 
     def _aim(self) -> None:
-        """Fall silent when a slow answer has brought a lease."""
+        """Cut the victim off when a slow response has granted a lease."""
         if not self._under_way:
             return
-        lease_end_ms, self._lease_end_ms = self._lease_end_ms, self._told()
+        lease_end_ms, self._lease_end_ms = self._lease_end_ms, self._granted_lease_end_ms()
         now_ms = self._now_ms()
         answered = lease_end_ms != self._lease_end_ms and now_ms - self._began_ms >= self._slow_ms * 0.9
         if answered or now_ms >= self._wait_until_ms:
@@ -123,7 +125,7 @@ class LeaseRace:
         else:
             self._world.later(POLL_MS, self._aim)
 
-    def _told(self) -> int | None:
+    def _granted_lease_end_ms(self) -> int | None:
         lifecycle = self._victim.parts.lifecycle
         return None if lifecycle is None else lifecycle._lease_end_ms
 

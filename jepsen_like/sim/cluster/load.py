@@ -1,9 +1,8 @@
-"""A workload of the fault runs, in virtual time, and what its history shows: records, and moves, changes, or
-groups that read them, beside them.
+"""A workload of the fault runs in virtual time, and the checks of its history.
 
 The seed decides which workload it is, and how much of it. It runs in a process on a machine of its own, as
-clients of the brokers' listeners. What the disks lost beyond what is promised (:mod:`.data_watch`) is told in
-the history.
+clients of the brokers' listeners. Losses beyond the guarantee (:mod:`.data_watch`) are recorded in the
+history.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from pykraft.jepsen_like.history import Event, MemoryHistory
 from pykraft.jepsen_like.sim.cluster import brief
 from pykraft.jepsen_like.sim.cluster.data_watch import MIN_INSYNC_REPLICAS
 from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
-from pykraft.jepsen_like.sim.cluster.options import is_promised
+from pykraft.jepsen_like.sim.cluster.options import is_guaranteed
 from pykraft.jepsen_like.sim.cluster.settings import GROUPS
 from pykraft.jepsen_like.sim.virtual_loop import VirtualClock
 from pykraft.jepsen_like.workloads.append import AppendConfig, AppendWorkload
@@ -47,7 +46,7 @@ APPEND: Final = AppendConfig().topic
 _RETRY_S: Final = 0.5
 
 Lost = dict[str, set[tuple[int, str]]]
-"""For each partition that lost something: the offsets and values of those records."""
+"""For each partition that lost records: their offsets and values."""
 
 
 def draw_workload(seed: int) -> tuple[str, random.Random]:
@@ -57,7 +56,7 @@ def draw_workload(seed: int) -> tuple[str, random.Random]:
 
 
 class Load:
-    """``kind`` and the configuration come from the seed. ``history`` is what its checkers judge."""
+    """``kind`` and the configuration come from the seed. The checkers examine ``history``."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -65,10 +64,10 @@ class Load:
         self.history = _History(world)
         self.kind, self._rng = draw_workload(world.seed)
         self._starting: asyncio.Task[Workload] | None = None
-        self._forgiven: dict[str, int] = {}
-        """For each partition how long the history was when the last of its records was not promised."""
+        self._exempted: dict[str, int] = {}
+        """For each partition the length of the history when its records were last exempted."""
         self._healed_at = 0
-        world.checker.data.on_forgiven = self._forgive
+        world.checker.data.on_exempted = self._exempt
 
     def start(self) -> None:
         """Create the topics and begin; the cluster may still be coming up."""
@@ -95,9 +94,9 @@ class Load:
         return workload
 
     async def _make_offsets_topic(self, admin: Admin) -> None:
-        """The brokers make it when somebody asks for a group; what is committed is promised as records are.
+        """Brokers create the offsets topic on request; committed offsets are guaranteed as records are.
 
-        It is younger than all that groups subscribe to: so every coordinator knows of that.
+        It is created after all topics that groups subscribe to, so every coordinator knows those.
         """
         place = TopicPartition(next(iter(TOPICS_OF_GROUPS)), 0)
         while True:
@@ -138,19 +137,19 @@ class Load:
     # --- the end ----------------------------------------------------------------------------------------
 
     def finish(self) -> asyncio.Task[None]:
-        """Everything is healed: let the workload come to its end."""
+        """All faults have ended: let the workload finish."""
         self._healed_at = len(self.history.events)
-        for key in self._others_forgiven():
-            self._record_forgiven(key)
+        for key in self._others_exempted():
+            self._record_exempted(key)
         return self._client.run(self._finish())
 
     async def _finish(self) -> None:
-        """What could not begin amid the faults begins now: a healed cluster makes its topics, too."""
+        """A workload that could not start under faults starts now: a healed cluster creates its topics."""
         if self._starting is not None:
             workload = await self._starting
             await workload.finish(LIMITS)
 
-    def judge(self) -> Counter[str]:
+    def check_history(self) -> Counter[str]:
         """:class:`InvariantViolation` for the first finding; else how often each event was recorded."""
         lost = self._world.checker.data.find_lost(APPEND)
         for event in self.history.events:
@@ -161,25 +160,25 @@ class Load:
         events = [
             _without_lost(event, lost.get(event.key or "", set()))
             for position, event in enumerate(self.history.events)
-            if not self._is_told_late(position, event, lost, missed)
-            and not self._is_told_by_anybody(position, event)
+            if not self._is_noticed_late(position, event, lost, missed)
+            and not self._is_found_by_former_leader(position, event)
         ]
         report = examine(events, MIN_INSYNC_REPLICAS)
         for finding in report.findings:
             raise InvariantViolation(f"{self.kind}: {finding.kind}", str(finding))
         done = Counter(f"{event.op} {event.type}" for event in self.history.events)
-        done["partitions of the workload once not promised"] = len(self._forgiven)
+        done["partitions of the workload once not guaranteed"] = len(self._exempted)
         done["partitions of the workload that lost records"] = len(lost)
-        done["records lost that were not promised"] = sum(len(records) for records in lost.values())
+        done["records lost that were not guaranteed"] = sum(len(records) for records in lost.values())
         return done
 
-    def _is_told_late(self, position: int, event: Event, lost: Lost, missed: dict[str, int]) -> bool:
-        """What was not promised may be missed late: a reader learns of it when it next hears of a leader, a
-        producer, whose sequence goes on from records that are gone, when it next writes to that partition."""
+    def _is_noticed_late(self, position: int, event: Event, lost: Lost, missed: dict[str, int]) -> bool:
+        """A loss that was exempted may be noticed late: by a reader when it next learns of a leader, by a
+        producer whose sequence continues lost records when it next writes to that partition."""
         if event.op == "producer-fatal":
-            forgiven_at = (self._forgiven[key] for key in (*lost, *self._others_forgiven()))
-            return self._opened_at(event.process) < max(forgiven_at, default=0)
-        if event.key in self._others_forgiven():
+            exempted_at = (self._exempted[key] for key in (*lost, *self._others_exempted()))
+            return self._opened_at(event.process) < max(exempted_at, default=0)
+        if event.key in self._others_exempted():
             return event.type == "info" and event.op in ("no-progress", "poll")
         if event.key in missed and _is_beyond(event, missed[event.key]):
             return True
@@ -190,13 +189,13 @@ class Load:
         first_lost = min(offset for offset, _ in lost[event.key])
         return event.type == "info" and (_is_beyond(event, first_lost) or event.op == "no-progress")
 
-    def _others_forgiven(self) -> list[str]:
-        """Of these the whole history until then is forgiven, and once more until all is healed."""
-        return [key for key in self._forgiven if key.rpartition("-")[0] != APPEND]
+    def _others_exempted(self) -> list[str]:
+        """Partitions whose history is exempted as a whole, until all faults have ended."""
+        return [key for key in self._exempted if key.rpartition("-")[0] != APPEND]
 
-    def _is_told_by_anybody(self, position: int, event: Event) -> bool:
-        """A former leader that is cut off from the controller finds by time what it holds itself, and nothing
-        newer, as in Kafka; processes that are killed or paused never show it."""
+    def _is_found_by_former_leader(self, position: int, event: Event) -> bool:
+        """A former leader that is cut off from the controller looks up times in its own log and finds nothing
+        newer, as in Kafka; with processes that are killed or paused this never happens."""
         return event.op == "offset-for-time" and event.offset is None and position < self._healed_at
 
     def _opened_at(self, producer: str) -> int:
@@ -206,19 +205,19 @@ class Load:
             if event.op == "producer" and event.process == producer
         )
 
-    def _forgive(self, topic: str, index: int) -> None:
-        """What becomes of it a client may find out later: so it counts until everything is healed."""
-        if not is_promised(topic):
-            return  # none of the workload's
+    def _exempt(self, topic: str, index: int) -> None:
+        """A client may notice the loss later, so the exemption lasts until all faults have ended."""
+        if not is_guaranteed(topic):
+            return  # not of the workload
         if topic == OFFSETS_TOPIC:
-            self._world.checker.forgive_groups(index)
+            self._world.checker.exempt_groups(index)
         key = f"{topic}-{index}"
-        self._forgiven[key] = len(self.history.events)
+        self._exempted[key] = len(self.history.events)
         if topic != APPEND:
-            self._record_forgiven(key)
+            self._record_exempted(key)
 
-    def _record_forgiven(self, key: str) -> None:
-        self.history.record("info", "disks", "forgiven", key=key)
+    def _record_exempted(self, key: str) -> None:
+        self.history.record("info", "disks", "exempted", key=key)
 
 
 def _is_beyond(event: Event, offset: int) -> bool:
@@ -228,7 +227,7 @@ def _is_beyond(event: Event, offset: int) -> bool:
 
 
 def _without_lost(event: Event, lost: set[tuple[int, str]]) -> Event:
-    """Of records that were lost and not promised only the attempt to send them is left."""
+    """Of lost records that were not guaranteed only the attempt to send them remains in the history."""
     if not lost or event.type != "ok":
         return event
     if event.op == "send" and (event.offset, event.value) in lost:
@@ -239,7 +238,7 @@ def _without_lost(event: Event, lost: set[tuple[int, str]]) -> Event:
 
 
 class _History(MemoryHistory):
-    """When it says by when a group must have settled, that coordinator is looked at then."""
+    """Checks the coordinator of a group at the time by which the group must be stable."""
 
     def __init__(self, world: World) -> None:
         super().__init__(lambda: int(world.loop.now_s * 1_000_000))
@@ -253,8 +252,8 @@ class _History(MemoryHistory):
             self._world.checker.groups.calm(event.key or "", 3 * GROUPS.heartbeat_interval_ms / 1000)
 
     def _look(self, group_id: str) -> None:
-        with suppress(InvariantViolation):  # the world knows
-            self._world.checker.groups.settled(self._world.brokers, group_id)
+        with suppress(InvariantViolation):  # the simulation knows
+            self._world.checker.groups.check_stable(self._world.brokers, group_id)
 
 
 async def _is_there(admin: Admin, topic: str) -> bool:

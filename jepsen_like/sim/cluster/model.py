@@ -1,7 +1,7 @@
-"""The metadata log told a second time, as plainly as possible: what the product's fold is compared with.
+"""A second, plain implementation of the metadata log's state, with which the product's images are compared.
 
-Dictionaries and no sharing; each record does what :mod:`pykraft.metadata_log.records` says it does. Besides
-the state it remembers all that was ever true, so that an acknowledgement can be looked up after the fact.
+It uses dictionaries without sharing; each record does what :mod:`pykraft.metadata_log.records` documents.
+Besides the state it keeps the history of states, so that a later acknowledgement can be checked.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ModelPartition:
     removing: tuple[int, ...] = ()
     lost: tuple[int, ...] = ()
     joined: dict[int, int] = field(default_factory=dict, compare=False)
-    """For each member of the ISR, and who is eligible since, the broker epoch it had when it became one."""
+    """The broker epoch of each member of the ISR, and of each eligible replica, when it became a member."""
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ class Model:
         self.ever_joined: dict[tuple[Uuid, int, int], dict[int, int]] = {}
         self.ever_counts: dict[str, int] = {}
         self.ever_proposed: dict[tuple[Uuid, int, int], set[int]] = {}
-        """Whom the leaders of a partition have taken for in sync, by the partition epoch they knew."""
+        """The ISRs that leaders of a partition have proposed, by the partition epoch they knew."""
         self.ever_targets: set[tuple[str, int, tuple[int, ...]]] = set()
         self.ever_features: set[tuple[str, int]] = set()
         self.registrations: dict[int, tuple[int, Uuid]] = {}
@@ -183,11 +183,11 @@ class Model:
         self.ever_proposed.setdefault((topic_id, index, partition_epoch), set()).update(isr)
 
     def epochs_of(self, broker_id: int) -> list[int]:
-        """Of all processes that were ever registered under the id, the newest last."""
+        """Of all incarnations that were ever registered under the id, the newest last."""
         return [epoch for epoch, (id, _) in self.registrations.items() if id == broker_id]
 
     def differs_from(self, image: MetadataImage) -> str | None:
-        """Where an image of the same offset says something else; None if nowhere."""
+        """The first difference from an image of the same offset; None if there is none."""
         brokers = {
             id: ModelBroker(
                 b.epoch,

@@ -1,7 +1,7 @@
-"""One simulated machine, and the shipped node that runs on it now and then.
+"""One simulated machine, and the shipped node that runs on it.
 
 Disk, clock and directory id outlive a process. A process is a :class:`pykraft.node.node.Node` as it ships, in
-a world of its own: this machine's disk and clock, and the network that all share.
+a world of its own: this machine's disk and clock, and the network that all machines share.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from pykraft.runtime.loggers import ProcessLoggers
 from pykraft.runtime.tcp import StreamRuntime
 
 if TYPE_CHECKING:
-    from pykraft.jepsen_like.sim.cluster.view import Surroundings
+    from pykraft.jepsen_like.sim.cluster.view import MachineWorld
     from pykraft.jepsen_like.sim.cluster.watch import Watch
 
 _BY_DAMAGE = (QuorumStateError, CorruptLogError, CorruptCheckpointError, BootstrapError)
-"""What a node may end with when its disk was damaged, and never else."""
+"""The errors with which a node may end if its disk was damaged, and only then."""
 
 
 class SimNode:
-    """``parts`` are those of the process that runs now, or ran last."""
+    """``parts``: of the process that runs now, or ran last."""
 
-    def __init__(self, world: Surroundings, watch: Watch, node_id: int) -> None:
+    def __init__(self, world: MachineWorld, watch: Watch, node_id: int) -> None:
         self.world = world
         self.watch = watch
         self.id = node_id
@@ -65,11 +65,11 @@ class SimNode:
         self.incarnation = Incarnation(draw_uuid(self.rng.randbytes))
         self.may_start = True
         self.is_up = False
-        """Its start has come to its end."""
+        """Whether its start is complete."""
         self.disks_checked = 0
         """How often a copy of its disk was opened."""
         self.disk_is_new = False
-        """And no registration has said so yet."""
+        """And no registration has reported it yet."""
         self._dead_secrets: list[Uuid] = []
         self._lost_power = False
 
@@ -91,7 +91,7 @@ class SimNode:
 
     @property
     def image(self) -> MetadataImage:
-        """What the newest process knows, or knew, of the committed metadata."""
+        """The committed metadata as the newest process knows it, or knew it."""
         return self.parts.image
 
     # --- what clients meet ------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ class SimNode:
     # --- coming up --------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Called from outside any process."""
+        """To be called from outside any process."""
         if self.alive or not self.may_start:
             return
         self._note_dead()
@@ -142,13 +142,13 @@ class SimNode:
         self.parts, self.node, self.is_up = Parts(), None, False
         self.world.processes.append(process)
         self.world.loop.streams.power_on(self.id)
-        self.world.tell(self.id, f"starts (process {self.starts} on this machine)")
+        self.world.log_event(self.id, f"starts (process {self.starts} on this machine)")
         self.watch.checker.started(self)
         boot = self.world.loop.create_task(self._boot(process), context=process.context)
         boot.add_done_callback(self._booted, context=self.world.outside)
 
     def _note_dead(self) -> None:
-        """As :class:`pykraft.runtime.directory_lock.DirectoryLock`: after a power loss nothing is known."""
+        """As :class:`pykraft.runtime.directory_lock.DirectoryLock`: after a power loss no secret is valid."""
         if self.starts:
             self._dead_secrets.append(self.incarnation.secret)
         if self._lost_power:
@@ -170,7 +170,7 @@ class SimNode:
             self._meet_client(process)
         await self.node.start()
         self.is_up = True
-        self.world.tell(self.id, "is up")
+        self.world.log_event(self.id, "is up")
 
     def _make_world(self, process: SimProcess) -> NodeWorld:
         world = self.world
@@ -196,7 +196,7 @@ class SimNode:
         return SimExecutor(self._new_rng(), self.world.options.max_flush_ms, threads)
 
     def _meet_client(self, process: SimProcess) -> None:
-        """A client turns to this broker again and again."""
+        """Send requests of a client to this broker repeatedly."""
         if self.process is process and process.alive:
             self.watch.checker.client_met(self)
             self.world.loop.call_later(
@@ -219,28 +219,28 @@ class SimNode:
         )
 
     def replace_disk(self, directory_id: Uuid) -> None:
-        """The process is dead. Nothing that was on the disk is known any more."""
+        """Replace the disk of a dead process by an empty one."""
         self.disk = CrashPointDisk(self._die_in_call)
         self.directory_id = directory_id
         self.format(first_voter=False)
         self.disk_is_new = True
-        self.world.tell(self.id, "has a new, empty disk")
+        self.world.log_event(self.id, "has a new, empty disk")
 
     def set_clock_error(self, error: float) -> None:
-        """Let the clock run so much faster or slower than it should."""
+        """Let the clock run faster or slower by this share."""
         self.clock.set_rate(1 + error)
         if self.process is not None:
             self.process.rate = 1 + error
 
     @property
     def may_lose_tail(self) -> bool:
-        """Whether the schedule lets this machine lose what it has not flushed now."""
+        """Whether the schedule lets this machine lose its unflushed data now."""
         return not self.world.options.spares_tails or self.watch.checker.data.may_lose_tail(self.id)
 
     # --- going down -------------------------------------------------------------------------------------
 
     def kill(self, *, power_loss: bool) -> None:
-        """Nothing is said to anybody. A power loss takes or tears what was not flushed; kill -9 leaves it."""
+        """End the process without notice. A power loss deletes or tears unflushed data; kill -9 leaves it."""
         process = self.process
         power_loss = power_loss and self.may_lose_tail
         if not self.alive and not power_loss:
@@ -248,24 +248,24 @@ class SimNode:
         if power_loss:
             self.world.loop.streams.power_off(self.id)
         if process is not None and process.alive:
-            self.world.tell(self.id, "is killed")
+            self.world.log_event(self.id, "is killed")
             self._end(process)
         if power_loss:
-            self.world.tell(self.id, "loses power, and with it what its disk had not flushed")
+            self.world.log_event(self.id, "loses power, and with it what its disk had not flushed")
             self.disk.crash(self.rng)
             self.watch.checker.data.tail_lost(self.id)
             self._lost_power = True
         self.check_disk(power_fails=not power_loss and self._disk_rng.random() < 0.5)
 
     def check_disk(self, *, power_fails: bool) -> None:
-        """Whether a start would open every file as it is or, if ``power_fails``, as it would be then."""
-        twin = self.disk.copy()
+        """Check that a start would open every file as it is or, if ``power_fails``, after a power loss."""
+        copy = self.disk.copy()
         if power_fails:
-            twin.crash(self._disk_rng)
+            copy.crash(self._disk_rng)
         config = server_config(self.world.options, self.id, session_ms=self.world.options.session_ms)
         self.disks_checked += 1
         try:
-            check_disk(twin, config, self.clock, self.disk.damaged_logs)
+            check_disk(copy, config, self.clock, self.disk.damaged_logs)
         except InvariantViolation as violation:
             self.world.failed(violation)
 
@@ -289,18 +289,18 @@ class SimNode:
         self.world.loop.streams.end_process(process)
 
     def _die_in_call(self, power_loss: bool) -> None:
-        """The process dies inside a call to its disk, and is started again soon."""
+        """Kill the process inside a call to its disk, and start it again soon."""
         self.world.count("died in a disk call")
         self.kill(power_loss=power_loss)
         self.world.later(self.rng.choice((1, 50, 500, 2000)), self.start)
 
     def fatal(self, error: BaseException) -> None:
-        """The node's own judgement that it cannot go on. It does not return."""
+        """Handle a fatal fault that the node reports. Does not return."""
         self.ended(error)
         raise ProcessKilledError
 
     def ended(self, error: BaseException) -> None:
-        """The process ends by itself: it cannot believe its disk, was refused, or has a bug."""
+        """The process ended by itself: its disk is damaged, it was refused, or it has a bug."""
         if isinstance(error, ProcessKilledError) or not self.alive:
             return
         cause = error.__cause__ if isinstance(error, StartError) and error.__cause__ is not None else error
@@ -310,28 +310,28 @@ class SimNode:
         if not expected:
             self.world.failed(cause)
             return
-        self.world.tell(self.id, f"ends by itself: {describe(cause)}")
+        self.world.log_event(self.id, f"ends by itself: {describe(cause)}")
         self.world.count("node exited by itself")
-        # A disk that has refused a write or a flush works again only after the machine was started anew.
+        # A disk that has refused a write or a flush works again only after the machine was started again.
         self.kill(power_loss=isinstance(cause, OSError))
-        self.disk.mend()
+        self.disk.repair()
         self.world.later(200 + self.rng.randrange(800), self.start)
 
     def stop(self) -> None:
-        """Gracefully: brokers hand over, leaders too."""
+        """Stop the node in order: its broker and its controller hand over their leaderships."""
         process, node = self.process, self.node
         if process is not None and process.alive and node is not None and self.is_up:
-            self.world.tell(self.id, "is asked to stop")
+            self.world.log_event(self.id, "is asked to stop")
             self.world.loop.create_task(self._stop(process, node), context=process.context)
 
     async def _stop(self, process: SimProcess, node: Node) -> None:
         try:
             await node.stop()
-        except OSError as error:  # index files are written last: an injected fault may wait for them
+        except OSError as error:  # index files are written last, so an injected fault may occur there
             self.ended(error)
         if process.alive:
             self._end(process)
 
 
 def _nothing() -> None:
-    """Memory is nobody's concern here."""
+    """Do nothing: memory is not simulated."""

@@ -1,4 +1,4 @@
-"""What a schedule of whole nodes draws once: who there is, how fast things are, which features are on."""
+"""The options that a schedule of whole nodes draws once: nodes, timings, features."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pykraft.metadata_log.features import (
 )
 
 TOPICS = tuple(f"t{number}" for number in range(8))
-"""What clients create, change and delete at will."""
+"""The topics that clients create, change and delete at will."""
 
 
-def is_promised(topic: str) -> bool:
-    """Whether a workload counts on the records of a topic; not where topics come and go."""
+def is_guaranteed(topic: str) -> bool:
+    """Whether the records of a topic are guaranteed; not if clients create and delete it at will."""
     return topic not in TOPICS and not topic.startswith(ADMIN)
 
 
@@ -26,14 +26,14 @@ def is_promised(topic: str) -> bool:
 class WorldOptions:
     """``controllers`` and ``brokers`` are node ids; some nodes are both. ``first_voters`` are controllers.
 
-    ``voters_in_log``: the voters stand in the log and may change (KIP-853), else the configuration names them
-    by id. ``session_ms``: of all controllers; with ``mixed_sessions`` it is the longest of theirs, and each
-    start of a controller may bring another. ``auto_join``: controllers join by themselves. ``unclean``:
-    unclean elections are configured for the whole cluster. ``lag_ms``: how long a follower may lag before it
-    leaves the ISR. ``spares_tails``: no more disks lose what was not flushed than is promised to be borne.
-    ``fault_change_chance``: that somebody changes the voters while a fault begins. ``roll_ms``: how much time
-    the records of a partition's segment span. ``index_interval_bytes``: between two entries of its indexes.
-    ``flush_messages``: a partition's log is flushed after so many records; None leaves it to rolling.
+    ``voters_in_log``: the voters are in the log and may change (KIP-853); otherwise the configuration names
+    them by id. ``session_ms``: of all controllers; with ``mixed_sessions`` the longest one, and each start of
+    a controller may have another. ``auto_join``: controllers join by themselves. ``unclean``: unclean
+    elections are configured for the whole cluster. ``lag_ms``: how long a follower may lag before it leaves
+    the ISR. ``spares_tails``: no more disks lose unflushed records than the guarantee allows.
+    ``fault_change_chance``: the probability of a change of voters while a fault begins. ``roll_ms``: the time
+    that the records of a partition's segment span. ``index_interval_bytes``: between two entries of its
+    indexes. ``flush_messages``: a partition's log is flushed after so many records; None: only when it rolls.
     """
 
     controllers: tuple[int, ...]
@@ -82,7 +82,7 @@ _SHAPES = (
     ((1, 2, 3), (3, 4, 5), 1),
     ((1,), (2, 3, 4), 1),
 )
-"""Controllers, brokers, and how many of the controllers vote from the beginning."""
+"""Controllers, brokers, and the number of controllers that are voters from the beginning."""
 
 
 def draw_options(seed: int) -> WorldOptions:

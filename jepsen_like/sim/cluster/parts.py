@@ -1,4 +1,4 @@
-"""What a simulated process has made of itself so far: the parts of the shipped node that are looked at."""
+"""The parts of the shipped node in a simulated process that the checks read."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 
 class DeltaMirror:
-    """The topics as somebody knows them who is told of changes only, as every publisher of a broker is."""
+    """The topics as a publisher of a broker knows them: from deltas alone."""
 
     def __init__(self) -> None:
-        self.was_told = False
+        self.was_published = False
         self.topics: dict[Uuid, Any] = {}
         self.brokers: dict[int, Any] = {}
 
     def publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        self.was_told = True
+        self.was_published = True
         for topic in delta.iter_deleted_topics():
             del self.topics[topic.id]
         for topic in delta.iter_changed_topics():
@@ -43,8 +43,8 @@ class DeltaMirror:
             self.brokers[broker_id] = image.brokers.get(broker_id)
 
     def agrees_with(self, image: MetadataImage) -> bool:
-        """Whether this is ``image``; also while nothing has been told, before the node has caught up."""
-        if not self.was_told:
+        """Whether this equals ``image``; also true before anything was published."""
+        if not self.was_published:
             return True
         topics = {topic_id: topic.partitions for topic_id, topic in image.topics_by_id.items()}
         brokers = {id: broker for id, broker in self.brokers.items() if broker is not None}
@@ -52,7 +52,7 @@ class DeltaMirror:
 
 
 class Parts:
-    """Each is None until the process has made it."""
+    """Each part is None until the process has made it."""
 
     def __init__(self) -> None:
         self.quorum: QuorumNode | None = None
@@ -71,15 +71,15 @@ class Parts:
 
     @property
     def images(self) -> list[MetadataImage]:
-        """Every image of the committed metadata."""
+        """All images of the committed metadata."""
         images = [] if self.loader is None else [self.loader.image]
         if self.controller is not None:
             images.append(self.controller.committed_image)
         return images
 
     @property
-    def has_settled_controller(self) -> bool:
-        """Active, with nothing in flight, and nothing left that follows from what is committed."""
+    def has_stable_controller(self) -> bool:
+        """Whether it is active, with nothing in flight and no change left to make."""
         controller = self.controller
         if controller is None or not controller.active:
             return False

@@ -1,7 +1,7 @@
-"""Where the simulation looks on in a shipped node: a probe around a method of one of its parts.
+"""How the simulation observes a shipped node: a probe around a method of one of its parts.
 
-A probe belongs to the class; in a simulated process it tells that process's machine which parts there are and
-what they do, anywhere else it does nothing. None changes what the product does. What they see goes to
+A probe belongs to the class. In a simulated process it reports to that process's machine which parts exist
+and what they do; elsewhere it does nothing. No probe changes what the product does. Their observations go to
 :mod:`.checks` and :mod:`.voters`.
 """
 
@@ -54,7 +54,7 @@ def _probe(owner: type, name: str) -> Callable[[Callable[..., Any]], None]:
 
 
 def _remember(owner: type, name: str) -> None:
-    """Let the machine know the part of its newest process, under this name."""
+    """Give the machine the part of its newest process, under this name."""
 
     @_probe(owner, "__init__")
     def _made(machine: SimNode, method: Callable[..., None], part: Any, *args: Any, **named: Any) -> None:
@@ -88,7 +88,7 @@ def _run(machine: SimNode, method: Callable[..., None], part: QuorumNode, effect
 
 
 class _Probe:
-    """A quorum listener. A node's first sees commits before the product, its last after."""
+    """A quorum listener. The first one of a node sees commits before the product, the last one after."""
 
     def __init__(self, machine: SimNode, *, first: bool) -> None:
         self._machine = machine
@@ -103,7 +103,7 @@ class _Probe:
             checker.folded(self._machine)
 
     def begin_snapshot(self, snapshot_id: SnapshotId, append_time_ms: int) -> None:
-        """The loader shows nobody what is half loaded."""
+        """The loader does not publish a snapshot that is loaded in part."""
         self._snapshot_id = snapshot_id
 
     def handle_snapshot_values(self, values: Sequence[bytes]) -> None:
@@ -147,7 +147,7 @@ def _load(
 
 @_probe(ControllerDriver, "broker_heartbeat")
 def _heartbeat(machine: SimNode, method: Callable[..., Any], part: ControllerDriver, request: Any) -> Any:
-    machine.watch.wishes_heard[request.broker_id] += request.want_fence
+    machine.watch.fence_requests[request.broker_id] += request.want_fence
     return method(part, request)
 
 
@@ -159,7 +159,7 @@ async def _decide(
     decisions: Sequence[Callable[[int], Any]],
     timeout_ms: int | None,
 ) -> Any:
-    """The checks see what an answer was decided on, and when it leaves."""
+    """Report to the checks which state a response is based on, and when it is sent."""
     core, rests_on, epoch = part._core, -1, part._epoch
 
     def watched(decide: Callable[[int], Any], now_ms: int) -> Any:
@@ -185,7 +185,7 @@ async def _ask_quorum(
     machine: SimNode, method: Callable[..., Any], part: ControllerDriver, request: Any, timeout_ms: int
 ) -> Any:
     if not machine.watch.voters.admits(request):
-        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the admin has thought better of it")
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the administrator does not send the request")
     answer = await method(part, request, timeout_ms)
     machine.watch.voters.answered(machine, request)
     return answer
@@ -220,9 +220,9 @@ def _move(machine: SimNode, method: Callable[..., None], part: Partition, offset
 
 
 @_probe(Partition, "follow")
-def _follow(machine: SimNode, method: Callable[..., None], part: Partition, *told: int) -> None:
+def _follow(machine: SimNode, method: Callable[..., None], part: Partition, *arguments: int) -> None:
     before = part.high_watermark
-    method(part, *told)
+    method(part, *arguments)
     if part.high_watermark != before:
         machine.watch.checker.data.moved(machine, part)
 
@@ -266,8 +266,8 @@ def _commit(
 
 @_probe(Shard, "finish_loading")
 def _finish_loading(
-    machine: SimNode, method: Callable[..., None], part: Shard, end_offset: int, *told: Any
+    machine: SimNode, method: Callable[..., None], part: Shard, end_offset: int, *arguments: Any
 ) -> None:
-    method(part, end_offset, *told)
+    method(part, end_offset, *arguments)
     machine.watch.checker.groups.loaded(machine, part)
     machine.watch.checker.groups.committed(part)

@@ -1,4 +1,4 @@
-"""Whether an active controller gets anything done, for those who watch how soon it does what it should."""
+"""Whether an active controller makes progress, for the watches that limit how long it may take."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ if TYPE_CHECKING:
 
 
 class CommitProgress:
-    """Over a network that carries fetches and loses their answers a leader remains leader and commits
-    nothing: nobody knows what it decides, which says nothing about its patience."""
+    """Over a network that passes fetches and loses the responses a leader stays leader and commits nothing:
+    the time until it fences a broker does not count then."""
 
     def __init__(self) -> None:
         self._seen: tuple[str, int] | None = None

@@ -1,8 +1,8 @@
 """Whole nodes under seeded faults in virtual time: ``python -m pykraft.jepsen_like.sim --ring cluster``.
 
-One schedule: a cluster of the product's controllers and brokers starts, clients ask, faults strike; then
-everything is healed, and within :func:`progress_within_ms` there must be one active controller, every broker
-unfenced, a topic created and seen by all, and all images the same.
+One schedule: a cluster of the product's controllers and brokers starts, clients send requests, faults occur;
+then all faults are ended, and within :func:`progress_within_ms` there must be one active controller, every
+broker unfenced, a topic created and seen by all, and all images equal.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pykraft.jepsen_like.sim.cluster.clients import Clients
+from pykraft.jepsen_like.sim.cluster.dead_broker import DeadBrokerWatch
+from pykraft.jepsen_like.sim.cluster.describe import describe_world, log_history
 from pykraft.jepsen_like.sim.cluster.faults import ClusterNemesis, plan_faults
 from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
-from pykraft.jepsen_like.sim.cluster.leadership import find_leaderless, find_unrest
-from pykraft.jepsen_like.sim.cluster.lease_race import is_settled
+from pykraft.jepsen_like.sim.cluster.leadership import find_leaderless, find_unfinished
+from pykraft.jepsen_like.sim.cluster.lease_race import is_stable
 from pykraft.jepsen_like.sim.cluster.load import Load
 from pykraft.jepsen_like.sim.cluster.options import WorldOptions
-from pykraft.jepsen_like.sim.cluster.silence import DeathWatch
-from pykraft.jepsen_like.sim.cluster.telling import describe_world, tell_history
 from pykraft.jepsen_like.sim.cluster.world import World, make_loop
 from pykraft.jepsen_like.sim.processes import ProcessKilledError
 from pykraft.jepsen_like.sim.schedule import Outcome, Ring, Schedule
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
 LAST_TOPIC = "the-last-topic"
 DISK_EVERY_MS = 3000
-"""How often a copy of some machine's disk is opened, besides those of machines that crash."""
+"""How often a copy of some machine's disk is opened, in addition to those of machines that crash."""
 LOAD_WITHIN_MS = 300_000
-"""More than all limits of a workload together: what is late is in its history."""
+"""More than all limits of a workload together: an operation that is late is in its history."""
 
 
 def progress_within_ms(options: WorldOptions) -> int:
-    """A session must lapse before a broker's next process is let in; the rest is elections and retries."""
+    """A session must expire before a broker's next process is accepted; the rest is for elections."""
     return 2 * options.session_ms + 12_000
 
 
@@ -48,13 +48,13 @@ def run_schedule(schedule: Schedule, story: Story | None = None) -> Outcome:
     """Raises whatever the invariants, or the assertions of the product, raise."""
     loop = make_loop(schedule.seed)
     world = World(schedule.seed, loop, story)
-    # What is collected runs code, and when it is collected depends on more than the seed.
+    # Garbage collection runs code, and its time depends on more than the seed.
     collects = gc.isenabled()
     gc.disable()
     try:
         return loop.run_until_complete(_run(world, schedule))
     finally:
-        _bury(world)
+        _discard_world(world)
         if collects:
             gc.enable()
 
@@ -68,20 +68,20 @@ async def _run(world: World, schedule: Schedule) -> Outcome:
         clients.start()
     load = None if "load" in schedule.without else Load(world)
     try:
-        return await _let_happen(world, schedule, clients, load)
+        return await _run_faults(world, schedule, clients, load)
     finally:
         if world.story is not None:
             world.story.preface.append(describe_world(world.options))
-            tell_history(world.story, load.history.events if load is not None else ())
+            log_history(world.story, load.history.events if load is not None else ())
 
 
-async def _let_happen(world: World, schedule: Schedule, clients: Clients, load: Load | None) -> Outcome:
+async def _run_faults(world: World, schedule: Schedule, clients: Clients, load: Load | None) -> Outcome:
     if load is not None:
         load.start()
     nemesis = ClusterNemesis(world, schedule, clients.change_voters)
-    DeathWatch(world)
+    DeadBrokerWatch(world)
     _look_at_disks(world, 0)
-    await _let_pass(world, schedule.duration_ms, lambda: False)
+    await _wait_until(world, schedule.duration_ms, lambda: False)
     fences_during_faults = world.checker.fences
     clients.stop()
     nemesis.heal()
@@ -94,19 +94,19 @@ async def _let_happen(world: World, schedule: Schedule, clients: Clients, load: 
     if world.error is not None:
         raise world.error
     checker = world.checker
-    done = load.judge() if load is not None else Counter()
+    done = load.check_history() if load is not None else Counter()
     return Outcome(
         seed=schedule.seed,
         events=world.events + sum(node.disk.writes for node in world.nodes.values()),
         virtual_ms=int(world.loop.now_s * 1000),
         trace=world.trace.hexdigest()[:16],
-        faults=dict(world.struck),
+        faults=dict(world.injected),
         counts={
             "commits": checker.end_offset,
             "active controllers": len(checker.active),
             "answers": checker.acknowledged,
             "refusals": checker.refused,
-            "changes confirmed to clients": clients.asking.confirmed,
+            "changes confirmed to clients": clients.requests.confirmed,
             "fences": checker.fences,
             "fences during faults": fences_during_faults,
             "snapshots loaded": checker.snapshots_loaded,
@@ -114,7 +114,7 @@ async def _let_happen(world: World, schedule: Schedule, clients: Clients, load: 
             "unreplicated writes taken": checker.taken_writes,
             "voter changes": world.voter_watch.changes,
             "records committed": checker.data.committed,
-            "partitions forgiven": checker.data.forgiven,
+            "partitions exempted": checker.data.exempted,
             "group logs compared": checker.groups.replays,
             "group convergences timed": checker.groups.convergences,
             "disks opened after a crash": sum(node.disks_checked for node in world.nodes.values()),
@@ -132,7 +132,7 @@ async def _demand_progress(world: World, clients: Clients, load: Load | None) ->
         return limit_ms - (world.loop.now_s - began_s) * 1000
 
     def serves() -> bool:
-        return is_settled(world)
+        return is_stable(world)
 
     def created() -> bool:
         return all(
@@ -141,13 +141,13 @@ async def _demand_progress(world: World, clients: Clients, load: Load | None) ->
             for image in node.parts.images
         )
 
-    if not await _let_pass(world, left_ms(), serves):
+    if not await _wait_until(world, left_ms(), serves):
         raise _stuck(world, "not every broker serves", limit_ms)
     began_s += await _scrub(world)
-    if not await _let_pass(world, left_ms(), serves):
+    if not await _wait_until(world, left_ms(), serves):
         raise _stuck(world, "not every broker serves after its logs were scrubbed", limit_ms)
-    if not await _let_pass(world, left_ms(), lambda: find_unrest(world.checker.model) is None):
-        raise _stuck(world, f"{find_unrest(world.checker.model)} does not come to rest", limit_ms)
+    if not await _wait_until(world, left_ms(), lambda: find_unfinished(world.checker.model) is None):
+        raise _stuck(world, f"{find_unfinished(world.checker.model)} is not complete", limit_ms)
     if load is not None:
         await _elect_the_last(world, clients, left_ms())
         began_s += await _end(world, load)
@@ -157,40 +157,40 @@ async def _demand_progress(world: World, clients: Clients, load: Load | None) ->
 
     done = False
     while not done and left_ms() > 0:
-        clients.asking.begin(world.brokers[0], create)
-        done = await _let_pass(world, min(left_ms(), 2000), created)
+        clients.requests.begin(world.brokers[0], create)
+        done = await _wait_until(world, min(left_ms(), 2000), created)
     if not done:
         raise _stuck(world, "a new topic does not reach every node", limit_ms)
-    if not await _let_pass(world, left_ms(), lambda: world.voter_watch.agree):
-        raise _stuck(world, f"voters do not agree: {world.voter_watch.told}", limit_ms)
+    if not await _wait_until(world, left_ms(), lambda: world.voter_watch.agree):
+        raise _stuck(world, f"voters do not agree: {world.voter_watch.description}", limit_ms)
 
 
 async def _scrub(world: World) -> float:
-    """Damage that nobody has met is found; how many seconds that took."""
+    """Let every broker read its logs once more, to find damage; returns the seconds that this took."""
     began_s = world.loop.now_s
     scrubbing = [broker.scrub() for broker in world.brokers]
-    if not await _let_pass(world, LOAD_WITHIN_MS, lambda: all(task.done() for task in scrubbing)):
+    if not await _wait_until(world, LOAD_WITHIN_MS, lambda: all(task.done() for task in scrubbing)):
         raise _stuck(world, "the scrub of the logs does not come to its end", LOAD_WITHIN_MS)
     return world.loop.now_s - began_s
 
 
 async def _elect_the_last(world: World, clients: Clients, limit_ms: float) -> None:
-    """Nobody waits for disks that are gone."""
+    """Do not wait for replicas whose disks are lost."""
     world.checker.is_given_up = True
     led, limit_s = False, world.loop.now_s + limit_ms / 1000
     while not led and world.loop.now_s < limit_s:
-        clients.asking.begin(world.brokers[0], clients.admins.elect_the_last)
-        led = await _let_pass(world, 2000, lambda: find_leaderless(world.checker.model) is None)
+        clients.requests.begin(world.brokers[0], clients.admins.elect_the_last)
+        led = await _wait_until(world, 2000, lambda: find_leaderless(world.checker.model) is None)
     if not led:
-        raise _stuck(world, f"nobody leads {find_leaderless(world.checker.model)}", int(limit_ms))
+        raise _stuck(world, f"no replica leads {find_leaderless(world.checker.model)}", int(limit_ms))
 
 
 async def _end(world: World, load: Load) -> float:
-    """Let the workload come to its end, within limits of its own; how many seconds that took."""
+    """Let the workload finish, within its own limits; returns the seconds that it took."""
     began_s = world.loop.now_s
     ending = load.finish()
-    if not await _let_pass(world, LOAD_WITHIN_MS, ending.done):
-        raise _stuck(world, "the workload does not come to its end", LOAD_WITHIN_MS)
+    if not await _wait_until(world, LOAD_WITHIN_MS, ending.done):
+        raise _stuck(world, "the workload does not end", LOAD_WITHIN_MS)
     return world.loop.now_s - began_s
 
 
@@ -198,22 +198,22 @@ def _stuck(world: World, what: str, limit_ms: int) -> InvariantViolation:
     parts = []
     for node in world.nodes.values():
         lifecycle = node.parts.lifecycle
-        standing = "" if lifecycle is None else f" {lifecycle.state.name}"
+        state = "" if lifecycle is None else f" {lifecycle.state.name}"
         fenced = lifecycle is not None and lifecycle.is_fenced
         active = node in world.active
         dead = not node.alive
-        parts.append(f"{node.id}{standing}{' fenced' * fenced}{' active' * active}{' dead' * dead}")
+        parts.append(f"{node.id}{state}{' fenced' * fenced}{' active' * active}{' dead' * dead}")
     return InvariantViolation("progress", f"{what} {limit_ms} ms after healing: {', '.join(parts)}")
 
 
 def _look_at_disks(world: World, number: int) -> None:
-    """One machine after the other, while its process writes: power could fail at any moment."""
+    """Check copies of the disks, one after the other, as if power failed while processes write."""
     machines = list(world.nodes.values())
     machines[number % len(machines)].check_disk(power_fails=True)
     world.later(DISK_EVERY_MS, _look_at_disks, world, number + 1)
 
 
-async def _let_pass(world: World, for_ms: float, until: Callable[[], bool]) -> bool:
+async def _wait_until(world: World, for_ms: float, until: Callable[[], bool]) -> bool:
     end_s = world.loop.now_s + for_ms / 1000
     while not until():
         await asyncio.sleep(0.02)
@@ -230,10 +230,10 @@ def _on_error(world: World, context: dict[str, Any]) -> None:
         world.failed(error or RuntimeError(context["message"]))
 
 
-def _bury(world: World) -> None:
-    """What the dead left behind is dropped without a word: nobody waits for their tasks."""
+def _discard_world(world: World) -> None:
+    """Drop the tasks of dead processes without warnings."""
     world.loop.set_exception_handler(lambda _, context: None)
-    heard, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
     try:
         for process in world.processes:
             for task in process.tasks:
@@ -245,7 +245,7 @@ def _bury(world: World) -> None:
         world.processes.clear()
         gc.collect()
     finally:
-        sys.unraisablehook = heard
+        sys.unraisablehook = hook
 
 
 RING = Ring(

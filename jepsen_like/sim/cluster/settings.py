@@ -18,13 +18,13 @@ GROUPS: Final = GroupsConfig()
 
 
 def quorum_address(node_id: int) -> Address:
-    """Where a controller listens for its peers."""
+    """The port on which a controller listens for its peers."""
     return Address(address_of(node_id), QUORUM_PORT)
 
 
 @cache
 def server_config(options: WorldOptions, node_id: int, *, session_ms: int) -> ServerConfig:
-    """Of one start of a node; ``session_ms`` is that of its controller, if it has one."""
+    """The properties of one start of a node; ``session_ms``: of its controller, if it has one."""
     is_controller, is_broker = node_id in options.controllers, node_id in options.brokers
     listeners = []
     if is_broker:

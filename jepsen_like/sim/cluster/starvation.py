@@ -1,4 +1,4 @@
-"""A broker whose fetches of the metadata log are lost while its heartbeats pass: it must be fenced for it."""
+"""A broker whose fetches of the metadata log are lost while its heartbeats pass: it must be fenced."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ if TYPE_CHECKING:
 
 STALE_FENCED = "a broker that does not follow the metadata log is fenced"
 STARVED_SESSIONS: Final = 3
-"""How long one starves: long enough for the controller's patience, whatever else goes on."""
+"""How long the fault lasts: long enough for the controller to fence the broker, whatever else happens."""
 
 _POLL_MS: Final = 100
 _SLACK_MS: Final = 3000
 
 
 class Starvation:
-    """Until :meth:`end` the victim, which is no controller, fetches in vain.
+    """Until :meth:`end` all fetches of the victim, which is no controller, are lost.
 
-    Its being behind is seen within half a session, and borne for a whole one; some retries come on top. Only
-    time counts in which one and the same active controller ran and could commit: its successor is patient
-    anew. So is one that hears a late wish of the victim: who does not know the controller sends it nothing
-    else, and is taken to live, and to have got so far, from then on.
+    The controller notices within half a session that the victim is behind, and fences it after a whole one;
+    some retries are added. Only the time counts in which one and the same active controller ran and could
+    commit: its successor starts a new session. The session also starts again when the controller receives a
+    late request of the victim to be fenced: a broker that does not know the controller sends it nothing else,
+    and counts as alive, and as far as that request says, from then on.
     """
 
     def __init__(self, world: World, victim: SimNode) -> None:
         self._world = world
         self._victim = victim
-        self._reign: tuple[int, int] | None = None
-        self._wishes = 0
+        self._active: tuple[int, int] | None = None
+        self._fence_requests = 0
         self._progress = CommitProgress()
         self._watched_ms = 0
         self._over = False
@@ -48,12 +49,12 @@ class Starvation:
         if self._over:
             return
         world = self._world
-        reign = max(world.checker.active.items(), default=None)
-        wishes = world.watch.wishes_heard[self._victim.id]
-        if reign is None or (reign, wishes) != (self._reign, self._wishes):
-            self._reign, self._wishes, self._watched_ms = reign, wishes, 0
+        active = max(world.checker.active.items(), default=None)
+        requests = world.watch.fence_requests[self._victim.id]
+        if active is None or (active, requests) != (self._active, self._fence_requests):
+            self._active, self._fence_requests, self._watched_ms = active, requests, 0
         else:
-            controller = world.nodes[reign[1]]
+            controller = world.nodes[active[1]]
             if self._progress.commits(controller) and controller.runs and controller in world.active:
                 self._watched_ms += _POLL_MS
         broker = world.checker.model.brokers.get(self._victim.id)

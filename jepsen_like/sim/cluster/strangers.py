@@ -1,8 +1,8 @@
-"""Who is not what it seems: late twins of a broker, and requests that arrive when they no longer should.
+"""Requests from replaced or duplicate processes of a broker, and requests that arrive late.
 
-They speak with the controllers as brokers do, from a machine of their own. A process that was replaced goes
-on with its old epoch, somebody registers under an id that is taken, a wish to stay fenced and a leader's
-request for another ISR come late, or once more.
+They send requests to the controllers as brokers do, from a machine of their own. A replaced process continues
+with its old epoch, a process registers under an id that is in use, and a request to be fenced or a leader's
+request for another ISR arrives late or twice.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from pykraft.metadata_log.features import SUPPORTED_RANGES
 from pykraft.metadata_log.pb import controller_pb2 as pb
 
 if TYPE_CHECKING:
-    from pykraft.jepsen_like.sim.cluster.asking import Operation
     from pykraft.jepsen_like.sim.cluster.node import SimNode
+    from pykraft.jepsen_like.sim.cluster.requests import Operation
     from pykraft.jepsen_like.sim.cluster.world import World
     from pykraft.jepsen_like.sim.processes import SimProcess
 
@@ -29,7 +29,7 @@ _TIMEOUT_MS = 8000
 
 
 class Strangers:
-    """``operations``: what they do, with the weight of each. ``note`` is told what was granted."""
+    """``operations``: their operations with weights. ``note`` is called with every granted request."""
 
     def __init__(self, world: World, process: SimProcess, note: Callable[[str, str, int], None]) -> None:
         self._world = world
@@ -39,21 +39,21 @@ class Strangers:
         self._note = note
         self.operations: tuple[tuple[int, Operation], ...] = (
             (2, self._allocate),
-            (1, self._speak_with_an_old_epoch),
-            (1, self._register_a_twin),
-            (1, self._wish_late),
+            (1, self._send_an_old_epoch),
+            (1, self._register_a_duplicate),
+            (1, self._request_fence_late),
             (2, self._propose_late),
             (2, self._propose_the_dead),
         )
 
     def _channel(self, node: SimNode) -> ControllerChannel:
-        """To the controller that the node knows for the active one."""
+        """A channel to the controller that the node believes to be the active one."""
         quorum = node.parts.quorum
         leader = (lambda: None) if quorum is None else quorum.leader_address
         return ControllerChannel(self._transport, leader, self._clock, self._rng)
 
     async def _allocate(self, node: SimNode) -> None:
-        """In the name of the broker, as its process does now."""
+        """Request producer ids as the broker's current process would."""
         lifecycle = node.parts.lifecycle
         if lifecycle is None:
             return
@@ -66,8 +66,8 @@ class Strangers:
         self._note("take producer ids from", str(response.start), 0)
         self._world.checker.block_allocated(response.start, response.length)
 
-    async def _speak_with_an_old_epoch(self, node: SimNode) -> None:
-        """A process that has been replaced and does not know it."""
+    async def _send_an_old_epoch(self, node: SimNode) -> None:
+        """A process that was replaced without knowing it sends a request with its old epoch."""
         victim = self._rng.choice(self._world.brokers).id
         epochs = self._world.checker.model.epochs_of(victim)
         if len(epochs) < 2:
@@ -92,10 +92,10 @@ class Strangers:
             )
             self._world.checker.stale_accepted(victim, epoch, "a request for producer ids")
 
-    async def _register_a_twin(self, node: SimNode) -> None:
-        """Somebody starts a second process under the id of a broker, perhaps of one that lives.
+    async def _register_a_duplicate(self, node: SimNode) -> None:
+        """A second process registers under the id of a broker, possibly of one that is alive.
 
-        Not of one whose machine is away: that one is to be fenced, not replaced.
+        Not for a broker whose machine is down: that one must be fenced, not replaced.
         """
         victim = self._rng.choice(self._world.brokers)
         if not victim.may_start:
@@ -114,8 +114,8 @@ class Strangers:
                     for one in SUPPORTED_RANGES
                 ],
                 previous_broker_epoch=-1,
-                # What a copy of the victim's directory may know, and what everybody does: nothing that proves
-                # the process dead that lives now.
+                # The secrets that a copy of the victim's directory may hold, and those that are public: none
+                # of them proves that the live process is dead.
                 dead_incarnation_secrets=[
                     b"" if known is None else known.incarnation_id,
                     *victim.incarnation.dead_secrets,
@@ -124,14 +124,14 @@ class Strangers:
             pb.RegisterBrokerResponse.FromString,
             _TIMEOUT_MS,
         )
-        self._note("register a twin of broker", str(victim.id), 0)
+        self._note("register a duplicate of broker", str(victim.id), 0)
         assert self._world.checker.model.registrations[response.broker_epoch][0] == victim.id
 
-    async def _wish_late(self, node: SimNode) -> None:
-        """What a broker sent before it was unfenced, a wish to stay fenced, arrives only now.
+    async def _request_fence_late(self, node: SimNode) -> None:
+        """A request to be fenced, which a broker sent before it was unfenced, arrives only now.
 
-        Not from one that is dead, cut off or starved: every wish is a word from it, and it would never be
-        fenced.
+        Not from a broker that is dead, cut off or starved: each of these requests renews the session, and the
+        broker would never be fenced.
         """
         sender = self._rng.choice(self._world.brokers)
         victim = sender.id
@@ -150,10 +150,10 @@ class Strangers:
             pb.BrokerHeartbeatResponse.FromString,
             _TIMEOUT_MS,
         )
-        self._note("late wish to be fenced of broker", str(victim), 0)
+        self._note("late request to be fenced of broker", str(victim), 0)
 
     async def _propose_late(self, node: SimNode) -> None:
-        """A leader's request for another ISR comes once more, or only now, when much may have changed."""
+        """A leader's request for another ISR arrives again, or late, when much may have changed."""
         if not self._world.watch.proposals:
             return
         broker_id, request = self._rng.choice(self._world.watch.proposals)
@@ -164,7 +164,7 @@ class Strangers:
         self._note("late request for another ISR of broker", str(broker_id), 0)
 
     async def _propose_the_dead(self, node: SimNode) -> None:
-        """A leader asks for an ISR with a replica as an earlier process of it, which fetched last."""
+        """A leader proposes an ISR with a replica's earlier incarnation, which fetched last."""
         model, rng = self._world.checker.model, self._rng
         found = [
             (topic_id, index, partition, replica)

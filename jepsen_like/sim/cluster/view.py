@@ -1,4 +1,4 @@
-"""What checks and watches see of the machines and of the world they are in."""
+"""The machines, and the world around them, as the checks and watches see them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Machine(Protocol):
     incarnation: Incarnation
     may_start: bool
     disk_is_new: bool
-    """And no registration has said so yet."""
+    """And no registration has reported it yet."""
 
     @property
     def key(self) -> ReplicaKey: ...
@@ -71,36 +71,36 @@ class Cluster(Protocol):
     @property
     def controllers(self) -> Sequence[Machine]: ...
 
-    def tell(self, who: str | int, what: str) -> None:
+    def log_event(self, who: str | int, what: str) -> None:
         """A line of the story. ``who``: a node's id, or another part of the world."""
         ...
 
     def mark(self, what: str) -> None:
-        """Two equal schedules are equal in this."""
+        """Add to the trace, which is equal for equal schedules."""
         ...
 
     def later(self, after_ms: float, callback: Callable[..., Any], *args: Any) -> None:
-        """Let the world, not a process, do something later."""
+        """Call ``callback`` later, outside any process."""
         ...
 
     def failed(self, error: BaseException) -> None:
-        """What nobody may survive: a broken invariant, a bug."""
+        """End the schedule with an error: a broken invariant or a bug."""
         ...
 
 
-class Surroundings(Cluster, Protocol):
-    """What a machine is put into."""
+class MachineWorld(Cluster, Protocol):
+    """The world around a machine."""
 
     seed: int
     cluster_id: str
     rpc: RpcNetwork
     voters: VoterSet
-    """Those of the first hour."""
+    """The first voters."""
     processes: list[SimProcess]
     events: int
     outside: Context
-    """Of what no process does."""
+    """The context of callbacks that belong to no process."""
 
     def count(self, what: str) -> None:
-        """Something struck."""
+        """Count a fault that was injected."""
         ...

@@ -1,9 +1,10 @@
-"""The voters of a simulated cluster: what is checked of them, and when one of them may lose its disk.
+"""The voters of a simulated cluster: their invariants, and when one of them may lose its disk.
 
-A voter whose disk is replaced must leave a majority that remembers. Where the voters stand in the log that is
-a matter of who asks for what: nobody takes a living voter away while the set still counts on a disk that is
-gone. Here the admins keep that rule (:meth:`VoterWatch.admits`), as they would with their eyes open. Where
-voters are named by id alone the new disk *is* the voter; it stays away until the others need not its memory.
+When a voter's disk is replaced, a majority of voters must still hold its votes and records. If the voters are
+in the log, administrators have to see to that: no live voter may be removed while the set still counts on a
+lost disk. Here the administrators follow this rule (:meth:`VoterWatch.admits`). If voters are named by id
+alone, the new disk *is* the voter; its node is not started until the others no longer need the lost votes and
+records.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _PATIENCE_POLLS = 6
 
 
 class _View:
-    """As much of a replica as those invariants look at that are about voters."""
+    """The part of a replica that the invariants of voters read."""
 
     def __init__(self, node: Machine, state: CoreState) -> None:
         self.id = node.id
@@ -49,7 +50,7 @@ class _View:
 
 
 class VoterWatch:
-    """All that is known of voters across the nodes of one world."""
+    """The state of the voters across the nodes of one world."""
 
     def __init__(self, world: Cluster, checker: ClusterChecker) -> None:
         self._world = world
@@ -60,10 +61,10 @@ class VoterWatch:
         self._follows = VotersFollowTheLog()
         self.changes = 0
 
-    # --- what must hold ---------------------------------------------------------------------------------
+    # --- the invariants -------------------------------------------------------------------------------
 
     def appended(self, node: Machine, effect: AppendVoters | AppendLeaderChange) -> None:
-        """A leader has just carried out the effect."""
+        """A leader has just carried out ``effect``."""
         state = self._state(node)
         assert state is not None
         view, history = _View(node, state), self._history
@@ -76,10 +77,10 @@ class VoterWatch:
         self._follows.after_step(view, history)  # type: ignore[arg-type]
         self.changes += 1
         ids = ", ".join(str(id) for id in sorted(effect.voters.ids))
-        self._world.tell(node.id, f"writes new voters into the metadata log: {ids}")
+        self._world.log_event(node.id, f"writes new voters into the metadata log: {ids}")
 
     def answered(self, node: Machine, request: Message) -> None:
-        """The leader says that the voters were changed; it may have taken that back by now, not before."""
+        """The leader has acknowledged a change of voters; it may have reverted it since, not before."""
         state = self._state(node)
         assert state is not None
         match request:
@@ -96,12 +97,12 @@ class VoterWatch:
                 break
             since = offset
         if since >= state.high_watermark:
-            detail = f"{node.id} says so of the voters at {since}, committed is {state.high_watermark - 1}"
+            detail = f"{node.id} has reported the voters at {since}, committed is {state.high_watermark - 1}"
             self._checker.fail(NO_ANSWER_BEFORE_COMMIT, detail)
 
     @property
     def agree(self) -> bool:
-        """Whether every node tells the same of voters that all exist; and, if they join, that all have."""
+        """Whether every node has the same voters, which all exist, and all that join have joined."""
         sets = {self._state(node).voters for node in self._world.nodes.values()}  # type: ignore[union-attr]
         if len(sets) != 1:
             return False
@@ -110,17 +111,17 @@ class VoterWatch:
             for node in self._world.nodes.values()
             if node.parts.quorum
         ]
-        told = {tuple(sorted(replica.key.id for replica in one.voters)) for one in described}
+        described_ids = {tuple(sorted(replica.key.id for replica in one.voters)) for one in described}
         (voters,) = sets
-        if told != {voters.ids}:
+        if described_ids != {voters.ids}:
             return False
         if not self._world.options.auto_join:
             return True
         return [voter.key for voter in voters] == [node.key for node in self._world.controllers]
 
     @property
-    def told(self) -> str:
-        """Who takes whom for voters, for whoever looks for the reason."""
+    def description(self) -> str:
+        """The voters as each node knows them, for error messages."""
         states = {node.id: self._state(node) for node in self._world.nodes.values()}
         return str({id: "-" if state is None else state.voters for id, state in states.items()})
 
@@ -128,10 +129,10 @@ class VoterWatch:
         core = None if node.parts.quorum is None else node.parts.quorum._core
         return None if core is None else core.state
 
-    # --- what admins take care of -----------------------------------------------------------------------
+    # --- the administrators' rules --------------------------------------------------------------------
 
     def admits(self, request: Message) -> bool:
-        """Whether an admin who sees the disks would still ask for this when it reaches the leader."""
+        """Whether an administrator who knows the disks would still make this request at its arrival."""
         nodes = self._world.nodes
         match request:
             case RemoveRaftVoterRequest():
@@ -148,10 +149,10 @@ class VoterWatch:
     def _is_held(self, key: ReplicaKey) -> bool:
         return self._world.nodes[key.id].key == key
 
-    # --- disks that are lost ----------------------------------------------------------------------------
+    # --- lost disks -----------------------------------------------------------------------------------
 
     def may_lose_disk(self, victim: Machine) -> bool:
-        """Whether all others can do without what the victim remembers, now and after any change under way."""
+        """Whether the voters can lose the victim's votes and records, also after a pending change."""
         world = self._world
         if not victim.may_start or not victim.starts:
             return False
@@ -188,14 +189,14 @@ class VoterWatch:
             world.later(back_after_ms, victim.start)
 
     def _holds_all_committed(self, state: CoreState) -> bool:
-        """Its log may be as long, and part from what is committed: then it may yet be cut."""
+        """Its log may be as long and diverge from the committed records; then it may still be truncated."""
         end_offset, log = self._checker.end_offset, state.log
         if log.flushed_offset < end_offset:
             return False
         return log.epoch_of(end_offset - 1) == self._checker.epoch_at[end_offset - 1]
 
     def _return_when_safe(self, victim: Machine, lost_epoch: int, polls: int) -> None:
-        """The operator looks now and then, and restarts a leader under whom the epoch does not end."""
+        """The operator checks at intervals, and restarts a leader if its epoch does not end."""
         world = self._world
         others = [node for node in world.controllers if node is not victim]
         states = [self._state(node) if node.alive else None for node in others]

@@ -1,4 +1,4 @@
-"""Everybody who looks on in the nodes of one world, as the probes reach them."""
+"""All checks and watches of the nodes of one world, as the probes call them."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ _NEWEST = 20
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """``wishes_heard``: how often a controller has heard that a broker wishes to be fenced.
+    """``fence_requests``: how many requests to be fenced a controller has received from each broker.
 
-    ``proposals``: the newest requests of leaders for other ISRs, with their brokers' ids: somebody may bring
-    them again, late.
+    ``proposals``: the newest requests of leaders for other ISRs, with their brokers' ids: they may be sent
+    again, late.
     """
 
     checker: ClusterChecker
     voters: VoterWatch
-    wishes_heard: Counter[int] = field(default_factory=Counter)
+    fence_requests: Counter[int] = field(default_factory=Counter)
     proposals: list[tuple[int, pb.AlterPartitionRequest]] = field(default_factory=list)
 
     def proposed(self, broker_id: int, request: pb.AlterPartitionRequest) -> None:
-        """A leader asks the controller for other ISRs."""
+        """A leader proposes other ISRs to the controller."""
         self.proposals.append((broker_id, request))
         del self.proposals[:-_NEWEST]

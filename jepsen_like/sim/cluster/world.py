@@ -1,7 +1,7 @@
-"""Machines with shipped nodes in virtual time, the network between them, and what has been seen of them.
+"""Machines with shipped nodes in virtual time, the network between them, and the checks.
 
-Everything is drawn from the seed. Faults are :mod:`.faults`'s business, clients :mod:`.clients`', and what
-must hold :mod:`.checks`'.
+Everything is drawn from the seed. Faults are in :mod:`.faults`, clients in :mod:`.clients`, and the
+invariants in :mod:`.checks`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pykraft.jepsen_like.sim.story import Story
 
 FIRST_CLIENT = 100
-"""The machines of clients are numbered from here."""
+"""The first number of the clients' machines."""
 
 CLUSTER_ID = uuid_to_str(Uuid(b"simulated cluste"))
 
@@ -44,7 +44,7 @@ def make_loop(seed: int) -> NetworkLoop:
 
 
 class ClientProcess:
-    """A process on a machine of its own, for what is no node.
+    """A process on a machine of its own that is not a node.
 
     ``asyncio`` and :class:`pykraft.kafka_client.aio.AsyncioNetwork` work in what it runs; it can be killed
     and paused as a node can.
@@ -56,17 +56,17 @@ class ClientProcess:
 
     @property
     def host(self) -> int:
-        """The number of its machine, as links and cuts name it."""
+        """The number of its machine, for links and cuts."""
         return self.process.host
 
     def run(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Start work in it. What the work fails with fails the schedule."""
+        """Start work in the process. An error of the work fails the schedule."""
         task = self._world.loop.create_task(work, context=self.process.context)
         task.add_done_callback(self._ended, context=self._world.outside)
         return task
 
     def kill(self) -> None:
-        """Its connections go, and nothing of it runs any more."""
+        """End the process: its connections are closed, and none of its callbacks runs again."""
         self.process.kill()
         self._world.loop.streams.end_process(self.process)
 
@@ -77,7 +77,7 @@ class ClientProcess:
 
 
 class World:
-    """All nodes, the network, the time, and what has been seen of them."""
+    """All nodes, the network, the time, and the checks."""
 
     def __init__(self, seed: int, loop: NetworkLoop, story: Story | None = None) -> None:
         self.seed = seed
@@ -93,10 +93,10 @@ class World:
         loop.streams.on_event = self._carried
         self.rpc = RpcNetwork(loop, self.links, self._called, self.failed)
         self.error: BaseException | None = None
-        self.struck: dict[str, int] = {}
+        self.injected: dict[str, int] = {}
         self.processes: list[SimProcess] = []
         self.voters_stay = False
-        """Admins change no voters."""
+        """Whether administrators change no voters."""
         ids = sorted({*self.options.controllers, *self.options.brokers})
         self.nodes: dict[int, SimNode] = {}
         self.checker = ClusterChecker(self)
@@ -131,16 +131,16 @@ class World:
 
     @property
     def starved(self) -> list[int]:
-        """Nodes whose fetches of the metadata log are lost, while all else that they send passes."""
+        """Nodes whose fetches of the metadata log are lost, while everything else that they send passes."""
         return self.rpc.starved
 
     @property
     def bootstrap(self) -> tuple[Address, ...]:
-        """Where clients find brokers."""
+        """The addresses of the brokers for clients."""
         return tuple(Address(address_of(node.id), CLIENT_PORT) for node in self.brokers)
 
     def start_client(self, name: str) -> ClientProcess:
-        """A process on a machine of its own, which no fault concerns unless somebody aims at it."""
+        """A process on a machine of its own, which only a fault aimed at it affects."""
         self._clients += 1
         process = SimProcess(name, host=FIRST_CLIENT + self._clients)
         self.processes.append(process)
@@ -151,39 +151,39 @@ class World:
         """Microseconds of virtual time."""
         return int(self.loop.now_s * 1_000_000)
 
-    def tell(self, who: str | int, what: str) -> None:
+    def log_event(self, who: str | int, what: str) -> None:
         """A line of the story. ``who``: a node's id, or another part of the world."""
         self.mark(f"{who} {what}")
         if self.story is not None:
-            self.story.tell(self.now_us, who if isinstance(who, str) else f"node {who}", what)
+            self.story.log(self.now_us, who if isinstance(who, str) else f"node {who}", what)
 
     def mark(self, what: str) -> None:
-        """Two equal schedules are equal in this."""
+        """Add to the trace, which is equal for equal schedules."""
         self.trace.update(f"{self.loop.now_s:.6f} {what}".encode())
 
     def later(self, after_ms: float, callback: Callable[..., Any], *args: Any) -> None:
-        """Let the world, not a process, do something later."""
+        """Call ``callback`` later, outside any process."""
         self.loop.call_later(after_ms / 1000, callback, *args, context=self.outside)
 
     def count(self, what: str) -> None:
-        """Something struck."""
-        self.struck[what] = self.struck.get(what, 0) + 1
+        """Count a fault that was injected."""
+        self.injected[what] = self.injected.get(what, 0) + 1
 
     def _called(self, name: str, sender: int, receiver: int, checksum: int) -> None:
         self.events += 1
         self.mark(f"{name} {sender}>{receiver} {checksum}")
         if self.story is not None and self.story.has_messages:
-            self.story.tell(self.now_us, f"node {receiver}", f"receives {name} from node {sender}")
+            self.story.log(self.now_us, f"node {receiver}", f"receives {name} from node {sender}")
 
     def _carried(self, kind: str, sender: int, receiver: int, size_bytes: int) -> None:
-        """Too many for the log; the trace holds them all."""
+        """Messages of connections are in the trace only; the story would be too long."""
         self.events += 1
         self.trace.update(
             b"%d %s %d %d %d" % (self.loop.now_s * 1e6, kind.encode(), sender, receiver, size_bytes)
         )
 
     def failed(self, error: BaseException) -> None:
-        """What nobody may survive: a broken invariant, a bug."""
+        """End the schedule with an error: a broken invariant or a bug."""
         if self.error is None:
-            self.tell("checks", f"find a fault: {describe(error)}")
+            self.log_event("checks", f"find a fault: {describe(error)}")
             self.error = error

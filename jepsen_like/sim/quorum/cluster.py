@@ -16,9 +16,9 @@ from typing import Any
 from pykraft.jepsen_like.sim.links import Links
 from pykraft.jepsen_like.sim.quorum.invariant_history import History, StoredBatch
 from pykraft.jepsen_like.sim.quorum.invariants import Checker
+from pykraft.jepsen_like.sim.quorum.narrator import Narrator
 from pykraft.jepsen_like.sim.quorum.options import ClusterOptions
 from pykraft.jepsen_like.sim.quorum.replica import SimReplica
-from pykraft.jepsen_like.sim.quorum.telling import Narrator
 from pykraft.jepsen_like.sim.scheduler import Scheduler
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.quorum.core.config import QuorumConfig
@@ -114,10 +114,10 @@ class SimCluster:
         if self.narrator is not None:
             self.narrator.stepped(self.scheduler.now_ms, replica, event)
 
-    def tell(self, who: int | str, what: str) -> None:
+    def log_event(self, who: int | str, what: str) -> None:
         """Add a line to the story. ``who``: a replica's id, or another part of the world."""
         if self.narrator is not None:
-            self.narrator.tell(self.scheduler.now_ms, who, what)
+            self.narrator.log_event(self.scheduler.now_ms, who, what)
 
     def run_until(self, condition: Callable[[], bool], limit_ms: int) -> bool:
         """Run until the condition holds (checked after each event) or the virtual time is over."""
@@ -173,7 +173,7 @@ class SimCluster:
                 receiver,
             )
 
-    def hear_stranger(self, request: Request, receiver: SimReplica) -> None:
+    def receive_from_stranger(self, request: Request, receiver: SimReplica) -> None:
         """A stranger's request arrives at once; its answer is dropped."""
         self._request_arrives(STRANGER, 0, 0, request, receiver)
 
@@ -301,7 +301,7 @@ class SimCluster:
         replica = self.replicas[key.id]
         return replica.may_start and key.matches(replica.key)
 
-    def remembers(self, key: ReplicaKey) -> bool:
+    def keeps_records(self, key: ReplicaKey) -> bool:
         """Whether that disk still holds all that it had flushed."""
         return self.holds_vote_of(key) and not self.replicas[key.id].has_lost_records
 

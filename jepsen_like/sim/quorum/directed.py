@@ -64,8 +64,8 @@ def figure_8() -> SimCluster:
     one, two, three = cluster.replicas.values()
     cluster.start_all()
     elect(cluster, one)
-    everybody = (one, two, three)
-    reach(cluster, lambda: all(r.core.state.high_watermark == 1 for r in everybody), "a common start")
+    all_ids = (one, two, three)
+    reach(cluster, lambda: all(r.core.state.high_watermark == 1 for r in all_ids), "a common start")
 
     cluster.links.partition([1], [2, 3])
     cluster.propose(one)
@@ -99,7 +99,7 @@ def figure_8() -> SimCluster:
     return cluster
 
 
-def vote_is_remembered() -> SimCluster:
+def vote_survives_a_crash() -> SimCluster:
     """2 votes for 1 and dies with the answer on its way; then 3 asks for its vote in the same epoch."""
     cluster = SimCluster(9, ClusterOptions(voters=3, max_delay_ms=1, max_flush_ms=1))
     one, two, three = cluster.replicas.values()
@@ -153,8 +153,8 @@ def replaced_disk() -> SimCluster:
     one, two, three = cluster.replicas.values()
     cluster.start_all()
     elect(cluster, one)
-    everybody = (one, two, three)
-    reach(cluster, lambda: all(r.core.state.high_watermark == 1 for r in everybody), "a common start")
+    all_ids = (one, two, three)
+    reach(cluster, lambda: all(r.core.state.high_watermark == 1 for r in all_ids), "a common start")
     cluster.links.partition([3], [1, 2])
     cluster.propose(one)
     reach(cluster, lambda: all(r.core.state.high_watermark == 2 for r in (one, two)), "the value on 1 and 2")
@@ -187,7 +187,7 @@ def strangers_fetch() -> SimCluster:
     return cluster
 
 
-def half_deaf_voters() -> SimCluster:
+def half_connected_voters() -> SimCluster:
     """3 cannot hear the leader, 4 no replica at all, but both are heard: the leader keeps its epoch."""
     cluster = SimCluster(16, ClusterOptions(voters=5, max_delay_ms=1, max_flush_ms=1))
     one = cluster.replicas[1]
@@ -229,8 +229,8 @@ def figure_8_unflushed() -> SimCluster:
     one, two, three = cluster.replicas.values()
     cluster.start_all()
     elect(cluster, one)
-    everybody = (one, two, three)
-    reach(cluster, lambda: all(r.core.state.high_watermark == 1 for r in everybody), "a common start")
+    all_ids = (one, two, three)
+    reach(cluster, lambda: all(r.core.state.high_watermark == 1 for r in all_ids), "a common start")
     cluster.links.partition([1], [2, 3])
     cluster.hold_flushes_of.add(1)
     cluster.propose(one)
@@ -352,12 +352,12 @@ DIRECTED: dict[str, Callable[[], SimCluster]] = {
     "every-disk-replaced": every_disk_replaced,
     "figure-8": figure_8,
     "figure-8-unflushed": figure_8_unflushed,
-    "half-deaf-voters": half_deaf_voters,
+    "half-connected-voters": half_connected_voters,
     "late-vote": late_vote,
     "lost-announcement": lost_announcement,
     "pre-vote-needs-a-log": pre_vote_needs_a_log,
     "removed-while-away": removed_while_away,
     "replaced-disk": replaced_disk,
     "strangers-fetch": strangers_fetch,
-    "vote-is-remembered": vote_is_remembered,
+    "vote-survives-a-crash": vote_survives_a_crash,
 }

@@ -126,7 +126,7 @@ def leader_without_the_snapshot() -> SimCluster:
     return cluster
 
 
-def snapshot_goes_while_it_is_fetched() -> SimCluster:
+def snapshot_is_deleted_while_it_is_fetched() -> SimCluster:
     """1 takes a newer snapshot and deletes the one that 3 is fetching: 3 fetches the newer one."""
     cluster, snapshot_id = _behind_a_snapshot(35)
     one = cluster.replicas[1]
@@ -214,7 +214,7 @@ SNAPSHOTS_DIRECTED: dict[str, Callable[[], SimCluster]] = {
     "snapshot-of-an-earlier-leader": snapshot_of_an_earlier_leader,
     "snapshot-crash-mid-fetch": crash_mid_fetch,
     "snapshot-crash-mid-install": crash_mid_install,
-    "snapshot-goes-while-fetched": snapshot_goes_while_it_is_fetched,
+    "snapshot-deleted-while-fetched": snapshot_is_deleted_while_it_is_fetched,
     "snapshot-leader-changes-mid-fetch": leader_changes_mid_fetch,
     "snapshot-leader-with-another-file": leader_with_another_file,
     "snapshot-leader-without-it": leader_without_the_snapshot,

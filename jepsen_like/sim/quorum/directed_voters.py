@@ -27,8 +27,8 @@ def _cluster(seed: int, voters: int, observers: int = 0) -> SimCluster:
     cluster = SimCluster(seed, options)
     cluster.start_all()
     elect(cluster, cluster.replicas[1])
-    everybody = cluster.replicas.values()
-    reach(cluster, lambda: min(r.core.state.high_watermark for r in everybody) == 3, "a common start")
+    all_ids = cluster.replicas.values()
+    reach(cluster, lambda: min(r.core.state.high_watermark for r in all_ids) == 3, "a common start")
     return cluster
 
 
@@ -70,7 +70,7 @@ def change_in_a_new_epoch() -> SimCluster:
     return cluster
 
 
-def addition_is_taken_back() -> SimCluster:
+def addition_is_reverted() -> SimCluster:
     """4 was added by a leader that could not commit it: it is an observer again."""
     cluster = _cluster(32, voters=3, observers=1)
     one, two, _, four = cluster.replicas.values()
@@ -179,7 +179,7 @@ def old_disk_still_votes() -> SimCluster:
     return cluster
 
 
-def addition_of_a_laggard() -> SimCluster:
+def addition_of_a_lagging_replica() -> SimCluster:
     """4 holds little of the log: it is not added, as commits might have to wait for it."""
     cluster = _cluster(38, voters=3, observers=1)
     one, _, _, four = cluster.replicas.values()
@@ -202,21 +202,21 @@ def voter_that_was_replaced_while_away() -> SimCluster:
     one.crash()
     elect(cluster, two)
 
-    def settled(count: int) -> bool:
+    def finished(count: int) -> bool:
         return cluster.voter_changes["NONE"] == count
 
     reach(cluster, lambda: two.core.state.high_watermark == two.core.state.log.end_offset, "2 commits")
     for count, newcomer in enumerate((four, five), start=1):
         _add(cluster, two, newcomer)
-        reach(cluster, partial(settled, count), f"{newcomer.id} is added")
+        reach(cluster, partial(finished, count), f"{newcomer.id} is added")
     for count, gone in enumerate((one, three), start=3):
         _remove(cluster, two, gone)
-        reach(cluster, partial(settled, count), f"{gone.id} is removed")
+        reach(cluster, partial(finished, count), f"{gone.id} is removed")
     three.crash()
     two.crash()
     elect(cluster, four)
     _remove(cluster, four, two)
-    reach(cluster, partial(settled, 5), "2 is removed")
+    reach(cluster, partial(finished, 5), "2 is removed")
     one.start()
     reach(cluster, lambda: one.core.state.voters.ids == (4, 5), "1 knows the new voters")
     assert not one.core.state.is_voter and one.core.state.leader_id == four.id
@@ -224,8 +224,8 @@ def voter_that_was_replaced_while_away() -> SimCluster:
 
 
 VOTERS_DIRECTED: dict[str, Callable[[], SimCluster]] = {
-    "addition-of-a-laggard": addition_of_a_laggard,
-    "addition-is-taken-back": addition_is_taken_back,
+    "addition-of-a-lagging-replica": addition_of_a_lagging_replica,
+    "addition-is-reverted": addition_is_reverted,
     "change-in-a-new-epoch": change_in_a_new_epoch,
     "old-disk-still-votes": old_disk_still_votes,
     "removal-that-only-the-removed-knows": removal_that_only_the_removed_knows,

@@ -73,7 +73,7 @@ class CommittedIsDurable(Invariant):
 class SnapshotIsCommitted(Invariant):
     """A snapshot in place of the log holds what was committed, up to the end of a batch, with its epoch."""
 
-    name = "a snapshot is what was committed"
+    name = "a snapshot holds committed records"
     watches = (AdvanceLogStart, InstallSnapshot)
 
     def observe(self, replica: ReplicaView, effect: Effect, history: History) -> None:
@@ -99,7 +99,7 @@ class CountedIsHeld(Invariant):
     Checked when the count changes. A voter in a later epoch no longer has to hold what this leader counted.
     """
 
-    name = "a leader counts what is held"
+    name = "a leader counts only records that are held"
 
     def __init__(self) -> None:
         self._seen: dict[tuple[int, int, int], int] = {}

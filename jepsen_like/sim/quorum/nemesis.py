@@ -1,4 +1,4 @@
-"""Carries out the plan of a seed on a simulated quorum, and counts the faults that really struck.
+"""Carries out the plan of a seed on a simulated quorum, and counts the faults that were really injected.
 
 Each fault lasts from its time to its end; the effects of several faults on one link, disk or clock end only
 with the last of them. The victim is drawn with the fault's own chance when it begins.
@@ -42,7 +42,7 @@ _SNAPSHOTS: dict[type[Effect], float] = {
 }
 _RETURN_POLL_MS = 20
 VOTER_CHANGE_TIMEOUT_MS = 200
-AIMED = frozenset(
+TARGETED = frozenset(
     {
         "crash after a vote",
         "crash a new leader",
@@ -54,22 +54,22 @@ AIMED = frozenset(
 
 
 class QuorumNemesis:
-    """``struck`` counts faults by kind; an aimed one counts each time that it hits its window."""
+    """``injected`` counts faults by kind; an aimed one counts each time that it hits its window."""
 
     def __init__(self, cluster: SimCluster, plan: Plan) -> None:
         self.cluster = cluster
         self.plan = plan
         self.active = True
-        self.struck: Counter[str] = Counter()
+        self.injected: Counter[str] = Counter()
         self._running: dict[int, Fault] = {}
         self._cuts: dict[int, set[tuple[int, int]]] = {}
-        self._aims: dict[int, Callable[[SimReplica], None]] = {}
+        self._triggers: dict[int, Callable[[SimReplica], None]] = {}
         self._asked_ms = -VOTER_CHANGE_TIMEOUT_MS * 2
         self._lasting = False
         links = cluster.links
         links.drop, links.duplicate, links.straggle = plan.drop, plan.duplicate, plan.straggle
-        cluster.on_vote_granted = partial(self._aimed_at, "crash after a vote")
-        cluster.on_elected = partial(self._aimed_at, "crash a new leader")
+        cluster.on_vote_granted = partial(self._trigger, "crash after a vote")
+        cluster.on_elected = partial(self._trigger, "crash a new leader")
         cluster.on_killed = self._killed_between_effects
 
     def start(self) -> None:
@@ -82,12 +82,12 @@ class QuorumNemesis:
         if not self.active:
             return
         rng = random.Random(fault.seed)
-        if not self._strike(fault, rng):
+        if not self._inject(fault, rng):
             return
         begins = " begins" if fault.duration_ms else ""
-        self.cluster.tell("faults", f"{fault.kind}{begins} (fault {fault.number})")
-        if fault.kind not in AIMED:
-            self.struck[fault.kind] += 1
+        self.cluster.log_event("faults", f"{fault.kind}{begins} (fault {fault.number})")
+        if fault.kind not in TARGETED:
+            self.injected[fault.kind] += 1
         if fault.duration_ms:
             self._running[fault.number] = fault
             self._set_world()
@@ -95,9 +95,9 @@ class QuorumNemesis:
 
     def _end(self, fault: Fault) -> None:
         if self._running.pop(fault.number, None) is not None:
-            self.cluster.tell("faults", f"{fault.kind} ends (fault {fault.number})")
+            self.cluster.log_event("faults", f"{fault.kind} ends (fault {fault.number})")
             self._cuts.pop(fault.number, None)
-            self._aims.pop(fault.number, None)
+            self._triggers.pop(fault.number, None)
             self._set_world()
 
     def _set_world(self) -> None:
@@ -121,8 +121,8 @@ class QuorumNemesis:
 
     # --- striking -----------------------------------------------------------------------------------------
 
-    def _strike(self, fault: Fault, rng: random.Random) -> bool:
-        """Begin ``fault``; False if no replica can be struck by it."""
+    def _inject(self, fault: Fault, rng: random.Random) -> bool:
+        """Begin ``fault``; False if it fits no replica."""
         cluster = self.cluster
         leader = cluster.leader()
         replicas = list(cluster.replicas.values())
@@ -218,24 +218,24 @@ class QuorumNemesis:
         aimed = "crash after an append" if type(effect) in _APPENDS else "crash between effects"
         if type(effect) in _SNAPSHOTS or isinstance(effect, InstallSnapshot):
             aimed = "crash in a snapshot"
-        self.struck[aimed] += 1
+        self.injected[aimed] += 1
         back_after_ms = (1, 10, 60, 300)[replica.rng.randrange(4)]
         self.cluster.scheduler.after(back_after_ms, self._start, replica)
 
     def _aim(self, fault: Fault, rng: random.Random, chance: float, longest_ms: int) -> None:
         """While ``fault`` lasts, a replica in its window may die within ``longest_ms``; it soon restarts."""
 
-        def shoot(replica: SimReplica) -> None:
+        def inject(replica: SimReplica) -> None:
             if rng.random() < chance:
-                self.struck[fault.kind] += 1
+                self.injected[fault.kind] += 1
                 self._later(rng.randrange(longest_ms), replica, replica.incarnation, 1 + rng.randrange(8))
 
-        self._aims[fault.number] = shoot
+        self._triggers[fault.number] = inject
 
-    def _aimed_at(self, kind: str, replica: SimReplica) -> None:
-        for number, shoot in self._aims.items():
+    def _trigger(self, kind: str, replica: SimReplica) -> None:
+        for number, inject in self._triggers.items():
             if self._running[number].kind == kind:
-                shoot(replica)
+                inject(replica)
 
     def _later(self, delay_ms: int, replica: SimReplica, incarnation: int, back_after_ms: int = 20) -> None:
         self.cluster.scheduler.after(delay_ms, self._crash_incarnation, replica, incarnation, back_after_ms)
@@ -270,7 +270,7 @@ class QuorumNemesis:
             or self._change_is_open()
         ):
             return False
-        kept = [voter for voter in sets[0] if cluster.remembers(voter.key) and voter.key.id != replica.id]
+        kept = [voter for voter in sets[0] if cluster.keeps_records(voter.key) and voter.key.id != replica.id]
         if len(kept) < max(sets[0].majority, len(sets[0]) - 1):
             return False
         if replica.alive:
@@ -289,7 +289,7 @@ class QuorumNemesis:
 
         In every current voter set a majority keeps its records; otherwise no leader could be elected again.
         """
-        if self._change_is_open() or not self._leaves_a_majority_that_remembers(replica.id):
+        if self._change_is_open() or not self._leaves_a_majority_with_its_records(replica.id):
             return False
         if replica.alive:
             replica.crash()
@@ -297,10 +297,10 @@ class QuorumNemesis:
         self.cluster.scheduler.after(rng.choice((1, 10, 60, 300)), self._start, replica)
         return damaged
 
-    def _leaves_a_majority_that_remembers(self, without_id: int) -> bool:
+    def _leaves_a_majority_with_its_records(self, without_id: int) -> bool:
         cluster = self.cluster
         return all(
-            sum(cluster.remembers(v.key) for v in voters if v.key.id != without_id) >= voters.majority
+            sum(cluster.keeps_records(v.key) for v in voters if v.key.id != without_id) >= voters.majority
             for voters in cluster.voter_sets()
         )
 
@@ -361,18 +361,18 @@ class QuorumNemesis:
         if not lost and min(len(voters) for voters in sets) <= 2:
             return False
         key = rng.choice(candidates).key
-        if not self._majority_remembers_without(key):
+        if not self._majority_has_records_without(key):
             return False
         self._asked_ms = cluster.scheduler.now_ms
         cluster.ask_for_change(leader, RemoveRaftVoterRequest("sim", key, VOTER_CHANGE_TIMEOUT_MS))
         return True
 
-    def _majority_remembers_without(self, key: ReplicaKey) -> bool:
+    def _majority_has_records_without(self, key: ReplicaKey) -> bool:
         """Whether a majority of the other voters keeps its records: else an election could need this one."""
         cluster = self.cluster
         for voters in cluster.voter_sets():
             left = [voter for voter in voters if voter.key != key]
-            if sum(cluster.remembers(voter.key) for voter in left) <= len(left) // 2:
+            if sum(cluster.keeps_records(voter.key) for voter in left) <= len(left) // 2:
                 return False
         return True
 
@@ -387,11 +387,11 @@ class QuorumNemesis:
         sets = cluster.voter_sets()
         broken: list[int] = []
         for replica in (cluster.replicas[id] for id in ids):
-            spared = [
-                sum(cluster.remembers(v.key) and v.key.id not in (*broken, replica.id) for v in voters)
+            others_kept = [
+                sum(cluster.keeps_records(v.key) and v.key.id not in (*broken, replica.id) for v in voters)
                 for voters in sets
             ]
-            if any(left < voters.majority for left, voters in zip(spared, sets, strict=True)):
+            if any(left < voters.majority for left, voters in zip(others_kept, sets, strict=True)):
                 continue
             if not all(voters.is_voter(replica.key) for voters in sets):
                 continue  # it may be about to become a voter
@@ -406,16 +406,16 @@ class QuorumNemesis:
                 case 3:
                     cluster.links.cut([id for id in ids if rng.random() < 0.5], [replica.id])
                     cluster.links.cut([replica.id], [id for id in ids if rng.random() < 0.5])
-        self.struck["lasting cut or crash"] += 1
+        self.injected["lasting cut or crash"] += 1
         left = ", ".join(str(id) for id in broken) or "none"
-        self.cluster.tell("faults", f"dead or cut off until further notice: {left}")
+        self.cluster.log_event("faults", f"dead or cut off until further notice: {left}")
 
     def stop(self) -> None:
         """Undo all faults: perfect links, whole fetches, accurate clocks, no replica dead or paused."""
         self.active = self._lasting = False
-        self.cluster.tell("faults", "everything is healed")
+        self.cluster.log_event("faults", "everything is healed")
         self._running.clear()
-        self._aims.clear()
+        self._triggers.clear()
         self._cuts.clear()
         cluster = self.cluster
         cluster.kill_chance = {}

@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.jepsen_like.sim.quorum.invariant_history import InvariantViolation, StoredBatch
-from pykraft.jepsen_like.sim.quorum.surroundings import NodeSurroundings
+from pykraft.jepsen_like.sim.quorum.world import NodeWorld
 from pykraft.jepsen_like.sim.virtual_loop import SimExecutor, VirtualClock
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.kafka_protocol.records import BatchHeader, iter_headers
@@ -95,7 +95,7 @@ class Listener:
 
     def handle_leader_change(self, leader: LeaderAndEpoch) -> None:
         if leader.epoch < self.leader.epoch:
-            self._fail(f"is told of epoch {leader.epoch} after {self.leader.epoch}")
+            self._fail(f"is notified of epoch {leader.epoch} after {self.leader.epoch}")
         if leader.leader_id == self.process.id and self.last_epoch != leader.epoch:
             self._fail(f"leads epoch {leader.epoch}, but received records up to epoch {self.last_epoch} only")
         self.leader = leader
@@ -125,7 +125,7 @@ class Listener:
 class NodeProcess:
     """A node that can be started, stopped and killed; also its view for invariants."""
 
-    def __init__(self, cluster: NodeSurroundings[NodeProcess], key: ReplicaKey) -> None:
+    def __init__(self, cluster: NodeWorld[NodeProcess], key: ReplicaKey) -> None:
         self.cluster = cluster
         self.key = key
         self.id = key.id

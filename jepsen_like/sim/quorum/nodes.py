@@ -178,9 +178,9 @@ class NodeCluster:
                 effects.Reply: chance / 4,
             }
         self._gap_s = rng.choice((0.05, 0.15, 0.4))
-        self.loop.call_later(self._gap_s, self._break_something)
+        self.loop.call_later(self._gap_s, self._inject_fault)
 
-    def _break_something(self) -> None:
+    def _inject_fault(self) -> None:
         if not self.faulty:
             return
         rng, ids = self.rng, list(self.processes)
@@ -190,7 +190,7 @@ class NodeCluster:
         match rng.randrange(9):
             case 0 | 1 if victim.node is not None:
                 self.kill(victim)
-            case 8 if victim.alive and self._others_remember(victim):
+            case 8 if victim.alive and self._others_have_records(victim):
                 victim.lose_power_and_a_bit()
                 self._restart_later(victim)
             case 2:
@@ -203,9 +203,9 @@ class NodeCluster:
                 self.run(self._stop_and_restart(victim))
             case _:
                 self.links.heal()
-        self.loop.call_later(self._gap_s * 2 * rng.random(), self._break_something)
+        self.loop.call_later(self._gap_s * 2 * rng.random(), self._inject_fault)
 
-    def _others_remember(self, victim: NodeProcess) -> bool:
+    def _others_have_records(self, victim: NodeProcess) -> bool:
         """Whether a majority of the voters keeps all records that it has flushed, even without this one."""
         lost = {victim.id, *self.checker.history.lost_batches}
         return victim.id in self.voters.ids and len(set(self.voters.ids) - lost) >= self.voters.majority

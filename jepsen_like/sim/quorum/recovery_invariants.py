@@ -35,7 +35,7 @@ class LosersDoNotElect(Invariant):
 class RecoveredHoldsCommitted(Invariant):
     """A voter that declares that it has recovered holds all committed records that it had lost."""
 
-    name = "a recovered voter holds what was committed"
+    name = "a recovered voter holds the committed records"
     watches = (EndRecovery,)
 
     def observe(self, replica: ReplicaView, effect: Effect, history: History) -> None:

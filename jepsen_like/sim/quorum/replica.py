@@ -14,7 +14,7 @@ from typing import Any
 
 from pykraft.jepsen_like.sim.quorum.invariant_history import InvariantViolation, StoredBatch
 from pykraft.jepsen_like.sim.quorum.snapshots import SimSnapshots
-from pykraft.jepsen_like.sim.quorum.surroundings import ReplicaSurroundings
+from pykraft.jepsen_like.sim.quorum.world import ReplicaWorld
 from pykraft.jepsen_like.sim.scheduler import Scheduler
 from pykraft.quorum.core.effects import (
     AdvanceHighWatermark,
@@ -82,7 +82,7 @@ class SimClock:
 class SimReplica:
     """``durable_*`` survives a crash; ``batches`` is the log as the process sees it."""
 
-    def __init__(self, cluster: ReplicaSurroundings[SimReplica], key: ReplicaKey) -> None:
+    def __init__(self, cluster: ReplicaWorld[SimReplica], key: ReplicaKey) -> None:
         self.cluster = cluster
         self.key = key
         self.id = key.id
@@ -161,7 +161,7 @@ class SimReplica:
             recovery=recovery,
             losses=self.durable_mark.losses,
         )
-        self.cluster.tell(self.id, f"starts with a log that ends at {shape.end_offset}")
+        self.cluster.log_event(self.id, f"starts with a log that ends at {shape.end_offset}")
         self.step(Started())
 
     def _compare_with_mark(self) -> Recovery | None:
@@ -197,7 +197,7 @@ class SimReplica:
         self.cluster.checker.history.damage(self.id, marked, lost)
         self._drop_from(self.batch_index(lost[0].base_offset))
         self.durable_end_offset = lost[0].base_offset
-        self.cluster.tell(self.id, f"its log cannot be read from {self.durable_end_offset} on")
+        self.cluster.log_event(self.id, f"its log cannot be read from {self.durable_end_offset} on")
         self.cluster.checker.storage_shrank()
         return True
 
@@ -218,14 +218,14 @@ class SimReplica:
         kept = first_unflushed + self.rng.randrange(len(self.batches) - first_unflushed + 1)
         self._drop_from(kept)
         self.durable_end_offset = self.batches[-1].end_offset if self.batches else 0
-        self.cluster.tell(self.id, f"loses power; its log ends at {self.durable_end_offset} now")
+        self.cluster.log_event(self.id, f"loses power; its log ends at {self.durable_end_offset} now")
         self.cluster.checker.storage_shrank()
 
     def replace_disk(self, key: ReplicaKey) -> None:
         """Come back, when started, with an empty disk of another directory id."""
         assert not self.alive and key.id == self.id
         self.cluster.checker.history.forget(self.id)
-        self.cluster.tell(self.id, "has a new, empty disk")
+        self.cluster.log_event(self.id, "has a new, empty disk")
         self.key = key
         if self.cluster.options.voters_in_log:
             self.base_voters = NO_VOTERS  # formatted without voters: it has to ask other nodes for the leader

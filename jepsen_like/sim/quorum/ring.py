@@ -15,18 +15,18 @@ from pykraft.jepsen_like.sim.quorum.directed import DIRECTED
 from pykraft.jepsen_like.sim.quorum.directed_snapshots import SNAPSHOTS_DIRECTED
 from pykraft.jepsen_like.sim.quorum.directed_voters import VOTERS_DIRECTED
 from pykraft.jepsen_like.sim.quorum.invariant_history import InvariantViolation
+from pykraft.jepsen_like.sim.quorum.narrator import Narrator, describe_options
 from pykraft.jepsen_like.sim.quorum.nemesis import QuorumNemesis
 from pykraft.jepsen_like.sim.quorum.plan import PARTS, draw_plan, planned
 from pykraft.jepsen_like.sim.quorum.replica import SimReplica
 from pykraft.jepsen_like.sim.quorum.stranger import Stranger, comes
-from pykraft.jepsen_like.sim.quorum.telling import Narrator, describe_options
 from pykraft.jepsen_like.sim.schedule import Outcome, Ring, Schedule
 from pykraft.jepsen_like.sim.story import Story
 from pykraft.quorum.core.messages import RemoveRaftVoterRequest
 
 ALL_DIRECTED = DIRECTED | SNAPSHOTS_DIRECTED | VOTERS_DIRECTED
 PROGRESS_WITHIN_MS = 2_000
-SETTLES_WITHIN_MS = 1_000
+STABLE_WITHIN_MS = 1_000
 STEADY_MS = 1_000
 OPEN_CHANGES_END_MS = 500
 
@@ -73,7 +73,7 @@ def run_schedule(schedule: Schedule, story: Story | None = None) -> Outcome:
         cluster.events,
         cluster.scheduler.now_ms,
         cluster.trace.hexdigest(),
-        dict(nemesis.struck),
+        dict(nemesis.injected),
         counts,
         len(plan.faults),
     )
@@ -90,7 +90,7 @@ def demand_steady_service(cluster: SimCluster) -> None:
     limit_ms = cluster.scheduler.now_ms + PROGRESS_WITHIN_MS
     if not cluster.run_until(lambda: len(acknowledged) >= wanted, limit_ms):
         raise InvariantViolation("progress", "a healthy majority makes no progress because of the rest")
-    cluster.scheduler.run(cluster.scheduler.now_ms + SETTLES_WITHIN_MS)
+    cluster.scheduler.run(cluster.scheduler.now_ms + STABLE_WITHIN_MS)
     elections, wanted = cluster.elections, len(acknowledged) + 5
     cluster.scheduler.run(cluster.scheduler.now_ms + STEADY_MS)
     if cluster.elections > elections or len(acknowledged) < wanted:

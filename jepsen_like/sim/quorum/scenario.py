@@ -98,10 +98,10 @@ class Scenario(SimCluster):
             case ["timeout", node]:
                 run_out_timer(self._replica(node))
             case ["stand", node]:
-                self._stand(self._replica(node))
+                self._start_election(self._replica(node))
             case ["elected", node]:
-                self._stand(self._replica(node))
-                self._deliver_until_quiet()
+                self._start_election(self._replica(node))
+                self._deliver_all()
                 self.lines.clear()
                 self._print_state()
             case ["small-fetches"]:
@@ -109,7 +109,7 @@ class Scenario(SimCluster):
             case ["wait", ms]:
                 self.run_until(lambda: False, self.scheduler.now_ms + int(ms))
             case ["deliver"]:
-                self._deliver_until_quiet()
+                self._deliver_all()
             case ["deliver", link]:
                 for item in self._on(link):
                     self._deliver(item)
@@ -162,15 +162,15 @@ class Scenario(SimCluster):
         ends = _ends(link)
         return [item for item in self.under_way if (item.sender, item.receiver) == ends]
 
-    def _stand(self, replica: SimReplica) -> None:
+    def _start_election(self, replica: SimReplica) -> None:
         run_out_timer(replica)
         for other in self.replicas.values():
             if other.alive and isinstance(other.core.state.role, Follower):
-                other.core.state.role.last_heard_ms = None
+                other.core.state.role.last_contact_ms = None
         while asked := [item for item in self.under_way if _is_pre_vote(item.message)]:
             self._deliver(asked[0])
 
-    def _deliver_until_quiet(self) -> None:
+    def _deliver_all(self) -> None:
         while self.under_way or any(job[0].id not in self.slow for job in self._disk_jobs()):
             self._flush_ready()
             if self.under_way:

@@ -51,33 +51,33 @@ class Stranger:
         replica = self._rng.choice(list(self._cluster.replicas.values()))
         if replica.alive:
             self.messages += 1
-            self._cluster.hear_stranger(self._message_to(replica), replica)
+            self._cluster.receive_from_stranger(self._message_to(replica), replica)
         self._cluster.scheduler.after(1 + self._rng.randrange(400), self._turn)
 
     def _message_to(self, replica: SimReplica) -> m.Request:
         choose = self._rng.choice
-        nobody = ReplicaKey(choose((77, 2**31 - 1, -1)), Uuid(self._rng.randbytes(16)))
+        no_node = ReplicaKey(choose((77, 2**31 - 1, -1)), Uuid(self._rng.randbytes(16)))
         epoch = self._epoch(replica)
         offset = choose((0, 1, -1, MAX_OFFSET, MAX_OFFSET + 1, 2**63 - 1))
         match self._rng.randrange(5):
             case 0:
                 pre_vote = choose((False, True))
                 last_epoch = choose((0, 1, epoch - 1, epoch, -1))
-                return m.VoteRequest("sim", nobody, replica.key, epoch, last_epoch, offset, pre_vote)
+                return m.VoteRequest("sim", no_node, replica.key, epoch, last_epoch, offset, pre_vote)
             case 1:
-                return m.BeginQuorumEpochRequest("sim", nobody, replica.key, epoch)
+                return m.BeginQuorumEpochRequest("sim", no_node, replica.key, epoch)
             case 2:
                 successors = tuple(ReplicaKey(id) for id in range(choose((0, 3, 2000))))
-                return m.EndQuorumEpochRequest("sim", nobody, replica.key, epoch, successors)
+                return m.EndQuorumEpochRequest("sim", no_node, replica.key, epoch, successors)
             case 3:
                 limits = choose((-1, 0, 2**31 - 1)), choose((-1, 0, 2**31 - 1))
-                return m.FetchRequest("sim", nobody, epoch, offset, choose((0, epoch)), offset, *limits)
+                return m.FetchRequest("sim", no_node, epoch, offset, choose((0, epoch)), offset, *limits)
         snapshot_id = SnapshotId(offset, choose((0, epoch)))
-        return m.FetchSnapshotRequest("sim", nobody, epoch, snapshot_id, offset, choose((-1, 1, 2**31 - 1)))
+        return m.FetchSnapshotRequest("sim", no_node, epoch, snapshot_id, offset, choose((-1, 1, 2**31 - 1)))
 
     def _epoch(self, replica: SimReplica) -> int:
         known = replica.core.state.epoch
-        beyond_belief = (2**31 - 1, MAX_EPOCH + 1, MAX_EPOCH, known + MOST_AHEAD + 2 * LONGEST_MS)
+        implausible = (2**31 - 1, MAX_EPOCH + 1, MAX_EPOCH, known + MOST_AHEAD + 2 * LONGEST_MS)
         if self._rng.random() < 0.9:
-            return self._rng.choice(beyond_belief)
+            return self._rng.choice(implausible)
         return self._rng.choice((-5, known, known + 1, known + 500))

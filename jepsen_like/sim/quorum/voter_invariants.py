@@ -60,8 +60,8 @@ class MajoritiesIntersect(Invariant):
     def observe(self, replica: ReplicaView, effect: Effect, history: History) -> None:
         assert isinstance(effect, AppendVoters)
         before, after = replica.core_state.history.at(effect.base_offset), effect.voters
-        everybody = keys_of(before) | keys_of(after)
-        if len(before) and before.majority + after.majority <= len(everybody):
+        all_ids = keys_of(before) | keys_of(after)
+        if len(before) and before.majority + after.majority <= len(all_ids):
             self.fail(f"{replica.id} replaces {before} by {after}")
 
 

@@ -1,8 +1,7 @@
-"""A replica is killed right after each single effect that it carries out while the voters change, and
-restarts.
+"""A replica is killed after each single effect of a change of voters, and restarted.
 
-Random schedules reach few of these moments; here none is left out. The invariants hold after every event, the
-changes are made in the end, and the quorum makes progress. (KIP-853; Raft thesis, chapter 4.)
+Random schedules reach few of these points; here all of them are tested. The invariants hold after every
+event, the changes are made in the end, and the quorum makes progress. (KIP-853; Raft thesis, chapter 4.)
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ CHANGES = {
 
 
 @dataclass
-class _Assassin:
+class _KillAtEffect:
     """Kills ``victim`` right after its ``at``-th effect, counted from when it is armed."""
 
     cluster: SimCluster
@@ -44,7 +43,7 @@ class _Assassin:
     back_after_ms: int
     armed: bool = False
     seen: int = 0
-    deaths: list[str] = field(default_factory=list)
+    kills: list[str] = field(default_factory=list)
 
     def watch(self) -> None:
         checker, cluster = self.cluster.checker, self.cluster
@@ -65,7 +64,7 @@ class _Assassin:
 
     def _killed(self, replica: SimReplica, effect: Effect) -> None:
         self.cluster.kill_chance.clear()
-        self.deaths.append(type(effect).__name__)
+        self.kills.append(type(effect).__name__)
         self.cluster.scheduler.after(self.back_after_ms, self._bring_back, replica)
 
     def _bring_back(self, replica: SimReplica) -> None:
@@ -99,26 +98,26 @@ def _change(cluster: SimCluster, node_id: int, *, to_voter: bool) -> None:
     pytest.fail(f"{node_id} never became {'a voter' if to_voter else 'an observer'}")
 
 
-def _run(name: str, seed: int, victim: int, at: int, back_after_ms: int) -> _Assassin:
+def _run(name: str, seed: int, victim: int, at: int, back_after_ms: int) -> _KillAtEffect:
     voters, observers, changes = CHANGES[name]
     options = ClusterOptions(
         voters=voters, observers=observers, max_delay_ms=2, max_flush_ms=3, voters_in_log=True
     )
     cluster = SimCluster(seed, options)
-    assassin = _Assassin(cluster, victim, at, back_after_ms)
-    assassin.watch()
+    killer = _KillAtEffect(cluster, victim, at, back_after_ms)
+    killer.watch()
     cluster.start_all()
     replicas = list(cluster.replicas.values())
     demand_progress(cluster, replicas)
-    assassin.armed = True
+    killer.armed = True
     for change in changes.split():
         _change(cluster, int(change[1:]), to_voter=change[0] == "+")
-    assassin.armed = False
+    killer.armed = False
     cluster.kill_chance.clear()
-    reach(cluster, lambda: all(r.alive for r in replicas), "everybody is back")
+    reach(cluster, lambda: all(r.alive for r in replicas), "all replicas are up")
     demand_progress(cluster, replicas)
     cluster.checker.check_everything(replicas)
-    return assassin
+    return killer
 
 
 @pytest.mark.parametrize("back_after_ms", [1, 400])
@@ -128,4 +127,4 @@ def test_change_is_made_at_whatever_point_a_replica_fails(name: str, back_after_
         last = _run(name, 1, victim, 0, back_after_ms).seen
         assert last > 10
         for at in range(1, last + 1):
-            assert len(_run(name, 1, victim, at, back_after_ms).deaths) == 1
+            assert len(_run(name, 1, victim, at, back_after_ms).kills) == 1

@@ -1,4 +1,4 @@
-"""Lasting cuts in one direction: no pattern of them disturbs or livelocks a quorum."""
+"""Lasting cuts in one direction: no pattern of them disturbs a quorum or stops its progress."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def test_two_connected_voters_make_progress_whatever_else_is_cut(number: int) ->
         assert len(cluster.checker.history.acknowledged) > acknowledged + 50
 
 
-@pytest.mark.parametrize("deaf", [2, 3])
-def test_voter_that_can_send_but_not_receive_does_not_disturb_the_leader(deaf: int) -> None:
+@pytest.mark.parametrize("isolated", [2, 3])
+def test_voter_that_can_send_but_not_receive_does_not_disturb_the_leader(isolated: int) -> None:
     cluster = _cluster()
-    cluster.links.cut([1, 2, 3], [deaf])
+    cluster.links.cut([1, 2, 3], [isolated])
     _run(cluster, 10_000)
     assert cluster.elections == 1 and cluster.leader() is cluster.replicas[1]
     assert all(r.core.state.epoch == 1 for r in cluster.replicas.values())
@@ -64,7 +64,7 @@ def test_paused_follower_does_not_depose_the_leader_when_it_resumes() -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_dead_leader_is_replaced_within_its_followers_fetch_timeout_and_two_round_trips(seed: int) -> None:
-    """Unless two replicas start an election at once: then a back-off is added."""
+    """If two replicas start an election at once, a back-off is added."""
     cluster = SimCluster(seed, ClusterOptions(voters=3, max_delay_ms=2, max_flush_ms=1))
     cluster.start_all()
     elect(cluster, cluster.replicas[1])

@@ -23,7 +23,7 @@ CHUNKS = [
 
 @pytest.mark.parametrize("first", CHUNKS)
 def test_no_schedule_breaks_an_invariant_and_each_ends_in_progress(first: int) -> None:
-    struck: Counter[str] = Counter()
+    injected: Counter[str] = Counter()
     for seed in range(first, first + CHUNK):
         schedule = Schedule(seed, DURATION_MS)
         try:
@@ -32,8 +32,8 @@ def test_no_schedule_breaks_an_invariant_and_each_ends_in_progress(first: int) -
             pytest.fail(f"{describe(error)}; reproduce: {schedule.command('quorum')}")
         assert outcome.counts["acknowledged"] > 0
         assert outcome.virtual_ms >= DURATION_MS
-        struck.update(outcome.faults)
-    assert set(WEIGHTS) <= set(struck), "a kind of fault never occurred"
+        injected.update(outcome.faults)
+    assert set(WEIGHTS) <= set(injected), "a kind of fault never occurred"
 
 
 @pytest.mark.parametrize("name", sorted(DIRECTED))

@@ -1,4 +1,4 @@
-"""The story of a schedule of whole nodes, in words: records of the metadata log, and what clients saw."""
+"""The story of a schedule of whole nodes, in words: records of the metadata log and clients' operations."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _OFTEN = {
     ("offset-for-time", "ok"): "offsets found by time",
     ("commit", "ok"): "offsets committed",
 }
-_LAST_LOOKS = ("final", "final-end", "replica")
+_FINAL_OPERATIONS = ("final", "final-end", "replica")
 
 
 def describe_world(options: WorldOptions) -> str:
-    """What the seed drew, in one line."""
+    """The options that the seed drew, in one line."""
     voters = "in the log" if options.voters_in_log else "in the configuration"
     return (
         f"controllers {_ids(options.controllers)}; brokers {_ids(options.brokers)};"
@@ -38,13 +38,13 @@ def describe_world(options: WorldOptions) -> str:
 
 
 def describe_record(model: Model, record: r.Record) -> str | None:
-    """What a record that is about to be applied to ``model`` changes; None if nobody wants to know."""
+    """What a record that is about to be applied to ``model`` changes; None if the story leaves it out."""
     match record:
         case r.RegisterBrokerRecord():
             lost = {r.LogsLost.NOTHING: "nothing", r.LogsLost.TAIL: "a tail", r.LogsLost.ALL: "everything"}
-            standing = "fenced" if record.fenced else "unfenced"
+            fencing = "fenced" if record.fenced else "unfenced"
             return (
-                f"broker {record.broker_id} is registered, {standing};"
+                f"broker {record.broker_id} is registered, {fencing};"
                 f" of its logs it may have lost {lost[r.LogsLost(record.logs_lost)]}"
             )
         case r.UnregisterBrokerRecord():
@@ -88,24 +88,24 @@ def _describe_changes(old: ModelPartition, change: r.PartitionChangeRecord) -> I
             yield f"{what} {_ids(before)} -> {_ids(after)}"
 
 
-def tell_history(story: Story, events: Iterable[Event]) -> None:
-    """What the clients of the workload saw. What is often done is counted."""
+def log_history(story: Story, events: Iterable[Event]) -> None:
+    """Add the operations of the workload's clients to the story. Frequent operations are counted."""
     for event in events:
-        if event.type == "invoke" or event.op in _LAST_LOOKS:
+        if event.type == "invoke" or event.op in _FINAL_OPERATIONS:
             continue
         often = _OFTEN.get((event.op, event.type))
         if often is not None:
             story.count(event.time_us, "clients", often)
         else:
-            story.tell(event.time_us, "clients", describe_event(event))
+            story.log(event.time_us, "clients", describe_event(event))
 
 
 def describe_event(event: Event) -> str:
     """One operation of a client and how it ended."""
     words = [f"{event.process}: {event.op}", event.key, event.value]
-    told = " ".join(word for word in words if word is not None)
+    operation = " ".join(word for word in words if word is not None)
     outcome = [word for word in (_OUTCOMES[event.type], event.error) if word]
-    return f"{told}: {', '.join(outcome)}" if outcome else told
+    return f"{operation}: {', '.join(outcome)}" if outcome else operation
 
 
 def _name(model: Model, topic_id: Uuid, index: int) -> str:

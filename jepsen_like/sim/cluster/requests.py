@@ -1,4 +1,4 @@
-"""How simulated clients ask a broker for something: a connection to its listener for each request."""
+"""Requests of simulated clients to a broker: each one uses its own connection to the broker's listener."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ M = TypeVar("M", bound=Message)
 
 
 class Operation(Protocol):
-    """What a client does with the broker that it is given."""
+    """What a client does with the broker that it is connected to."""
 
     __name__: str
 
     def __call__(self, node: SimNode) -> Awaitable[None]: ...
 
 
-class Asking:
-    """One process of clients. ``confirmed``: how much of what they asked for was done."""
+class ClientRequests:
+    """One process of clients. ``confirmed``: how many of their requests were acknowledged."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -40,19 +40,19 @@ class Asking:
         self.confirmed = 0
 
     def begin(self, node: SimNode, operation: Operation) -> None:
-        """Have a client turn to the node's broker. The operation's name tells what it asks for."""
+        """Have a client send a request to the node's broker. The operation's name says what it requests."""
         words = operation.__name__.strip("_").replace("_", " ")
 
         async def run() -> None:
             try:
                 await operation(node)
             except KafkaError as error:
-                self._world.tell("clients", f"{words} through node {node.id}: {error.code.name}")
+                self._world.log_event("clients", f"{words} through node {node.id}: {error.code.name}")
 
         self._process.run(run())
 
     async def call(self, node: SimNode, request: Message, response_class: type[M]) -> M:
-        """Ask the broker, on a connection for this one request. :class:`KafkaError` if that fails."""
+        """Send one request to the broker on a connection of its own. :class:`KafkaError` if that fails."""
         deadline_ms = self._network.now_ms() + TIMEOUT_MS
         address = Address(address_of(node.id), CLIENT_PORT)
         connection = await Connection.open(self._network, address, "sim", deadline_ms)
@@ -62,7 +62,7 @@ class Asking:
             connection.close()
 
     def note(self, what: str, name: str, error: int) -> None:
-        """What came of it."""
+        """The outcome of the request."""
         self.confirmed += error == ErrorCode.NONE
         outcome = "done" if error == ErrorCode.NONE else ErrorCode(error).name
-        self._world.tell("clients", f"{what} {name}: {outcome}")
+        self._world.log_event("clients", f"{what} {name}: {outcome}")

@@ -34,11 +34,11 @@ class Narrator:
 
     def __init__(self, story: Story) -> None:
         self._story = story
-        self._standing: dict[int, str] = {}
+        self._described: dict[int, str] = {}
 
-    def tell(self, now_ms: int, who: int | str, what: str) -> None:
+    def log_event(self, now_ms: int, who: int | str, what: str) -> None:
         """``who``: a replica's id, or another part of the world."""
-        self._story.tell(now_ms * 1000, who if isinstance(who, str) else f"replica {who}", what)
+        self._story.log(now_ms * 1000, who if isinstance(who, str) else f"replica {who}", what)
 
     def acknowledged(self, now_ms: int) -> None:
         """A value of the client is committed and acknowledged."""
@@ -48,14 +48,14 @@ class Narrator:
         """The core has handled an event; its effects are still to come."""
         state = replica.core_state
         if self._story.has_messages:
-            self.tell(now_ms, replica.id, f"handles {event}")
+            self.log_event(now_ms, replica.id, f"handles {event}")
         role = state.role
         words = f"follows {role.leader_id}" if isinstance(role, Follower) else _WORDS[type(role)]
-        standing = f"{words}, epoch {state.epoch}"
-        if self._standing.get(replica.id) != standing:
-            self._standing[replica.id] = standing
-            self.tell(
+        description = f"{words}, epoch {state.epoch}"
+        if self._described.get(replica.id) != description:
+            self._described[replica.id] = description
+            self.log_event(
                 now_ms,
                 replica.id,
-                f"{standing} (log ends at {state.log.end_offset}, committed below {state.high_watermark})",
+                f"{description} (log ends at {state.log.end_offset}, committed below {state.high_watermark})",
             )

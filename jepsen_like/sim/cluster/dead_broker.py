@@ -1,8 +1,9 @@
-"""A dead broker is fenced in time, under an active controller that stalls again and again too.
+"""A dead broker is fenced in time, also under an active controller that stalls repeatedly.
 
-Chance seldom leaves a broker dead under one controller for long enough: others are elected, and each of them
-is patient anew. So every fourth schedule has a time in which a broker is dead, the active controller stalls
-for less than it takes to depose it, and nothing else happens (:func:`plan_calm_stutter`).
+Random faults seldom leave a broker dead under one controller for long enough: other controllers are elected,
+and each gives the broker a full session again. So in every fourth schedule there is a time in which a broker
+is dead, the active controller stalls for less than it takes to depose it, and no other fault occurs
+(:func:`plan_stalls`).
 """
 
 from __future__ import annotations
@@ -27,42 +28,42 @@ _STALL_MS: Final = 1700
 """Less than the fetch timeout of 2 s, after which the followers would elect another controller."""
 
 
-def plan_calm_stutter(seed: int) -> CalmTime | None:
-    """Every fourth schedule has one, with time to settle before it."""
+def plan_stalls(seed: int) -> CalmTime | None:
+    """Every fourth schedule has one, with time to become stable before it."""
     if seed % 4 != 3:
         return None
     options, rng = draw_options(seed), random.Random(f"stutter {seed}")
     at_ms = rng.randrange(8000)
-    return CalmTime(at_ms, at_ms + 6000 + stutter_ms(options))
+    return CalmTime(at_ms, at_ms + 6000 + stalls_within_ms(options))
 
 
-def stutter_ms(options: WorldOptions) -> int:
-    """Until :class:`DeathWatch` would have seen it."""
+def stalls_within_ms(options: WorldOptions) -> int:
+    """Long enough for :class:`DeadBrokerWatch` to find it."""
     return _patience_ms(options, _STALL_MS) + 2 * _STALL_MS
 
 
 def _patience_ms(options: WorldOptions, longest_stall_ms: int) -> int:
-    """Two sessions on a slow clock; and a heartbeat may lie unread in a stall, the first one is excused, the
-    last one delays the fence."""
+    """Two sessions on a slow clock, and three stalls: a heartbeat may be unread during one, the first one
+    extends the session, and the last one delays the fence."""
     return options.session_ms * 21 // 10 + 3 * longest_stall_ms + _SLACK_MS
 
 
-class Stutter:
-    """Until :meth:`end` the victim is dead, and whoever is the active controller runs in short pieces."""
+class StallingController:
+    """Until :meth:`end` the victim is dead, and the active controller runs for short times only."""
 
     def __init__(self, world: World, rng: random.Random, victim: SimNode) -> None:
         self._world = world
         self._victim = victim
         self._over = False
         self._stall_ms = rng.choice((1500, _STALL_MS))
-        # Mostly shorter than what lies between two looks at the sessions: each of them is late.
+        # Mostly shorter than the time between two checks of the sessions, so that each check is late.
         self._run_ms = int(world.options.session_ms / 8 * rng.choice((0.2, 0.7, 0.85, 0.98)))
         victim.kill(power_loss=False)
         victim.may_start = False
         self._stop()
 
     def end(self) -> None:
-        """The active controller goes on within one more stall."""
+        """The active controller continues within one more stall."""
         if not self._over:
             self._over = True
             self._victim.may_start = True
@@ -79,13 +80,12 @@ class Stutter:
         self._world.later(self._stall_ms + self._run_ms, self._stop)
 
 
-class DeathWatch:
-    """Looks on all the time. Only such time counts as one and the same active controller had to itself, and
-    in which it could commit."""
+class DeadBrokerWatch:
+    """Checks all the time; only time in which one active controller ran and could commit counts."""
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._reign: tuple[int, int] | None = None
+        self._active: tuple[int, int] | None = None
         self._dead_ms: dict[int, int] = {}
         self._stall_ms = 0
         self._longest_stall_ms = 0
@@ -95,18 +95,18 @@ class DeathWatch:
 
     def _look(self) -> None:
         world = self._world
-        reign = max(world.checker.active.items(), default=None)
-        if reign is None or reign != self._reign or world.nodes[reign[1]] not in world.active:
-            self._reign, self._dead_ms = reign, {}
+        active = max(world.checker.active.items(), default=None)
+        if active is None or active != self._active or world.nodes[active[1]] not in world.active:
+            self._active, self._dead_ms = active, {}
             self._stall_ms = self._longest_stall_ms = self._ran_ms = 0
-        elif world.nodes[reign[1]].runs:
+        elif world.nodes[active[1]].runs:
             self._stall_ms = 0
             self._ran_ms += _POLL_MS
         else:
             self._ran_ms = 0
             self._stall_ms += _POLL_MS
             self._longest_stall_ms = max(self._longest_stall_ms, self._stall_ms)
-        counts = reign is None or self._stall_ms > 0 or self._progress.commits(world.nodes[reign[1]])
+        counts = active is None or self._stall_ms > 0 or self._progress.commits(world.nodes[active[1]])
         for node in world.brokers:
             self._look_at(node, _POLL_MS if counts else 0)
         world.later(_POLL_MS, self._look)
