@@ -72,7 +72,7 @@ def test_clients_and_admins_get_what_they_ask_for_and_disks_are_lost() -> None:
         lost += outcome.faults.get("disk loss", 0)
         changes += outcome.counts["voter changes"]
     for asked in (
-        *("create t", "delete t", "partitions for t", "late wish to be fenced", "add the voter"),
+        *("create t", "delete t", "partitions for t", "late request to be fenced", "add the voter"),
         *("remove the voter", "reassign t", "cancel a reassignment of t", "preferred election of t"),
         *("set the level 0 of", "set the level 1 of", "set min.insync.replicas = "),
         "set unclean.leader.election.enable = ",
