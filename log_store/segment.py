@@ -166,20 +166,15 @@ class Segment:
     def note_batch(self, position: int, header: BatchHeader) -> None:
         """Note a batch: largest timestamp, and an index entry if one is due.
 
-        :class:`CorruptLogError` if an entry is due and its offset cannot be of this segment.
+        :class:`CorruptLogError` if its offset cannot be of this segment.
         """
-        last_offset = header.base_offset + header.last_offset_delta
+        last_offset = self._last_offset(position, header)
         newest = self._max_timestamp
         if newest is None or header.max_timestamp > newest[0]:
             newest = self._max_timestamp = (header.max_timestamp, last_offset)
         if position == 0:
             self._first_timestamp_ms = header.max_timestamp
         if self._bytes_since_index > self.index_interval_bytes:
-            if not 0 <= last_offset - self.base_offset <= MAX_RELATIVE_OFFSET:
-                # No CRC covers the base offset of a batch, and an index entry has no room for this one.
-                raise CorruptLogError(
-                    self.file.path, position, f"offset {last_offset} is not of this segment"
-                )
             self.offset_index.append(last_offset, position)
             self.time_index.maybe_append(*newest)
             self._bytes_since_index = 0
@@ -253,10 +248,17 @@ class Segment:
             newest = (-1, self.base_offset)
         else:
             position = self.offset_index.lookup(newest[1])
-        for _, header in iter_headers(self.file, position, end, SCAN_READ_AHEAD_BYTES):
+        for at, header in iter_headers(self.file, position, end, SCAN_READ_AHEAD_BYTES):
             if header.max_timestamp > newest[0]:
-                newest = (header.max_timestamp, header.last_offset)
+                newest = (header.max_timestamp, self._last_offset(at, header))
         return newest
+
+    def _last_offset(self, position: int, header: BatchHeader) -> int:
+        """Of a batch. No CRC covers its base offset, and an index entry has no room for every number."""
+        last_offset = header.base_offset + header.last_offset_delta
+        if not 0 <= last_offset - self.base_offset <= MAX_RELATIVE_OFFSET:
+            raise CorruptLogError(self.path, position, f"offset {last_offset} is not of this segment")
+        return last_offset
 
     def truncate(self, position: int) -> None:
         """Truncate the file of the growing segment; the caller has loaded it up to there."""

@@ -206,11 +206,12 @@ def test_torn_data_below_the_recovery_point_is_refused(place: Place, fill: Fill)
 
 
 @pytest.mark.parametrize("base_offset", [1 << 40, (1 << 31) + 1, -3])
+@pytest.mark.parametrize("interval_bytes", [1, 1 << 20], ids=["an entry each", "one entry when it is sealed"])
 def test_base_offset_that_no_batch_of_the_segment_can_have_is_damage(
-    place: Place, fill: Fill, base_offset: int
+    place: Place, fill: Fill, base_offset: int, interval_bytes: int
 ) -> None:
     """No CRC covers the base offset, and an index entry holds 31 bits of it."""
-    config = LogConfig(index_interval_bytes=1)
+    config = LogConfig(index_interval_bytes=interval_bytes)
     log = place.open(config)
     fill(log, 200)
     log.close()
