@@ -134,6 +134,12 @@ def find_leaderless(model: Model) -> str | None:
     return None
 
 
+def has_preferred_leaders(model: Model, name: str) -> bool:
+    """Whether the first replica of each partition of a topic leads it."""
+    named = [topic for topic in model.topics.values() if topic.name == name]
+    return all(partition.leader == partition.replicas[0] for topic in named for partition in topic.partitions)
+
+
 class FormerLeaders:
     """When, in true seconds, brokers lost the leaderships that they had."""
 

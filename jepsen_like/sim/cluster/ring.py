@@ -15,12 +15,13 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from pykraft.group_coordinator.partitioning import OFFSETS_TOPIC
 from pykraft.jepsen_like.sim.cluster.clients import Clients
 from pykraft.jepsen_like.sim.cluster.dead_broker import DeadBrokerWatch
 from pykraft.jepsen_like.sim.cluster.describe import describe_world, log_history
 from pykraft.jepsen_like.sim.cluster.faults import ClusterNemesis, plan_faults
 from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
-from pykraft.jepsen_like.sim.cluster.leadership import find_leaderless, find_unfinished
+from pykraft.jepsen_like.sim.cluster.leadership import find_leaderless, find_unfinished, has_preferred_leaders
 from pykraft.jepsen_like.sim.cluster.lease_race import is_stable
 from pykraft.jepsen_like.sim.cluster.load import Load
 from pykraft.jepsen_like.sim.cluster.options import WorldOptions
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 LAST_TOPIC = "the-last-topic"
 DISK_EVERY_MS = 3000
 """How often a copy of some machine's disk is opened, in addition to those of machines that crash."""
+BALANCED_WITHIN_MS = 25_000
+"""More than the interval in which the controller checks the balance of leaders."""
 LOAD_WITHIN_MS = 300_000
 """More than all limits of a workload together: an operation that is late is in its history."""
 
@@ -188,6 +191,10 @@ async def _elect_the_last(world: World, clients: Clients, limit_ms: float) -> No
 async def _end(world: World, load: Load) -> float:
     """Let the workload finish, within its own limits; returns the seconds that it took."""
     began_s = world.loop.now_s
+    # A coordinator that moves later waits for the sessions of members once more.
+    await _wait_until(
+        world, BALANCED_WITHIN_MS, lambda: has_preferred_leaders(world.checker.model, OFFSETS_TOPIC)
+    )
     ending = load.finish()
     if not await _wait_until(world, LOAD_WITHIN_MS, ending.done):
         raise _stuck(world, "the workload does not end", LOAD_WITHIN_MS)
