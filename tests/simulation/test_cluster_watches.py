@@ -6,11 +6,13 @@ import heapq
 from collections import Counter
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, TypeVarTuple
+from typing import Any, TypeVarTuple, cast
 
 import pytest
 
 from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
+from pykraft.jepsen_like.sim.cluster.leadership import has_preferred_leaders
+from pykraft.jepsen_like.sim.cluster.model import Model
 from pykraft.jepsen_like.sim.cluster.starvation import STALE_FENCED, Starvation
 from pykraft.jepsen_like.sim.cluster.voters import VoterWatch
 from pykraft.quorum.core.log_shape import LogShape, SnapshotId
@@ -133,3 +135,16 @@ def test_time_limit_continues_when_the_controller_can_commit_again() -> None:
     world.run(SESSION_MS // 2)
     with pytest.raises(InvariantViolation, match=STALE_FENCED):
         world.run(4000)
+
+
+def test_leaders_are_preferred_only_if_the_first_replica_of_each_partition_leads() -> None:
+    def model(*leaders: int) -> Model:
+        topic = SimpleNamespace(
+            name="groups", partitions=[SimpleNamespace(leader=leader, replicas=(1, 2)) for leader in leaders]
+        )
+        other = SimpleNamespace(name="other", partitions=[SimpleNamespace(leader=2, replicas=(1, 2))])
+        return cast(Model, SimpleNamespace(topics={1: topic, 2: other}))
+
+    assert has_preferred_leaders(model(1, 1), "groups")
+    assert not has_preferred_leaders(model(1, 2), "groups")
+    assert not has_preferred_leaders(model(1, -1), "groups")
