@@ -8,9 +8,10 @@ from typing import Any, cast
 
 import pytest
 
+from pykraft.jepsen_like.history import MemoryHistory
 from pykraft.jepsen_like.sim.cluster.data_watch import COMPLETE_LEADER, MONOTONE, SAME_BELOW, DataWatch
 from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
-from pykraft.jepsen_like.sim.cluster.load import Load
+from pykraft.jepsen_like.sim.cluster.load import Load, _without_lost
 from pykraft.kafka_protocol.ids import Uuid
 from tests.broker.partitions import append, make, state
 
@@ -329,3 +330,19 @@ def test_high_watermark_of_a_leader_falls_only_in_a_process_that_serves_nobody()
     machine.serves = True
     watch.moved(machine, replica)
     assert failures == [MONOTONE]
+
+
+def test_reader_of_lost_records_skips_nothing_where_the_final_log_holds_the_same() -> None:
+    record = MemoryHistory(lambda: 0)
+
+    def poll(*records: tuple[int, str]) -> None:
+        record.record("ok", "consumer-0", "poll", key="append-0", records=list(records))
+
+    poll((0, "kept"), (1, "lost"), (2, "in both"))
+    poll((3, "in both, too"))
+    record.record("info", "consumer-0", "poll", key="append-0", offset=4, error="truncated")
+    record.record("ok", "consumer-0", "assign")
+    poll((0, "kept"), (1, "final"))
+    events = _without_lost(record.events, {"append-0": {(1, "lost")}})
+    given = [event.records for event in events if event.op == "poll" and event.type == "ok"]
+    assert given == [[(0, "kept")], [], [(0, "kept"), (1, "final")]]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -157,13 +158,13 @@ class Load:
                 lost[event.key].difference_update(event.records or ())
         lost = {key: records for key, records in lost.items() if records}
         missed = self._world.checker.data.find_missed(APPEND)
-        events = [
-            _without_lost(event, lost.get(event.key or "", set()))
+        events = (
+            event
             for position, event in enumerate(self.history.events)
             if not self._is_noticed_late(position, event, lost, missed)
             and not self._is_found_by_former_leader(position, event)
-        ]
-        report = examine(events, MIN_INSYNC_REPLICAS)
+        )
+        report = examine(list(_without_lost(events, lost)), MIN_INSYNC_REPLICAS)
         for finding in report.findings:
             raise InvariantViolation(f"{self.kind}: {finding.kind}", str(finding))
         done = Counter(f"{event.op} {event.type}" for event in self.history.events)
@@ -226,15 +227,31 @@ def _is_beyond(event: Event, offset: int) -> bool:
     return is_position and event.offset is not None and event.offset > offset
 
 
-def _without_lost(event: Event, lost: set[tuple[int, str]]) -> Event:
-    """Of lost records that were not guaranteed only the attempt to send them remains in the history."""
-    if not lost or event.type != "ok":
-        return event
-    if event.op == "send" and (event.offset, event.value) in lost:
-        return replace(event, type="info", offset=None)
-    if event.op == "poll":
-        return replace(event, records=[one for one in event.records or () if tuple(one) not in lost])
-    return event
+def _without_lost(events: Iterable[Event], lost: Lost) -> Iterator[Event]:
+    """Of lost records that were not guaranteed only the attempts to send them remain.
+
+    A reader that was given one reads another log than the final one, until it is assigned again: of what it
+    is given from that record on nothing remains, even where both logs hold the same.
+    """
+    astray: set[tuple[str, str]] = set()
+    for event in events:
+        key = event.key or ""
+        of_partition, reader = lost.get(key, set()), (event.process, key)
+        if event.op == "assign":
+            astray = {one for one in astray if one[0] != event.process}
+        if event.type != "ok" or not of_partition:
+            yield event
+        elif event.op == "send" and (event.offset, event.value) in of_partition:
+            yield replace(event, type="info", offset=None)
+        elif event.op == "poll":
+            given = [tuple(one) for one in event.records or ()]
+            first = next((n for n, one in enumerate(given) if one in of_partition), len(given))
+            kept = [] if reader in astray else list(event.records or ())[:first]
+            if first < len(given):
+                astray.add(reader)
+            yield replace(event, records=kept)
+        else:
+            yield event
 
 
 class _History(MemoryHistory):
