@@ -31,6 +31,8 @@ from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.records import (
     BatchHeader,
     assign_offset,
+    crc_is_valid,
+    iter_headers,
     read_header,
     set_log_append_time,
 )
@@ -349,16 +351,16 @@ class Partition:
     def _find_new_isr(
         self, now_ms: int, max_lag_ms: int, is_eligible: Callable[[int, int], bool]
     ) -> tuple[int, ...] | None:
-        isr = self.isr
+        isr, end_offset = self.isr, self.log.log_end_offset
         if not self.is_leader or isr.pending is not None or now_ms < self.isr_retry_ms:
             return None
-        removed = lagging_members(
-            isr, self._node_id, self.log.log_end_offset, self.followers, now_ms, max_lag_ms
-        )
+        removed = lagging_members(isr, self._node_id, end_offset, self.followers, now_ms, max_lag_ms)
         added = tuple(
             replica
             for replica in self.replicas
-            if replica not in isr.committed and self._is_caught_up(replica, is_eligible)
+            if replica not in isr.committed
+            and self._is_caught_up(replica, is_eligible)
+            and not self.followers[replica].is_lagging(end_offset, now_ms, max_lag_ms)
         )
         new_isr = without(isr.committed, removed) + added
         if new_isr != isr.committed:
@@ -451,6 +453,8 @@ class Partition:
         is refused with CORRUPT_MESSAGE, and nothing of ``data`` is appended.
         """
         log = self.log
+        if log.log_start_offset == log.log_end_offset:
+            self._start_with_a_whole_batch(data)
         log_end = log.log_end_offset
         headers, start, end = find_new_batches(
             data,
@@ -465,6 +469,19 @@ class Partition:
         for header in headers:
             self.producers.replay(header)
         return end - start
+
+    def _start_with_a_whole_batch(self, data: memoryview) -> None:
+        """Let an empty log begin where the batch does that holds its offset.
+
+        A log may start in the middle of a batch of its leader: records were deleted up to there, or another
+        leader wrote other batches after an unclean election.
+        """
+        end_offset = self.log.log_end_offset
+        for position, header in iter_headers(data):
+            if header.next_offset > end_offset:
+                if header.base_offset < end_offset and crc_is_valid(data, position, header):
+                    self.restart_at(header.base_offset)
+                return
 
     def follow(self, leader_high_watermark: int, leader_log_start: int) -> None:
         """Take the leader's high watermark and log start, as far as this log reaches."""

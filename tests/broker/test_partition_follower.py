@@ -10,6 +10,7 @@ from pykraft.broker.replicas.partition import Partition
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import assign_offset
 from pykraft.log_store.interface import LogConfig
 from pykraft.log_store.log import Log
@@ -132,6 +133,37 @@ def test_state_rebuilt_from_a_log_without_its_beginning_accepts_unknown_producer
     partition = Partition("t", Uuid(b"i" * 16), 0, 1, log, Events())
     partition.apply(state(1), 0)
     assert append(partition, producer_id=4, producer_epoch=0, base_sequence=9).base_offset == 5
+
+
+def test_empty_log_that_starts_within_a_batch_of_its_leader_begins_with_that_batch() -> None:
+    """As Kafka's follower does; it could never append otherwise."""
+    partition = make()
+    partition.apply(state(2), 0)
+    partition.restart_at(8)
+    records = [RecordInput(None, b"v", (), 1000)] * 4
+    first = encode_batch(records, base_offset=6, leader_epoch=0)
+    before = encode_batch(records, base_offset=2, leader_epoch=0)
+    assert partition.append_as_follower(memoryview(before + first), 0) == len(first)
+    assert (partition.log.log_start_offset, partition.log.log_end_offset) == (6, 10)
+    partition.follow(10, 8)
+    assert (partition.log.log_start_offset, partition.high_watermark) == (8, 10)
+
+
+@pytest.mark.parametrize("rot", [None, -1], ids=["not empty", "damaged batch"])
+def test_log_is_not_started_over_for_a_batch_that_cannot_follow_it(rot: int | None) -> None:
+    partition = make()
+    partition.apply(state(2), 0)
+    partition.restart_at(8)
+    if rot is None:
+        partition.append_as_follower(memoryview(stored(8, 0)), 0)
+    end_offset = partition.log.log_end_offset
+    data = bytearray(encode_batch([RecordInput(None, b"v", (), 1000)] * 4, base_offset=6, leader_epoch=0))
+    if rot is not None:
+        data[rot] ^= 1
+    with pytest.raises(KafkaError) as refused:
+        partition.append_as_follower(memoryview(data), 0)
+    assert refused.value.code is ErrorCode.CORRUPT_MESSAGE
+    assert (partition.log.log_start_offset, partition.log.log_end_offset) == (8, end_offset)
 
 
 def test_high_watermark_below_log_start_is_raised() -> None:

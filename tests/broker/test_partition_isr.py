@@ -23,6 +23,19 @@ def test_shrink_counts_only_once_it_is_committed() -> None:
     assert partition.high_watermark == 1
 
 
+def test_silent_follower_does_not_join_although_the_high_watermark_waits_for_it() -> None:
+    """The next check would remove it again."""
+    partition = make(min_isr=2)
+    partition.apply(state(1, isr=(1,)), 0)
+    partition.set_min_isr(2, strict=True)
+    acknowledge(partition, 0, 3, now_ms=0)
+    append(partition, all_acks=False)
+    assert partition.high_watermark == 0
+    assert partition.next_proposal(501, 500, always) is None
+    proposal = partition.next_proposal(500, 500, always)
+    assert proposal is not None and proposal.new_isr == (1, 3)
+
+
 def test_older_image_does_not_undo_a_newer_answer() -> None:
     partition = make()
     partition.apply(state(1), 0)

@@ -196,7 +196,7 @@ class DataWatch:
             return
         with suppress(OSError):  # the product has to find what cannot be read
             if partition.is_leader:
-                self._commit(key, partition)
+                self._commit(key, partition, is_damaged=(machine.id, *key) in self._copies_damaged)
             self._compare(machine, key, partition)
 
     def retired(self, machine: Machine, partition: Partition) -> None:
@@ -262,7 +262,7 @@ class DataWatch:
                 )
                 self._fail(ALL_HOLD, detail)
 
-    def _commit(self, key: Key, partition: Partition) -> None:
+    def _commit(self, key: Key, partition: Partition, *, is_damaged: bool) -> None:
         known, reference = self._find(key), self._references.get(key)
         if known is None or known.leader_epoch != partition.leader_epoch:
             self._commit_late(key, partition)
@@ -283,7 +283,7 @@ class DataWatch:
             reference.batches[header.base_offset] = _batch(header)
             reference.end_offset = header.next_offset
             self.committed += header.next_offset - header.base_offset
-            self._check_sequence(reference, partition, header)
+            self._check_sequence(reference, partition, header, is_damaged=is_damaged)
 
     def _commit_late(self, key: Key, partition: Partition) -> None:
         if not is_guaranteed(partition.topic):
@@ -321,14 +321,18 @@ class DataWatch:
                 found[f"{topic}-{key[1]}"] = lost
         return found
 
-    def _check_sequence(self, reference: Reference, partition: Partition, header: BatchHeader) -> None:
+    def _check_sequence(
+        self, reference: Reference, partition: Partition, header: BatchHeader, *, is_damaged: bool
+    ) -> None:
+        """``is_damaged``: a producer id or a sequence may have rotted."""
         if header.producer_id < 0:
             return
         epoch, last, end_offset = reference.sequences.get(header.producer_id, (-1, -1, 0))
         expected = (last + 1) & _SEQUENCE_MASK if header.producer_epoch == epoch else 0
         # A producer whose records have all been deleted is unknown, and may continue with any sequence.
         start_offset = max(reference.start, partition.log.log_start_offset)
-        if header.base_sequence != expected and (end_offset > start_offset or start_offset == 0):
+        is_known = end_offset > start_offset or start_offset == 0
+        if header.base_sequence != expected and is_known and not is_damaged:
             self._fail(SEQUENCES, f"{partition}: {header} after epoch {epoch}, sequence {last}")
         reference.sequences[header.producer_id] = (
             header.producer_epoch,
