@@ -166,17 +166,18 @@ class Segment:
     def note_batch(self, position: int, header: BatchHeader) -> None:
         """Note a batch: largest timestamp, and an index entry if one is due.
 
-        :class:`CorruptLogError` if its offset cannot be of this segment.
+        :class:`CorruptLogError` if an entry is due and its offset cannot be of this segment.
         """
-        last_offset = self._last_offset(position, header)
+        last_offset = header.base_offset + header.last_offset_delta
         newest = self._max_timestamp
         if newest is None or header.max_timestamp > newest[0]:
             newest = self._max_timestamp = (header.max_timestamp, last_offset)
         if position == 0:
             self._first_timestamp_ms = header.max_timestamp
         if self._bytes_since_index > self.index_interval_bytes:
+            self._check_offset(last_offset, position)
             self.offset_index.append(last_offset, position)
-            self.time_index.maybe_append(*newest)
+            self._index_time()
             self._bytes_since_index = 0
             if self.offset_index.storage.is_pending_long:
                 self.write_pending_indexes()
@@ -248,17 +249,20 @@ class Segment:
             newest = (-1, self.base_offset)
         else:
             position = self.offset_index.lookup(newest[1])
-        for at, header in iter_headers(self.file, position, end, SCAN_READ_AHEAD_BYTES):
+        for _, header in iter_headers(self.file, position, end, SCAN_READ_AHEAD_BYTES):
             if header.max_timestamp > newest[0]:
-                newest = (header.max_timestamp, self._last_offset(at, header))
+                newest = (header.max_timestamp, header.last_offset)
         return newest
 
-    def _last_offset(self, position: int, header: BatchHeader) -> int:
-        """Of a batch. No CRC covers its base offset, and an index entry has no room for every number."""
-        last_offset = header.base_offset + header.last_offset_delta
-        if not 0 <= last_offset - self.base_offset <= MAX_RELATIVE_OFFSET:
-            raise CorruptLogError(self.path, position, f"offset {last_offset} is not of this segment")
-        return last_offset
+    def _index_time(self) -> None:
+        timestamp_ms, offset = self.max_timestamp
+        self._check_offset(offset, 0)
+        self.time_index.maybe_append(timestamp_ms, offset)
+
+    def _check_offset(self, offset: int, position: int) -> None:
+        """No CRC covers the base offset of a batch, and an index entry has no room for every number."""
+        if not 0 <= offset - self.base_offset <= MAX_RELATIVE_OFFSET:
+            raise CorruptLogError(self.path, position, f"offset {offset} is not of this segment")
 
     def truncate(self, position: int) -> None:
         """Truncate the file of the growing segment; the caller has loaded it up to there."""
@@ -275,7 +279,7 @@ class Segment:
         self._disk.register_holder(self)
 
     def _complete_indexes(self) -> None:
-        self.time_index.maybe_append(*self.max_timestamp)
+        self._index_time()
         self.offset_index.seal()
         self.time_index.seal()
 

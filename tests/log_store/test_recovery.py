@@ -206,12 +206,11 @@ def test_torn_data_below_the_recovery_point_is_refused(place: Place, fill: Fill)
 
 
 @pytest.mark.parametrize("base_offset", [1 << 40, (1 << 31) + 1, -3])
-@pytest.mark.parametrize("interval_bytes", [1, 1 << 20], ids=["an entry each", "one entry when it is sealed"])
 def test_base_offset_that_no_batch_of_the_segment_can_have_is_damage(
-    place: Place, fill: Fill, base_offset: int, interval_bytes: int
+    place: Place, fill: Fill, base_offset: int
 ) -> None:
     """No CRC covers the base offset, and an index entry holds 31 bits of it."""
-    config = LogConfig(index_interval_bytes=interval_bytes)
+    config = LogConfig(index_interval_bytes=1)
     log = place.open(config)
     fill(log, 200)
     log.close()
@@ -221,6 +220,20 @@ def test_base_offset_that_no_batch_of_the_segment_can_have_is_damage(
     with pytest.raises(CorruptLogError, match="is not of this segment") as raised:
         place.open(config, recovery_point=200)
     assert raised.value.position == 150 * 88
+
+
+def test_base_offset_of_the_newest_time_of_a_closed_segment_must_be_of_it(place: Place, fill: Fill) -> None:
+    """The segment before the recovery point gets the last entry of its time index again."""
+    config = LogConfig(segment_bytes=4 * 88)
+    log = place.open(config)
+    fill(log, 3)
+    fill(log, 1, times=(2000,))
+    fill(log, 4)
+    log.close()
+    place.disk.remove(place.path(f"{FIRST}.timeindex"))
+    _damage(place, f"{FIRST}.log", 3 * 88, (1 << 40).to_bytes(8, "big"))
+    with pytest.raises(CorruptLogError, match="is not of this segment"):
+        place.open(config, recovery_point=4)
 
 
 def test_base_offset_beyond_the_end_of_the_log_is_damage(place: Place, fill: Fill) -> None:
