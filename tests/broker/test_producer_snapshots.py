@@ -248,6 +248,25 @@ def test_truncation_that_loses_a_producer_is_followed_by_a_rebuild_in_slices(
     assert last_batches(owner.state) == last_batches(from_all_batches(owner))
 
 
+@pytest.mark.parametrize("base_offset", [1 << 20, 0], ids=["beyond the end", "before"])
+def test_rebuild_ends_at_a_base_offset_that_hides_what_follows(owner: Owner, base_offset: int) -> None:
+    """It would read the same batches for ever, and hold the event loop meanwhile."""
+    damaged: list[tuple[str, int]] = []
+    owner.logs._on_damage = damaged.append
+    for _ in range(4):
+        owner.append(1)
+    log = owner.opened.log
+    size = log.size_bytes // 4
+    path = f"{log.directory}/{0:020d}.log"
+    for index, byte in enumerate(base_offset.to_bytes(8, "big")):
+        for bit in range(8):
+            if (byte ^ owner.disk.read(path)[3 * size + index]) >> bit & 1:
+                owner.disk.flip_bit(path, 3 * size + index, bit)
+    owner.state.fall_behind()
+    now(owner.logs.rebuild_producers(KEY))
+    assert damaged == [KEY]
+
+
 def test_log_that_grows_and_is_truncated_during_a_rebuild_is_read_to_its_end(owner: Owner) -> None:
     owner.opened.log.config = replace(CONFIG, segment_bytes=1 << 30)
     for number in range(2 * HEADERS_PER_SLICE):
