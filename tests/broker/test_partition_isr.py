@@ -134,8 +134,8 @@ def test_additions_of_several_attempts_without_an_answer_all_count() -> None:
     assert partition.high_watermark == 1
 
 
-def test_replica_behind_the_leaders_epoch_start_does_not_join() -> None:
-    # The new leader's high watermark lags: records 0 and 1 may be committed though it knows of none.
+def elected_behind_its_epoch_start() -> Partition:
+    """A new leader whose high watermark lags: records 0 and 1 may be committed though it knows of none."""
     partition = make()
     partition.apply(state(2), 0)
     for offset in range(2):
@@ -143,6 +143,11 @@ def test_replica_behind_the_leaders_epoch_start_does_not_join() -> None:
         assign_offset(data, 0, offset, 0)
         partition.append_as_follower(data, 0)
     partition.apply(state(1, epoch=1, version=1, isr=(1, 2)), 0)
+    return partition
+
+
+def test_replica_behind_the_leaders_epoch_start_does_not_join() -> None:
+    partition = elected_behind_its_epoch_start()
     assert (partition.high_watermark, partition.leader_epoch_start) == (0, 2)
     acknowledge(partition, 1, 3)
     assert partition.next_proposal(0, 500, always) is None
@@ -150,6 +155,18 @@ def test_replica_behind_the_leaders_epoch_start_does_not_join() -> None:
     proposal = partition.next_proposal(0, 500, always)
     assert proposal is not None and proposal.new_isr == (1, 2, 3)
     assert proposal.broker_epochs == {2: -1, 3: 7}
+
+
+def test_replica_that_has_lost_its_tail_does_not_join_behind_the_leaders_epoch_start() -> None:
+    """It was at the end of the log just before, and so does not lag yet."""
+    partition = elected_behind_its_epoch_start()
+    acknowledge(partition, 2, 3)
+    acknowledge(partition, 1, 3, epoch=8)
+    assert (partition.high_watermark, partition.leader_epoch_start) == (0, 2)
+    assert partition.next_proposal(0, 500, always) is None
+    acknowledge(partition, 2, 3, epoch=8)
+    proposal = partition.next_proposal(0, 500, always)
+    assert proposal is not None and proposal.new_isr == (1, 2, 3)
 
 
 def test_follower_of_an_incarnation_that_is_not_registered_does_not_join() -> None:
