@@ -6,6 +6,7 @@ import asyncio
 from typing import Unpack
 
 from pykraft.broker.apis.produce import ProduceHandler
+from pykraft.broker.replicas.validate import ClientBatch
 from pykraft.broker.replicas.validation_turns import PIECE_WORK, ValidationTurns, Walkable
 from pykraft.kafka_protocol.messages import produce
 from pykraft.runtime.turns import TURN_US
@@ -27,14 +28,27 @@ def long_batch(data_plane: DataPlaneTools, **fields: Unpack[BatchFields]) -> byt
 
 
 class Gate:
-    """Walks long batches only when a test allows it, and counts them."""
+    """Walks long batches only when a test allows it, and counts them.
 
-    def __init__(self, cluster: DataCluster) -> None:
+    ``short_at_once``: batches of fewer records are walked at once, however slow the machine is.
+    """
+
+    def __init__(self, cluster: DataCluster, *, short_at_once: bool = True) -> None:
         self.turns: ValidationTurns = as_type(cluster.brokers[1]._hot[0], ProduceHandler).validation
         self.waiting = 0
         self.is_open = asyncio.Event()
         self._walk = self.turns.walk
         self.turns.walk = self._gated  # type: ignore[method-assign]
+        if short_at_once:
+            self.turns.walk_now = self._walk_short  # type: ignore[method-assign]
+
+    @staticmethod
+    def _walk_short(batch: Walkable) -> bool:
+        if as_type(batch, ClientBatch).header.record_count >= LONG:
+            return False
+        while not (batch.is_done or batch.is_large):
+            batch.advance(PIECE_WORK)
+        return True
 
     async def _gated(self, batch: Walkable) -> None:
         self.waiting += 1

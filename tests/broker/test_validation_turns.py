@@ -207,7 +207,7 @@ def test_request_for_many_partitions_is_spread_over_turns(data_plane: DataPlaneT
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1)
-            gate = Gate(cluster)
+            gate = Gate(cluster, short_at_once=False)
             client = await cluster.client(1)
             batch = data_plane.batch(b"v")
             client.send(produce_request(batch, 1000), 9, produce.ProduceResponse)
