@@ -14,9 +14,7 @@ import contextvars
 from collections.abc import Callable
 from typing import Any
 
-from pykraft.jepsen_like.sim.virtual_loop import VirtualLoop
-
-WALL_START_MS = 1_700_000_000_000
+from pykraft.jepsen_like.sim.virtual_loop import WALL_START_MS, VirtualLoop
 
 
 class ProcessKilledError(BaseException):
@@ -144,6 +142,10 @@ class ProcessClock:
 
     def jump_wall(self, by_ms: int) -> None:
         self._wall_offset_ms += by_ms
+
+    def set_wall(self, to_ms: int) -> None:
+        """As when an operator, or NTP, sets the clock right."""
+        self._wall_offset_ms += to_ms - self.wall_ms()
 
     def _now_ms(self) -> float:
         return self._reached_ms + (self._loop.now_s - self._since_s) * 1000 * self.rate

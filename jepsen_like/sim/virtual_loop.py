@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     import random
 
 
+WALL_START_MS = 1_700_000_000_000
+"""The true wall clock when a schedule begins."""
+
 MOST_TURNS_AT_ONE_TIME = 100_000
 """A loop that turns more often while time stands still would do so for ever."""
 
@@ -158,4 +161,4 @@ class VirtualClock:
         return int(self._loop.now_s * 1000)
 
     def wall_ms(self) -> int:
-        return 1_700_000_000_000 + self.monotonic_ms()
+        return WALL_START_MS + self.monotonic_ms()

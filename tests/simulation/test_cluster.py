@@ -15,6 +15,7 @@ from pykraft.jepsen_like.sim.cluster.ring import run_schedule
 from pykraft.jepsen_like.sim.processes import ProcessClock, ProcessLoop, SimProcess
 from pykraft.jepsen_like.sim.schedule import Schedule
 from pykraft.jepsen_like.sim.story import Story
+from pykraft.jepsen_like.sim.virtual_loop import WALL_START_MS
 from pykraft.jepsen_like.workloads.client import RefusedError
 from pykraft.jepsen_like.workloads.own_admin import OwnAdmin
 
@@ -217,6 +218,9 @@ def test_timers_and_clock_run_at_the_rate_of_their_machine() -> None:
     before_ms = clock.monotonic_ms(), clock.wall_ms()
     _run_for(loop, 1)
     assert clock.monotonic_ms() - before_ms[0] == clock.wall_ms() - before_ms[1] == 1000
+    clock.set_wall(WALL_START_MS)
+    assert clock.wall_ms() == WALL_START_MS
+    assert clock.monotonic_ms() == before_ms[0] + 1000
     task.cancel()
     _run_for(loop, 1)
     loop.close()

@@ -25,6 +25,7 @@ from pykraft.jepsen_like.sim.cluster.lease_race import (
 )
 from pykraft.jepsen_like.sim.cluster.starvation import STARVED_SESSIONS, Starvation
 from pykraft.jepsen_like.sim.schedule import Schedule
+from pykraft.jepsen_like.sim.virtual_loop import VirtualClock
 
 if TYPE_CHECKING:
     from pykraft.jepsen_like.sim.cluster.node import SimNode
@@ -131,10 +132,13 @@ class ClusterNemesis:
                 world.later(fault.at_ms, begin, fault)
 
     def heal(self) -> None:
-        """End all faults: start dead nodes, heal cuts, resume paused processes."""
+        """End all faults: start dead nodes, heal cuts, resume paused processes, set wall clocks right."""
         self._active = False
         self._world.log_event("faults", "everything is healed")
         self._repair()
+        wall_ms = VirtualClock(self._world.loop).wall_ms()
+        for node in self._world.nodes.values():
+            node.clock.set_wall(wall_ms)
 
     def _repair(self) -> None:
         for number in sorted(self._undo):
