@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from pykraft.jepsen_like.sim.cluster.options import is_guaranteed
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.record_codec import decode_batch
-from pykraft.kafka_protocol.records import read_header
+from pykraft.kafka_protocol.records import BatchHeader, crc_is_valid, read_header
 from pykraft.metadata_log import records as r
 
 if TYPE_CHECKING:
     from pykraft.broker.replicas.partition import Partition
     from pykraft.jepsen_like.sim.cluster.model import Model, ModelPartition
     from pykraft.jepsen_like.sim.cluster.view import Machine
-    from pykraft.kafka_protocol.records import BatchHeader
 
 COMPLETE_LEADER = "a leader holds every committed record"
 SAME_BELOW = "logs match below the high watermark"
@@ -279,7 +278,7 @@ class DataWatch:
             if header.base_offset < reference.end_offset:
                 continue
             if counts:
-                reference.written[header.base_offset, header.crc] = data
+                _note(reference.written, header, data)
             reference.batches[header.base_offset] = _batch(header)
             reference.end_offset = header.next_offset
             self.committed += header.next_offset - header.base_offset
@@ -299,7 +298,7 @@ class DataWatch:
         else:
             first = max(log_start, reference.end_offset)
         for header, data in partition.log.iter_batches(first, partition.high_watermark):
-            late[header.base_offset, header.crc] = data
+            _note(late, header, data)
         self._late_end[*key, partition.leader_epoch] = partition.high_watermark
 
     def find_lost(self, topic: str) -> dict[str, set[tuple[int, str]]]:
@@ -358,6 +357,12 @@ class DataWatch:
                     detail = f"{machine.id}: {partition} holds {header}, committed is {known}"
                     self._fail(SAME_BELOW, detail)
         reference.checked[machine.id] = machine.starts, max(first, end_offset)
+
+
+def _note(written: Written, header: BatchHeader, data: bytes) -> None:
+    """Note a committed batch. One that has rotted since it was appended was noted then, or never answered."""
+    if crc_is_valid(data, 0, header):
+        written[header.base_offset, header.crc] = data
 
 
 def _batch(header: BatchHeader) -> Batch:
