@@ -42,6 +42,7 @@ SIMULATIONS = frozenset(
     {
         "broker/test_partition_simulation.py",
         "broker/test_restart_simulation.py",
+        "broker/test_turns_simulation.py",
         "group_coordinator/test_classic_simulation.py",
         "group_coordinator/test_consumer_simulation.py",
         "kafka_client/test_group_belief.py",
@@ -49,6 +50,7 @@ SIMULATIONS = frozenset(
         "log_store/test_log_model.py",
         "metadata_log/test_leadership_simulation.py",
         "runtime/test_disk_model.py",
+        "runtime/test_turns_model.py",
     }
 )
 """Tests that run seeded histories of faults against a model or invariants."""
@@ -143,7 +145,9 @@ SUITES = {
     "groups": by_tests(
         "group_coordinator",
         "runtime/test_turns.py",
+        "runtime/test_turns_model.py",
         "broker/test_turn_budget.py",
+        "broker/test_turns_simulation.py",
         tried="not codec",
         without_a_bug="codec",
     ),
@@ -164,6 +168,7 @@ SUITES = {
         "broker/test_replica_single.py",
         "broker/test_restart_simulation.py",
         "broker/test_strict_min_isr.py",
+        "broker/test_turns_simulation.py",
         "broker/test_waiting_requests.py",
         tried="test",
         without_a_bug="isr",
@@ -173,6 +178,7 @@ SUITES = {
         "broker/test_client_batches.py",
         "broker/test_produce_in_slices.py",
         "broker/test_tcp_listener.py",
+        "broker/test_turns_simulation.py",
         "broker/test_validation_turns.py",
         "kafka_protocol/test_record_walk.py",
         tried="not damaged_body",
