@@ -105,6 +105,7 @@ class StreamEnd(asyncio.Transport):
         self._dead = False
         """The machine has no connection any more, or never will."""
         self._lost_scheduled = False
+        self._is_lost = False
         network.opened(self)
 
     def __repr__(self) -> str:
@@ -116,7 +117,7 @@ class StreamEnd(asyncio.Transport):
         self._joined = True
         protocol.connection_made(self)
         if self._dead:
-            self._network.loop.call_soon(protocol.connection_lost, _reset())
+            self._network.loop.call_soon(self._tell_lost, _reset())
         self._schedule_feed()
 
     # --- asyncio: the calls of a protocol ---------------------------------------------------------------
@@ -390,6 +391,12 @@ class StreamEnd(asyncio.Transport):
         self._dead = True
         self._network.closed(self)
         if self._joined:
+            self._tell_lost(error)
+
+    def _tell_lost(self, error: Exception | None) -> None:
+        """Once: a protocol may have aborted the connection while it was joined."""
+        if not self._is_lost:
+            self._is_lost = True
             self.get_protocol().connection_lost(error)
 
 

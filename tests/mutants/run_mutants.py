@@ -40,6 +40,7 @@ PYTEST = (
 NAMED_TEST_LIMIT = ("-o", "wall_limit_s=60")
 SIMULATIONS = frozenset(
     {
+        "broker/test_connection_simulation.py",
         "broker/test_partition_simulation.py",
         "broker/test_restart_simulation.py",
         "broker/test_turns_simulation.py",
@@ -50,6 +51,8 @@ SIMULATIONS = frozenset(
         "log_store/test_log_model.py",
         "metadata_log/test_leadership_simulation.py",
         "runtime/test_disk_model.py",
+        "runtime/test_file_budget_model.py",
+        "runtime/test_output_model.py",
         "runtime/test_turns_model.py",
     }
 )
@@ -176,6 +179,7 @@ SUITES = {
     # Batches of clients, and how long their validation may take.
     "records": by_tests(
         "broker/test_client_batches.py",
+        "broker/test_connection_simulation.py",
         "broker/test_produce_in_slices.py",
         "broker/test_tcp_listener.py",
         "broker/test_turns_simulation.py",
@@ -187,8 +191,10 @@ SUITES = {
     # The budget of open files.
     "files": by_tests(
         "runtime/test_file_budget.py",
+        "runtime/test_file_budget_model.py",
         "log_store/test_open_files.py",
         "broker/test_connection_limits.py",
+        "broker/test_connection_simulation.py",
         "broker/test_tcp_listener.py",
         tried="not large_frames",
         without_a_bug="files",
@@ -197,6 +203,7 @@ SUITES = {
     "adapters": by_tests(
         "runtime",
         "broker/test_connection_limits.py",
+        "broker/test_connection_simulation.py",
         "broker/test_failing_connections.py",
         "broker/test_tcp_listener.py",
         "broker/test_turn_budget.py",
@@ -207,6 +214,7 @@ SUITES = {
     "logs": by_tests(
         "log_store",
         "metadata_log/test_lost_logs.py",
+        "broker/test_connection_simulation.py",
         "broker/test_damage_detection.py",
         "broker/test_damaged_replicas.py",
         "broker/test_partition.py",

@@ -406,3 +406,21 @@ def test_network_of_kafka_client_times_out_on_a_cut_and_without_responses(machin
     assert machines.run(machines.client, ask()) == 3000
     machines.links.cut([SERVER], [CLIENT])
     assert machines.run(machines.client, ask()) == 3000
+
+
+def test_connection_that_is_aborted_while_it_is_made_is_lost_once(machines: Machines) -> None:
+    at_client: list[object] = []
+    at_server: list[object] = []
+
+    class Refusing(Recorder):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            super().connection_made(transport)
+            self.transport.abort()
+
+    async def listen() -> None:
+        await machines.loop.create_server(lambda: Refusing(at_server), None, PORT)
+
+    machines.run(machines.server, listen())
+    _connect(machines, at_client)
+    machines.advance(1)
+    assert at_server == ["made", "lost"]
