@@ -123,9 +123,13 @@ class IndexFile:
 
     def remove(self) -> None:
         """Unlink the file; a reader that still holds it can continue."""
+        self.forget()
+        self._disk.remove(self.path)
+
+    def forget(self) -> None:
+        """Release the file, whose segment is deleted, and the pending entries."""
         self._file = None
         self._pending.clear()
-        self._disk.remove(self.path)
 
     def close(self) -> None:
         file, self._file = self._file, None

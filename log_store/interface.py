@@ -28,6 +28,7 @@ class LogConfig(Settings):
     retention_bytes: int = setting("retention.bytes")
     retention_ms: int = setting("retention.ms")
     cleanup_policy: frozenset[str] = setting("cleanup.policy", frozenset)
+    file_delete_delay_ms: int = setting("file.delete.delay.ms")
     flush_messages: int | None = setting("flush.messages", _unless_forever)
     flush_ms: int | None = setting("flush.ms", _unless_forever)
     max_message_bytes: int = setting("max.message.bytes")

@@ -95,6 +95,9 @@ class Log:
         self.before_truncation: Callable[[int], None] | None = None
         #: Called with its base offset when a new segment has begun, before anything is appended to it.
         self.on_roll: Callable[[int], None] | None = None
+        #: Called with the renamed files of a deleted segment, to remove them when file.delete.delay.ms has
+        #: passed. Without an owner that does, files are removed at once.
+        self.on_deleted: Callable[[Sequence[str]], None] | None = None
 
     @classmethod
     def open(
@@ -448,9 +451,16 @@ class Log:
         now.
         """
         for segment in reversed(segments):
-            segment.remove()
+            self._delete(segment)
         if segments:
             self._disk.flush_dir(self.directory)
+
+    def _delete(self, segment: Segment) -> None:
+        """Delete a segment that is no longer part of the log."""
+        if self.on_deleted is None:
+            segment.remove()
+        else:
+            self.on_deleted(segment.mark_deleted())
 
     # -- retention -------------------------------------------------------------------------------------
 
@@ -493,7 +503,7 @@ class Log:
         if old:
             self._use_segments(kept)
             for segment in old:
-                segment.remove()
+                self._delete(segment)
             self._directory_changes += 1
         return count
 

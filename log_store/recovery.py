@@ -27,16 +27,22 @@ from pykraft.log_store.scan import CheckedScan
 from pykraft.log_store.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment
 from pykraft.runtime.disk import Disk
 
-_NAME = re.compile(r"(\d{20})(\.\w+)")
+_NAME = re.compile(r"(\d{20})(\.\w+)(\.deleted)?")
 
 
 def list_segments(disk: Disk, directory: str, *, created_ms: int, index_interval_bytes: int) -> list[Segment]:
-    """The segments of a directory by base offset. Index files without a segment are removed."""
+    """The segments of a directory by base offset.
+
+    Index files without a segment are removed, and files that were to be removed after a delay.
+    """
     base_offsets = []
     indexes = []
     for name in disk.list(directory):
         match = _NAME.fullmatch(name)
         if match is None:
+            continue
+        if match[3] is not None:
+            disk.remove(f"{directory}/{name}")
             continue
         if match[2] == LOG_SUFFIX:
             base_offsets.append(int(match[1]))

@@ -21,6 +21,8 @@ from pykraft.runtime.disk import Buffer, Disk, DiskFile
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
+DELETED_SUFFIX = ".deleted"
+"""After the suffix of a file that is to be removed (Kafka's file.delete.delay.ms)."""
 MAX_RELATIVE_OFFSET = (1 << 31) - 1
 MAX_SEGMENT_BYTES = (1 << 31) - 1
 MAX_OFFSET = (1 << 63) - 1
@@ -411,6 +413,22 @@ class Segment:
         self._disk.remove(self.path)
         for index in self._index_files():
             index.remove()
+
+    def mark_deleted(self) -> list[str]:
+        """Rename the files (:data:`DELETED_SUFFIX`), to be removed later, and return their new paths.
+
+        Slices already handed out stay readable, as with :meth:`remove`. A start removes what it finds.
+        """
+        self.is_removed = True
+        self._file = None
+        paths = [self.path]
+        for index in self._index_files():
+            if index.exists():
+                paths.append(index.path)
+            index.forget()
+        for path in paths:
+            self._disk.rename(path, path + DELETED_SUFFIX)
+        return [path + DELETED_SUFFIX for path in paths]
 
     def release_files(self, *, is_urgent: bool) -> bool:
         """See :class:`~pykraft.runtime.file_budget.FileHolder`. Readers keep their files.

@@ -19,6 +19,7 @@ from typing import TypeVar
 
 from pykraft.broker.logs import offline_logs
 from pykraft.broker.logs.checkpoint_files import CheckpointFiles
+from pykraft.broker.logs.deleted_files import DeletedFiles
 from pykraft.broker.logs.log_loading import OpenLog, create_log, load_dir
 from pykraft.broker.logs.offline_logs import OfflineLog, TopicPartition
 from pykraft.broker.logs.producer_snapshots import SnapshotWriter, rebuild_producers
@@ -79,6 +80,7 @@ class LogManager:
         self._snapshots: dict[TopicPartition, tuple[int, dict[int, ProducerEntry]]] = {}
         self._snapshot_task: asyncio.Task[None] | None = None
         self._tasks = TaskSupervisor(on_fatal)
+        self._deleted_files = DeletedFiles(disk, clock, workers, self._tasks)
         #: The log whose snapshot is being written: its directory must not be renamed.
         self._snapshot_key: TopicPartition | None = None
         #: The broker epoch of the last orderly stop, None after an unclean one.
@@ -314,6 +316,11 @@ class LogManager:
         opened.snapshots = SnapshotWriter(self._disk, log, opened.producers, self._workers.run)
         log.before_truncation = partial(self._before_truncation, opened)
         log.on_roll = partial(self._rolled, opened)
+        log.on_deleted = lambda paths: self.remove_later(paths, log.config.file_delete_delay_ms)
+
+    def remove_later(self, paths: Sequence[str], delay_ms: int) -> None:
+        """Remove the renamed files of a deleted segment after a delay."""
+        self._deleted_files.add(paths, delay_ms)
 
     def _before_truncation(self, opened: OpenLog, end_offset: int) -> None:
         assert opened.snapshots is not None

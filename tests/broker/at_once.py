@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from pykraft.broker.logs.log_manager import LogManager
@@ -36,3 +36,6 @@ class Logs(LogManager):
 
     def write_snapshots_soon(self) -> None:
         now(self.write_snapshots())
+
+    def remove_later(self, paths: Sequence[str], delay_ms: int) -> None:
+        """Leave the files of deleted segments to the next start."""

@@ -220,7 +220,7 @@ def test_snapshot_of_truncated_records_is_removed_before_the_truncation(owner: O
         assert (
             removed
             < calls.index(("flush_dir", DIRECTORY))
-            < calls.index(("remove", f"{DIRECTORY}/{base:020d}.log"))
+            < calls.index(("rename", f"{DIRECTORY}/{base:020d}.log"))
         )
     assert list_snapshots(owner.disk, DIRECTORY)[-1] == bases[-3]
 

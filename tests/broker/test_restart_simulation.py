@@ -17,7 +17,7 @@ def test_every_batch_is_written_once_and_in_order_whatever_fails(block: int) -> 
     for world in healed_worlds(block, World, steps=1500, check_logs_every=20):
         acknowledged += sum(batch.acknowledged for batch in world.batches)
         totals.update(world.counts)
-    assert acknowledged > 20 * 200, acknowledged
+    assert acknowledged > 20 * 150, acknowledged
     assert totals["refused"] <= 2, totals
     wanted = (
         "elect",

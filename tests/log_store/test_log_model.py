@@ -6,7 +6,7 @@ After a power loss everything flushed is present, followed by a prefix of what w
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -14,6 +14,7 @@ from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.records import BatchHeader
 from pykraft.log_store.interface import EpochEnd
 from pykraft.log_store.log import Log, LogConfig
+from pykraft.log_store.segment import DELETED_SUFFIX
 from tests.log_store.places import Batch, MakeBatch
 
 DIRECTORY = "/data/orders-0"
@@ -45,8 +46,11 @@ class Model:
         self.epoch = 1
         self.stored_recovery_point = 0
         self.log = Log.open(self.disk, DIRECTORY, self.config, now_ms=0)
+        #: Whether deleted segments are only renamed, to be removed later.
+        self.removes_later = seed % 2 == 1
         # The log's content before truncations that were not flushed: a power loss may undo them.
         self.undone: list[list[Batch]] = []
+        self._take_over()
 
     @property
     def end_offset(self) -> int:
@@ -223,6 +227,19 @@ class Model:
             clean=clean,
             on_batch=on_batch,
         )
+        self._take_over()
+
+    def _take_over(self) -> None:
+        """A start has removed the files of deleted segments; after it they may be left to their owner."""
+        assert not [name for name in self.disk.list(DIRECTORY) if name.endswith(DELETED_SUFFIX)]
+        if self.removes_later:
+            self.log.on_deleted = self._remove_some
+
+    def _remove_some(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            assert self.disk.exists(path) and path.endswith(DELETED_SUFFIX)
+            if self.rng.random() < 0.5:
+                self.disk.remove(path)
 
     def _history(self) -> list[Batch]:
         """The appended batches that the log still holds: a prefix, in whole batches."""

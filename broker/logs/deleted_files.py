@@ -1,0 +1,59 @@
+"""Removes the files of deleted segments when ``file.delete.delay.ms`` has passed, as Kafka does.
+
+They have another name since they were deleted, and no reader needs the name: the delay lets an operator save
+what was deleted by mistake. Removing a large file blocks, so it is done in the executor. Files that are still
+there when the broker stops are removed by the next start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from heapq import heappop, heappush
+
+from pykraft.runtime.clock import Clock
+from pykraft.runtime.disk import Disk
+from pykraft.runtime.tasks import TaskSupervisor, Workers
+
+LONGEST_SLEEP_MS = 1000
+"""A file that is due sooner may be added at any time."""
+
+FILES_PER_JOB = 30
+
+
+class DeletedFiles:
+    """The deleted files of one broker. Costs nothing while there are none."""
+
+    def __init__(self, disk: Disk, clock: Clock, workers: Workers, tasks: TaskSupervisor) -> None:
+        self._disk = disk
+        self._clock = clock
+        self._workers = workers
+        self._tasks = tasks
+        self._due: list[tuple[int, str]] = []  # a heap
+        self._is_running = False
+
+    def add(self, paths: Sequence[str], delay_ms: int) -> None:
+        """Remove these files after a delay."""
+        due_ms = self._clock.monotonic_ms() + delay_ms
+        for path in paths:
+            heappush(self._due, (due_ms, path))
+        if not self._is_running:
+            self._is_running = True
+            self._tasks.start(self._remove_due(), "deleted-files")
+
+    async def _remove_due(self) -> None:
+        while self._due:
+            now_ms = self._clock.monotonic_ms()
+            if self._due[0][0] > now_ms:
+                await self._tasks.sleep(min(self._due[0][0] - now_ms, LONGEST_SLEEP_MS))
+                continue
+            paths: list[str] = []
+            while self._due and self._due[0][0] <= now_ms and len(paths) < FILES_PER_JOB:
+                paths.append(heappop(self._due)[1])
+            await self._workers.run(partial(_remove, self._disk, paths))
+        self._is_running = False
+
+
+def _remove(disk: Disk, paths: Sequence[str]) -> None:
+    for path in paths:
+        disk.remove(path)
