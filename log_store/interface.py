@@ -112,6 +112,10 @@ class CorruptLogError(Exception):
         self.reason = reason
 
 
+class MissingOffsetError(CorruptLogError):
+    """No batch holds an offset that must be there."""
+
+
 STORAGE_ERRORS = (OSError, CorruptLogError)
 """After any of these errors a log must not be used again."""
 

@@ -29,7 +29,7 @@ from pykraft.log_store.interface import (
     Truncation,
 )
 from pykraft.log_store.opening import LogParts, create_segment, open_parts
-from pykraft.log_store.reader import read_slice, segment_index, walk
+from pykraft.log_store.reader import Extent, read_slice, segment_index, walk
 from pykraft.log_store.retention import deletable_segments
 from pykraft.log_store.scan import SCAN_READ_AHEAD_BYTES
 from pykraft.log_store.scrub import Scrub
@@ -341,7 +341,8 @@ class Log:
     ) -> Iterator[tuple[Segment, int, BatchHeader]]:
         bound = self.log_end_offset if end_offset is None else min(end_offset, self.log_end_offset)
         start_offset = max(start_offset, self.log_start_offset)
-        return walk(self._segments, self._base_offsets, start_offset, bound, read_ahead_bytes)
+        extent = Extent(lambda: self.log_end_offset, self.may_have_gap_at)
+        return walk(self._segments, self._base_offsets, start_offset, bound, read_ahead_bytes, extent)
 
     def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
         """The largest known epoch not above ``epoch`` and its exclusive end; -1/-1 if unknown (KIP-320)."""

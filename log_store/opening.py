@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pykraft.kafka_protocol.records import HEADER_BYTES, BatchHeader
 from pykraft.log_store.epoch_cache import LeaderEpochCache
 from pykraft.log_store.interface import CorruptLogError, LogConfig, RecoveryReport
-from pykraft.log_store.reader import segment_index, walk
+from pykraft.log_store.reader import Extent, walk
 from pykraft.log_store.recovery import check_continuity, check_reaches, list_segments, recover
 from pykraft.log_store.scan import SCAN_READ_AHEAD_BYTES
-from pykraft.log_store.segment import MAX_OFFSET, MAX_SEGMENT_BYTES, Segment
+from pykraft.log_store.segment import MAX_SEGMENT_BYTES, Segment
 from pykraft.runtime.disk import Disk
 
 
@@ -76,8 +76,10 @@ def open_parts(
     start_offset = max(start_offset, segments[0].base_offset)
     epochs.truncate_from_end(end_offset)
     epochs.truncate_from_start(start_offset)
-    if not _epochs_fit(segments, epochs, max(start_offset, compacted_offset), end_offset):
-        _rebuild_epochs(segments, epochs, start_offset)
+    # Gaps are not judged here: compaction may have left them, and a voter cuts its log before one.
+    extent = Extent(lambda: end_offset, lambda offset: True)
+    if not _epochs_fit(segments, epochs, max(start_offset, compacted_offset), end_offset, extent):
+        _rebuild_epochs(segments, epochs, start_offset, end_offset, extent)
         report = replace(report, rebuilt=(*report.rebuilt, epochs.path))
     for segment in segments[:-1]:
         segment.close()  # there may be many segments, and few are read
@@ -113,34 +115,38 @@ def _check_start(
 
 
 def _epochs_fit(
-    segments: Sequence[Segment], epochs: LeaderEpochCache, start_offset: int, end_offset: int
+    segments: Sequence[Segment],
+    epochs: LeaderEpochCache,
+    start_offset: int,
+    end_offset: int,
+    extent: Extent,
 ) -> bool:
     """Whether all entries from ``start_offset`` on, and both ends of the log, match the batches' epochs.
 
     The start may lie below the oldest entry: a power loss can undo its move, and not that of the entries.
-
-    :class:`CorruptLogError` if no batch holds one of these offsets: no CRC covers a base offset, and one that
-    has become larger hides what follows it.
     """
     starts = [entry.start_offset for entry in epochs.entries]
     base_offsets = [segment.base_offset for segment in segments]
     for offset in (start_offset, *starts, end_offset - 1):
         if start_offset <= offset < end_offset:
-            batch = next(walk(segments, base_offsets, offset, end_offset, HEADER_BYTES), None)
-            if batch is None:
-                path = segments[segment_index(base_offsets, offset)].path
-                raise CorruptLogError(path, 0, f"no batch holds offset {offset}")
-            header = batch[2]
-            if header.partition_leader_epoch != epochs.epoch_for_offset(offset):
-                return False
+            for _, _, header in walk(segments, base_offsets, offset, end_offset, HEADER_BYTES, extent):
+                if header.partition_leader_epoch != epochs.epoch_for_offset(offset):
+                    return False
+                break
     return True
 
 
-def _rebuild_epochs(segments: Sequence[Segment], epochs: LeaderEpochCache, start_offset: int) -> None:
+def _rebuild_epochs(
+    segments: Sequence[Segment],
+    epochs: LeaderEpochCache,
+    start_offset: int,
+    end_offset: int,
+    extent: Extent,
+) -> None:
     """From all batch headers: epochs without records leave no entry."""
     epochs.clear()
     base_offsets = [segment.base_offset for segment in segments]
-    for _, _, header in walk(segments, base_offsets, start_offset, MAX_OFFSET, SCAN_READ_AHEAD_BYTES):
+    for _, _, header in walk(segments, base_offsets, start_offset, end_offset, SCAN_READ_AHEAD_BYTES, extent):
         epochs.assign(header.partition_leader_epoch, header.base_offset)
     epochs.truncate_from_start(start_offset)
 

@@ -8,14 +8,15 @@ else costs an index look-up and a scan of at most one index interval.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from struct import Struct
 
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.kafka_protocol.records import LOG_OVERHEAD_BYTES, MAGIC, BatchHeader, crc_is_valid
 from pykraft.kafka_protocol.records import iter_headers as iter_batch_headers
 from pykraft.log_store.epoch_cache import Epochs, find_wrong_epoch
-from pykraft.log_store.interface import CorruptLogError, LogSlice
+from pykraft.log_store.interface import CorruptLogError, LogSlice, MissingOffsetError
 from pykraft.log_store.scan import iter_headers
 from pykraft.log_store.segment import Segment
 
@@ -65,22 +66,53 @@ def read_slice(
     return None
 
 
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """What a walk must find: batches up to the end of the log, without gaps unless compaction left them.
+
+    ``log_end`` is asked again for each batch, since the log may grow meanwhile.
+    """
+
+    log_end: Callable[[], int]
+    may_have_gap_at: Callable[[int], bool]
+
+
 def walk(
     segments: Sequence[Segment],
     base_offsets: Sequence[int],
     start_offset: int,
     bound: int,
     read_ahead_bytes: int,
+    extent: Extent,
 ) -> Iterator[tuple[Segment, int, BatchHeader]]:
-    """(segment, position, header) of each batch from the one that holds ``start_offset`` up to ``bound``."""
+    """(segment, position, header) of each batch from the one that holds ``start_offset`` up to ``bound``.
+
+    :class:`MissingOffsetError` where the batches do not continue each other: no CRC covers the base offset of
+    a batch, and one that has become larger hides what follows it.
+    """
+    expected = start_offset
     for segment in segments[segment_index(base_offsets, start_offset) :]:
-        found = segment.find(start_offset)
+        found = segment.find(start_offset) if expected < bound else None
         if found is None:
             continue
         for position, header in iter_headers(segment.file, found[0], segment.size_bytes, read_ahead_bytes):
+            if expected >= bound:
+                return
+            if header.next_offset > extent.log_end() or (
+                header.base_offset > expected and not extent.may_have_gap_at(expected)
+            ):
+                raise MissingOffsetError(
+                    segment.path,
+                    position,
+                    f"no batch holds offset {expected}, the next has offset {header.base_offset}",
+                )
             if header.next_offset > bound:
                 return
             yield segment, position, header
+            expected = header.next_offset
+    if expected < bound and not extent.may_have_gap_at(expected):
+        last = segments[-1]
+        raise MissingOffsetError(last.path, last.size_bytes, f"no batch holds offset {expected}")
 
 
 def read_checked(piece: LogSlice, epochs: Epochs = ()) -> bytes:

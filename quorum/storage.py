@@ -7,6 +7,7 @@ also been made durable. The driver flushes the log.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -18,6 +19,7 @@ from pykraft.kafka_protocol.record_codec import encode_batch
 from pykraft.kafka_protocol.records import iter_headers, read_header
 from pykraft.kafka_protocol.value_batches import encode_values
 from pykraft.log_store.flush import FlushJob
+from pykraft.log_store.interface import MissingOffsetError
 from pykraft.log_store.log import Log
 from pykraft.log_store.reader import read_checked
 from pykraft.quorum import control_records
@@ -165,12 +167,13 @@ class QuorumStorage:
         # Its leader judges what a recovering replica has fetched since.
         marked = -1 if mark.end_offset is None or mark.is_recovering else mark.end_offset
         end_offset = first_offset = log.log_start_offset
-        for header in log.iter_headers(first_offset):
-            if header.base_offset != end_offset or header.partition_leader_epoch > newest_epoch:
-                break
-            if 0 <= marked <= end_offset:
-                break
-            end_offset = header.next_offset
+        with contextlib.suppress(MissingOffsetError):  # what follows is cut off as well
+            for header in log.iter_headers(first_offset):
+                if header.base_offset != end_offset or header.partition_leader_epoch > newest_epoch:
+                    break
+                if 0 <= marked <= end_offset:
+                    break
+                end_offset = header.next_offset
         is_here = first_offset < marked <= end_offset
         if is_here and log.epoch_cache.epoch_for_offset(marked - 1) != mark.epoch:
             end_offset = marked - 1
