@@ -77,6 +77,8 @@ class Log:
         self.epoch_cache = parts.epochs
         self.log_start_offset = parts.log_start_offset
         self.log_end_offset = parts.log_end_offset
+        #: How far the log start is durable: a start after a power loss finds this one or a later one.
+        self.stored_log_start_offset = parts.log_start_offset
         self.recovery_point = parts.recovery_point
         self.recovery_report = parts.report
         self._disk = disk
@@ -431,7 +433,7 @@ class Log:
         self._use_segments((create_segment(self._disk, self.directory, offset, self._config, now_ms),))
         self._disk.flush_dir(self.directory)
         self.epoch_cache.clear()
-        self.log_start_offset = offset
+        self.log_start_offset = self.stored_log_start_offset = offset
         self._truncated_to(offset)
         self.recovery_point = offset
 
@@ -443,6 +445,7 @@ class Log:
         self._truncations += 1
         self.log_end_offset = offset
         self.log_start_offset = min(self.log_start_offset, offset)
+        self.stored_log_start_offset = min(self.stored_log_start_offset, offset)
         self.recovery_point = min(self.recovery_point, offset)
         self.epoch_cache.truncate_from_end(offset)
         self._latest_epoch = self.epoch_cache.latest_epoch
@@ -518,6 +521,10 @@ class Log:
         if offset > self.log_start_offset:
             self.log_start_offset = offset
             self.epoch_cache.truncate_from_start(offset)
+
+    def log_start_stored(self, offset: int) -> None:
+        """The owner has stored this log start durably, and nothing was truncated meanwhile."""
+        self.stored_log_start_offset = max(self.stored_log_start_offset, min(offset, self.log_start_offset))
 
     # -- end -------------------------------------------------------------------------------------------
 

@@ -50,6 +50,7 @@ ADAPTERS = {
     "broker/logs/checkpoint_files.py": EVENT_LOOP,
     "broker/logs/log_manager.py": EVENT_LOOP,
     "broker/metadata_cache.py": EVENT_LOOP,
+    "broker/apis/delete_records.py": EVENT_LOOP,
     "broker/producer_ids.py": EVENT_LOOP,
     "broker/replicas/replica_fetcher.py": EVENT_LOOP,
     "broker/replicas/log_reconciler.py": EVENT_LOOP,

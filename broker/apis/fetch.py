@@ -111,7 +111,9 @@ class FetchHandler:
                     partition = self.find(topic, asked)
                     if self._diverging(partition, replica_id, asked) is None:
                         self._check_incarnation(replica_id, broker_epoch)
-                        partition.handle_follower_fetch(replica_id, asked.fetch_offset, broker_epoch, now_ms)
+                        partition.handle_follower_fetch(
+                            replica_id, asked.fetch_offset, broker_epoch, now_ms, asked.log_start_offset
+                        )
                         if partition.followers[replica_id].may_have_found_damage(asked.fetch_offset):
                             self._replicas.check_sent(partition, asked.fetch_offset)
                 except KafkaError:
@@ -175,6 +177,8 @@ class FetchHandler:
                     partition = self.find(topic, asked)
                     diverging = self._diverging(partition, request.replica_id, asked)
                     records = None
+                    if is_replica and partition.must_send_log_start(request.replica_id):
+                        is_final = True
                     if diverging is not None:
                         is_final = True
                     elif left > 0 or total == 0:

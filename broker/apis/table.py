@@ -10,6 +10,7 @@ from typing import Any
 
 from pykraft.broker.apis import (
     api_versions,
+    delete_records,
     describe_cluster,
     describe_configs,
     describe_controllers,
@@ -41,6 +42,7 @@ from pykraft.kafka_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from pykraft.kafka_protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from pykraft.kafka_protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from pykraft.kafka_protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from pykraft.kafka_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from pykraft.kafka_protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
@@ -105,6 +107,14 @@ _ON_BROKERS = (
         offset_for_leader_epoch.handle,
         refused_when_fenced=ErrorCode.NOT_LEADER_OR_FOLLOWER,
         partitions=offset_for_leader_epoch.partitions_of,
+    ),
+    HandledApi(
+        DeleteRecordsRequest,
+        DeleteRecordsResponse,
+        delete_records.handle,
+        refused_when_fenced=ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        partitions=delete_records.partitions_of,
+        ends_with_client=True,
     ),
     HandledApi(DescribeClusterRequest, DescribeClusterResponse, describe_cluster.handle),
     HandledApi(DescribeLogDirsRequest, DescribeLogDirsResponse, describe_log_dirs.handle),

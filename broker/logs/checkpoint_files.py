@@ -102,10 +102,6 @@ class CheckpointFiles:
         #: Held while a file is written in the executor, so that an older version never replaces a newer one.
         self._writing = asyncio.Lock()
 
-    def stored_log_start(self, key: TopicPartition) -> int:
-        """The log start that a start would find; 0 if it would find none."""
-        return self._stored.log_starts.get(key, 0)
-
     def lower(self, key: TopicPartition, end_offset: int) -> None:
         """Lower the checkpoints: none may claim more of a log than it will hold.
 
@@ -115,7 +111,9 @@ class CheckpointFiles:
         if self._stored.recovery_points.get(key, 0) > end_offset:
             self.write_recovery_points([(key, end_offset)])
         starts = self._stored.log_starts
-        if starts.get(key, -1) >= end_offset:
+        # A log that is cut at its start keeps it, or deleted records would be back after a power loss. At 0
+        # it starts over elsewhere.
+        if key in starts and (starts[key] > end_offset or end_offset == 0):
             starts = {k: start for k, start in starts.items() if k != key}
             with self._failing(checkpoint.LOG_START_OFFSET_CHECKPOINT) as path:
                 checkpoint.write_offset_checkpoint(self._disk, path, starts)
@@ -159,21 +157,25 @@ class CheckpointFiles:
 
     async def _replace_log_starts(self, starts: Offsets) -> None:
         """Write the log starts. The file is renamed on the event loop, where logs are truncated: an older
-        start must not overtake :meth:`lower`. Logs that were truncated meanwhile are left to the next time.
+        start must not overtake :meth:`lower`. If a log was truncated meanwhile, the file is prepared again.
+        The logs are told once it is durable.
         """
         prepared = f"{self._log_dir}/{checkpoint.LOG_START_OFFSET_CHECKPOINT}.new"
         with self._failing(checkpoint.LOG_START_OFFSET_CHECKPOINT) as path:
-            is_current = False
-            while not is_current:
+            while True:
                 cuts = self._truncation_counts(starts)
                 job = partial(checkpoint.write_offset_checkpoint, self._disk, prepared, starts)
                 await self._workers.run(job)
-                now = self._truncation_counts(starts)
-                is_current = now == cuts
-                starts = {key: start for key, start in starts.items() if now.get(key) == cuts.get(key)}
+                if self._truncation_counts(starts) == cuts:
+                    break
+                logs = self._logs()
+                starts = {key: logs[key].log_start_offset for key in starts if key in logs}
             self._disk.rename(prepared, path)
-            self._disk.flush_dir(self._log_dir)
-        self._stored.log_starts = starts
+            self._stored.log_starts = starts
+            await self._workers.run(partial(self._disk.flush_dir, self._log_dir))
+        for key, log in self._logs().items():
+            if key in starts and log.truncation_count == cuts.get(key):
+                log.log_start_stored(starts[key])
 
     def _truncation_counts(self, keys: Iterable[TopicPartition]) -> Offsets:
         logs = self._logs()

@@ -413,14 +413,12 @@ class LogManager:
     def delete_retired_segments(self, key: TopicPartition) -> None:
         """Delete the segments below the stored log start."""
         opened = self.logs.get(key)
-        if opened is not None:
-            stored = self._checkpoints[opened.log_dir].stored_log_start(key)
-            if opened.log.delete_retired_segments(stored):
-                assert opened.snapshots is not None
-                try:
-                    opened.snapshots.remove_unneeded()
-                except DAMAGE_ERRORS as error:
-                    self.report_damage(opened.log, error)
+        if opened is not None and opened.log.delete_retired_segments(opened.log.stored_log_start_offset):
+            assert opened.snapshots is not None
+            try:
+                opened.snapshots.remove_unneeded()
+            except DAMAGE_ERRORS as error:
+                self.report_damage(opened.log, error)
 
     async def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         for log_dir, meant in [(log_dir, self._logs_in(log_dir)) for log_dir in self._checkpoints]:

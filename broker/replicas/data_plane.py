@@ -16,6 +16,7 @@ from pykraft.broker.logs.log_manager import LogManager
 from pykraft.broker.logs.log_scrubber import LogScrubber
 from pykraft.broker.replicas.isr_proposals import IsrProposals
 from pykraft.broker.replicas.log_reconciler import LogReconciler
+from pykraft.broker.replicas.log_starts import LogStarts
 from pykraft.broker.replicas.lost_replicas import LostReplicas
 from pykraft.broker.replicas.maintenance import LogMaintenance
 from pykraft.broker.replicas.openings import Openings
@@ -92,7 +93,7 @@ class DataPlane:
             publisher,
             LostReplicas(node_id, logs, metadata, lost_replicas, worklist, tasks),
             openings,
-            BrokerPartitionEvents(logs, wakeups, tasks),
+            BrokerPartitionEvents(logs, LogStarts(logs, fetchers, tasks), wakeups, tasks),
         )
         isr_proposals = self.isr_proposals = IsrProposals(
             node_id,

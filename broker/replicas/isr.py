@@ -26,12 +26,18 @@ class FollowerProgress:
         "last_fetch_end",
         "last_fetch_ms",
         "log_end_offset",
+        "log_start_offset",
         "repeated_fetches",
+        "sent_log_start_offset",
         "sent_offset",
     )
 
     def __init__(self, last_caught_up_ms: int | None) -> None:
         self.log_end_offset = UNKNOWN_OFFSET
+        #: The log start that it has stored.
+        self.log_start_offset = UNKNOWN_OFFSET
+        #: The leader's log start that it knows, or is about to read.
+        self.sent_log_start_offset = UNKNOWN_OFFSET
         self.broker_epoch = -1
         self.last_fetch_ms: int | None = None
         self.last_fetch_end = UNKNOWN_OFFSET
@@ -52,8 +58,16 @@ class FollowerProgress:
         self.repeated_fetches += 1
         return self.repeated_fetches % DAMAGE_CHECK_EVERY == 1
 
-    def handle_fetch(self, fetch_offset: int, leader_end_offset: int, now_ms: int, broker_epoch: int) -> None:
-        """A fetch at ``fetch_offset`` acknowledges everything before it.
+    def handle_fetch(
+        self,
+        fetch_offset: int,
+        leader_end_offset: int,
+        now_ms: int,
+        broker_epoch: int,
+        log_start_offset: int,
+    ) -> None:
+        """A fetch at ``fetch_offset`` acknowledges everything before it, and that records below
+        ``log_start_offset`` will not be back after any restart.
 
         A follower that asks for the end of the log is caught up now; one that asks for where the log ended at
         its previous fetch was caught up at that fetch.
@@ -63,6 +77,9 @@ class FollowerProgress:
         elif self.last_fetch_ms is not None and fetch_offset >= self.last_fetch_end:
             self.last_caught_up_ms = max(self.last_caught_up_ms or self.last_fetch_ms, self.last_fetch_ms)
         self.log_end_offset = fetch_offset
+        self.log_start_offset = log_start_offset
+        if log_start_offset > self.sent_log_start_offset:
+            self.sent_log_start_offset = log_start_offset
         self.broker_epoch = broker_epoch
         self.last_fetch_end = leader_end_offset
         self.last_fetch_ms = now_ms

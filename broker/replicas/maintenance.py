@@ -87,7 +87,7 @@ class LogMaintenance:
             if self._table.find(partition.topic, partition.index) is not partition:
                 continue  # removed since; another log may be in its directory now
             try:
-                if partition.log.retire_old_segments(clock.wall_ms(), limit_offset=partition.high_watermark):
+                if partition.retire_old_segments(clock.wall_ms()):
                     retired.append((partition.topic, partition.index))
             except STORAGE_ERRORS as error:
                 partition.storage_failed(error)

@@ -17,6 +17,7 @@ from pykraft.broker.logs import producer_state
 from pykraft.broker.logs.producer_state import ProducerState
 from pykraft.broker.replicas.follower_batches import find_new_batches
 from pykraft.broker.replicas.isr import (
+    UNKNOWN_OFFSET,
     FollowerProgress,
     IsrProposal,
     IsrState,
@@ -41,6 +42,8 @@ from pykraft.log_store.log import Log
 from pykraft.metadata_log.image import PartitionRegistration, required_in_sync
 
 NO_EPOCH = -1
+HIGH_WATERMARK = -1
+"""The offset of a deletion that means the high watermark."""
 
 
 class PartitionEvents(Protocol):
@@ -48,6 +51,10 @@ class PartitionEvents(Protocol):
 
     def log_grew(self, partition: Partition) -> None: ...
     def high_watermark_moved(self, partition: Partition) -> None: ...
+
+    def log_start_moved(self, partition: Partition) -> None:
+        """Followers must be told, and the log start must be stored (:meth:`Partition.log_start_stored`)."""
+        ...
 
     def producers_lost(self, partition: Partition) -> None:
         """The state of its producers must be rebuilt from the log."""
@@ -67,7 +74,9 @@ class AppendInfo(NamedTuple):
 
 
 class FetchWaiter(Protocol):
-    """A fetch that waits until this partition has more to read."""
+    """A fetch that waits until this partition has more to read, or a deletion of records that waits for the
+    log starts of its replicas.
+    """
 
     def wake(self) -> None: ...
 
@@ -93,6 +102,7 @@ class Partition:
         "leader_epoch_start",
         "leader_id",
         "log",
+        "log_start_waiters",
         "min_isr",
         "producers",
         "replica_waiters",
@@ -138,6 +148,7 @@ class Partition:
         self.committed_waiters = OffsetQueue()
         self.consumer_waiters: dict[FetchWaiter, None] = {}
         self.replica_waiters: dict[FetchWaiter, None] = {}
+        self.log_start_waiters: dict[FetchWaiter, None] = {}
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.index}"
@@ -223,8 +234,8 @@ class Partition:
         """Refuse all waiting requests: this replica will no longer learn whether a batch was committed."""
         for waiter in self.committed_waiters.pop_all():
             waiter.offset_refused(code)
-        for fetch in [*self.consumer_waiters, *self.replica_waiters]:
-            fetch.wake()
+        for waiting in [*self.consumer_waiters, *self.replica_waiters, *self.log_start_waiters]:
+            waiting.wake()
 
     def require_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
         """Raise :class:`KafkaError` unless this replica leads, in the epoch of the client (KIP-320)."""
@@ -304,9 +315,12 @@ class Partition:
         return None
 
     def handle_follower_fetch(
-        self, replica_id: int, fetch_offset: int, broker_epoch: int, now_ms: int
+        self, replica_id: int, fetch_offset: int, broker_epoch: int, now_ms: int, log_start_offset: int
     ) -> None:
-        """A follower fetches from ``fetch_offset``: it has all before that. ``now_ms`` is monotonic."""
+        """A follower fetches from ``fetch_offset``: it has all before that, and has stored its log start.
+
+        ``now_ms`` is monotonic.
+        """
         log = self.log
         if not log.log_start_offset <= fetch_offset <= log.log_end_offset:
             raise KafkaError(
@@ -319,9 +333,20 @@ class Partition:
                 ErrorCode.NOT_LEADER_OR_FOLLOWER, f"replica {replica_id} has a newer incarnation"
             )
         moved = fetch_offset != follower.log_end_offset
-        follower.handle_fetch(fetch_offset, log.log_end_offset, now_ms, broker_epoch)
+        start_moved = log_start_offset != follower.log_start_offset
+        follower.handle_fetch(fetch_offset, log.log_end_offset, now_ms, broker_epoch, log_start_offset)
         if moved:
             self._recount()
+        if start_moved:
+            self._wake_log_start_waiters()
+
+    def must_send_log_start(self, replica_id: int) -> bool:
+        """Whether a follower does not know this log's start yet; the caller then answers its fetch."""
+        follower, start = self.followers[replica_id], self.log.log_start_offset
+        if follower.sent_log_start_offset >= start:
+            return False
+        follower.sent_log_start_offset = start
+        return True
 
     def needs_isr_change(self, now_ms: int, max_lag_ms: int, is_eligible: Callable[[int, int], bool]) -> bool:
         """Whether :meth:`next_proposal` would return a proposal."""
@@ -372,11 +397,15 @@ class Partition:
         return (*isr.committed[1:], isr.committed[0])
 
     def _is_caught_up(self, replica: int, is_eligible: Callable[[int, int], bool]) -> bool:
-        """Whether it has reached the high watermark and this leader's epoch; before, histories may differ."""
+        """Whether it has reached the high watermark and this leader's epoch; before, histories may differ.
+
+        It must have stored this log's start, too: as a leader it would serve deleted records again.
+        """
         follower = self.followers.get(replica)
         return (
             follower is not None
             and follower.log_end_offset >= max(self.high_watermark, self.leader_epoch_start)
+            and follower.log_start_offset >= self.log.log_start_offset
             and is_eligible(replica, follower.broker_epoch)
         )
 
@@ -414,6 +443,7 @@ class Partition:
         self._others = tuple(sorted(self.isr.maximal - {self._node_id}))
         self._has_enough = len(self.isr.committed) >= self._required_in_sync
         self._may_commit = not self.isr.elr and (self._has_enough or not self.strict_min_isr)
+        self._wake_log_start_waiters()
         if self.is_leader:
             self._recount()
 
@@ -433,6 +463,66 @@ class Partition:
                 else:
                     waiter.offset_refused(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
         self._events.high_watermark_moved(self)
+
+    # -- deletion of records ---------------------------------------------------------------------------
+
+    def delete_records(self, offset: int) -> int:
+        """Move the log start of a leader to ``offset``, -1: to the high watermark; returns that offset.
+
+        It is done when :meth:`low_watermark` has reached it. POLICY_VIOLATION if the log may only be
+        compacted, OFFSET_OUT_OF_RANGE above the high watermark.
+        """
+        if self.log.config.cleanup_policy == {"compact"}:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{self} is compacted only")
+        if offset == HIGH_WATERMARK:
+            offset = self.high_watermark
+        if not 0 <= offset <= self.high_watermark:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} of {self} is not in [0, {self.high_watermark}]",
+            )
+        self._advance_log_start(offset)
+        return offset
+
+    def low_watermark(self, is_live: Callable[[int], bool]) -> int:
+        """The smallest log start that is stored by the replicas that are live, or may lead without a fetch.
+
+        Apache Kafka counts the live ones only. A member of the ISR, or an eligible replica, may lead as soon
+        as it is back, and would serve what was deleted meanwhile.
+        """
+        may_lead = self.isr.maximal.union(self.isr.elr)
+        lowest = self.log.stored_log_start_offset
+        for replica in self.replicas:
+            if replica != self._node_id and (replica in may_lead or is_live(replica)):
+                follower = self.followers.get(replica)
+                start = follower.log_start_offset if follower is not None else UNKNOWN_OFFSET
+                lowest = min(lowest, start)
+        return lowest
+
+    def retire_old_segments(self, now_ms: int) -> bool:
+        """Apply retention; whether there are segments to delete. ``now_ms`` is the wall clock."""
+        start = self.log.log_start_offset
+        retired = self.log.retire_old_segments(now_ms, limit_offset=self.high_watermark)
+        if self.log.log_start_offset > start:
+            self._events.log_start_moved(self)
+        return retired
+
+    def log_start_stored(self) -> None:
+        """A log start, perhaps the newest, is durable."""
+        self._wake_log_start_waiters()
+
+    def brokers_changed(self) -> None:
+        """Other brokers may be live than before."""
+        self._wake_log_start_waiters()
+
+    def _advance_log_start(self, offset: int) -> None:
+        if offset > self.log.log_start_offset:
+            self.log.advance_log_start(offset)
+            self._events.log_start_moved(self)
+
+    def _wake_log_start_waiters(self) -> None:
+        for waiter in self.log_start_waiters:
+            waiter.wake()
 
     # -- leader: read ----------------------------------------------------------------------------------
 
@@ -486,8 +576,7 @@ class Partition:
     def follow(self, leader_high_watermark: int, leader_log_start: int) -> None:
         """Take the leader's high watermark and log start, as far as this log reaches."""
         log = self.log
-        if leader_log_start > log.log_start_offset:
-            log.advance_log_start(min(leader_log_start, log.log_end_offset))
+        self._advance_log_start(min(leader_log_start, log.log_end_offset))
         reached = max(min(leader_high_watermark, log.log_end_offset), log.log_start_offset)
         if reached > self.high_watermark:
             self.high_watermark = reached

@@ -90,6 +90,12 @@ class ReplicaFetchers:
         if link is not None:
             link.remove(partition)
 
+    def report_log_start(self, partition: Partition) -> None:
+        """Tell the leader that a log start is stored, without waiting for the end of the current poll."""
+        link = self._link_of.get(partition)
+        if link is not None:
+            link.fetch_soon()
+
     def brokers_changed(self) -> None:
         """Leaders may have new addresses, or may be reachable again."""
         for leader in sorted(self._links):
@@ -131,8 +137,11 @@ class _LeaderLink:
     def add(self, partition: Partition) -> None:
         self._followed[(partition.topic_id, partition.index)] = _Followed(partition)
         self._wanted.set()
+        self.fetch_soon()
+
+    def fetch_soon(self) -> None:
+        """Interrupt the poll. Deferred, because many partitions usually need that together."""
         if self._session is not None:
-            # Deferred, because many partitions are usually added together.
             self._owner.runtime.loop.call_soon(self._interrupt)
 
     def remove(self, partition: Partition) -> None:
@@ -168,7 +177,7 @@ class _LeaderLink:
                     followed.epoch,
                     log.log_end_offset,
                     log.latest_epoch,
-                    log.log_start_offset,
+                    log.stored_log_start_offset,
                     self._config.replica_fetch_max_bytes,
                 )
             )

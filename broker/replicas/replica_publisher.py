@@ -79,6 +79,8 @@ class ReplicaPublisher:
         self.apply_some()
         if delta.changed_brokers:
             self._fetchers.brokers_changed()
+            for partition in self._table:
+                partition.brokers_changed()
 
     @property
     def unapplied_since(self) -> int | None:

@@ -128,11 +128,13 @@ class HandledApi(Api[S, Q, R]):
     """An API whose requests are decoded and answered here.
 
     ``partitions`` of a request are those that this broker must lead to answer it, by topic name and index;
-    while it is about to lead one of them, the request waits.
+    while it is about to lead one of them, the request waits. ``ends_with_client``: the handler is cancelled
+    when the client has closed its connection, because it may wait for long and holds nothing else up.
     """
 
     handle: Handler[S, Q, R]
     partitions: Callable[[Q], Iterable[tuple[str, int]]] | None = field(default=None, kw_only=True)
+    ends_with_client: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

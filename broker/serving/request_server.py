@@ -102,8 +102,8 @@ class RequestServer(Generic[S]):
             return
         answering = self._answer(api, connection, context, header, received, slot)
         task = self._tasks.start(answering, api.key.name)
-        if isinstance(api, ForwardedApi):
-            slot.on_abandon = task.cancel  # its client has gone: the controller need not execute it
+        if isinstance(api, ForwardedApi) or (isinstance(api, HandledApi) and api.ends_with_client):
+            slot.on_abandon = task.cancel  # its client has gone: nobody need execute it
         self._turns.spend(steps=1)
 
     def _is_held(self, api: HandledApi[S, Any, Any], connection: Connection, request: Message) -> bool:

@@ -23,6 +23,10 @@ class Events:
     def log_grew(self, partition: Partition) -> None: ...
     def high_watermark_moved(self, partition: Partition) -> None: ...
 
+    def log_start_moved(self, partition: Partition) -> None:
+        partition.log.log_start_stored(partition.log.log_start_offset)
+        partition.log_start_stored()
+
     def producers_lost(self, partition: Partition) -> None:
         log = partition.log
         partition.producers.adopt(rebuild(log.iter_headers(0), log_start_offset=log.log_start_offset))
@@ -82,7 +86,7 @@ def append(
 
 def acknowledge(partition: Partition, offset: int, *replicas: int, epoch: int = 7, now_ms: int = 0) -> None:
     for replica in replicas:
-        partition.handle_follower_fetch(replica, offset, epoch, now_ms)
+        partition.handle_follower_fetch(replica, offset, epoch, now_ms, 0)
 
 
 def always(replica: int, epoch: int) -> bool:

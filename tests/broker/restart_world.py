@@ -62,6 +62,10 @@ class Events:
     def log_grew(self, partition: Partition) -> None: ...
     def high_watermark_moved(self, partition: Partition) -> None: ...
 
+    def log_start_moved(self, partition: Partition) -> None:
+        now(self._logs.store_log_starts([KEY]))
+        partition.log_start_stored()
+
     def producers_lost(self, partition: Partition) -> None:
         now(self._logs.rebuild_producers(KEY))
 
@@ -139,7 +143,7 @@ class World(IsrWorld):
         active = [n for n in NODES if n not in self.fenced]
         self.state = PartitionRegistration(NODES, tuple(active), active[0], 0, 0)
         self.proposals: list[tuple[int, int, Partition, IsrProposal]] = []
-        self.late_fetches: list[tuple[Uuid, int, int, int, int, int]] = []
+        self.late_fetches: list[tuple[Uuid, int, int, int, int, int, int]] = []
         self.late_answers: list[LateAnswer] = []
         self.batches: list[Batch] = []
         self.producers = [self.next_producer, self.next_producer + 1]
@@ -192,10 +196,13 @@ class World(IsrWorld):
             0,
             node.node_id,
             opened.log,
-            Events(node.logs),
+            self.events(node, node.logs),
             producers=opened.producers,
             high_watermark=opened.high_watermark,
         )
+
+    def events(self, node: Node, logs: LogManager) -> Events:
+        return Events(logs)
 
     def end(self, node: Node, how: str) -> None:
         """Orderly stop, kill, loss of power or of the whole disk; the last two only next to a full copy."""
@@ -294,6 +301,7 @@ class World(IsrWorld):
             partition.leader_epoch,
             log.log_end_offset,
             log.latest_epoch,
+            log.stored_log_start_offset,
         )
         draw = self.rng.random()
         if draw < 0.08:
@@ -343,8 +351,8 @@ class World(IsrWorld):
             return
         partition.follow(late.high_watermark, late.log_start)
 
-    def serve(self, leader: Node, request: tuple[Uuid, int, int, int, int, int]) -> Any:
-        topic_id, replica, incarnation, epoch, offset, last_epoch = request
+    def serve(self, leader: Node, request: tuple[Uuid, int, int, int, int, int, int]) -> Any:
+        topic_id, replica, incarnation, epoch, offset, last_epoch, log_start = request
         if leader.partition is None or leader.topic_id != topic_id:
             return None
         partition = leader.replica
@@ -353,7 +361,7 @@ class World(IsrWorld):
             end = partition.check_follower(replica, offset, last_epoch)
             if end is not None:
                 return False, (end.epoch, end.end_offset), None, 0, 0
-            partition.handle_follower_fetch(replica, offset, incarnation, self.now_ms)
+            partition.handle_follower_fetch(replica, offset, incarnation, self.now_ms, log_start)
             piece = partition.read_replica(offset, self.rng.choice((80, 300, 5000)), at_least_one=True)
         except KafkaError as error:
             start = partition.log.log_start_offset

@@ -28,6 +28,7 @@ KAFKA_4_3 = """
     18 ApiVersions 0-4
     19 CreateTopics 2-7
     20 DeleteTopics 1-6
+    21 DeleteRecords 0-2
     22 InitProducerId 0-5
     23 OffsetForLeaderEpoch 2-4
     32 DescribeConfigs 1-4

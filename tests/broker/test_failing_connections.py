@@ -108,7 +108,7 @@ def test_request_that_timed_out_or_lost_its_client_is_not_kept_until_the_commit(
                 assert result.error_code == ErrorCode.REQUEST_TIMED_OUT
             assert pending() == 0
             assert cluster.partition(1).high_watermark == 0
-            cluster.partition(1).handle_follower_fetch(2, 1, 100, 0)  # the commit succeeds after all
+            cluster.partition(1).handle_follower_fetch(2, 1, 100, 0, 0)  # the commit succeeds after all
             assert cluster.partition(1).high_watermark == 1
 
     data_plane.run(body)

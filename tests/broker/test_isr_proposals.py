@@ -33,6 +33,7 @@ MINUTE_S = 60
 class Events:
     def log_grew(self, partition: Partition) -> None: ...
     def high_watermark_moved(self, partition: Partition) -> None: ...
+    def log_start_moved(self, partition: Partition) -> None: ...
     def producers_lost(self, partition: Partition) -> None: ...
     def storage_failed(self, partition: Partition, error: OSError | CorruptLogError) -> None: ...
 
@@ -121,7 +122,7 @@ class World:
     def fetch(self, *indexes: int) -> None:
         """Broker 2 fetches at the end of these partitions (of all)."""
         for index in indexes or range(len(self.partitions)):
-            self.partitions[index].handle_follower_fetch(2, 0, 102, self.now_ms)
+            self.partitions[index].handle_follower_fetch(2, 0, 102, self.now_ms, 0)
             self.proposals.maybe_propose(self.partitions[index])
 
     async def keep_fetching(self, duration_s: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 from concurrent.futures import Executor, ThreadPoolExecutor
 
@@ -208,6 +209,63 @@ def test_log_starts_being_written_do_not_outlive_a_truncation(data_plane: DataPl
         await again.start()
         assert not again.offline
         assert again.logs[KEY].log.log_end_offset == 500
+
+    data_plane.run(body)
+
+
+@pytest.mark.parametrize("end_offset", [80, 50])
+def test_stored_log_start_outlives_a_cut_above_or_at_it(data_plane: DataPlaneTools, end_offset: int) -> None:
+    async def body() -> None:
+        disk = MemoryDisk()
+        gate = threading.Event()
+        with ThreadPoolExecutor(1) as executor:
+            logs = manager(disk, executor=executor)
+            await logs.start()
+            (opened,) = await logs.open_or_create([("t", 0, OLD_ID, CONFIG)])
+            fill(opened.log, 100)
+            opened.log.advance_log_start(50)
+            await logs.store_log_starts([KEY])
+            assert opened.log.stored_log_start_offset == 50
+            executor.submit(gate.wait)  # the disk is slow
+            storing = asyncio.create_task(logs.store_log_starts([KEY]))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            opened.log.truncate_to(end_offset)  # another leader wrote other records there
+            gate.set()
+            await storing
+            abandon(logs)
+        disk.crash(random.Random(0))
+        again = manager(disk)
+        await again.start()
+        assert again.logs[KEY].log.log_start_offset == 50
+
+    data_plane.run(body)
+
+
+def test_log_start_counts_as_stored_only_once_its_file_is_durable(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        disk = MemoryDisk()
+        gate = threading.Event()
+        with ThreadPoolExecutor(1) as executor:
+            logs = manager(disk, executor=executor)
+            await logs.start()
+            (opened,) = await logs.open_or_create([("t", 0, OLD_ID, CONFIG)])
+            fill(opened.log, 100)
+            opened.log.advance_log_start(50)
+            executor.submit(gate.wait)  # the disk is slow
+            storing = asyncio.create_task(logs.store_log_starts([KEY]))
+            await asyncio.sleep(0)
+            assert opened.log.stored_log_start_offset == 0
+            gate.set()
+            while opened.log.stored_log_start_offset == 0:
+                assert not storing.done()
+                await asyncio.sleep(0)
+            await storing
+            abandon(logs)
+        disk.crash(random.Random(0))
+        again = manager(disk)
+        await again.start()
+        assert again.logs[KEY].log.log_start_offset == 50
 
     data_plane.run(body)
 

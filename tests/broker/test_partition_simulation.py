@@ -85,7 +85,7 @@ class World(IsrWorld):
         self.nodes = {n: Node(n) for n in NODES}
         self.state = PartitionRegistration(NODES, NODES, 1, 0, 0)
         self.proposals: list[tuple[int, int, IsrProposal]] = []  # (leader, its epoch, proposal)
-        self.late_fetches: list[tuple[int, int, int, int, int]] = []
+        self.late_fetches: list[tuple[int, int, int, int, int, int]] = []
         self.writes: list[Write] = []
         self.consumed: dict[int, bytes] = {}
         self.highest: dict[tuple[int, int, int], int] = {}
@@ -171,6 +171,7 @@ class World(IsrWorld):
             partition.leader_epoch,
             partition.log.log_end_offset,
             partition.log.latest_epoch,
+            partition.log.stored_log_start_offset,
         )
         draw = self.rng.random()
         if draw < 0.1:
@@ -190,17 +191,17 @@ class World(IsrWorld):
         partition.follow(high_watermark, log_start)
         node.is_synced = True
 
-    def serve(self, leader: Node, request: tuple[int, int, int, int, int]) -> Any:
+    def serve(self, leader: Node, request: tuple[int, int, int, int, int, int]) -> Any:
         if leader.partition is None:
             return None
         partition = leader.replica
-        replica, incarnation, epoch, offset, last_epoch = request
+        replica, incarnation, epoch, offset, last_epoch, log_start = request
         try:
             partition.require_leader(epoch)
             end = partition.check_follower(replica, offset, last_epoch)
             if end is not None:
                 return (end.epoch, end.end_offset), b"", 0, 0
-            partition.handle_follower_fetch(replica, offset, incarnation, self.now_ms)
+            partition.handle_follower_fetch(replica, offset, incarnation, self.now_ms, log_start)
             piece = partition.read_replica(offset, self.rng.choice((80, 300, 5000)), at_least_one=True)
         except KafkaError:
             return None

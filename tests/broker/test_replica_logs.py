@@ -331,7 +331,7 @@ def test_retention_keeps_what_is_not_committed(data_plane: DataPlaneTools) -> No
             maintenance = broker.data.maintenance
             await maintenance.delete_old_segments()
             assert (partition.log.log_start_offset, partition.log.log_end_offset) == (0, 3)
-            partition.handle_follower_fetch(2, 3, 100, 0)
+            partition.handle_follower_fetch(2, 3, 100, 0, 0)
             await maintenance.delete_old_segments()
             assert (partition.log.log_start_offset, partition.log.log_end_offset) == (3, 3)
 

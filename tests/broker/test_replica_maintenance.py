@@ -13,7 +13,7 @@ def test_stored_high_watermark_is_below_what_is_not_committed(data_plane: DataPl
             for _ in range(3):
                 await client.produce(data_plane.batch(b"v"), acks=1)
             broker, partition = cluster.brokers[1], cluster.partition(1)
-            partition.handle_follower_fetch(2, 2, 100, 0)
+            partition.handle_follower_fetch(2, 2, 100, 0, 0)
             assert broker.data.maintenance.high_watermarks() == {("t", 0): 2}
 
     data_plane.run(body)

@@ -41,7 +41,7 @@ def test_below_the_minimum_nothing_is_committed_until_enough_are_in_sync_again()
     end = append(leader)
     leader.wait_for_commit(end, waiter)
     assert (leader.high_watermark, waiter.outcome) == (0, None)
-    leader.handle_follower_fetch(2, end, 7, 0)
+    leader.handle_follower_fetch(2, end, 7, 0, 0)
     assert leader.high_watermark == 0
     leader.apply(state(1, 0, 1, (1, 2)), 0)
     assert (leader.high_watermark, waiter.outcome) == (end, "committed")
@@ -58,7 +58,7 @@ def test_the_minimum_is_never_more_than_there_are_replicas() -> None:
     leader = make(1, min_isr=3)
     leader.apply(PartitionRegistration((1, 2), (1, 2), 1, 0, 0), 0)
     end = append(leader)
-    leader.handle_follower_fetch(2, end, 7, 0)
+    leader.handle_follower_fetch(2, end, 7, 0, 0)
     assert leader.high_watermark == end
 
 
@@ -69,7 +69,7 @@ def test_acks_all_requires_no_more_than_the_number_of_replicas(strict: bool) -> 
     waiter = Waiter()
     end = append(leader, all_acks=True)
     leader.wait_for_commit(end, waiter)
-    leader.handle_follower_fetch(2, end, 7, 0)
+    leader.handle_follower_fetch(2, end, 7, 0, 0)
     assert waiter.outcome == "committed"
     leader.apply(PartitionRegistration((1, 2), (1,), 1, 0, 1), 0)
     with pytest.raises(KafkaError, match="1 in-sync replicas, 2 required") as refusal:
@@ -109,7 +109,7 @@ def test_the_answer_to_a_proposal_names_eligible_replicas() -> None:
     assert proposal is not None and proposal.new_isr == (1,)
     leader.handle_isr_accepted(proposal, (1,), 1, (2,))
     assert leader.high_watermark == 0
-    leader.handle_follower_fetch(2, end, 7, 1000)
+    leader.handle_follower_fetch(2, end, 7, 1000, 0)
     again = leader.next_proposal(1001, 500, lambda replica, epoch: True)
     assert again is not None
     leader.handle_isr_accepted(again, (1, 2), 2, ())
@@ -141,5 +141,5 @@ def test_after_an_unclean_election_the_old_leader_truncates_its_log_to_the_new_o
     old.truncate_to_divergence(end.epoch, end.end_offset)
     assert (old.log.log_end_offset, old.high_watermark) == (0, 0)
     with pytest.raises(KafkaError) as refused:
-        new.handle_follower_fetch(1, 5, 7, 0)
+        new.handle_follower_fetch(1, 5, 7, 0, 0)
     assert refused.value.code is ErrorCode.OFFSET_OUT_OF_RANGE

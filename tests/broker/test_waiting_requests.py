@@ -56,7 +56,7 @@ def test_produce_is_answered_when_the_last_of_its_batches_is_committed(data_plan
             for offset in (1, 2):
                 assert not answer.done()
                 for replica in (2, 3):
-                    partition.handle_follower_fetch(replica, offset, 100, 0)
+                    partition.handle_follower_fetch(replica, offset, 100, 0, 0)
                 with_time_to_answer = asyncio.wait([answer], timeout=0.1 if offset == 1 else 5)
                 await with_time_to_answer
             assert [r.error_code for r in answer.result().responses[0].partition_responses] == [0, 0]
@@ -101,7 +101,7 @@ def test_long_poll_ends_with_the_commit_and_not_at_its_timeout(data_plane: DataP
             await data_plane.until(lambda: partition.consumer_waiters)
             await producer.produce(data_plane.batch(b"v"), acks=1)
             assert partition.consumer_waiters
-            partition.handle_follower_fetch(2, 1, 100, 0)
+            partition.handle_follower_fetch(2, 1, 100, 0, 0)
             async with asyncio.timeout(5):
                 fetched = (await consumer.receive()).responses[0].partitions[0]
             assert data_plane.values(fetched.records) == [b"v"]

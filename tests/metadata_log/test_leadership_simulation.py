@@ -259,7 +259,7 @@ class World:
             leader.require_leader(follower.leader_epoch)
             end = leader.check_follower(node.node_id, offset, follower.log.latest_epoch)
             if end is None:
-                leader.handle_follower_fetch(node.node_id, offset, node.epoch, self.now_ms)
+                leader.handle_follower_fetch(node.node_id, offset, node.epoch, self.now_ms, 0)
                 piece = leader.read_replica(offset, self.rng.choice((80, 300, 5000)), at_least_one=True)
         except KafkaError:
             return

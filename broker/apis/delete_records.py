@@ -1,0 +1,169 @@
+"""DeleteRecords (KIP-107).
+
+The log start of a partition moves at once, to the given offset or (-1) to the high watermark. The partition
+is answered when the low watermark, the smallest log start over its replicas, has reached that offset: from
+then on no leader serves the records again. Replicas count with the log start that they have *stored*, and
+those that are not live count, too, as long as they may lead without a fetch
+(:meth:`~pykraft.broker.replicas.partition.Partition.low_watermark`). What is not reached in time is answered
+with REQUEST_TIMED_OUT and the low watermark, but stays deleted. Internal topics are refused with
+INVALID_TOPIC_EXCEPTION, topics that are only compacted with POLICY_VIOLATION, and offsets above the high
+watermark with OFFSET_OUT_OF_RANGE.
+
+A partition is looked at again only when a log start, the ISR, the leader or a broker has changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from pykraft.broker.apis.services import BrokerServices
+from pykraft.broker.replicas.partition import Partition
+from pykraft.broker.topic_answers import INTERNAL_TOPICS
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.messages.delete_records import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from pykraft.kafka_protocol.request_context import RequestContext
+
+UNKNOWN_LOW_WATERMARK = -1
+_PARTITIONS_PER_STEP = 100
+"""How many partitions are looked at in one turn of the event loop: about a millisecond."""
+
+
+async def handle(
+    services: BrokerServices, context: RequestContext, request: DeleteRecordsRequest, version: int
+) -> DeleteRecordsResponse:
+    # The last offset counts if a partition is named twice.
+    asked = {
+        (topic.name, partition.partition_index): partition.offset
+        for topic in request.topics
+        for partition in topic.partitions
+    }
+    deletion = _Deletion(services, request.timeout_ms)
+    try:
+        for number, ((topic, index), offset) in enumerate(asked.items(), start=1):
+            deletion.begin(topic, index, offset)
+            if number % _PARTITIONS_PER_STEP == 0:
+                await services.tasks.sleep(0)
+        await deletion.wait()
+    finally:
+        deletion.leave()
+    results: dict[str, list[DeleteRecordsPartitionResult]] = {}
+    for (topic, _), result in deletion.results.items():
+        results.setdefault(topic, []).append(result)
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsTopicResult(name=name, partitions=partitions) for name, partitions in results.items()
+        ]
+    )
+
+
+def partitions_of(request: DeleteRecordsRequest) -> Iterable[tuple[str, int]]:
+    """The requested partitions, by topic name and index."""
+    return ((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
+
+
+class _Deletion:
+    """One request: the partitions that are answered, and those that wait for log starts."""
+
+    def __init__(self, services: BrokerServices, timeout_ms: int) -> None:
+        self.services = services
+        self.results: dict[tuple[str, int], DeleteRecordsPartitionResult] = {}
+        self.waiting: dict[_Awaited, None] = {}
+        self.bucket = -1
+        self._deadline_ms = services.clock.monotonic_ms() + max(0, timeout_ms)
+        self._is_done = asyncio.Event()
+
+    def begin(self, topic: str, index: int, offset: int) -> None:
+        """Move one log start, and wait until all replicas have."""
+        try:
+            if topic in INTERNAL_TOPICS:
+                raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is internal")
+            partition = self.services.replicas.by_name(topic, index)
+            partition.require_leader()
+            awaited = _Awaited(self, partition, partition.delete_records(offset))
+        except KafkaError as error:
+            self._answer(topic, index, UNKNOWN_LOW_WATERMARK, error.code)
+            return
+        self.waiting[awaited] = None
+        partition.log_start_waiters[awaited] = None
+        awaited.evaluate()
+
+    def is_live(self, replica: int) -> bool:
+        broker = self.services.metadata.image.brokers.get(replica)
+        return broker is not None and not broker.fenced
+
+    def complete(self, awaited: _Awaited, low_watermark: int, code: ErrorCode = ErrorCode.NONE) -> None:
+        """One partition that waited is answered."""
+        self._drop(awaited)
+        self._answer(awaited.partition.topic, awaited.partition.index, low_watermark, code)
+        if not self.waiting:
+            self._is_done.set()
+
+    def _answer(self, topic: str, index: int, low_watermark: int, code: ErrorCode) -> None:
+        self.results[topic, index] = DeleteRecordsPartitionResult(
+            partition_index=index, low_watermark=low_watermark, error_code=code
+        )
+
+    async def wait(self) -> None:
+        """Until every partition is answered, or time is up."""
+        if self.waiting:
+            self._is_done.clear()  # the partitions before were answered at once
+            self.services.wakeups.wait_until(self, self._deadline_ms)
+            await self._is_done.wait()
+
+    def expire(self) -> None:
+        """Time is up; called by the purgatory."""
+        for awaited in list(self.waiting):
+            awaited.expire()
+
+    def leave(self) -> None:
+        """Wait for nothing any more; the client may have gone."""
+        self.services.wakeups.deadlines.remove(self)
+        for awaited in list(self.waiting):
+            self._drop(awaited)
+
+    def _drop(self, awaited: _Awaited) -> None:
+        del self.waiting[awaited]
+        awaited.partition.log_start_waiters.pop(awaited, None)
+
+
+class _Awaited:
+    """One partition whose low watermark has to reach ``offset``."""
+
+    def __init__(self, deletion: _Deletion, partition: Partition, offset: int) -> None:
+        self._deletion = deletion
+        self.partition = partition
+        self._offset = offset
+
+    def wake(self) -> None:
+        self._deletion.services.wakeups.wake(self)
+
+    def evaluate(self) -> None:
+        """Something changed: answer the partition if that decides it."""
+        if self not in self._deletion.waiting:
+            return
+        try:
+            low_watermark = self._find_low_watermark()
+        except KafkaError as error:
+            self._deletion.complete(self, UNKNOWN_LOW_WATERMARK, error.code)
+            return
+        if low_watermark >= self._offset:
+            self._deletion.complete(self, low_watermark)
+
+    def expire(self) -> None:
+        self.evaluate()
+        if self in self._deletion.waiting:
+            self._deletion.complete(self, self._find_low_watermark(), ErrorCode.REQUEST_TIMED_OUT)
+
+    def _find_low_watermark(self) -> int:
+        """The low watermark. :class:`KafkaError` if this broker no longer leads the partition."""
+        partition = self.partition
+        if self._deletion.services.replicas.by_name(partition.topic, partition.index) is not partition:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{partition} was deleted")
+        partition.require_leader()
+        return partition.low_watermark(self._deletion.is_live)
