@@ -22,6 +22,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -34,6 +35,8 @@ GB = 1_000_000_000
 MIB = 1 << 20
 TICKS = os.sysconf("SC_CLK_TCK")
 RECORD_BYTES = 1024
+ANSWER_TIMEOUT_S = 60
+_MARK = 0x0123456789ABCDEF
 
 
 class Client:
@@ -42,6 +45,8 @@ class Client:
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # Unlike settimeout() it adds no system call to every receive.
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", ANSWER_TIMEOUT_S, 0))
         self._buffer = bytearray(4 * MIB)
 
     def call(self, request: Any, version: int, response_class: Any) -> Any:
@@ -64,7 +69,7 @@ class Client:
         while done < count:
             received = self.socket.recv_into(view[done:])
             if not received:
-                raise SystemExit("the broker closed the connection")
+                raise ConnectionError("the broker closed the connection")
             done += received
         return view
 
@@ -147,7 +152,7 @@ def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 60) ->
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:
-            raise SystemExit(f"timed out waiting for {what}")
+            raise TimeoutError(f"timed out waiting for {what}")
         time.sleep(0.02)
 
 
@@ -222,16 +227,16 @@ def produce_frame(topic: str, index: int, batch: bytes, acks: int) -> bytes:
     return frame_of(produce.ProduceRequest(acks=acks, timeout_ms=30_000, topic_data=topics), 8)
 
 
-def fetch_frame(topic: str, index: int, offset: int, max_bytes: int) -> bytes:
+def fetch_frame(topic: str, index: int, offset: int, max_bytes: int, max_wait_ms: int = 100) -> bytes:
     partition = fetch.FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=max_bytes)
     topics = [fetch.FetchTopic(topic=topic, partitions=[partition])]
     request = fetch.FetchRequest(
-        max_wait_ms=100, min_bytes=1, max_bytes=max_bytes, session_epoch=-1, topics=topics
+        max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=max_bytes, session_epoch=-1, topics=topics
     )
     return frame_of(request, 11)
 
 
-def pump(port: int, frames: Callable[[int], bytes], count: int, depth: int) -> int:
+def pump(port: int, frames: Callable[[int], bytes | bytearray], count: int, depth: int) -> int:
     """Send ``count`` frames, ``depth`` of them unanswered; returns the bytes of the answers."""
     client = Client(port)
     sent = received = total = 0
@@ -246,17 +251,8 @@ def pump(port: int, frames: Callable[[int], bytes], count: int, depth: int) -> i
 
 
 def in_parallel(jobs: Sequence[Callable[[], int]]) -> list[int]:
-    results = [0] * len(jobs)
-
-    def run(index: int) -> None:
-        results[index] = jobs[index]()
-
-    threads = [threading.Thread(target=run, args=(index,)) for index in range(len(jobs))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return results
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        return [future.result() for future in [pool.submit(job) for job in jobs]]
 
 
 @dataclass
@@ -334,7 +330,14 @@ def replay_produce(port: int, topic: str, index: int, batch: bytes, count: int) 
 
 def replay_fetch(port: int, topic: str, index: int, size_bytes: int, records: int, count: int) -> int:
     """Fetch batch after batch; offset 0 holds the record that probed whether the topic was ready."""
-    return pump(port, lambda n: fetch_frame(topic, index, 1 + n * records, size_bytes), count, 2)
+    frame = bytearray(fetch_frame(topic, index, _MARK, size_bytes))
+    offset_at = frame.index(_MARK.to_bytes(8, "big"))
+
+    def at(number: int) -> bytearray:
+        frame[offset_at : offset_at + 8] = (1 + number * records).to_bytes(8, "big")
+        return frame
+
+    return pump(port, at, count, 2)
 
 
 def measure_requests(node: Node, count: int) -> None:
