@@ -13,7 +13,7 @@ PARTITIONS ?= 1000,100000
 TRIALS ?= 100
 ROUNDS ?= 5
 
-.PHONY: setup java check test demo jepsen power-loss sim sim-determinism mutants bench bench-metadata bench-failover proto format clean
+.PHONY: setup java check test demo jepsen power-loss sim sim-determinism mutants bench bench-metadata bench-failover bench-kafka proto format clean
 
 setup: $(VENV)/installed build/path/pykraft
 
@@ -74,6 +74,9 @@ bench-metadata: setup
 
 bench-failover: setup
 	$(BIN)/python benchmarks/failover.py --trials $(TRIALS)
+
+bench-kafka: setup
+	$(BIN)/python benchmarks/vs_kafka.py --rounds $(ROUNDS) $(if $(KAFKA_LIBS),--kafka-libs $(KAFKA_LIBS))
 
 proto: setup
 	cd proto && for file in quorum/pb/quorum.proto metadata_log/pb/controller.proto; do \

@@ -1,0 +1,82 @@
+"""Committed offsets.
+
+OffsetCommit of groups without members, `offsets.topic.replication.factor=1`; each connection has a group of
+its own and one request in flight. Per request. Before it is measured the load runs once, and for 20 s on a
+new process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from comparison.cluster import Cluster
+from comparison.many import exchange, peers
+from comparison.requests import check, decode, has_coordinator
+from comparison.turn import Figures, Turn
+from data_path import Client, create_topic, frame_of, wait_for
+
+from pykraft.kafka_protocol.messages import offset_commit
+
+_TOPIC = "commits"
+_VERSION = 7
+
+
+@dataclass(frozen=True)
+class _Kind:
+    name: str
+    connections: int
+    partitions: int
+    requests: int
+
+
+_KINDS = (
+    _Kind("1 client, 1 partition", 1, 1, 20_000),
+    _Kind("100 clients, 1 partition", 100, 1, 50_000),
+    _Kind("1 client, 1,000 partitions", 1, 1_000, 500),
+)
+
+
+def run(turn: Turn) -> None:
+    with turn.cluster(1) as cluster:
+        create_topic(cluster.nodes, _TOPIC, max(kind.partitions for kind in _KINDS), 1)
+        for kind in _KINDS:
+            turn.row(kind.name, partial(_measure, turn, cluster, kind))
+
+
+def _measure(turn: Turn, cluster: Cluster, kind: _Kind, figures: Figures) -> None:
+    groups = [f"group-{number}" for number in range(kind.connections)]
+    client = Client(cluster.port)
+    for group in groups:
+        _wait_until_loaded(client, group)
+    frames = [frame_of(_request(group, kind.partitions), _VERSION) for group in groups]
+    count = max(kind.connections, turn.scaled(kind.requests))
+    with peers(cluster.port, kind.connections) as opened:
+        load = partial(exchange, opened, frames, count, _check_committed)
+        turn.warm_up(cluster, load)
+        figures.per_request(cluster.cost(load), count)
+
+
+def _wait_until_loaded(client: Client, group: str) -> None:
+    wait_for(lambda: has_coordinator(client, group), f"the coordinator of {group}")
+
+    def is_committed() -> bool:
+        answer = client.call(_request(group, 1), _VERSION, offset_commit.OffsetCommitResponse)
+        return bool(answer.topics[0].partitions[0].error_code == 0)
+
+    wait_for(is_committed, f"{group} to be loaded")
+
+
+def _request(group: str, partitions: int) -> offset_commit.OffsetCommitRequest:
+    committed = [
+        offset_commit.OffsetCommitRequestPartition(partition_index=index, committed_offset=7)
+        for index in range(partitions)
+    ]
+    topic = offset_commit.OffsetCommitRequestTopic(name=_TOPIC, partitions=committed)
+    return offset_commit.OffsetCommitRequest(group_id=group, topics=[topic])
+
+
+def _check_committed(frame: bytes) -> None:
+    answer = decode(offset_commit.OffsetCommitResponse, _VERSION, frame)
+    for partition in answer.topics[0].partitions:
+        check(partition.error_code, "OffsetCommit")

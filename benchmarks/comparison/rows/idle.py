@@ -1,0 +1,54 @@
+"""What a cluster costs in which nothing happens, and what its idle partitions cost a producer.
+
+Three combined nodes that only hold partitions with three replicas: processor time for 30 s, 20 s after all
+replicas are in sync, as a share of one core, a node; and the largest resident memory of a node. Beside them,
+acks=all with one request in flight, as in the family `replicated`.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+
+from comparison.cluster import Cluster
+from comparison.requests import is_in_sync, request_topic
+from comparison.rows.replicated import one_in_flight
+from comparison.turn import Figures, Turn
+from data_path import Client, wait_for
+
+_PARTITION_COUNTS = (1, 1_000, 5_000)
+_PARTITIONS_A_TOPIC = 100
+_SETTLE_S = 20
+_SECONDS = 30
+_IN_SYNC_TIMEOUT_S = 300
+
+
+def run(turn: Turn) -> None:
+    for count in _PARTITION_COUNTS:
+        idle = f"{count:,} partition{'s' if count > 1 else ''}"
+        beside = f"acks=all beside {idle}"
+        if not turn.wants(idle) and not turn.wants(beside):
+            continue
+        try:
+            with turn.cluster(3) as cluster:
+                _create(cluster, max(1, count // 20) if turn.quick else count)
+                turn.row(idle, partial(_idle, turn, cluster))
+                turn.row(beside, partial(one_in_flight, turn, cluster))
+        except Exception as error:
+            turn.fail(f"{idle}, to create them", error)
+
+
+def _idle(turn: Turn, cluster: Cluster, figures: Figures) -> None:
+    time.sleep(1 if turn.quick else _SETTLE_S)
+    cost = cluster.cost(lambda: time.sleep(2 if turn.quick else _SECONDS))
+    figures.note("CPU", "% of a core", 100 * cost.cpu_s / cost.wall_s / len(cluster.nodes))
+    figures.note("memory", "MiB", max(node.rss_mib() for node in cluster.nodes))
+
+
+def _create(cluster: Cluster, partitions: int) -> None:
+    client = Client(cluster.port)
+    names = []
+    for first in range(0, partitions, _PARTITIONS_A_TOPIC):
+        names.append(f"idle-{first}")
+        request_topic(client, names[-1], min(_PARTITIONS_A_TOPIC, partitions - first), 3)
+    wait_for(lambda: is_in_sync(client, names, 3), "all replicas to be in sync", _IN_SYNC_TIMEOUT_S)

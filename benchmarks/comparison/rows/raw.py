@@ -1,0 +1,136 @@
+"""Prebuilt batches over plain sockets.
+
+Uncompressed batches of records of 1 KiB, acks=1, two connections to two partitions; produce: 5 requests in
+flight on each (20 of 1 KiB), fetch: 2. A batch of 1 KiB is one record. Per GB of batches, or per request.
+Before it is measured each load runs once, and for 20 s on a new process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from comparison.cluster import Cluster, Cost
+from comparison.requests import end_offset
+from comparison.turn import Figures, Turn
+from comparison.values import batch_of, record_of
+from data_path import (
+    MIB,
+    RECORD_BYTES,
+    create_topic,
+    delete_topic,
+    in_parallel,
+    produce_frame,
+    pump,
+    replay_fetch,
+)
+
+_PARTITIONS = (0, 1)
+
+
+@dataclass(frozen=True)
+class _Size:
+    name: str
+    bytes: int
+    requests: int
+    depth: int
+
+    @property
+    def is_small(self) -> bool:
+        """Whether a batch is one record, and the cost is that of a request."""
+        return self.bytes <= RECORD_BYTES
+
+
+_SIZES = (
+    _Size("1 KiB", RECORD_BYTES, 100_000, 20),
+    _Size("16 KiB", 16 << 10, 40_000, 5),
+    _Size("64 KiB", 64 << 10, 12_000, 5),
+    _Size("1 MiB", MIB - 512, 1_000, 5),
+)
+"""The largest is a little less than the limit of a topic, ``max.message.bytes``."""
+
+
+def run(turn: Turn) -> None:
+    with turn.cluster(1) as cluster:
+        for size in _SIZES:
+            turn.row(f"produce {size.name}", partial(_produce, turn, cluster, size))
+            turn.row(f"fetch {size.name}", partial(_fetch, turn, cluster, size))
+
+
+def _produce(turn: Turn, cluster: Cluster, size: _Size, figures: Figures) -> None:
+    load = _Load(turn, cluster, size)
+    try:
+        turn.warm_up(cluster, load.produce)
+        _note(figures, load, cluster.cost(load.produce))
+        load.check()
+    finally:
+        load.delete()
+
+
+def _fetch(turn: Turn, cluster: Cluster, size: _Size, figures: Figures) -> None:
+    load = _Load(turn, cluster, size)
+    try:
+        load.produce()
+        turn.warm_up(cluster, load.fetch)
+        _note(figures, load, cluster.cost(load.fetch))
+    finally:
+        load.delete()
+
+
+def _note(figures: Figures, load: _Load, cost: Cost) -> None:
+    if load.size.is_small:
+        figures.per_request(cost, load.requests)
+    else:
+        figures.per_gb(cost, load.requests * len(load.batch))
+
+
+class _Load:
+    """One topic; each load moves ``requests`` batches."""
+
+    def __init__(self, turn: Turn, cluster: Cluster, size: _Size) -> None:
+        self.size = size
+        self._cluster = cluster
+        self._node = cluster.nodes[0]
+        self._count = turn.scaled(size.requests) // len(_PARTITIONS)
+        self.requests = self._count * len(_PARTITIONS)
+        self.batch, self._records = (record_of(size.bytes), 1) if size.is_small else batch_of(size.bytes)
+        self._topic = f"raw-{size.bytes}-{turn.next_number()}"
+        self._produced = 0
+        create_topic([self._node], self._topic, len(_PARTITIONS), 1)
+
+    def produce(self) -> None:
+        frames = [produce_frame(self._topic, index, self.batch, 1) for index in _PARTITIONS]
+        in_parallel([partial(self._pump, frame) for frame in frames])
+        self._produced += self._count * self._records
+
+    def _pump(self, frame: bytes) -> int:
+        return pump(self._node.port, lambda _: frame, self._count, self.size.depth)
+
+    def fetch(self) -> None:
+        """From the first batch on; the record before it probed whether the topic was ready."""
+        received = in_parallel(
+            [
+                partial(
+                    replay_fetch,
+                    self._node.port,
+                    self._topic,
+                    index,
+                    len(self.batch),
+                    self._records,
+                    self._count,
+                )
+                for index in _PARTITIONS
+            ]
+        )
+        if sum(received) < self.requests * len(self.batch):
+            raise RuntimeError(f"fetched {sum(received)} bytes of {self.requests * len(self.batch)}")
+
+    def check(self) -> None:
+        for index in _PARTITIONS:
+            end = end_offset(self._node.port, self._topic, index)
+            if end != 1 + self._produced:
+                raise RuntimeError(f"partition {index} ends at {end}, not {1 + self._produced}")
+
+    def delete(self) -> None:
+        self._cluster.check_running()
+        delete_topic(self._node, self._topic)

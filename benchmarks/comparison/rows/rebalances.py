@@ -1,0 +1,87 @@
+"""A member joins a group.
+
+Ten members have 60 partitions, and ten more members join, one by one: from the first request of the new
+member until all have their new shares. Members send heartbeats every 50 ms, so that the time is not the
+heartbeat interval. Processor time and median time a join. Before it is measured another group does the
+same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import time
+from collections.abc import Iterator
+from functools import partial
+
+from comparison.cluster import Cluster
+from comparison.requests import has_coordinator
+from comparison.rows.members import ClassicMember, ConsumerMember, Member
+from comparison.turn import Figures, Turn
+from data_path import Client, create_topic, wait_for
+
+_TOPIC = "rebalances"
+_PARTITIONS = 60
+_MEMBERS = 10
+_JOINS = 10
+
+
+def run(turn: Turn) -> None:
+    with turn.cluster(1) as cluster:
+        create_topic(cluster.nodes, _TOPIC, _PARTITIONS, 1)
+        turn.row("classic group", partial(_measure, turn, cluster, ClassicMember))
+        turn.row("consumer group", partial(_measure, turn, cluster, ConsumerMember))
+
+
+def _measure(turn: Turn, cluster: Cluster, kind: type[Member], figures: Figures) -> None:
+    joins = 2 if turn.quick else _JOINS
+    for name in ("warm-up", "measured"):
+        with _group(cluster, kind, f"{kind.__name__}-{name}") as members:
+            before = cluster.cpu_s()
+            taken_s = [_join(cluster, kind, members) for _ in range(joins)]
+            cpu_s = cluster.cpu_s() - before
+    figures.note("CPU", "ms", cpu_s / joins * 1e3)
+    figures.note("wall", "ms", statistics.median(taken_s) * 1e3)
+
+
+@contextlib.contextmanager
+def _group(cluster: Cluster, kind: type[Member], group: str) -> Iterator[list[Member]]:
+    """Members that have their shares; the list is of those that leave in the end."""
+    finder = Client(cluster.port)
+    wait_for(lambda: has_coordinator(finder, group), f"the coordinator of {group}")
+    members = [kind(cluster.port, group, _TOPIC, _PARTITIONS) for _ in range(_MEMBERS)]
+    try:
+        for member in members:
+            member.start()
+        wait_for(lambda: _is_balanced(members), f"{group} to form")
+        yield members
+    finally:
+        for member in members:
+            member.stop()
+        for member in members:
+            member.leave()
+
+
+def _join(cluster: Cluster, kind: type[Member], members: list[Member]) -> float:
+    started = time.perf_counter()
+    members.append(kind(cluster.port, members[0].group, _TOPIC, _PARTITIONS))
+    members[-1].start()
+    deadline = time.monotonic() + 60
+    while not _is_balanced(members):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{members[0].group} is not balanced: {[len(one.owned) for one in members]}")
+        time.sleep(0.001)
+    return time.perf_counter() - started
+
+
+def _is_balanced(members: list[Member]) -> bool:
+    """Whether every partition has one owner and the shares are even."""
+    for member in members:
+        member.check()
+    shares = [member.owned for member in members]
+    least = _PARTITIONS // len(members)
+    return (
+        all(len(share) >= least for share in shares)
+        and sum(map(len, shares)) == _PARTITIONS
+        and len(frozenset().union(*shares)) == _PARTITIONS
+    )
