@@ -46,6 +46,8 @@ SIMULATIONS = frozenset(
         "broker/test_turns_simulation.py",
         "group_coordinator/test_classic_simulation.py",
         "group_coordinator/test_consumer_simulation.py",
+        "group_coordinator/test_service_simulation.py",
+        "group_coordinator/test_timer_model.py",
         "kafka_client/test_group_belief.py",
         "log_store/test_damage_model.py",
         "log_store/test_log_model.py",
