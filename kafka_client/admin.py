@@ -39,10 +39,12 @@ from pykraft.kafka_client.admin_results import (
 )
 from pykraft.kafka_client.blocking import BlockingNetwork, run
 from pykraft.kafka_client.cluster import ClientConfig, Cluster
-from pykraft.kafka_client.list_offsets import ListedOffset, list_offsets
+from pykraft.kafka_client.delete_records import delete_records
+from pykraft.kafka_client.list_offsets import ListedOffset, list_each_offset, list_offsets
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_client.network import Network, parse_bootstrap_servers
 from pykraft.kafka_protocol.enums import ConfigResourceType, ElectionType
+from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.runtime.address import Address
 
@@ -97,6 +99,21 @@ class Admin:
         """Offsets by timestamp in ms, or -1 latest, -2 earliest, -3 largest timestamp."""
         by = self.cluster.deadline(timeout_ms)
         return await list_offsets(self.cluster, timestamps, by, isolation_level)
+
+    async def list_each_offset(
+        self, timestamps: Mapping[TopicPartition, int], *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, ListedOffset | KafkaError]:
+        """As :meth:`list_offsets`, with an error in place of the offset for the partitions that fail."""
+        return await list_each_offset(self.cluster, timestamps, self.cluster.deadline(timeout_ms))
+
+    async def delete_records(
+        self, offsets: Mapping[TopicPartition, int], *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, int | KafkaError]:
+        """Delete the records before these offsets (-1: before the high watermark).
+
+        Returns the low watermark of each partition, or its error.
+        """
+        return await delete_records(self.cluster, offsets, self.cluster.deadline(timeout_ms))
 
     async def describe_cluster(
         self, *, include_fenced_brokers: bool = False, timeout_ms: int | None = None
@@ -260,6 +277,8 @@ class AdminClient:
     list_topics = _blocking(Admin.list_topics)
     describe_topics = _blocking(Admin.describe_topics)
     list_offsets = _blocking(Admin.list_offsets)
+    list_each_offset = _blocking(Admin.list_each_offset)
+    delete_records = _blocking(Admin.delete_records)
     describe_cluster = _blocking(Admin.describe_cluster)
     unregister_broker = _blocking(Admin.unregister_broker)
     describe_quorum = _blocking(Admin.describe_quorum)

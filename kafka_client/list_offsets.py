@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pykraft.kafka_client.cluster import Cluster, is_passing
+from pykraft.kafka_client.leader_requests import ask_leaders
 from pykraft.kafka_client.metadata import Partition, TopicPartition
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.list_offsets import (
@@ -27,6 +28,7 @@ __all__ = [
     "READ_UNCOMMITTED",
     "ListedOffset",
     "TopicPartition",
+    "list_each_offset",
     "list_offsets",
 ]
 
@@ -87,6 +89,24 @@ async def list_offsets(
     return found
 
 
+async def list_each_offset(
+    cluster: Cluster,
+    timestamps: Mapping[TopicPartition, int],
+    deadline_ms: int,
+    isolation_level: int = READ_UNCOMMITTED,
+) -> dict[TopicPartition, ListedOffset | KafkaError]:
+    """As :func:`list_offsets`, with an error in place of the offset for the partitions that fail."""
+
+    async def ask(
+        leader_id: int, partitions: list[Partition]
+    ) -> dict[TopicPartition, ListedOffset | KafkaError]:
+        request = _request(partitions, timestamps, isolation_level)
+        response = await cluster.ask_broker(leader_id, request, ListOffsetsResponse, deadline_ms)
+        return _results(response)
+
+    return await ask_leaders(cluster, "ListOffsets", timestamps, ask, deadline_ms)
+
+
 def _request(
     partitions: list[Partition], timestamps: Mapping[TopicPartition, int], isolation_level: int
 ) -> ListOffsetsRequest:
@@ -106,16 +126,26 @@ def _request(
 def _collect(response: ListOffsetsResponse, found: dict[TopicPartition, ListedOffset]) -> None:
     """Keep every successful answer; then raise the worst error, a final one before a retriable one."""
     errors = []
-    for topic in response.topics:
-        for partition in topic.partitions:
-            code = ErrorCode(partition.error_code)
-            if code is not ErrorCode.NONE:
-                errors.append(KafkaError(code, f"ListOffsets for {topic.name}-{partition.partition_index}"))
-                continue
-            found[TopicPartition(topic.name, partition.partition_index)] = ListedOffset(
-                offset=partition.offset if partition.offset >= 0 else None,
-                timestamp_ms=partition.timestamp if partition.timestamp >= 0 else None,
-                leader_epoch=partition.leader_epoch if partition.leader_epoch >= 0 else None,
-            )
+    for key, result in _results(response).items():
+        if isinstance(result, KafkaError):
+            errors.append(result)
+        else:
+            found[key] = result
     if errors:
         raise min(errors, key=is_passing)
+
+
+def _results(response: ListOffsetsResponse) -> dict[TopicPartition, ListedOffset | KafkaError]:
+    return {
+        TopicPartition(topic.name, partition.partition_index): KafkaError(
+            ErrorCode(partition.error_code), f"ListOffsets for {topic.name}-{partition.partition_index}"
+        )
+        if partition.error_code != ErrorCode.NONE
+        else ListedOffset(
+            offset=partition.offset if partition.offset >= 0 else None,
+            timestamp_ms=partition.timestamp if partition.timestamp >= 0 else None,
+            leader_epoch=partition.leader_epoch if partition.leader_epoch >= 0 else None,
+        )
+        for topic in response.topics
+        for partition in topic.partitions
+    }

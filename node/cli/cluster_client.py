@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -16,6 +16,9 @@ from pykraft.node.cli.reach import check_reachable
 
 _TIMEOUT_MS: Final = 15_000
 _TIMEOUT_HINT: Final = "is a majority of the controllers running? Their logs name the leader"
+T = TypeVar("T")
+
+OFFSETS_SHAPE: Final = '{"partitions": [{"topic": "t", "partition": 0, "offset": 42}, …], "version": 1}'
 _SHAPE = '{"partitions": [{"topic": "t", "partition": 0, …}, …]}'
 
 
@@ -36,18 +39,37 @@ def admin_client(bootstrap_server: str, timeout_ms: int = _TIMEOUT_MS) -> Iterat
 
 def read_partitions_file(path: str) -> list[tuple[TopicPartition, tuple[int, ...]]]:
     """The partitions in a JSON file of Kafka's tools, with their replicas if it names any."""
+    return _read_file(path, _SHAPE, _partition_in_file)
+
+
+def read_offsets_file(path: str) -> dict[TopicPartition, int]:
+    """The partitions in a JSON file of kafka-delete-records, with their offsets."""
+    return dict(_read_file(path, OFFSETS_SHAPE, _offset_in_file))
+
+
+def _read_file(
+    path: str, shape: str, parse: Callable[[Any], tuple[TopicPartition, T]]
+) -> list[tuple[TopicPartition, T]]:
     try:
         with open(path, encoding="utf-8") as file:
             content = json.load(file)
-        found = [_partition_in_file(item) for item in content["partitions"]]
+        found = [parse(item) for item in content["partitions"]]
     except OSError as error:
         raise click.UsageError(f"cannot read {path}: {error.strerror}") from None
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise click.UsageError(f"{path} does not hold {_SHAPE}: {error}") from None
+        raise click.UsageError(f"{path} does not hold {shape}: {error}") from None
     named = [partition for partition, _ in found]
     if len(set(named)) != len(named):
         raise click.UsageError(f"{path} names a partition twice")
     return found
+
+
+def _offset_in_file(item: Any) -> tuple[TopicPartition, int]:
+    if not isinstance(item["topic"], str) or not all(
+        type(item[key]) is int for key in ("partition", "offset")
+    ):
+        raise ValueError(f"{item} is not an offset of a partition")
+    return TopicPartition(item["topic"], item["partition"]), item["offset"]
 
 
 def _partition_in_file(item: Any) -> tuple[TopicPartition, tuple[int, ...]]:

@@ -26,6 +26,8 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "leader-election": ("pykraft.node.cli.leader_election", "Run preferred or unclean leader elections."),
     "reassign-partitions": ("pykraft.node.cli.reassign_partitions", "Move replicas between brokers."),
+    "delete-records": ("pykraft.node.cli.delete_records", "Delete the oldest records of partitions."),
+    "get-offsets": ("pykraft.node.cli.get_offsets", "Show the offsets of partitions, by time."),
     "features": ("pykraft.node.cli.features", "Show and change the levels of features."),
     "producer": ("pykraft.node.cli.producer", "Write lines of standard input to a topic."),
     "consumer": ("pykraft.node.cli.consumer", "Print the records of a topic."),

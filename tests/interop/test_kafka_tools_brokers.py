@@ -8,14 +8,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+from confluent_kafka import Producer
 
 from pykraft.jepsen_like.process_cluster import ProcessCluster
+from pykraft.node.cli.root import cli
 from tests.interop.java_jars import KafkaTools
 
 pytestmark = pytest.mark.interop
 
 REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 CONFIGS = "kafka.admin.ConfigCommand"
+DELETE_RECORDS = "org.apache.kafka.tools.DeleteRecordsCommand"
+GET_OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
 METRICS = "org.apache.kafka.tools.ClientMetricsCommand"
 
 NewTopic = Callable[..., str]
@@ -50,6 +55,38 @@ def test_replicas_are_moved_verified_and_cancelled(
     assert "Clearing topic-level throttles" in cancelled
     described = ask(CONFIGS, "--describe", "--entity-type", "brokers", "--entity-name", "1")
     assert "throttled" not in described, "no throttle is left"
+
+
+def test_records_are_deleted_and_the_same_offsets_listed_as_by_own_tools(
+    ask: Ask, trio: ProcessCluster, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    topic = new_topic()
+    producer = Producer({"bootstrap.servers": trio.bootstrap_servers, "acks": "all"})
+    for number in range(5):
+        producer.produce(topic, b"v", partition=0, timestamp=1000 * (number + 1))
+    assert producer.flush(30) == 0
+    file = tmp_path / "offsets.json"
+
+    def delete(offset: int) -> tuple[object, ...]:
+        items = [{"topic": topic, "partition": 0, "offset": offset}]
+        file.write_text(json.dumps({"version": 1, "partitions": items}), encoding="utf-8")
+        return "--offset-json-file", file
+
+    def own(command: str, *arguments: object) -> str:
+        given = ["--bootstrap-server", trio.bootstrap_servers, *map(str, arguments)]
+        return CliRunner().invoke(cli, [command, *given]).stdout
+
+    by_kafka = ask(DELETE_RECORDS, *delete(2))
+    assert by_kafka == own("delete-records", *delete(2))
+    assert f"partition: {topic}-0\tlow_watermark: 2" in by_kafka.splitlines()
+    assert "error: " in ask(DELETE_RECORDS, *delete(9)) and "error: " in own("delete-records", *delete(9))
+    for asked in (
+        *(("--topic", topic, "--time", time) for time in ("-1", "-2", "-3", "-4", "-5", "4500", "earliest")),
+        ("--topic-partitions", f"{topic}:0-1"),
+        ("--topic-partitions", f":-1,{topic}:0", "--exclude-internal-topics"),
+        ("--topic", f"{topic},none", "--partitions", "0"),
+    ):
+        assert ask(GET_OFFSETS, *asked) == own("get-offsets", *asked), asked
 
 
 def test_dynamic_properties_are_set_described_and_deleted(ask: Ask) -> None:

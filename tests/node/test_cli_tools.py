@@ -256,6 +256,51 @@ def test_reassignments_are_executed_verified_and_cancelled_with_kafkas_files(
     assert cancelled == "None of the specified partition moves are active.\n"
 
 
+def test_records_are_deleted_and_offsets_listed_as_by_kafkas_tools(
+    run: Run, topic: str, dev_server: str, tmp_path: Path
+) -> None:
+    producer = Producer({"bootstrap.servers": dev_server})
+    for number in range(5):
+        producer.produce(topic, b"v", partition=0, timestamp=1000 * (number + 1))
+    assert producer.flush(30) == 0
+    file = tmp_path / "offsets.json"
+
+    def delete(offset: int) -> tuple[str, str]:
+        items = [{"topic": topic, "partition": 0, "offset": offset}]
+        file.write_text(json.dumps({"version": 1, "partitions": items}))
+        return "--offset-json-file", str(file)
+
+    assert run("delete-records", *delete(2)).splitlines() == [
+        "Executing records delete operation",
+        "Records delete operation completed:",
+        f"partition: {topic}-0\tlow_watermark: 2",
+    ]
+    refused = run("delete-records", *delete(6), fails_with="could not be deleted")
+    assert f"partition: {topic}-0\terror: OFFSET_OUT_OF_RANGE" in refused
+    assert json.loads(run("delete-records", "--json", *delete(3))) == [
+        {"topic": topic, "partition": 0, "lowWatermark": 3}
+    ]
+    for asked, lines in (
+        ((), [f"{topic}:0:5", f"{topic}:1:0"]),
+        (("--time", "earliest"), [f"{topic}:0:3", f"{topic}:1:0"]),
+        (("--time", "-3"), [f"{topic}:0:4"]),
+        (("--time", "4500"), [f"{topic}:0:4"]),
+        (("--time", "-5"), []),
+        (("--partitions", "1"), [f"{topic}:1:0"]),
+    ):
+        assert run("get-offsets", "--topic", topic, *asked).splitlines() == lines, asked
+    for pattern, lines in (
+        (f"{topic}:0", [f"{topic}:0:5"]),
+        (f"{topic}:1-", [f"{topic}:1:0"]),
+        (f"{topic}:-1", [f"{topic}:0:5"]),
+        (f"{topic}:0-1,{topic}:1-2", [f"{topic}:0:5", f"{topic}:1:0"]),
+    ):
+        assert run("get-offsets", "--topic-partitions", pattern).splitlines() == lines, pattern
+    run("get-offsets", "--topic", "none", fails_with="Could not match any topic-partitions")
+    run("delete-records", *delete(-1))
+    assert run("get-offsets", "--topic", topic, "--time", "-2", "--partitions", "0") == f"{topic}:0:5\n"
+
+
 def test_configs_are_set_shown_and_deleted_with_kafkas_flags(run: Run, topic: str, tmp_path: Path) -> None:
     entity = ("--entity-type", "topics", "--entity-name", topic)
     described = ("configs", "--describe", *entity)

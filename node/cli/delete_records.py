@@ -1,0 +1,46 @@
+"""``pykraft delete-records``, with the flags, the file and the output lines of kafka-delete-records."""
+
+from __future__ import annotations
+
+import click
+
+from pykraft.kafka_client.metadata import TopicPartition
+from pykraft.kafka_protocol.errors import KafkaError
+from pykraft.node.cli.cluster_client import OFFSETS_SHAPE, admin_client, read_offsets_file
+from pykraft.node.cli.common import bootstrap_option, json_option, print_json, wants_json
+
+
+@click.command()
+@bootstrap_option
+@json_option
+@click.option(
+    "--offset-json-file",
+    required=True,
+    metavar="FILE",
+    help=f"{OFFSETS_SHAPE}; offset -1: all records up to the high watermark.",
+)
+def command(bootstrap_server: str, offset_json_file: str) -> None:
+    """Delete the records before the given offsets."""
+    offsets = read_offsets_file(offset_json_file)
+    with admin_client(bootstrap_server) as client:
+        if not wants_json():
+            click.echo("Executing records delete operation")
+        results = client.delete_records(offsets)
+    if wants_json():
+        print_json([_as_object(partition, results[partition]) for partition in sorted(results)])
+    else:
+        click.echo("Records delete operation completed:")
+        for partition in sorted(results):
+            click.echo(f"partition: {partition}\t{_text(results[partition])}")
+    failed = sum(isinstance(result, KafkaError) for result in results.values())
+    if failed:
+        raise click.ClickException(f"the records of {failed} partition(s) could not be deleted")
+
+
+def _text(result: int | KafkaError) -> str:
+    return f"error: {result}" if isinstance(result, KafkaError) else f"low_watermark: {result}"
+
+
+def _as_object(partition: TopicPartition, result: int | KafkaError) -> dict[str, object]:
+    found = {"error": str(result)} if isinstance(result, KafkaError) else {"lowWatermark": result}
+    return {"topic": partition.topic, "partition": partition.partition, **found}
