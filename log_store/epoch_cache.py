@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pykraft.kafka_protocol.records import BatchHeader
 from pykraft.log_store.checkpoint import decode_checkpoint, encode_checkpoint
 from pykraft.log_store.interface import CorruptCheckpointError, EpochEnd
-from pykraft.runtime.disk import Disk
+from pykraft.runtime.disk import Disk, UnreadableError
 
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 UNKNOWN = EpochEnd(-1, -1)
@@ -52,7 +52,7 @@ class LeaderEpochCache:
         path = f"{directory}/{LEADER_EPOCH_CHECKPOINT}"
         try:
             return cls(path, decode_entries(disk.read(path), path))
-        except (FileNotFoundError, CorruptCheckpointError):
+        except (FileNotFoundError, CorruptCheckpointError, UnreadableError):
             return cls(path)
 
     @property

@@ -7,7 +7,7 @@ entries themselves are Kafka's bytes, so a directory can be read by either.
 
 from __future__ import annotations
 
-from pykraft.runtime.disk import Disk, DiskFile
+from pykraft.runtime.disk import Disk, DiskFile, UnreadableError
 
 PENDING_ENTRIES = 64
 """Entries kept in memory before they are written: at most this much is rebuilt after a kill."""
@@ -69,10 +69,14 @@ class IndexFile:
         return self.file.pread(index * self.entry_bytes, self.entry_bytes)
 
     def read_all(self) -> bytes:
-        """Every whole entry; nothing if the file is missing."""
+        """Every whole entry; nothing if the file is missing, or cannot be read and is removed."""
         if not self.exists():
             return b""
-        return self.file.pread(0, self.count * self.entry_bytes)
+        try:
+            return self.file.pread(0, self.count * self.entry_bytes)
+        except UnreadableError:
+            self.remove()
+            return b""
 
     def append(self, entry: bytes) -> None:
         self._pending += entry
@@ -110,6 +114,13 @@ class IndexFile:
                 self.file.truncate(in_file * self.entry_bytes)
                 self.is_unflushed = True
         del self._pending[(count - in_file) * self.entry_bytes :]
+
+    def replace_by(self, other: IndexFile) -> None:
+        """Take the file of another index, in which everything is written, and forget the own entries."""
+        other.close()
+        self._disk.rename(other.path, self.path)
+        self.forget()
+        self.is_unflushed = True
 
     def release_files(self, *, is_urgent: bool) -> bool:
         """See :class:`~pykraft.runtime.file_budget.FileHolder`. Pending entries stay in memory, and entries

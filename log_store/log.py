@@ -14,11 +14,13 @@ It is long because appending, reading, flushing, truncation and retention share 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.records import HEADER_BYTES, BatchHeader
 from pykraft.log_store import timestamps
 from pykraft.log_store.flush import FlushJob, snapshot
+from pykraft.log_store.index_build import IndexBuild, IndexCheck, repairing_indexes
 from pykraft.log_store.interface import (
     CorruptLogError,
     EpochEnd,
@@ -33,7 +35,7 @@ from pykraft.log_store.reader import Extent, read_slice, segment_index, walk
 from pykraft.log_store.retention import deletable_segments
 from pykraft.log_store.scan import SCAN_READ_AHEAD_BYTES
 from pykraft.log_store.scrub import Scrub
-from pykraft.log_store.segment import MAX_RELATIVE_OFFSET, Segment
+from pykraft.log_store.segment import MAX_RELATIVE_OFFSET, BadIndexError, Segment
 from pykraft.runtime.disk import Buffer, Disk
 
 __all__ = [
@@ -97,6 +99,9 @@ class Log:
         self.before_truncation: Callable[[int], None] | None = None
         #: Called with its base offset when a new segment has begun, before anything is appended to it.
         self.on_roll: Callable[[int], None] | None = None
+        #: Called where a read finds a bad index, to have it built again (:meth:`prepare_index_build`).
+        #: Without an owner that does, it is done at once, which blocks.
+        self.on_bad_index: Callable[[BadIndexError], None] | None = None
         #: Called with the renamed files of a deleted segment, to remove them when file.delete.delay.ms has
         #: passed. Without an owner that does, files are removed at once.
         self.on_deleted: Callable[[Sequence[str]], None] | None = None
@@ -264,7 +269,8 @@ class Log:
 
         ``end_offset`` (exclusive, default the log end) bounds the batches. The slice may cut its last batch
         at ``max_bytes``; with ``at_least_one`` the first is whole however large. None when nothing is there
-        to read; OFFSET_OUT_OF_RANGE outside of log start and log end.
+        to read; OFFSET_OUT_OF_RANGE outside of log start and log end. :class:`BadIndexError` if
+        ``on_bad_index`` is set and the read has to be repeated when it has had the index built again.
         """
         log_end = self.log_end_offset
         if not self.log_start_offset <= offset <= log_end:
@@ -273,13 +279,22 @@ class Log:
                 f"offset {offset} of {self.name} is outside of [{self.log_start_offset}, {log_end}]",
             )
         bound = log_end if end_offset is None or end_offset > log_end else end_offset
-        piece = read_slice(
-            self._segments, self._base_offsets, log_end, offset, bound, max_bytes, at_least_one
-        )
+        try:
+            piece = self._read_slice(offset, bound, max_bytes, at_least_one)
+        except BadIndexError as error:
+            if self.on_bad_index is not None:
+                self.on_bad_index(error)
+                raise
+            piece = repairing_indexes(partial(self._read_slice, offset, bound, max_bytes, at_least_one))
         if piece is not None and piece.base_offset > offset and not self.may_have_gap_at(offset):
             reason = f"offset {offset} is missing, the next batch has offset {piece.base_offset}"
             raise CorruptLogError(piece.file.path, piece.position, reason)
         return piece
+
+    def _read_slice(self, offset: int, bound: int, max_bytes: int, at_least_one: bool) -> LogSlice | None:
+        return read_slice(
+            self._segments, self._base_offsets, self.log_end_offset, offset, bound, max_bytes, at_least_one
+        )
 
     def may_have_gap_at(self, offset: int) -> bool:
         """Whether compaction may have removed the record at an offset, here or where this log was copied
@@ -290,11 +305,33 @@ class Log:
     def offset_before(self, offset: int, size_bytes: int) -> int:
         """An offset at least so many bytes before another one, or the log start."""
         index = segment_index(self._base_offsets, offset)
-        found, left_bytes = self._segments[index].offset_before(offset, size_bytes)
+        find = self._segments[index].offset_before
+        found, left_bytes = repairing_indexes(partial(find, offset, size_bytes))
         while left_bytes > 0 and index > 0 and found > self.log_start_offset:
             index -= 1
-            found, left_bytes = self._segments[index].offset_before(found, left_bytes)
+            find = self._segments[index].offset_before
+            found, left_bytes = repairing_indexes(partial(find, found, left_bytes))
         return max(self.log_start_offset, found)
+
+    def prepare_index_build(self, segment: Segment) -> IndexBuild | None:
+        """A job that builds the indexes of a segment again; None if the segment is not part of the log."""
+        return IndexBuild(segment, self._truncations) if segment in self._segments else None
+
+    def complete_index_build(self, build: IndexBuild) -> bool:
+        """Use what a job has built; False if the segment has changed meanwhile: prepare another one."""
+        if not self.is_as_prepared(build):
+            return False
+        build.segment.adopt_indexes(build.built, build.first_kept)
+        return True
+
+    def is_as_prepared(self, build: IndexBuild) -> bool:
+        """Whether the segment of a build was neither cut, closed nor deleted meanwhile."""
+        segment = build.segment
+        return (
+            build.truncations == self._truncations
+            and build.was_sealed == segment.is_sealed
+            and segment in self._segments
+        )
 
     def scrub_segment(self, base_offset: int) -> Scrub | None:
         """The check of one segment as it is now; None if there no longer is one at that offset."""
@@ -303,6 +340,11 @@ class Log:
         index = self._base_offsets.index(base_offset)
         segment, ends = self._segments[index], [*self._base_offsets[1:], self.log_end_offset]
         has_gaps = self.may_have_gap_at(base_offset)
+        check = None
+        if segment.is_sealed:
+            check = partial(
+                IndexCheck, self._disk, self.directory, base_offset, self._config.index_interval_bytes
+            )
         return Scrub(
             self._disk,
             segment.path,
@@ -311,7 +353,14 @@ class Log:
             ends[index],
             self.epoch_cache.entries,
             has_gaps=has_gaps,
+            begin_index_check=check,
         )
+
+    def doubt_indexes(self, base_offset: int) -> None:
+        """The scrub found that the indexes of a segment do not match its batches: have them built again."""
+        for segment in self._segments:
+            if segment.base_offset == base_offset and self.on_bad_index is not None:
+                self.on_bad_index(BadIndexError(segment, "the indexes do not match the batches"))
 
     def has_file(self, path: str) -> bool:
         """Whether a segment's file is a part of the log."""
@@ -357,12 +406,14 @@ class Log:
 
     def lookup_timestamp(self, timestamp_ms: int, *, end_offset: int | None = None) -> TimestampOffset | None:
         """The first record not earlier than ``timestamp_ms``; None if there is none below ``end_offset``."""
-        found = timestamps.first_at_or_after(self._segments, timestamp_ms, self.log_start_offset)
+        found = repairing_indexes(
+            lambda: timestamps.first_at_or_after(self._segments, timestamp_ms, self.log_start_offset)
+        )
         return found if found is None or end_offset is None or found.offset < end_offset else None
 
     def max_timestamp(self) -> TimestampOffset | None:
         """The first of the records with the largest timestamp."""
-        return timestamps.latest(self._segments, self.log_start_offset)
+        return repairing_indexes(lambda: timestamps.latest(self._segments, self.log_start_offset))
 
     # -- flush -----------------------------------------------------------------------------------------
 
@@ -413,7 +464,7 @@ class Log:
             self.truncate_fully_and_start_at(offset)
             return True
         index = segment_index(self._base_offsets, offset)
-        found = self._segments[index].find(offset)
+        found = repairing_indexes(partial(self._segments[index].find, offset))
         if found is not None:
             offset = min(offset, found[1])
         self._notify_truncated(offset)
@@ -482,7 +533,8 @@ class Log:
         Nothing that reaches above ``limit_offset`` (the high watermark; default the log end) is touched.
         """
         ends = [*self._base_offsets[1:], self.log_end_offset]
-        count = deletable_segments(
+        count_deletable = partial(
+            deletable_segments,
             self._segments,
             ends,
             self._config,
@@ -490,6 +542,13 @@ class Log:
             log_start_offset=self.log_start_offset,
             limit_offset=self.log_end_offset if limit_offset is None else limit_offset,
         )
+        try:
+            count = count_deletable()
+        except BadIndexError as error:
+            if self.on_bad_index is not None:
+                self.on_bad_index(error)
+                return False  # the next check knows the age of the segment
+            count = repairing_indexes(count_deletable)
         if count == 0:
             return False
         if count == len(self._segments):

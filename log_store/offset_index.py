@@ -111,6 +111,17 @@ class OffsetIndex:
         del offsets[count:], positions[count:]
         self.storage.truncate(count)
 
+    def adopt(self, built: OffsetIndex, first_kept: int) -> None:
+        """Take over another index of the segment; of the own entries only those from ``first_kept`` on stay,
+        and none if the segment is sealed."""
+        added: list[tuple[int, int]] = []
+        if self._offsets is not None and self._positions is not None:
+            added = list(zip(self._offsets[first_kept:], self._positions[first_kept:], strict=True))
+            self._offsets, self._positions = built._arrays
+        self.storage.replace_by(built.storage)
+        for relative, position in added:
+            self.append(relative + self.base_offset, position)
+
     def seal(self) -> None:
         """Write the pending entries (the file exists afterwards, even if empty) and free the memory."""
         self.storage.complete()

@@ -121,16 +121,17 @@ def _epochs_fit(
     end_offset: int,
     extent: Extent,
 ) -> bool:
-    """Whether all entries from ``start_offset`` on, and both ends of the log, match the batches' epochs.
+    """Whether the starts of all epochs from ``start_offset`` on, and both ends of the log, match the batches.
 
     The start may lie below the oldest entry: a power loss can undo its move, and not that of the entries.
     """
-    starts = [entry.start_offset for entry in epochs.entries]
+    starts = {entry.start_offset for entry in epochs.entries}
     base_offsets = [segment.base_offset for segment in segments]
-    for offset in (start_offset, *starts, end_offset - 1):
+    for offset in sorted({*starts, *(start - 1 for start in starts), end_offset - 1}):
         if start_offset <= offset < end_offset:
             for _, _, header in walk(segments, base_offsets, offset, end_offset, HEADER_BYTES, extent):
-                if header.partition_leader_epoch != epochs.epoch_for_offset(offset):
+                first = max(offset, header.base_offset)  # compaction may have removed the offset itself
+                if header.partition_leader_epoch != epochs.epoch_for_offset(first):
                     return False
                 break
     return True

@@ -10,12 +10,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from struct import Struct
 
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.kafka_protocol.records import LOG_OVERHEAD_BYTES, MAGIC, BatchHeader, crc_is_valid
 from pykraft.kafka_protocol.records import iter_headers as iter_batch_headers
 from pykraft.log_store.epoch_cache import Epochs, find_wrong_epoch
+from pykraft.log_store.index_build import repairing_indexes
 from pykraft.log_store.interface import CorruptLogError, LogSlice, MissingOffsetError
 from pykraft.log_store.scan import iter_headers
 from pykraft.log_store.segment import Segment
@@ -92,7 +94,9 @@ def walk(
     """
     expected = start_offset
     for segment in segments[segment_index(base_offsets, start_offset) :]:
-        found = segment.find(start_offset) if expected < bound else None
+        if expected >= bound:
+            return
+        found = repairing_indexes(partial(segment.find, start_offset))
         if found is None:
             continue
         for position, header in iter_headers(segment.file, found[0], segment.size_bytes, read_ahead_bytes):

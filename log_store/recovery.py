@@ -22,18 +22,20 @@ from itertools import pairwise
 
 from pykraft.kafka_protocol.records import BatchHeader
 from pykraft.log_store.epoch_cache import LeaderEpochCache
+from pykraft.log_store.index_build import repairing_indexes
 from pykraft.log_store.interface import CorruptLogError, RecoveryReport, Truncation
 from pykraft.log_store.scan import CheckedScan
 from pykraft.log_store.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment
 from pykraft.runtime.disk import Disk
 
-_NAME = re.compile(r"(\d{20})(\.\w+)(\.deleted)?")
+_NAME = re.compile(r"(\d{20})(\.\w+)(\.deleted|\.rebuilt)?")
 
 
 def list_segments(disk: Disk, directory: str, *, created_ms: int, index_interval_bytes: int) -> list[Segment]:
     """The segments of a directory by base offset.
 
-    Index files without a segment are removed, and files that were to be removed after a delay.
+    Index files without a segment are removed, files that were to be removed after a delay, and indexes whose
+    building was interrupted.
     """
     base_offsets = []
     indexes = []
@@ -69,7 +71,7 @@ def check_continuity(segments: Sequence[Segment], log_start_offset: int, compact
     for segment, following in pairwise(segments):
         if following.base_offset <= log_start_offset:
             continue
-        end_offset = segment.read_end_offset()
+        end_offset = repairing_indexes(segment.read_end_offset)
         check_follows(segment, end_offset, following, compacted_offset)
 
 

@@ -7,7 +7,10 @@ run in a thread.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pykraft.log_store.epoch_cache import Epochs, find_wrong_epoch
+from pykraft.log_store.index_build import IndexCheck
 from pykraft.log_store.interface import CorruptLogError
 from pykraft.log_store.scan import CheckedScan
 from pykraft.runtime.disk import Disk
@@ -17,7 +20,8 @@ STEP_BYTES = 256 * 1024
 
 class Scrub:
     """``end`` and ``end_offset``: where the segment ends. ``has_gaps``: compaction may have left some in
-    it. ``epochs``: of the log, as far as they are known.
+    it. ``epochs``: of the log, as far as they are known. ``has_bad_index`` tells at the end whether the index
+    files, if they are checked as well, have to be built again.
     """
 
     def __init__(
@@ -30,8 +34,12 @@ class Scrub:
         epochs: Epochs,
         *,
         has_gaps: bool,
+        begin_index_check: Callable[[], IndexCheck] | None = None,
     ) -> None:
         self.step_bytes = 0
+        self.has_bad_index = False
+        self._begin_index_check = begin_index_check
+        self._index_check: IndexCheck | None = None
         self._disk = disk
         self._path = path
         self._position = 0
@@ -51,6 +59,8 @@ class Scrub:
         file = self._disk.open(self._path, create=False)
         try:
             begin = self._position
+            if begin == 0 and self._begin_index_check is not None:
+                self._index_check = self._begin_index_check()
             scan = CheckedScan(file, begin, self._next_offset, self._epoch, end=self._end)
             for _, header in scan:
                 if not self._has_gaps and header.base_offset != self._next_offset:
@@ -61,6 +71,8 @@ class Scrub:
                     )
                 if wrong := find_wrong_epoch(self._epochs, header):
                     raise CorruptLogError(self._path, self._position, wrong)
+                if self._index_check is not None:
+                    self._index_check.note(self._position, header)
                 self._position += header.size_bytes
                 self._next_offset, self._epoch = header.next_offset, header.partition_leader_epoch
                 if self._position - begin >= STEP_BYTES:
@@ -72,6 +84,8 @@ class Scrub:
             self.step_bytes = self._position - begin
         finally:
             file.close()
+        if self.is_done and self._index_check is not None:
+            self.has_bad_index = not self._index_check.finish()
         if self.is_done and not self._has_gaps and self._next_offset != self._end_offset:
             reason = f"ends at offset {self._next_offset}, not {self._end_offset}"
             raise CorruptLogError(self._path, self._position, reason)

@@ -7,7 +7,8 @@ a stored byte, and only the newest segment grows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from struct import Struct
 
 from pykraft.kafka_protocol.records import HEADER, HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader
@@ -16,16 +17,21 @@ from pykraft.log_store.interface import CorruptLogError, LogConfig
 from pykraft.log_store.offset_index import OFFSET_ENTRY_BYTES, OffsetIndex
 from pykraft.log_store.scan import MIN_LENGTH, READ_AHEAD_BYTES, SCAN_READ_AHEAD_BYTES, iter_headers
 from pykraft.log_store.time_index import TIME_ENTRY_BYTES, TimeIndex
-from pykraft.runtime.disk import Buffer, Disk, DiskFile
+from pykraft.runtime.disk import Buffer, Disk, DiskFile, UnreadableError
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
+REBUILT_SUFFIX = ".rebuilt"
+"""After the suffix of an index that is being built again."""
 DELETED_SUFFIX = ".deleted"
 """After the suffix of a file that is to be removed (Kafka's file.delete.delay.ms)."""
 MAX_RELATIVE_OFFSET = (1 << 31) - 1
 MAX_SEGMENT_BYTES = (1 << 31) - 1
 MAX_OFFSET = (1 << 63) - 1
+
+BLOCKS_WITHOUT_ENTRY = 64
+"""A look-up reads so many blocks, and four times the index interval, before it doubts the index."""
 
 _OFFSETS_OF_BATCH = Struct(">qi11xi").unpack_from  # base offset, length, last offset delta of a batch header
 _OFFSETS_BYTES = 27
@@ -36,21 +42,33 @@ def segment_path(directory: str, base_offset: int, suffix: str = LOG_SUFFIX) -> 
     return f"{directory}/{base_offset:020d}{suffix}"
 
 
+class BadIndexError(Exception):
+    """An index is missing, or does not lead to the batches of its segment: build it again, and repeat.
+
+    See :class:`~pykraft.log_store.index_build.IndexBuild`.
+    """
+
+    def __init__(self, segment: Segment, reason: str) -> None:
+        super().__init__(f"{segment.path}: {reason}")
+        self.segment = segment
+
+
 class Segment:
     """See the module. Offsets are absolute, positions are bytes from the start of the file."""
 
     __slots__ = (
         "__weakref__",
         "_bytes_since_index",
-        "_disk",
         "_file",
         "_first_timestamp_ms",
         "_indexes_checked",
+        "_indexes_rebuilt",
         "_max_timestamp",
         "_size_bytes",
         "_was_used",
         "base_offset",
         "created_ms",
+        "disk",
         "index_interval_bytes",
         "is_durable",
         "is_removed",
@@ -62,15 +80,24 @@ class Segment:
     )
 
     def __init__(
-        self, disk: Disk, directory: str, base_offset: int, *, created_ms: int, index_interval_bytes: int
+        self,
+        disk: Disk,
+        directory: str,
+        base_offset: int,
+        *,
+        created_ms: int,
+        index_interval_bytes: int,
+        index_ending: str = "",
     ) -> None:
         self.base_offset = base_offset
         self.path = segment_path(directory, base_offset)
         self.created_ms = created_ms
         self.index_interval_bytes = index_interval_bytes
-        self.offset_index = OffsetIndex(disk, segment_path(directory, base_offset, INDEX_SUFFIX), base_offset)
+        self.offset_index = OffsetIndex(
+            disk, segment_path(directory, base_offset, INDEX_SUFFIX) + index_ending, base_offset
+        )
         self.time_index = TimeIndex(
-            disk, segment_path(directory, base_offset, TIME_INDEX_SUFFIX), base_offset
+            disk, segment_path(directory, base_offset, TIME_INDEX_SUFFIX) + index_ending, base_offset
         )
         # Sealed and flushed since: no later flush needs to touch it.
         self.is_durable = False
@@ -80,21 +107,22 @@ class Segment:
         self._was_used = False  # since it was last asked to release its files
         # Positions found by earlier reads: the next fetch of a consumer starts where its last one ended.
         self.positions: dict[int, int] = {}
-        self._disk = disk
+        self.disk = disk
         self._file: DiskFile | None = None
         self._size_bytes = -1
         self._first_timestamp_ms: int | None = None
         self._max_timestamp: tuple[int, int] | None = None  # (timestamp, last offset of its batch)
         self._bytes_since_index = 0
         self._indexes_checked = False
+        self._indexes_rebuilt = False
 
     @property
     def file(self) -> DiskFile:
         self._was_used = True
         file = self._file
         if file is None:
-            file = self._file = self._disk.open(self.path, create=False)
-            self._disk.register_holder(self)
+            file = self._file = self.disk.open(self.path, create=False)
+            self.disk.register_holder(self)
         return file
 
     @property
@@ -105,11 +133,29 @@ class Segment:
 
     @property
     def max_timestamp(self) -> tuple[int, int]:
-        """(largest timestamp, last offset of the batch that holds it); (-1, base offset) if none."""
+        """(largest timestamp, last offset of the batch that holds it); (-1, base offset) if none.
+
+        :class:`BadIndexError` if the time index does not tell.
+        """
         if self._max_timestamp is None:
             self.check_indexes()
-            self._max_timestamp = self.time_index.last_entry or (-1, self.base_offset)
+            with self._doubting_unreadable_indexes():
+                entry = self.time_index.last_entry
+            if entry is None:
+                if self.first_timestamp_ms >= 0:
+                    raise BadIndexError(self, "the time index is empty")
+                entry = (-1, self.base_offset)
+            elif not self._is_time_of_batch(*entry):
+                raise BadIndexError(self, f"no batch has the timestamp and offset {entry}")
+            self._max_timestamp = entry
         return self._max_timestamp
+
+    @contextmanager
+    def _doubting_unreadable_indexes(self) -> Iterator[None]:
+        try:
+            yield
+        except UnreadableError as error:
+            raise BadIndexError(self, str(error)) from error
 
     @property
     def first_timestamp_ms(self) -> int:
@@ -125,12 +171,17 @@ class Segment:
 
     def create(self) -> None:
         """Make the file of a new newest segment. Leftovers of the same name are emptied."""
-        self._file = self._disk.open(self.path)
+        self._file = self.disk.open(self.path)
         if self._file.size():
             self._file.truncate(0)
+        self._size_bytes = 0
+        self.begin_indexes()
+
+    def begin_indexes(self) -> None:
+        """Empty the indexes: every batch is to be noted, from the first on."""
         self.offset_index.start_empty()
         self.time_index.start_empty()
-        self._size_bytes = 0
+        self._bytes_since_index = 0
         self._max_timestamp = (-1, self.base_offset)
         self._indexes_checked = True
         self.is_sealed = False
@@ -232,8 +283,15 @@ class Segment:
             # The time index may not reach further than the offset index: noting continues where that ends.
             times.truncate_to_offset(last[0] + 1 if last is not None else self.base_offset)
             if last is not None:
-                newest = times.last_entry
-                if newest is None or not trust_times:
+                try:
+                    newest = times.last_entry
+                    if newest is not None and not self._is_time_of_batch(*newest):
+                        times.start_empty()
+                        newest = None
+                except BadIndexError:  # by an earlier entry
+                    self.begin_indexes()
+                    return 0
+                if newest is None or not trust_times or newest[0] < self._header_at(last[1]).max_timestamp:
                     newest = self._newest_before(last[1])
                 self._max_timestamp = newest
                 return last[1]
@@ -278,7 +336,7 @@ class Segment:
         self._complete_indexes()
         self.is_sealed = True
         self.is_durable = False
-        self._disk.register_holder(self)
+        self.disk.register_holder(self)
 
     def _complete_indexes(self) -> None:
         self._index_time()
@@ -307,17 +365,24 @@ class Segment:
         """(position, base offset, size in bytes) of the first batch whose last offset is ≥ ``offset``.
 
         Costs an index look-up, which is checked, and a scan of at most the index interval and one batch.
+        :class:`BadIndexError` if the index leads to another batch, or to none, or not near enough.
         """
         if not self._indexes_checked:
             self.check_indexes()
         file = self.file
-        entry = self.offset_index.lookup_entry(offset)
-        while entry is not None and not self._is_batch_at(*entry):
-            # Index entries are not all checked; a wrong one costs a longer scan.
-            entry = self.offset_index.lookup_entry(entry[0] - 1)
+        try:
+            entry = self.offset_index.lookup_entry(offset)
+        except UnreadableError as error:
+            raise BadIndexError(self, str(error)) from error
+        if entry is not None and not self._is_batch_at(*entry):
+            raise BadIndexError(self, f"no batch ends with offset {entry[0]} at position {entry[1]}")
         position = 0 if entry is None else entry[1]
         end = self.size_bytes
+        blocks_left = BLOCKS_WITHOUT_ENTRY + self.index_interval_bytes // 1024
         while position < end:
+            if blocks_left == 0 and not self._indexes_rebuilt:
+                raise BadIndexError(self, f"the index leads nowhere near offset {offset}")
+            blocks_left -= 1
             block = file.pread(position, READ_AHEAD_BYTES)
             at, last = 0, len(block) - _OFFSETS_BYTES
             while at <= last:
@@ -337,8 +402,11 @@ class Segment:
         segment, and how many bytes are still wanted."""
         found = self.find(offset)
         position = self.size_bytes if found is None else found[0]
-        entry = self.offset_index.lookup_position(position - size_bytes)
-        if entry is not None and self._is_batch_at(*entry):
+        with self._doubting_unreadable_indexes():
+            entry = self.offset_index.lookup_position(position - size_bytes)
+        if entry is not None:
+            if not self._is_batch_at(*entry):
+                raise BadIndexError(self, f"no batch ends with offset {entry[0]} at position {entry[1]}")
             return entry[0], 0
         return self.base_offset, size_bytes - position
 
@@ -352,45 +420,63 @@ class Segment:
 
     def find_time(self, timestamp_ms: int) -> int:
         """An offset below which every record is earlier than ``timestamp_ms``, from the time index."""
-        while (entry := self.time_index.lookup_entry(timestamp_ms)) is not None:
-            found = self.find(entry[1])
-            if found is not None:
-                header = BatchHeader._make(HEADER.unpack(self.file.pread(found[0], HEADER_BYTES)))
-                if (header.max_timestamp, header.last_offset) == entry:
-                    return entry[1]
-            timestamp_ms = entry[0] - 1
-        return self.base_offset
+        with self._doubting_unreadable_indexes():
+            entry = self.time_index.lookup_entry(timestamp_ms)
+        if entry is None:
+            return self.base_offset
+        if not self._is_time_of_batch(*entry):
+            raise BadIndexError(self, f"no batch has the timestamp and offset {entry}")
+        return entry[1]
+
+    def _header_at(self, position: int) -> BatchHeader:
+        return BatchHeader._make(HEADER.unpack(self.file.pread(position, HEADER_BYTES)))
+
+    def _is_time_of_batch(self, timestamp_ms: int, last_offset: int) -> bool:
+        """Whether there is a batch with this last offset and largest timestamp."""
+        found = self.find(last_offset)
+        if found is None:
+            return False
+        header = self._header_at(found[0])
+        return (header.max_timestamp, header.last_offset) == (timestamp_ms, last_offset)
 
     def check_indexes(self) -> None:
-        """Rebuild the indexes of a sealed segment if they are missing or make no sense."""
+        """A first look at the indexes of a sealed segment. :class:`BadIndexError` if they make no sense."""
         if self._indexes_checked:
             return
+        with self._doubting_unreadable_indexes():
+            is_sane = self.offset_index.is_sane(self.size_bytes) and self.time_index.is_sane()
+        if not is_sane:
+            raise BadIndexError(self, "an index is missing, or is no index of it")
         self._indexes_checked = True
-        if not (self.offset_index.is_sane(self.size_bytes) and self.time_index.is_sane()):
-            self._rebuild_indexes()
 
-    def _rebuild_indexes(self) -> None:
-        self.offset_index.start_empty()
-        self.time_index.start_empty()
-        self._bytes_since_index = 0
-        self._max_timestamp = (-1, self.base_offset)
-        for position, header in iter_headers(self.file, 0, self.size_bytes, SCAN_READ_AHEAD_BYTES):
-            self.note_batch(position, header)
-        self._complete_indexes()
+    def adopt_indexes(self, built: Segment, first_kept: tuple[int, int]) -> None:
+        """Replace the indexes by those of ``built``, and keep the entries from ``first_kept`` on (offset
+        index, time index), which were added meanwhile."""
+        self.offset_index.adopt(built.offset_index, first_kept[0])
+        self.time_index.adopt(built.time_index, first_kept[1])
+        if self.is_sealed:
+            self._max_timestamp = built._max_timestamp
+        self._indexes_checked = self._indexes_rebuilt = True
 
     def read_end_offset(self) -> int:
         """The end position of the batches of a sealed segment, exclusive; read from the last index entry on.
 
-        :class:`CorruptLogError` if the file does not end with a whole batch. Leaves no file open.
+        :class:`CorruptLogError` if the file does not end with a whole batch, :class:`BadIndexError` if an
+        index is wrong there. Leaves no file open.
         """
         self.check_indexes()
-        entry = self.offset_index.last_entry
+        with self._doubting_unreadable_indexes():
+            entry, newest = self.offset_index.last_entry, self.time_index.last_entry
         if entry is not None and not self._is_batch_at(*entry):
-            self._rebuild_indexes()
-            entry = self.offset_index.last_entry
-        end_offset = self.base_offset
+            raise BadIndexError(self, f"no batch ends with offset {entry[0]} at position {entry[1]}")
+        end_offset, newest_ms = self.base_offset, -1
         for _, header in iter_headers(self.file, 0 if entry is None else entry[1], self.size_bytes):
             end_offset = header.next_offset
+            newest_ms = max(newest_ms, header.max_timestamp)
+            if newest == (header.max_timestamp, header.last_offset):
+                self._max_timestamp = newest
+        if newest_ms > self.max_timestamp[0]:
+            raise BadIndexError(self, f"the time index ends before the timestamp {newest_ms}")
         self.close()
         return end_offset
 
@@ -410,7 +496,7 @@ class Segment:
         """Unlink the files. Slices already handed out stay readable: they hold the descriptor."""
         self.is_removed = True
         self._file = None
-        self._disk.remove(self.path)
+        self.disk.remove(self.path)
         for index in self._index_files():
             index.remove()
 
@@ -427,7 +513,7 @@ class Segment:
                 paths.append(index.path)
             index.forget()
         for path in paths:
-            self._disk.rename(path, path + DELETED_SUFFIX)
+            self.disk.rename(path, path + DELETED_SUFFIX)
         return [path + DELETED_SUFFIX for path in paths]
 
     def release_files(self, *, is_urgent: bool) -> bool:

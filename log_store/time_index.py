@@ -91,6 +91,16 @@ class TimeIndex:
         del entries[count:]
         self.storage.truncate(count)
 
+    def adopt(self, built: TimeIndex, first_kept: int) -> None:
+        """As :meth:`.offset_index.OffsetIndex.adopt`."""
+        added: list[tuple[int, int]] = []
+        if self._entries is not None:
+            added = self._entries[first_kept:]
+            self._entries = built._loaded()
+        self.storage.replace_by(built.storage)
+        for timestamp_ms, relative in added:
+            self.maybe_append(timestamp_ms, relative + self.base_offset)
+
     def seal(self) -> None:
         """Write what is pending (the file exists afterwards, if only empty) and leave memory."""
         self.storage.complete()

@@ -28,6 +28,7 @@ from pykraft.kafka_protocol.headers import RequestHeader
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.log_store.interface import STORAGE_ERRORS, LogSlice
+from pykraft.log_store.segment import BadIndexError
 from pykraft.runtime.turns import Turns
 
 _NONE = int(ErrorCode.NONE)
@@ -211,6 +212,8 @@ class FetchHandler:
         read = partition.read_replica if is_replica else partition.read_committed
         try:
             return read(offset, max(limit, 0), at_least_one=at_least_one)
+        except BadIndexError:
+            return None  # the fetch is woken when the index has been built again
         except STORAGE_ERRORS as error:
             raise partition.storage_failed(error) from error
 

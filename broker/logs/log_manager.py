@@ -35,6 +35,7 @@ from pykraft.log_store.log import (
     rename_directory,
     renamed_directory,
 )
+from pykraft.log_store.segment import BadIndexError, Segment
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.disk import Disk, DiskUsage
 from pykraft.runtime.tasks import FatalHandler, TaskSupervisor, Workers
@@ -83,6 +84,10 @@ class LogManager:
         self._deleted_files = DeletedFiles(disk, clock, workers, self._tasks)
         #: The log whose snapshot is being written: its directory must not be renamed.
         self._snapshot_key: TopicPartition | None = None
+        #: The segments whose indexes are being built again.
+        self._rebuilding: set[Segment] = set()
+        #: Called when reads of a partition that met a bad index can be repeated.
+        self.on_index_rebuilt: Callable[[TopicPartition], None] = lambda key: None
         #: The broker epoch of the last orderly stop, None after an unclean one.
         self.previous_broker_epoch: int | None = None
 
@@ -316,7 +321,38 @@ class LogManager:
         opened.snapshots = SnapshotWriter(self._disk, log, opened.producers, self._workers.run)
         log.before_truncation = partial(self._before_truncation, opened)
         log.on_roll = partial(self._rolled, opened)
+        log.on_bad_index = partial(self._index_is_bad, opened)
         log.on_deleted = lambda paths: self.remove_later(paths, log.config.file_delete_delay_ms)
+
+    # -- bad indexes -----------------------------------------------------------------------------------
+
+    def _index_is_bad(self, opened: OpenLog, error: BadIndexError) -> None:
+        """Build an index again in the executor, unless that is under way."""
+        if error.segment not in self._rebuilding:
+            logger.warning("%s; the indexes are built again", error)
+            self._rebuilding.add(error.segment)
+            self._tasks.start(self._rebuild_index(opened, error.segment), "rebuild-index")
+
+    async def _rebuild_index(self, opened: OpenLog, segment: Segment) -> None:
+        log, key = opened.log, opened.topic_partition
+        try:
+            is_complete = False
+            while not is_complete and self.logs.get(key) is opened:
+                build = log.prepare_index_build(segment)
+                if build is None:
+                    break
+                try:
+                    await self._workers.run(build.run)
+                except DAMAGE_ERRORS as error:
+                    if log.is_as_prepared(build):  # otherwise the file was cut or deleted meanwhile
+                        self.report_damage(log, error)
+                else:
+                    is_complete = self.logs.get(key) is opened and log.complete_index_build(build)
+        except OSError as error:
+            self._fail(log.directory, error)
+        finally:
+            self._rebuilding.discard(segment)
+        self.on_index_rebuilt(key)
 
     def remove_later(self, paths: Sequence[str], delay_ms: int) -> None:
         """Remove the renamed files of a deleted segment after a delay."""

@@ -64,6 +64,8 @@ class LogScrubber:
                 await self._tasks.sleep(max(1, scrub.step_bytes * 1000 // self._bytes_per_second))
                 if log.truncation_count != cuts or self._logs.logs.get(key) is not opened:
                     return  # left to the next pass
+            if scrub is not None and scrub.has_bad_index:
+                log.doubt_indexes(base_offset)
 
     async def check_slice(self, key: TopicPartition, piece: LogSlice) -> None:
         """Check records that a follower or a reader may have found damaged."""

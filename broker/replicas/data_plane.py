@@ -14,6 +14,7 @@ from pykraft.broker.config import BrokerConfig
 from pykraft.broker.logs.log_config import build_log_config
 from pykraft.broker.logs.log_manager import LogManager
 from pykraft.broker.logs.log_scrubber import LogScrubber
+from pykraft.broker.logs.offline_logs import TopicPartition
 from pykraft.broker.replicas.isr_proposals import IsrProposals
 from pykraft.broker.replicas.log_reconciler import LogReconciler
 from pykraft.broker.replicas.log_starts import LogStarts
@@ -84,6 +85,14 @@ class DataPlane:
         publisher = self.publisher = ReplicaPublisher(
             config, metadata, table, roles, logs, worklist, fetchers, tasks
         )
+        events = BrokerPartitionEvents(logs, LogStarts(logs, fetchers, tasks), wakeups, tasks)
+
+        def wake_readers(key: TopicPartition) -> None:
+            partition = table.find(*key)
+            if partition is not None:
+                events.readable_again(partition)
+
+        logs.on_index_rebuilt = wake_readers
         self.reconciler = LogReconciler(
             node_id,
             logs,
@@ -93,7 +102,7 @@ class DataPlane:
             publisher,
             LostReplicas(node_id, logs, metadata, lost_replicas, worklist, tasks),
             openings,
-            BrokerPartitionEvents(logs, LogStarts(logs, fetchers, tasks), wakeups, tasks),
+            events,
         )
         isr_proposals = self.isr_proposals = IsrProposals(
             node_id,

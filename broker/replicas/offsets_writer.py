@@ -16,6 +16,7 @@ from pykraft.kafka_protocol.record_codec import Record, RecordInput, decode_batc
 from pykraft.kafka_protocol.records import iter_headers, read_header
 from pykraft.log_store.interface import STORAGE_ERRORS
 from pykraft.log_store.reader import read_checked
+from pykraft.log_store.segment import BadIndexError
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.tasks import Workers
 
@@ -81,6 +82,8 @@ class OffsetsTopicWriter:
         try:
             piece = replica.read_replica(start, _READ_BYTES, at_least_one=True)
             return b"" if piece is None else await self._workers.run(partial(read_checked, piece))
+        except BadIndexError as error:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{error}; it is built again") from error
         except STORAGE_ERRORS as error:
             if log.truncation_count != cuts:  # truncated during the read: another broker leads now
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{replica} was truncated") from error

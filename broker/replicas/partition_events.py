@@ -40,5 +40,10 @@ class BrokerPartitionEvents:
         rebuild = self._logs.rebuild_producers((partition.topic, partition.index))
         self._tasks.start(rebuild, "rebuild-producers")
 
+    def readable_again(self, partition: Partition) -> None:
+        """Reads that were put off can be repeated."""
+        for waiter in (*partition.replica_waiters, *partition.consumer_waiters):
+            waiter.wake()
+
     def storage_failed(self, partition: Partition, error: OSError | CorruptLogError) -> None:
         self._logs.storage_failed(partition.log, error)

@@ -21,6 +21,7 @@ from pykraft.kafka_protocol.connection import Connection
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.log_store.interface import STORAGE_ERRORS
+from pykraft.log_store.segment import BadIndexError
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.streams import FileSlice
 from pykraft.runtime.tasks import TaskSupervisor
@@ -146,6 +147,8 @@ class ReplicaManager:
     def _check_stored(self, partition: Partition, offset: int, max_bytes: int) -> None:
         try:
             piece = partition.read_replica(offset, max_bytes, at_least_one=True)
+        except BadIndexError:
+            return  # it will be asked again
         except STORAGE_ERRORS as error:
             partition.storage_failed(error)
             return

@@ -330,22 +330,22 @@ def test_wrong_index_entry_misleads_no_reader(data_plane: DataPlaneTools) -> Non
             for number, value in enumerate(values(30)):
                 batch = data_plane.batch(value, timestamp_ms=1_700_000_000_000 + number)
                 assert (await client.produce(batch)).error_code == ErrorCode.NONE
-            partition = cluster.partition(1)
-            partition.log.roll(0)
-            size = len(disk.read(f"/d1/t-0/{0:020d}.index"))
-            assert size >= 20 * 8
-            for position in range(8, size - 8):
-                disk.flip_bit(f"/d1/t-0/{0:020d}.index", position, position % 8)
-                for offset in range(position // 8, min(30, position // 8 + 4)):
-                    found = partition.log.read(offset, 1)
-                    assert found is not None and found.base_offset == offset
-                disk.flip_bit(f"/d1/t-0/{0:020d}.index", position, position % 8)
-            size = len(disk.read(f"/d1/t-0/{0:020d}.timeindex"))
-            for position in range(12, size - 12):
-                disk.flip_bit(f"/d1/t-0/{0:020d}.timeindex", position, position % 8)
-                for number in range(position // 12, min(30, position // 12 + 4)):
-                    at = partition.log.lookup_timestamp(1_700_000_000_000 + number)
-                    assert at is not None and at.offset == number
-                disk.flip_bit(f"/d1/t-0/{0:020d}.timeindex", position, position % 8)
+            log = cluster.partition(1).log
+            log.roll(0)
+            log.on_bad_index = None  # then it is built again at once
+            for suffix, entry_bytes in (("index", 8), ("timeindex", 12)):
+                path = f"/d1/t-0/{0:020d}.{suffix}"
+                intact = disk.read(path)
+                assert len(intact) >= 20 * entry_bytes
+                for position in range(entry_bytes, len(intact) - entry_bytes):
+                    disk.write_atomic(path, intact)
+                    disk.flip_bit(path, position, position % 8)
+                    log._segments[0].close()
+                    number = position // entry_bytes
+                    for offset in range(number, min(30, number + 4)):
+                        found = log.read(offset, 1)
+                        assert found is not None and found.base_offset == offset
+                        at = log.lookup_timestamp(1_700_000_000_000 + offset)
+                        assert at is not None and at.offset == offset
 
     data_plane.run(body)

@@ -12,7 +12,7 @@ import pytest
 
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.records import BatchHeader
-from pykraft.log_store.interface import EpochEnd
+from pykraft.log_store.interface import CorruptLogError, EpochEnd
 from pykraft.log_store.log import Log, LogConfig
 from pykraft.log_store.segment import DELETED_SUFFIX
 from tests.log_store.places import Batch, MakeBatch
@@ -59,7 +59,7 @@ class Model:
     def step(self) -> None:
         names = ["append"] * 12 + ["flush"] * 3 + ["job"] * 2 + ["truncate", "restart", "kill", "crash"]
         names += ["stop_and_lose_power", "truncate_and_lose_power", "truncate_and_stop", "crash_again"]
-        names += ["retain", "advance_start"]
+        names += ["retain", "advance_start", "build_index", "build_index"]
         getattr(self, self.rng.choice(names))()
 
     def append(self) -> None:
@@ -156,6 +156,25 @@ class Model:
         if self.rng.random() < 0.8:
             self.log.delete_retired_segments(self.start_offset)
             assert self.log.segment_base_offsets == bases[count:]
+
+    def build_index(self) -> None:
+        """An index is built again beside whatever happens to the log meanwhile."""
+        segment = self.rng.choice(self.log._segments)
+        build = self.log.prepare_index_build(segment)
+        assert build is not None
+        meanwhile = [self.append, self.append, self.append, self.truncate, self.retain, self.flush]
+        actions = [self.rng.choice(meanwhile) for _ in range(self.rng.randrange(3))]
+        ran_after = self.rng.randrange(len(actions) + 1)
+        for action in actions[:ran_after]:
+            action()
+        try:
+            build.run()
+        except (CorruptLogError, FileNotFoundError):
+            assert not self.log.is_as_prepared(build)
+        for action in actions[ran_after:]:
+            action()
+        if self.log.is_as_prepared(build):
+            assert self.log.complete_index_build(build)
 
     def advance_start(self) -> None:
         if self.batches:
@@ -258,6 +277,7 @@ class Model:
         assert log.recovery_point <= log.log_end_offset
         assert [data for _, data in log.iter_batches(0)] == [batch.data for batch in self.batches]
         self._check_epochs()
+        self._check_indexes()
         for _ in range(3):
             if self.batches:
                 batch = self.rng.choice(self.batches)
@@ -275,6 +295,30 @@ class Model:
             latest_ms = max((b.header.max_timestamp for b in self.batches), default=None)
             latest = log.max_timestamp()
             assert (None if latest is None else latest.timestamp_ms) == latest_ms
+
+    def _check_indexes(self) -> None:
+        """What the growing segment knows of its batches is in its indexes, except for the last interval."""
+        segment = self.log._active
+        index, times = segment.offset_index, segment.time_index
+        held = [b.header for b in self.batches if b.header.base_offset >= segment.base_offset]
+        if not held or held[0].base_offset != segment.base_offset:
+            return
+        unindexed = position = 0
+        newest = (-1, segment.base_offset)
+        indexed = [0]
+        for header in held:
+            if index.lookup_entry(header.last_offset) == (header.last_offset, position):
+                indexed.append(header.last_offset)
+                unindexed = 0
+            assert unindexed <= self.config.index_interval_bytes + header.size_bytes + 300
+            unindexed += header.size_bytes
+            position += header.size_bytes
+            if header.max_timestamp > newest[0]:
+                newest = (header.max_timestamp, header.last_offset)
+        assert segment.max_timestamp == newest
+        assert index.count == len(indexed) - 1
+        last = times.last_entry
+        assert last is None or last in [(h.max_timestamp, h.last_offset) for h in held]
 
     def _check_epochs(self) -> None:
         starts: dict[int, int] = {}

@@ -1,0 +1,172 @@
+"""An index that is found wrong while it is used is built again from the log, off the event loop, and nobody
+gets an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.log_store.log import Log
+from pykraft.runtime.tasks import Workers
+from tests.broker.damage import (
+    CLOSED,
+    SEGMENTS,
+    Damage,
+    empty,
+    fill,
+    flip,
+    half,
+    missing,
+    read_all,
+    unreadable,
+    values,
+)
+from tests.broker.data_cluster import DataPlaneTools
+
+CONFIGS = {**SEGMENTS, "index.interval.bytes": "0"}
+INDEX, TIME_INDEX = f"/d1/t-0/{CLOSED}.index", f"/d1/t-0/{CLOSED}.timeindex"
+
+
+def release(log: Log) -> None:
+    """As if the files had not been read for a long time."""
+    for segment in log._segments[:-1]:
+        segment.close()
+
+
+@pytest.mark.parametrize("damage", [flip(3), flip(7), half, empty, missing, unreadable])
+def test_consumer_gets_every_record_and_no_error_while_the_index_is_built_again(
+    data_plane: DataPlaneTools, damage: Damage
+) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1, configs=CONFIGS)
+            await fill(cluster, data_plane, 1, 12)
+            disk, broker = cluster.disk(1), cluster.brokers[1]
+            before = disk.read(INDEX)
+            damage(disk, INDEX)
+            release(cluster.partition(1).log)
+            client = await cluster.client(1)
+            for offset, value in enumerate(values(12)):
+                async with asyncio.timeout(15):  # only where the fetch is forgotten
+                    result = await client.fetch(offset, max_wait_ms=600_000)
+                assert (result.error_code, data_plane.values(result.records)[0]) == (ErrorCode.NONE, value)
+            if disk.read(INDEX) != before:  # the index leads to every batch, although not at once
+                await broker.data.scrubber.scrub_all()
+                await data_plane.until(lambda: disk.read(INDEX) == before)
+            assert not broker.logs.offline and not broker.faults
+            assert await read_all(cluster, data_plane, 1) == values(12)
+
+    data_plane.run(body)
+
+
+class Counting(Workers):
+    """Counts the jobs, and holds them until it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.jobs = 0
+        self.may_go = asyncio.Event()
+
+    async def run(self, job: Callable[[], object]) -> object:  # type: ignore[override]
+        self.jobs += 1
+        await self.may_go.wait()
+        return job()
+
+
+def test_many_fetches_of_a_segment_cost_one_build_and_other_segments_are_served_meanwhile(
+    data_plane: DataPlaneTools,
+) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1, configs=CONFIGS)
+            await fill(cluster, data_plane, 1, 12)
+            broker, log = cluster.brokers[1], cluster.partition(1).log
+            workers = broker.logs._workers = Counting()
+            flip(7)(cluster.disk(1), INDEX)
+            release(log)
+            waiting = [await cluster.client(1) for _ in range(5)]
+            for one in waiting:
+                one.send_fetch(4, max_wait_ms=60_000)
+            reader = await cluster.client(1)
+            assert data_plane.values((await reader.fetch(7)).records)[0] == values(12)[7]
+            await data_plane.until(lambda: sum(len(w) for w in [cluster.partition(1).consumer_waiters]) == 5)
+            assert workers.jobs == 1
+            workers.may_go.set()
+            for one in waiting:
+                response = await one.receive()
+                records = response.responses[0].partitions[0].records
+                assert data_plane.values(records)[0] == values(12)[4]
+            assert workers.jobs == 1
+
+    data_plane.run(body)
+
+
+def test_truncation_during_a_build_makes_it_begin_again(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1, configs=CONFIGS)
+            await fill(cluster, data_plane, 1, 6)
+            broker, log = cluster.brokers[1], cluster.partition(1).log
+            workers = broker.logs._workers = Counting()
+            segment = log._active
+            log.doubt_indexes(segment.base_offset)
+            await data_plane.until(lambda: workers.jobs == 1)
+            log.truncate_to(5)
+            workers.may_go.set()
+            await data_plane.until(lambda: not broker.logs._rebuilding)
+            assert workers.jobs == 2 and not broker.logs.offline
+            assert segment.offset_index.last_entry is not None and segment.offset_index.last_entry[0] == 4
+
+    data_plane.run(body)
+
+
+@pytest.mark.parametrize("damage", [flip(5), half, empty, unreadable])
+def test_retention_does_not_believe_a_wrong_time(data_plane: DataPlaneTools, damage: Damage) -> None:
+    """A segment whose time index is wrong is as old as its records say."""
+
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1, configs={**CONFIGS, "retention.ms": "3600000"})
+            client, broker = await cluster.client(1), cluster.brokers[1]
+            log, now_ms = cluster.partition(1).log, broker.clock.wall_ms()
+            for _ in range(3):
+                await client.produce(data_plane.batch(b"v", timestamp_ms=now_ms))
+            log.roll(0)
+            oldest = log._segments[0]
+            oldest._max_timestamp = None  # as after a start that did not read it
+            release(log)
+            disk = cluster.disk(1)
+            damage(disk, f"/d1/t-0/{0:020}.timeindex")
+            await broker.data.maintenance.delete_old_segments()
+            await data_plane.until(lambda: not broker.logs._rebuilding)
+            await broker.data.maintenance.delete_old_segments()
+            assert log.log_start_offset == 0
+            assert oldest.max_timestamp == (now_ms, 0)
+
+    data_plane.run(body)
+
+
+def test_scrub_has_an_index_with_an_entry_too_few_built_again(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1, configs=CONFIGS)
+            await fill(cluster, data_plane, 1, 12)
+            disk, scrubber = cluster.disk(1), cluster.brokers[1].data.scrubber
+            for path in (INDEX, TIME_INDEX):
+                before = disk.read(path)
+                half(disk, path)
+                release(cluster.partition(1).log)
+                await scrubber.scrub_all()
+                await data_plane.until(partial(_is, disk, path, before))
+
+    data_plane.run(body)
+
+
+def _is(disk: MemoryDisk, path: str, content: bytes) -> bool:
+    return disk.read(path) == content
