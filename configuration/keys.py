@@ -132,7 +132,9 @@ def one_of(*allowed: str) -> Validator:
 
     def objection(value: ConfigValue) -> str | None:
         given = value if isinstance(value, tuple) else (value,)
-        return None if all(item in allowed for item in given) else f"must be one of {', '.join(allowed)}"
+        if not all(item in allowed for item in given):
+            return f"must be one of {', '.join(allowed)}"
+        return None if len(set(given)) == len(given) else "values must not be duplicated"
 
     return Validator(f"[{', '.join(allowed)}]", objection)
 

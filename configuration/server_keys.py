@@ -199,6 +199,8 @@ def topic_defaults(given: Mapping[str, str]) -> dict[str, str]:
     """
     defaults = {}
     for key in TOPIC_KEYS.values():
+        if not key.server_property:
+            continue
         for name in names_of(key.server_property):
             if name in given:
                 SERVER_KEYS[name].parse(given[name])

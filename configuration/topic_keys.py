@@ -31,9 +31,13 @@ _MIN_SEGMENT_BYTES: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class TopicKey(ConfigKey):
-    """``server_property`` gives the value for topics that do not set the key (empty: there is none)."""
+    """``server_property`` gives the value for topics that do not set the key (empty: there is none).
+
+    ``is_internal``: for tests of clusters; it can be set, and is shown only where it is set.
+    """
 
     server_property: str = ""
+    is_internal: bool = False
 
 
 def _object_to_gzip_level(value: ConfigValue) -> str | None:
@@ -65,6 +69,7 @@ TOPIC_KEYS: Final = table(
     TopicKey("flush.ms", LONG, str(FOREVER), "Flush a log when a record has waited this long.", at_least(0), "log.flush.interval.ms"),
     TopicKey("follower.replication.throttled.replicas", LIST, "", "Replicas (partition:broker, or *) throttled on the follower's side.", _THROTTLED_REPLICAS),
     TopicKey("index.interval.bytes", INT, "4096", "Bytes of log between two entries of the offset index.", at_least(0), "log.index.interval.bytes"),
+    TopicKey("internal.segment.bytes", INT, None, "Takes the place of segment.bytes, without its minimum.", at_least(1), is_internal=True),
     TopicKey("leader.replication.throttled.replicas", LIST, "", "Replicas (partition:broker, or *) throttled on the leader's side.", _THROTTLED_REPLICAS),
     TopicKey("local.retention.bytes", LONG, "-2", "With tiered storage: bytes kept locally.", at_least(-2), "log.local.retention.bytes"),
     TopicKey("local.retention.ms", LONG, "-2", "With tiered storage: how long segments are kept locally.", at_least(-2), "log.local.retention.ms"),
@@ -76,7 +81,7 @@ TOPIC_KEYS: Final = table(
     TopicKey("min.cleanable.dirty.ratio", DOUBLE, "0.5", "The ratio of uncompacted bytes at which a log is compacted.", between(0, 1), "log.cleaner.min.cleanable.ratio"),
     TopicKey("min.compaction.lag.ms", LONG, "0", "The shortest time that a record stays uncompacted.", at_least(0), "log.cleaner.min.compaction.lag.ms"),
     TopicKey("min.insync.replicas", INT, "1", "The fewest in-sync replicas with which a write with acks=all is accepted.", at_least(1), "min.insync.replicas"),
-    TopicKey("preallocate", BOOLEAN, "false", "Create segment files at full size.", None, "log.preallocate"),
+    TopicKey("preallocate", BOOLEAN, "false", "Reserve disk space ahead of the records of a segment, 64 MiB at a time (on Linux).", None, "log.preallocate"),
     TopicKey("remote.log.copy.disable", BOOLEAN, "false", "With tiered storage: stop copying segments."),
     TopicKey("remote.log.delete.on.disable", BOOLEAN, "false", "With tiered storage: delete remote data when tiered storage is disabled."),
     TopicKey("remote.storage.enable", BOOLEAN, "false", "Tiered storage.", _FALSE),

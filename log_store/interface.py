@@ -22,7 +22,10 @@ class LogConfig(Settings):
     """Settings of one log. Sizes in bytes, times in milliseconds; -1 (for flushes None) means no limit."""
 
     segment_bytes: int = setting("segment.bytes")
+    internal_segment_bytes: int | None = setting("internal.segment.bytes")
     segment_ms: int = setting("segment.ms")
+    segment_jitter_ms: int = setting("segment.jitter.ms")
+    preallocate: bool = setting("preallocate")
     index_interval_bytes: int = setting("index.interval.bytes")
     index_bytes: int = setting("segment.index.bytes")
     retention_bytes: int = setting("retention.bytes")
@@ -40,6 +43,11 @@ class LogConfig(Settings):
     lz4_level: int = setting("compression.lz4.level")
     zstd_level: int = setting("compression.zstd.level")
     min_insync_replicas: int = setting("min.insync.replicas")
+
+    @property
+    def most_segment_bytes(self) -> int:
+        """The size at which a new segment is started."""
+        return self.segment_bytes if self.internal_segment_bytes is None else self.internal_segment_bytes
 
     @property
     def compression_level(self) -> int | None:

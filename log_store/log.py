@@ -202,7 +202,7 @@ class Log:
             f"{self.name}: append at {first.base_offset}, log end is {self.log_end_offset}"
         )
         segment = self._active
-        if segment.size_bytes + len(data) > self._config.segment_bytes or segment.must_roll(
+        if segment.size_bytes + len(data) > self._config.most_segment_bytes or segment.must_roll(
             self._config, headers, last_offset, now_ms
         ):
             segment = self._roll_for(first.base_offset, last_offset, now_ms)
@@ -591,6 +591,7 @@ class Log:
         """Make everything durable, index entries included, and release the files. Blocks."""
         if self._is_closed:
             return
+        self._active.release_room()
         if self._active.flush_indexes() or self._is_unflushed():
             self._directory_changes += 1  # the index files may be new
             self.flush()

@@ -81,6 +81,8 @@ def open_parts(
     if not _epochs_fit(segments, epochs, max(start_offset, compacted_offset), end_offset, extent):
         _rebuild_epochs(segments, epochs, start_offset, end_offset, extent)
         report = replace(report, rebuilt=(*report.rebuilt, epochs.path))
+    if config.preallocate:
+        segments[-1].room_bytes = 0
     for segment in segments[:-1]:
         segment.close()  # there may be many segments, and few are read
     return LogParts(
@@ -154,9 +156,10 @@ def _rebuild_epochs(
 
 def create_segment(disk: Disk, directory: str, base_offset: int, config: LogConfig, now_ms: int) -> Segment:
     """A new, empty newest segment. Its name is not durable until the directory is flushed."""
-    assert config.segment_bytes <= MAX_SEGMENT_BYTES, "positions are 32-bit"
+    assert config.most_segment_bytes <= MAX_SEGMENT_BYTES, "positions are 32-bit"
     segment = Segment(
         disk, directory, base_offset, created_ms=now_ms, index_interval_bytes=config.index_interval_bytes
     )
     segment.create()
+    segment.room_bytes = 0 if config.preallocate else None
     return segment

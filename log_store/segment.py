@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from struct import Struct
 
+from crc32c import crc32c
+
 from pykraft.kafka_protocol.records import HEADER, HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader
 from pykraft.log_store.index_file import IndexFile
 from pykraft.log_store.interface import CorruptLogError, LogConfig
@@ -30,6 +32,8 @@ MAX_RELATIVE_OFFSET = (1 << 31) - 1
 MAX_SEGMENT_BYTES = (1 << 31) - 1
 MAX_OFFSET = (1 << 63) - 1
 
+PREALLOCATED_BYTES = 64 << 20
+"""How far ahead of its records a file is preallocated, for topics that ask for it."""
 BLOCKS_WITHOUT_ENTRY = 64
 """A look-up reads so many blocks, and four times the index interval, before it doubts the index."""
 
@@ -63,6 +67,7 @@ class Segment:
         "_first_timestamp_ms",
         "_indexes_checked",
         "_indexes_rebuilt",
+        "_jitter",
         "_max_timestamp",
         "_size_bytes",
         "_was_used",
@@ -76,6 +81,7 @@ class Segment:
         "offset_index",
         "path",
         "positions",
+        "room_bytes",
         "time_index",
     )
 
@@ -101,6 +107,8 @@ class Segment:
         )
         # Sealed and flushed since: no later flush needs to touch it.
         self.is_durable = False
+        #: How far the file is preallocated; None if it is not to be.
+        self.room_bytes: int | None = None
         self.is_removed = False
         """The files are deleted, or about to be, because the log no longer needs them."""
         self.is_sealed = True
@@ -115,6 +123,7 @@ class Segment:
         self._bytes_since_index = 0
         self._indexes_checked = False
         self._indexes_rebuilt = False
+        self._jitter = -1  # not yet drawn
 
     @property
     def file(self) -> DiskFile:
@@ -188,6 +197,8 @@ class Segment:
 
     def append(self, data: Buffer, headers: Sequence[BatchHeader]) -> None:
         """One write of whole batches that the caller knows to fit."""
+        if self.room_bytes is not None and self._size_bytes + len(data) > self.room_bytes:
+            self._preallocate(self._size_bytes + len(data))
         self.file.append(data)
         position = self._size_bytes
         for header in headers:
@@ -209,12 +220,22 @@ class Segment:
         if self.time_index.count >= config.index_bytes // TIME_ENTRY_BYTES - 1:
             return True
         first_ms = self.first_timestamp_ms
+        most_ms = config.segment_ms - self._jitter_ms(config)
         if first_ms < 0:
-            return now_ms - self.created_ms > config.segment_ms
+            return now_ms - self.created_ms > most_ms
         newest_ms = headers[0].max_timestamp
         if len(headers) > 1:
             newest_ms = max(header.max_timestamp for header in headers)
-        return newest_ms - first_ms > config.segment_ms
+        return newest_ms - first_ms > most_ms
+
+    def _jitter_ms(self, config: LogConfig) -> int:
+        """How much earlier this segment is closed, so that not all partitions roll at once: another time for
+        each segment, and the same again after a restart."""
+        if config.segment_jitter_ms == 0:
+            return 0
+        if self._jitter < 0:
+            self._jitter = crc32c(self.path.encode())
+        return self._jitter % min(config.segment_jitter_ms, config.segment_ms)
 
     def note_batch(self, position: int, header: BatchHeader) -> None:
         """Note a batch: largest timestamp, and an index entry if one is due.
@@ -333,10 +354,22 @@ class Segment:
 
     def seal(self) -> None:
         """The segment grows no more: complete its index files and leave memory (KIP-33: last time entry)."""
+        self.release_room()
         self._complete_indexes()
         self.is_sealed = True
         self.is_durable = False
         self.disk.register_holder(self)
+
+    def release_room(self) -> None:
+        """Give back what was preallocated and not used."""
+        if self.room_bytes is not None:
+            self.file.truncate(self.size_bytes)
+            self.room_bytes = None
+
+    def _preallocate(self, size_bytes: int) -> None:
+        """In steps, because reserving a whole segment at once would hold the event loop."""
+        self.room_bytes = size_bytes + PREALLOCATED_BYTES
+        self.file.preallocate(self.room_bytes)
 
     def _complete_indexes(self) -> None:
         self._index_time()

@@ -12,6 +12,8 @@ from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 
 Key = TypeVar("Key", bound=ConfigKey)
 
+MIN_COMPACTION_LAG_MS: Final = "min.compaction.lag.ms"
+MAX_COMPACTION_LAG_MS: Final = "max.compaction.lag.ms"
 _NO_NAMES: Final[Mapping[str, str]] = {}
 _TOPIC_DEFAULTS: Final = resolve(TOPIC_KEYS, {})
 
@@ -54,6 +56,18 @@ def effective_topic_config(
     """Typed values of every key; both arguments are by topic key name."""
     given = {**broker_defaults, **overrides}
     return _TOPIC_DEFAULTS | resolve({name: TOPIC_KEYS[name] for name in given if name in TOPIC_KEYS}, given)
+
+
+def check_topic_config(overrides: Mapping[str, str], broker_wide: Mapping[str, str]) -> None:
+    """INVALID_CONFIG if values contradict each other. Both arguments are by topic key name."""
+    values = effective_topic_config(overrides, broker_wide)
+    least, most = values[MIN_COMPACTION_LAG_MS], values[MAX_COMPACTION_LAG_MS]
+    assert isinstance(least, int) and isinstance(most, int)
+    if least > most:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"{MIN_COMPACTION_LAG_MS} ({least}) must not be greater than {MAX_COMPACTION_LAG_MS} ({most})",
+        )
 
 
 def check_group_config(overrides: Mapping[str, str], server: Mapping[str, str]) -> None:

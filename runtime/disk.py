@@ -59,6 +59,12 @@ class DiskFile(Protocol):
         """Current length in bytes, unflushed tail included."""
         ...
 
+    def preallocate(self, size_bytes: int) -> None:
+        """Reserve room on the medium for a file of ``size_bytes``, where the system can do that without
+        changing its length. A truncation, also to the present length, gives back what is not used.
+        """
+        ...
+
     def truncate(self, size_bytes: int) -> None:
         """Truncate the file to ``size_bytes`` (not yet durable)."""
         ...

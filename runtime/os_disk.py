@@ -8,10 +8,12 @@ fsync succeeds without having written anything. A file whose flush failed stays 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import os
 import shutil
+import sys
 import threading
 
 from pykraft.runtime.disk import Buffer, DiskUsage, raise_if_unreadable
@@ -19,6 +21,22 @@ from pykraft.runtime.file_budget import FileBudget, FileHolder
 
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 _FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
+
+
+_KEEP_SIZE = 1
+_NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS)
+
+
+def _preallocate(descriptor: int, size_bytes: int, path: str) -> None:
+    """Linux's fallocate(2), which Python offers only in a form that changes the length of the file."""
+    if not sys.platform.startswith("linux"):
+        return
+    fallocate = ctypes.CDLL(None, use_errno=True).fallocate
+    fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+    if fallocate(descriptor, _KEEP_SIZE, 0, size_bytes) != 0:
+        number = ctypes.get_errno()
+        if number not in _NOT_SUPPORTED:  # a file system that cannot do it
+            raise OSError(number, os.strerror(number), path)
 
 
 def _sync_data(descriptor: int) -> None:
@@ -80,6 +98,9 @@ class OsFile:
 
     def size(self) -> int:
         return self._size_bytes
+
+    def preallocate(self, size_bytes: int) -> None:
+        _preallocate(self._descriptor, size_bytes, self._path)
 
     def truncate(self, size_bytes: int) -> None:
         os.ftruncate(self._descriptor, size_bytes)

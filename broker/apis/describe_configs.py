@@ -96,6 +96,8 @@ def _topic_configs(
     overrides = image.topic_config(topic)
     results = []
     for name, key in sorted(TOPIC_KEYS.items()):
+        if key.is_internal and name not in overrides:
+            continue
         layers: list[Layer] = []
         if name in overrides:
             layers.append((name, overrides[name], ConfigSource.DYNAMIC_TOPIC_CONFIG))

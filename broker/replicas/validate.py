@@ -218,10 +218,10 @@ def _check_size(size: int, config: LogConfig) -> None:
             ErrorCode.MESSAGE_TOO_LARGE,
             f"a batch of {size} bytes exceeds max.message.bytes ({config.max_message_bytes})",
         )
-    if size > config.segment_bytes:
+    if size > config.most_segment_bytes:
         raise KafkaError(
             ErrorCode.RECORD_LIST_TOO_LARGE,
-            f"a batch of {size} bytes exceeds segment.bytes ({config.segment_bytes})",
+            f"a batch of {size} bytes exceeds segment.bytes ({config.most_segment_bytes})",
         )
 
 

@@ -180,6 +180,10 @@ class MemoryFile:
     def size(self) -> int:
         return len(self._alive().data)
 
+    def preallocate(self, size_bytes: int) -> None:
+        self._alive()
+        self._disk.enter_or_raise("preallocate", self._path)
+
     def truncate(self, size_bytes: int) -> None:
         inode = self._alive()
         self._disk.enter_or_raise("truncate", self._path)

@@ -25,7 +25,7 @@ from pykraft.metadata_log.broker_configs import (
     dynamic_broker_values,
     dynamic_key_of_all_brokers,
 )
-from pykraft.metadata_log.configs import check_group_config, require_key, topic_config_key
+from pykraft.metadata_log.configs import check_group_config, check_topic_config, require_key, topic_config_key
 from pykraft.metadata_log.controller.config import ControllerConfig
 from pykraft.metadata_log.controller.election_rules import MIN_INSYNC_REPLICAS
 from pykraft.metadata_log.image import MetadataImage
@@ -80,7 +80,12 @@ def _topic(image: MetadataImage, config: ControllerConfig, name: str) -> ConfigR
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
     wide = broker_wide_topic_configs(image, config.topic_defaults)
     return ConfigResource(
-        ConfigResourceType.TOPIC, name, image.topic_config(name), topic_config_key, wide.get
+        ConfigResourceType.TOPIC,
+        name,
+        image.topic_config(name),
+        topic_config_key,
+        wide.get,
+        lambda overrides: check_topic_config(overrides, wide),
     )
 
 

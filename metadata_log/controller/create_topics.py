@@ -27,7 +27,7 @@ from pykraft.kafka_protocol.messages.create_topics import (
 )
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.broker_configs import broker_wide_topic_configs
-from pykraft.metadata_log.configs import validate_topic_configs
+from pykraft.metadata_log.configs import check_topic_config, validate_topic_configs
 from pykraft.metadata_log.controller.assignments import (
     check_assignments,
     place_automatically,
@@ -97,6 +97,7 @@ class _Creation:
         check_collision(topic.name, self._image.topic_ids)
         check_collision(topic.name, self._names)
         configs = _given_configs(topic)
+        check_topic_config(configs, broker_wide_topic_configs(self._image, self._config.topic_defaults))
         placements = self._place(topic)
 
         topic_id = self._choose_topic_id(topic.name)
@@ -204,6 +205,8 @@ def _describe_configs(
     for_all_brokers = broker_wide_topic_configs(image, {})
     described = []
     for name, key in TOPIC_KEYS.items():
+        if key.is_internal and name not in overrides:
+            continue
         value = overrides.get(name, broker_wide.get(name, key.default or ""))
         if name in overrides:
             source = ConfigSource.DYNAMIC_TOPIC_CONFIG

@@ -36,6 +36,10 @@ class SpyFile:
     def size(self) -> int:
         return self._file.size()
 
+    def preallocate(self, size_bytes: int) -> None:
+        self._calls.append(DiskCall("preallocate", self.path))
+        self._file.preallocate(size_bytes)
+
     def truncate(self, size_bytes: int) -> None:
         self._calls.append(DiskCall("truncate", self.path))
         self._file.truncate(size_bytes)

@@ -81,6 +81,12 @@ def test_compacted_log_is_not_deleted_by_age_or_size() -> None:
     assert _count(config, Stub(1, 1), Stub(1, 1), now_ms=9) == 0
 
 
+def test_log_without_a_cleanup_policy_is_deleted_below_its_start_only() -> None:
+    config = LogConfig(retention_ms=0, retention_bytes=0, cleanup_policy=frozenset())
+    assert _count(config, Stub(1, 1), Stub(1, 1), now_ms=9) == 0
+    assert _count(config, Stub(1, 1), Stub(1, 1), now_ms=9, log_start_offset=10) == 1
+
+
 def test_empty_newest_segment_stays() -> None:
     assert _count(LogConfig(retention_ms=0, retention_bytes=0), Stub(1, 1), Stub(0, -1), now_ms=9) == 1
 

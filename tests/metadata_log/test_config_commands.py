@@ -70,6 +70,10 @@ def test_setting_the_present_value_writes_nothing(cluster: ControllerHarness) ->
         ([("retention.ms", SET, "5"), ("retention.ms", DELETE, None)], ErrorCode.INVALID_REQUEST),
         ([("segment.ms", SET, "5"), ("retention.ms", SET, "x")], ErrorCode.INVALID_CONFIG),
         ([("cleanup.policy", APPEND, "shred")], ErrorCode.INVALID_CONFIG),
+        (
+            [("min.compaction.lag.ms", SET, "6"), ("max.compaction.lag.ms", SET, "5")],
+            ErrorCode.INVALID_CONFIG,
+        ),
     ],
 )
 def test_refused_alteration_changes_nothing(

@@ -144,6 +144,10 @@ def test_collision_is_found_however_many_topics_and_spellings_there_are(
         (wanted(configs=[config("min.insync.replicas", "0")]), ErrorCode.INVALID_CONFIG),
         (wanted(configs=[config("remote.storage.enable", "true")]), ErrorCode.INVALID_CONFIG),
         (wanted(configs=[config("retention.ms", None)]), ErrorCode.INVALID_CONFIG),
+        (
+            wanted(configs=[config("min.compaction.lag.ms", "6"), config("max.compaction.lag.ms", "5")]),
+            ErrorCode.INVALID_CONFIG,
+        ),
         (assigned((0, [1]), partitions=1), ErrorCode.INVALID_REQUEST),
         (assigned((0, [1]), factor=1), ErrorCode.INVALID_REQUEST),
         (assigned((1, [1])), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
