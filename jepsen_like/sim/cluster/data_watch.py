@@ -56,12 +56,14 @@ class Reference:
 
     ``leader_epoch``: of the first leader that committed it. A process in an older epoch holds records that
     were committed before, and these are no longer required. ``checked``: for each machine the process and
-    the offset up to which its log is known to be the same.
+    the offset up to which its log is known to be the same. ``is_doubtful``: some of it was read from a copy
+    that had been damaged: no other copy is held against it.
     """
 
     start: int
     end_offset: int
     leader_epoch: int
+    is_doubtful: bool = False
     batches: dict[int, Batch] = field(default_factory=dict)
     sequences: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     checked: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -280,6 +282,7 @@ class DataWatch:
             if counts:
                 _note(reference.written, header, data)
             reference.batches[header.base_offset] = _batch(header)
+            reference.is_doubtful |= is_damaged
             reference.end_offset = header.next_offset
             self.committed += header.next_offset - header.base_offset
             self._check_sequence(reference, partition, header, is_damaged=is_damaged)
@@ -351,7 +354,7 @@ class DataWatch:
         if first < end_offset:
             for header in partition.log.iter_headers(first, end_offset):
                 if reference.batches.get(header.base_offset) != _batch(header):
-                    if (machine.id, *key) in self._copies_damaged:
+                    if reference.is_doubtful or (machine.id, *key) in self._copies_damaged:
                         break
                     known = reference.batches.get(header.base_offset)
                     detail = f"{machine.id}: {partition} holds {header}, committed is {known}"
