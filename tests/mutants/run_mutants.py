@@ -42,6 +42,7 @@ SIMULATIONS = frozenset(
     {
         "broker/test_connection_simulation.py",
         "broker/test_partition_simulation.py",
+        "broker/test_producer_model.py",
         "broker/test_restart_simulation.py",
         "broker/test_turns_simulation.py",
         "group_coordinator/test_classic_simulation.py",
@@ -168,6 +169,7 @@ SUITES = {
         "broker/test_partition_follower.py",
         "broker/test_partition_isr.py",
         "broker/test_partition_simulation.py",
+        "broker/test_producer_model.py",
         "broker/test_replica_fetcher.py",
         "broker/test_purgatory.py",
         "broker/test_replica_single.py",
