@@ -40,6 +40,7 @@ PYTEST = (
 NAMED_TEST_LIMIT = ("-o", "wall_limit_s=60")
 SIMULATIONS = frozenset(
     {
+        "broker/test_client_batch_model.py",
         "broker/test_connection_simulation.py",
         "broker/test_partition_simulation.py",
         "broker/test_producer_model.py",
@@ -182,6 +183,7 @@ SUITES = {
     ),
     # Batches of clients, and how long their validation may take.
     "records": by_tests(
+        "broker/test_client_batch_model.py",
         "broker/test_client_batches.py",
         "broker/test_connection_simulation.py",
         "broker/test_produce_in_slices.py",
