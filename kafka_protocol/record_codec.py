@@ -150,6 +150,37 @@ def decode_batch(
         raise _corrupt(error.message) from None
 
 
+def find_record(
+    batch: Buffer, header: BatchHeader, timestamp_ms: int, least_offset: int, *, max_bytes: int
+) -> tuple[int, int] | None:
+    """(timestamp, offset) of the first record that is not earlier than ``timestamp_ms`` nor below
+    ``least_offset``, without making records of the others. Large batches belong in a thread.
+
+    :class:`ProtocolError` as :func:`decode_batch`.
+    """
+    with memoryview(batch) as whole, whole[records.HEADER_BYTES : header.size_bytes] as payload:
+        body = decompress(header.compression, payload, max(max_bytes, len(payload)))
+    least_delta, least_timestamp_delta = (
+        least_offset - header.base_offset,
+        timestamp_ms - header.base_timestamp,
+    )
+    position = 0
+    try:
+        for _ in range(header.record_count):
+            length, position = read_varint(body, position)
+            if length < _MIN_RECORD_BYTES - 1:
+                raise _corrupt("a record is cut short")
+            timestamp_delta, at = read_varlong(body, position + 1)
+            if timestamp_delta >= least_timestamp_delta:
+                offset_delta, _ = read_varint(body, at)
+                if offset_delta >= least_delta:
+                    return header.base_timestamp + timestamp_delta, header.base_offset + offset_delta
+            position += length
+    except IndexError:
+        raise _corrupt("the last record is cut short") from None
+    return None
+
+
 def _corrupt(what: str) -> ProtocolError:
     return ProtocolError(f"corrupt record batch: {what}", ErrorCode.CORRUPT_MESSAGE)
 

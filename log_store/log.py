@@ -36,6 +36,7 @@ from pykraft.log_store.retention import deletable_segments
 from pykraft.log_store.scan import SCAN_READ_AHEAD_BYTES
 from pykraft.log_store.scrub import Scrub
 from pykraft.log_store.segment import MAX_RELATIVE_OFFSET, BadIndexError, Segment
+from pykraft.log_store.timestamps import TimeLookup
 from pykraft.runtime.disk import Buffer, Disk
 
 __all__ = [
@@ -366,6 +367,12 @@ class Log:
         """Whether a segment's file is a part of the log."""
         return any(segment.path == path for segment in self._segments)
 
+    def is_damage(self, error: CorruptLogError | OSError, truncations: int) -> bool:
+        """Whether the file of an error is a part of the log, and has been since there were so many
+        truncations."""
+        path = error.path if isinstance(error, CorruptLogError) else str(error.filename)
+        return self._truncations == truncations and self.has_file(path)
+
     def iter_headers(
         self,
         start_offset: int,
@@ -404,16 +411,38 @@ class Log:
         """The newest leader epoch, -1 if none."""
         return self._latest_epoch
 
+    def prepare_lookup(self, timestamp_ms: int | None) -> TimeLookup:
+        """A job that finds the first record not earlier than a time, or (None) the first with the largest.
+
+        :class:`BadIndexError` if ``on_bad_index`` is set and the look-up has to be repeated when it has had
+        the index built again.
+        """
+
+        def prepare() -> TimeLookup:
+            args = self.log_start_offset, self._truncations
+            if timestamp_ms is None:
+                return timestamps.prepare_latest(self._disk, self._segments, *args)
+            return timestamps.prepare_lookup(self._disk, self._segments, timestamp_ms, *args)
+
+        try:
+            return prepare()
+        except BadIndexError as error:
+            if self.on_bad_index is not None:
+                self.on_bad_index(error)
+                raise
+            return repairing_indexes(prepare)
+
     def lookup_timestamp(self, timestamp_ms: int, *, end_offset: int | None = None) -> TimestampOffset | None:
-        """The first record not earlier than ``timestamp_ms``; None if there is none below ``end_offset``."""
-        found = repairing_indexes(
-            lambda: timestamps.first_at_or_after(self._segments, timestamp_ms, self.log_start_offset)
-        )
+        """The first record not earlier than ``timestamp_ms``; None if there is none below ``end_offset``.
+
+        Blocks. A broker runs the job of :meth:`prepare_lookup` in a worker.
+        """
+        found = self.prepare_lookup(timestamp_ms).run()
         return found if found is None or end_offset is None or found.offset < end_offset else None
 
     def max_timestamp(self) -> TimestampOffset | None:
-        """The first of the records with the largest timestamp."""
-        return repairing_indexes(lambda: timestamps.latest(self._segments, self.log_start_offset))
+        """The first of the records with the largest timestamp. Blocks."""
+        return self.prepare_lookup(None).run()
 
     # -- flush -----------------------------------------------------------------------------------------
 

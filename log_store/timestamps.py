@@ -1,54 +1,105 @@
-"""Finding records by time (ListOffsets). Opens the records of one batch at most.
+"""Finding records by time (ListOffsets): a look-up is prepared on the event loop and carried out in a thread.
 
-The time index leads to the first batch that can hold the record; the record in it is found by decoding,
-because a batch header knows only the largest timestamp.
+The time index leads to the first batch that can hold the record; the record in it is found by opening the
+batch, because a batch header knows only the largest timestamp. A batch may unfold to a hundred times its
+size, so that is left to the thread, which reads through descriptors of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from pykraft.kafka_protocol.record_codec import decode_batch
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.primitives import ProtocolError
+from pykraft.kafka_protocol.record_codec import find_record
 from pykraft.kafka_protocol.records import BatchHeader
-from pykraft.log_store.interface import TimestampOffset
+from pykraft.log_store.interface import CorruptLogError, TimestampOffset
 from pykraft.log_store.scan import iter_headers
 from pykraft.log_store.segment import Segment
+from pykraft.runtime.disk import Disk, DiskFile
+
+MOST_UNFOLDED_BYTES = 128 << 20
+"""A batch that unfolds to more is not opened: its first offset is the answer."""
 
 
-def first_at_or_after(
-    segments: Sequence[Segment], timestamp_ms: int, log_start_offset: int
-) -> TimestampOffset | None:
-    """The first record, by offset, that is not earlier than ``timestamp_ms``."""
+@dataclass(frozen=True, slots=True)
+class TimeLookup:
+    """The search for the first record, by offset, that is not earlier than ``timestamp_ms``.
+
+    ``pieces``: path, first position and end of what may hold it, in order. ``truncations``: of the log, for
+    who judges an error of :meth:`run`.
+    """
+
+    disk: Disk
+    pieces: tuple[tuple[str, int, int], ...]
+    timestamp_ms: int
+    log_start_offset: int
+    truncations: int
+
+    def run(self) -> TimestampOffset | None:
+        """Blocks. :class:`CorruptLogError` and :class:`OSError` if the files are damaged, cut or deleted."""
+        for path, position, end in self.pieces:
+            file = self.disk.open(path, create=False)
+            try:
+                found = self._find_in(file, position, end)
+            finally:
+                file.close()
+            if found is not None:
+                return found
+        return None
+
+    def _find_in(self, file: DiskFile, start: int, end: int) -> TimestampOffset | None:
+        for position, header in iter_headers(file, start, end):
+            if header.max_timestamp < self.timestamp_ms or header.last_offset < self.log_start_offset:
+                continue
+            found = self._find_record(file, position, header)
+            if found is not None:
+                return found
+        return None
+
+    def _find_record(self, file: DiskFile, position: int, header: BatchHeader) -> TimestampOffset | None:
+        epoch, first_offset = header.partition_leader_epoch, max(header.base_offset, self.log_start_offset)
+        if header.is_log_append_time:
+            return TimestampOffset(header.max_timestamp, first_offset, epoch)
+        batch = file.pread(position, header.size_bytes)
+        try:
+            found = find_record(
+                batch, header, self.timestamp_ms, self.log_start_offset, max_bytes=MOST_UNFOLDED_BYTES
+            )
+        except ProtocolError as error:
+            if error.code is ErrorCode.MESSAGE_TOO_LARGE:
+                return TimestampOffset(header.max_timestamp, first_offset, epoch)
+            raise CorruptLogError(file.path, position, error.message) from error
+        return None if found is None else TimestampOffset(*found, epoch)
+
+
+def prepare_lookup(
+    disk: Disk, segments: Sequence[Segment], timestamp_ms: int, log_start_offset: int, truncations: int
+) -> TimeLookup:
+    """The look-up in these segments; their indexes lead to where it starts.
+
+    :class:`BadIndexError` if one has to be built again first.
+    """
+    pieces: list[tuple[str, int, int]] = []
     for segment in segments:
         if segment.max_timestamp[0] < timestamp_ms:
             continue
-        found = segment.find(max(segment.find_time(timestamp_ms), log_start_offset))
-        if found is None:
-            continue
-        for position, header in iter_headers(segment.file, found[0], segment.size_bytes):
-            if header.max_timestamp < timestamp_ms or header.last_offset < log_start_offset:
+        position = 0
+        if not pieces:
+            found = segment.find(max(segment.find_time(timestamp_ms), log_start_offset))
+            if found is None:
                 continue
-            record = _first_record(segment, position, header, timestamp_ms, log_start_offset)
-            if record is not None:
-                return record
-    return None
+            position = found[0]
+        pieces.append((segment.path, position, segment.size_bytes))
+    return TimeLookup(disk, tuple(pieces), timestamp_ms, log_start_offset, truncations)
 
 
-def latest(segments: Sequence[Segment], log_start_offset: int) -> TimestampOffset | None:
-    """The first record with the largest timestamp of the log (KIP-734)."""
+def prepare_latest(
+    disk: Disk, segments: Sequence[Segment], log_start_offset: int, truncations: int
+) -> TimeLookup:
+    """The look-up of the first record with the largest timestamp of the log (KIP-734)."""
     newest = max(segments, key=lambda segment: segment.max_timestamp[0])
     timestamp_ms, _ = newest.max_timestamp
-    return first_at_or_after([newest], timestamp_ms, log_start_offset) if timestamp_ms >= 0 else None
-
-
-def _first_record(
-    segment: Segment, position: int, header: BatchHeader, timestamp_ms: int, log_start_offset: int
-) -> TimestampOffset | None:
-    epoch = header.partition_leader_epoch
-    if header.is_log_append_time:
-        return TimestampOffset(header.max_timestamp, max(header.base_offset, log_start_offset), epoch)
-    batch = segment.file.pread(position, header.size_bytes)
-    for record in decode_batch(batch, header):
-        if record.timestamp_ms >= timestamp_ms and record.offset >= log_start_offset:
-            return TimestampOffset(record.timestamp_ms, record.offset, epoch)
-    return None
+    found_in = [newest] if timestamp_ms >= 0 else []
+    return prepare_lookup(disk, found_in, timestamp_ms, log_start_offset, truncations)

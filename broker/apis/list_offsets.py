@@ -3,10 +3,11 @@
 The offset for a time, or for an end of the log: -1 latest, -2 earliest, -3 the record with the greatest
 timestamp (from version 7), -4 (from 8) earliest too; -5 (latest in tiered storage, from 9) and -6 (earliest
 that is not uploaded there, from 11) are unknown, without an error. Any other negative time is answered with
-UNSUPPORTED_VERSION. Latest is the high watermark for consumers, whatever their isolation level (there are no
-transactions), and the log end for replicas. While a new leader has not yet found its high watermark the
-answer is OFFSET_NOT_AVAILABLE (before version 5 LEADER_NOT_AVAILABLE), so that no consumer sees the end of a
-partition move back.
+UNSUPPORTED_VERSION, a partition that is named twice with INVALID_REQUEST. Latest is the high watermark for
+consumers, whatever their isolation level (there are no transactions), and the log end for replicas. While a
+new leader has not yet found its high watermark the answer is OFFSET_NOT_AVAILABLE (before version 5
+LEADER_NOT_AVAILABLE), so that no consumer sees the end of a partition move back. Records are looked up by
+time in a worker.
 
 After the lease has expired, what another leader may contradict is not answered to clients but refused with
 NOT_LEADER_OR_FOLLOWER: the end of the log, its greatest timestamp, and that no record is as new as a time. (A
@@ -16,6 +17,7 @@ the high watermark, are the same at every leader.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from pykraft.broker.apis.services import BrokerServices
@@ -30,7 +32,6 @@ from pykraft.broker.replicas.offset_lookup import (
     find_offset,
 )
 from pykraft.broker.replicas.partition import Partition
-from pykraft.broker.replicas.replica_manager import ReplicaManager
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -56,15 +57,19 @@ _FIRST_VERSION = {
 async def handle(
     services: BrokerServices, context: RequestContext, request: ListOffsetsRequest, version: int
 ) -> ListOffsetsResponse:
-    replicas = services.replicas
     if request.replica_id < 0:
-        replicas.refuse_if_fenced()
+        services.replicas.refuse_if_fenced()
+    times_named = Counter(partitions_of(request))
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(
                 name=topic.name,
                 partitions=[
-                    _answer(replicas, topic.name, asked, version, request.replica_id)
+                    await _answer(services, topic.name, asked, version, request.replica_id)
+                    if times_named[topic.name, asked.partition_index] == 1
+                    else ListOffsetsPartitionResponse(
+                        partition_index=asked.partition_index, error_code=ErrorCode.INVALID_REQUEST
+                    )
                     for asked in topic.partitions
                 ],
             )
@@ -78,9 +83,10 @@ def partitions_of(request: ListOffsetsRequest) -> Iterable[tuple[str, int]]:
     return ((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
 
 
-def _answer(
-    replicas: ReplicaManager, topic: str, asked: ListOffsetsPartition, version: int, replica_id: int
+async def _answer(
+    services: BrokerServices, topic: str, asked: ListOffsetsPartition, version: int, replica_id: int
 ) -> ListOffsetsPartitionResponse:
+    replicas = services.replicas
     try:
         if asked.timestamp < 0 and version < _FIRST_VERSION.get(asked.timestamp, version + 1):
             raise KafkaError(
@@ -89,7 +95,8 @@ def _answer(
             )
         partition = replicas.by_name(topic, asked.partition_index)
         partition.require_leader(asked.current_leader_epoch)
-        found = _find(partition, asked.timestamp, is_replica=replica_id >= 0)
+        found = await _find(services, partition, asked.timestamp, is_replica=replica_id >= 0)
+        partition.require_leader(asked.current_leader_epoch)  # a look-up takes time
         if replica_id < 0 and _depends_on_the_end(asked.timestamp, found):
             replicas.refuse_past_lease()
     except KafkaError as error:
@@ -110,8 +117,10 @@ def _depends_on_the_end(timestamp: int, found: FoundOffset) -> bool:
     return timestamp in (LATEST, MAX_TIMESTAMP) or (timestamp >= 0 and found.offset < 0)
 
 
-def _find(partition: Partition, timestamp: int, *, is_replica: bool) -> FoundOffset:
+async def _find(
+    services: BrokerServices, partition: Partition, timestamp: int, *, is_replica: bool
+) -> FoundOffset:
     try:
-        return find_offset(partition, timestamp, is_replica=is_replica)
+        return await find_offset(partition, timestamp, services.logs.look_up_time, is_replica=is_replica)
     except STORAGE_ERRORS as error:
         raise partition.storage_failed(error) from error

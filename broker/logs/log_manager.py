@@ -26,7 +26,7 @@ from pykraft.broker.logs.producer_snapshots import SnapshotWriter, rebuild_produ
 from pykraft.broker.logs.producer_state import ProducerEntry
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.log_store import checkpoint
-from pykraft.log_store.interface import DAMAGE_ERRORS
+from pykraft.log_store.interface import DAMAGE_ERRORS, TimestampOffset
 from pykraft.log_store.log import (
     CorruptLogError,
     FlushJob,
@@ -84,6 +84,7 @@ class LogManager:
         self._deleted_files = DeletedFiles(disk, clock, workers, self._tasks)
         #: The log whose snapshot is being written: its directory must not be renamed.
         self._snapshot_key: TopicPartition | None = None
+        self._looking_up = asyncio.Lock()
         #: The segments whose indexes are being built again.
         self._rebuilding: set[Segment] = set()
         #: Called when reads of a partition that met a bad index can be repeated.
@@ -324,6 +325,28 @@ class LogManager:
         log.on_bad_index = partial(self._index_is_bad, opened)
         log.on_deleted = lambda paths: self.remove_later(paths, log.config.file_delete_delay_ms)
 
+    # -- look-ups by time ------------------------------------------------------------------------------
+
+    async def look_up_time(self, log: Log, timestamp_ms: int | None) -> TimestampOffset | None:
+        """See :meth:`Log.prepare_lookup`. One at a time: a batch may unfold to a hundred times its size.
+
+        Errors of the disk are those of the log as it is now.
+        """
+        async with self._looking_up:
+            while True:
+                try:
+                    job = log.prepare_lookup(timestamp_ms)
+                except BadIndexError as error:
+                    while error.segment in self._rebuilding:
+                        self._released.clear()
+                        await self._released.wait()
+                    continue
+                try:
+                    return await self._workers.run(job.run)
+                except DAMAGE_ERRORS as error:
+                    if log.is_damage(error, job.truncations):  # otherwise the log was cut meanwhile
+                        raise
+
     # -- bad indexes -----------------------------------------------------------------------------------
 
     def _index_is_bad(self, opened: OpenLog, error: BadIndexError) -> None:
@@ -352,6 +375,7 @@ class LogManager:
             self._fail(log.directory, error)
         finally:
             self._rebuilding.discard(segment)
+            self._released.set()
         self.on_index_rebuilt(key)
 
     def remove_later(self, paths: Sequence[str], delay_ms: int) -> None:

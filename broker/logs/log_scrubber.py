@@ -13,8 +13,7 @@ from functools import partial
 from pykraft.broker.logs.log_loading import OpenLog
 from pykraft.broker.logs.log_manager import LogManager
 from pykraft.broker.logs.offline_logs import TopicPartition
-from pykraft.log_store.interface import DAMAGE_ERRORS, CorruptLogError, LogSlice
-from pykraft.log_store.log import Log
+from pykraft.log_store.interface import DAMAGE_ERRORS, LogSlice
 from pykraft.log_store.reader import read_checked
 from pykraft.log_store.scrub import STEP_BYTES
 from pykraft.runtime.clock import Clock
@@ -96,7 +95,7 @@ class LogScrubber:
         try:
             await self._workers.run(look)
         except DAMAGE_ERRORS as error:
-            if _is_as_before(opened.log, cuts, error):
+            if opened.log.is_damage(error, cuts):
                 self._logs.report_damage(opened.log, error)
             return False
         return True
@@ -110,9 +109,3 @@ def _read_through(disk: Disk, path: str, position: int, size_bytes: int) -> None
             file.pread(at, min(STEP_BYTES, position + size_bytes - at))
     finally:
         file.close()
-
-
-def _is_as_before(log: Log, cuts: int, error: CorruptLogError | OSError) -> bool:
-    """Whether the file with the damage is still a part of the log, and has been all the time."""
-    path = error.path if isinstance(error, CorruptLogError) else str(error.filename)
-    return log.truncation_count == cuts and log.has_file(path)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from pykraft.broker.replicas.partition import Partition
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.log_store.interface import TimestampOffset
+from pykraft.log_store.log import Log
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -4, -5, -6
@@ -23,7 +26,13 @@ class FoundOffset:
 UNKNOWN = FoundOffset(-1, -1, -1)
 
 
-def find_offset(partition: Partition, timestamp: int, *, is_replica: bool) -> FoundOffset:
+LookUp = Callable[[Log, int | None], Awaitable[TimestampOffset | None]]
+"""Finds the first record not earlier than a time, or (None) the first with the largest."""
+
+
+async def find_offset(
+    partition: Partition, timestamp: int, look_up: LookUp, *, is_replica: bool
+) -> FoundOffset:
     """The offset for a sentinel (earliest, latest, …), or of the first record at or after a time.
 
     OFFSET_NOT_AVAILABLE while a new leader's high watermark is below what its predecessor may have shown.
@@ -39,5 +48,5 @@ def find_offset(partition: Partition, timestamp: int, *, is_replica: bool) -> Fo
     end = log.log_end_offset if is_replica else partition.high_watermark
     if timestamp == LATEST:
         return FoundOffset(-1, end, partition.leader_epoch)
-    found = log.max_timestamp() if timestamp == MAX_TIMESTAMP else log.lookup_timestamp(timestamp)
+    found = await look_up(log, None if timestamp == MAX_TIMESTAMP else timestamp)
     return UNKNOWN if found is None or found.offset >= end else FoundOffset(*found)

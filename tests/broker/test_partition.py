@@ -6,15 +6,17 @@ import errno
 
 import pytest
 
-from pykraft.broker.replicas.offset_lookup import EARLIEST, LATEST, MAX_TIMESTAMP, find_offset
+from pykraft.broker.replicas.offset_lookup import EARLIEST, LATEST, MAX_TIMESTAMP, FoundOffset, find_offset
 from pykraft.broker.replicas.partition import Partition
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import assign_offset
-from pykraft.log_store.interface import CorruptLogError
+from pykraft.log_store.interface import CorruptLogError, TimestampOffset
+from pykraft.log_store.log import Log
 from tests.batch_fields import ProducerFields
+from tests.broker.at_once import now
 from tests.broker.partitions import Events, Waiter, acknowledge, always, append, batch, make, state, stored
 
 
@@ -58,6 +60,14 @@ def test_diverging_follower_gets_the_diverging_epoch_and_acknowledges_nothing() 
         partition.check_follower(9, 0, -1)
 
 
+async def look_up(log: Log, timestamp_ms: int | None) -> TimestampOffset | None:
+    return log.prepare_lookup(timestamp_ms).run()
+
+
+def found(partition: Partition, timestamp: int) -> FoundOffset:
+    return now(find_offset(partition, timestamp, look_up, is_replica=False))
+
+
 def test_new_leader_does_not_show_an_end_that_may_move_back() -> None:
     partition = make()
     partition.apply(state(2), 0)
@@ -66,21 +76,21 @@ def test_new_leader_does_not_show_an_end_that_may_move_back() -> None:
     partition.append_as_follower(data, 0)
     partition.apply(state(1, epoch=1, version=1), 0)
     with pytest.raises(KafkaError) as refused:
-        find_offset(partition, LATEST, is_replica=False)
+        found(partition, LATEST)
     assert refused.value.code is ErrorCode.OFFSET_NOT_AVAILABLE
-    assert find_offset(partition, EARLIEST, is_replica=False).offset == 0
+    assert found(partition, EARLIEST).offset == 0
     acknowledge(partition, 1, 2, 3)
-    assert find_offset(partition, LATEST, is_replica=False).offset == 1
-    assert find_offset(partition, MAX_TIMESTAMP, is_replica=False).offset == 0
-    assert find_offset(partition, 1000, is_replica=False).offset == 0
-    assert find_offset(partition, 1001, is_replica=False).offset == -1
+    assert found(partition, LATEST).offset == 1
+    assert found(partition, MAX_TIMESTAMP).offset == 0
+    assert found(partition, 1000).offset == 0
+    assert found(partition, 1001).offset == -1
 
 
 def test_uncommitted_records_are_found_by_no_consumer() -> None:
     partition = make()
     partition.apply(state(1), 0)
     append(partition)
-    assert find_offset(partition, 0, is_replica=False).offset == -1
+    assert found(partition, 0).offset == -1
     assert partition.read_committed(0, 1000, at_least_one=True) is None
     assert partition.read_replica(0, 1000, at_least_one=True) is not None
 
