@@ -2,8 +2,8 @@
 
 The properties that Kafka 4.3 lists when it describes a broker are described here as well, with its types and
 defaults. Kafka can change some of them while a broker runs. Tools set these and read them again, and some
-(the throttles) are deleted by tools that never set them: such values are stored and described, and have no
-effect. Properties for listeners, for access and for classes to load are not stored, although Kafka can change
+(the throttles) are deleted by tools that never set them: such values are stored and described. Of these only
+the throttles of replication have an effect. Properties for listeners, for access and for classes to load are not stored, although Kafka can change
 them: to store them without acting on them would be a false promise.
 """
 

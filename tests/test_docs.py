@@ -180,9 +180,13 @@ SECTIONS: tuple[tuple[str, str, Mapping[str, ConfigKey]], ...] = (
     ),
     (
         "Stored for Kafka's tools",
-        "These are described as they were set, and have no effect here. (The throttles cannot be set in a"
-        " file.)",
-        {**STORED_KEYS, **THROTTLE_KEYS},
+        "These are described as they were set, and have no effect here.",
+        STORED_KEYS,
+    ),
+    (
+        "Throttles",
+        "Set while brokers run, usually for the time of a reassignment; not in a file.",
+        THROTTLE_KEYS,
     ),
     (
         "Known to Kafka only",

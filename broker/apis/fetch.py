@@ -182,6 +182,8 @@ class FetchHandler:
                         is_final = True
                     if diverging is not None:
                         is_final = True
+                    elif is_replica and self._is_held_back(partition, request.replica_id):
+                        pass  # the same as if nothing were there to read
                     elif left > 0 or total == 0:
                         limit = asked.max_bytes if asked.max_bytes < left else left
                         records = self._read_log(partition, asked.fetch_offset, limit, is_replica, total == 0)
@@ -205,6 +207,28 @@ class FetchHandler:
                     )
                 )
         return topics, total, is_final
+
+    def _is_held_back(self, partition: Partition, replica_id: int) -> bool:
+        """Whether the throttle of leaders keeps records from a follower that is not in sync (KIP-73)."""
+        return (
+            partition.is_throttled_leader
+            and replica_id not in partition.isr.committed
+            and self._replicas.quotas.leader.is_exceeded(self.clock.monotonic_ms())
+        )
+
+    def _count_throttled(self, request: FetchRequestView, topics: Results) -> None:
+        """Records that are sent for throttled replicas use up the limit, also those to followers in sync."""
+        quota = self._replicas.quotas.leader
+        if quota.limit is None:
+            return
+        sent = sum(
+            result.records.size_bytes
+            for topic, (_, results) in zip(request.topics, topics, strict=True)
+            for asked, result in zip(topic.partitions, results, strict=True)
+            if isinstance(result.records, LogSlice) and self.find(topic, asked).is_throttled_leader
+        )
+        if sent:
+            quota.record(sent, self.clock.monotonic_ms())
 
     def _read_log(
         self, partition: Partition, offset: int, limit: int, is_replica: bool, at_least_one: bool
@@ -237,6 +261,8 @@ class FetchHandler:
         topics: Results,
         slot: ResponseSlot,
     ) -> None:
+        if request.replica_id >= 0:
+            self._count_throttled(request, topics)
         leaders = [r.leader[0] for _, results in topics for r in results if r.leader is not None]
         image = self._metadata.image
         slot.complete_framed(

@@ -34,6 +34,7 @@ from pykraft.broker.replicas.replica_manager import ReplicaManager
 from pykraft.broker.replicas.replica_publisher import ReplicaPublisher
 from pykraft.broker.replicas.replica_roles import ReplicaRoles
 from pykraft.broker.replicas.replica_table import ReplicaTable
+from pykraft.broker.replicas.replication_quota import ReplicationQuotas
 from pykraft.broker.replicas.wakeups import Wakeups
 from pykraft.broker.replicas.worklist import Worklist
 from pykraft.kafka_protocol.errors import ErrorCode
@@ -71,7 +72,8 @@ class DataPlane:
         worklist = self.worklist = Worklist()
         wakeups = self.wakeups = Wakeups(streams.loop, streams.budget, clock, coordinators)
         openings = self.openings = Openings(clock, wakeups)
-        fetchers = self.fetchers = ReplicaFetchers(config, metadata, lease, streams, clock, tasks)
+        quotas = ReplicationQuotas()
+        fetchers = self.fetchers = ReplicaFetchers(config, metadata, lease, quotas, streams, clock, tasks)
         roles = ReplicaRoles(table, worklist, fetchers, openings, coordinators, clock)
         logs = self.logs = LogManager(
             disk,
@@ -83,7 +85,7 @@ class DataPlane:
             roles.handle_damage,
         )
         publisher = self.publisher = ReplicaPublisher(
-            config, metadata, table, roles, logs, worklist, fetchers, tasks
+            config, metadata, table, roles, logs, worklist, fetchers, quotas, tasks
         )
         events = BrokerPartitionEvents(logs, LogStarts(logs, fetchers, tasks), wakeups, tasks)
 
@@ -119,7 +121,7 @@ class DataPlane:
             config, metadata, table, logs, isr_proposals, scrubber, clock, tasks
         )
         self.replicas = ReplicaManager(
-            config, table, metadata, lease, logs, worklist, openings, scrubber, clock, tasks
+            config, table, metadata, lease, logs, worklist, openings, scrubber, quotas, clock, tasks
         )
 
     async def stop(self) -> None:

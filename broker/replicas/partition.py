@@ -95,6 +95,8 @@ class Partition:
         "followers",
         "high_watermark",
         "index",
+        "is_throttled_follower",
+        "is_throttled_leader",
         "isr",
         "isr_refusals",
         "isr_retry_ms",
@@ -134,6 +136,7 @@ class Partition:
         self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
         self.min_isr = log.config.min_insync_replicas
         self.strict_min_isr = False
+        self.is_throttled_leader = self.is_throttled_follower = False
         self.leader_id: int | None = None
         self.leader_epoch = NO_EPOCH
         self.leader_epoch_start = 0
@@ -209,6 +212,10 @@ class Partition:
         if (min_isr, strict) != (self.min_isr, self.strict_min_isr):
             self.min_isr, self.strict_min_isr = min_isr, strict
             self._isr_changed()
+
+    def set_throttled(self, *, as_leader: bool, as_follower: bool) -> None:
+        """Set whether copies of this replica count for, and wait for, the broker's limits (KIP-73)."""
+        self.is_throttled_leader, self.is_throttled_follower = as_leader, as_follower
 
     def _become_leader(self, now_ms: int) -> None:
         self.leader_epoch_start = self.log.log_end_offset

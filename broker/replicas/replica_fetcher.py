@@ -18,6 +18,7 @@ from contextlib import suppress
 from pykraft.broker.config import BrokerConfig
 from pykraft.broker.replicas.partition import Partition
 from pykraft.broker.replicas.ports import BrokerLease, ImageSource
+from pykraft.broker.replicas.replication_quota import ReplicationQuota, ReplicationQuotas
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.fetch_fast import FetchPartition
 from pykraft.kafka_protocol.fetch_follower import (
@@ -61,6 +62,7 @@ class ReplicaFetchers:
         config: BrokerConfig,
         metadata: ImageSource,
         lease: BrokerLease,
+        quotas: ReplicationQuotas,
         runtime: StreamRuntime,
         clock: Clock,
         tasks: TaskSupervisor,
@@ -68,6 +70,7 @@ class ReplicaFetchers:
         self.config = config
         self.metadata = metadata
         self.lease = lease
+        self.quota = quotas.follower
         self.runtime = runtime
         self.clock = clock
         self.tasks = tasks
@@ -96,6 +99,11 @@ class ReplicaFetchers:
         if link is not None:
             link.fetch_soon()
 
+    def throttles_changed(self) -> None:
+        """What waited for the limit may be fetched now."""
+        for link in self._links.values():
+            link.fetch_soon()
+
     def brokers_changed(self) -> None:
         """Leaders may have new addresses, or may be reachable again."""
         for leader in sorted(self._links):
@@ -109,12 +117,23 @@ class ReplicaFetchers:
 class _Followed:
     """One partition as it is fetched from one leader, in one leader epoch."""
 
-    __slots__ = ("epoch", "partition", "retry_ms")
+    __slots__ = ("epoch", "is_behind", "partition", "retry_ms")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.epoch = partition.leader_epoch
         self.retry_ms = 0
+        #: Whether the leader had committed more than this replica has, at the last answer.
+        self.is_behind = True
+
+    def ready_ms(self, quota: ReplicationQuota, now_ms: int) -> int:
+        """When it may be fetched: not before the end of its pause, nor while a throttle holds it back.
+
+        A throttle never holds back a replica that has all that is committed.
+        """
+        if self.is_behind and self.partition.is_throttled_follower:
+            return max(self.retry_ms, quota.free_at_ms(now_ms))
+        return self.retry_ms
 
 
 class _LeaderLink:
@@ -166,8 +185,9 @@ class _LeaderLink:
         asked: dict[Key, _Followed] = {}
         retry_ms: int | None = None
         for key, followed in self._followed.items():
-            if followed.retry_ms > now_ms:
-                retry_ms = followed.retry_ms if retry_ms is None else min(retry_ms, followed.retry_ms)
+            ready_ms = followed.ready_ms(self._owner.quota, now_ms)
+            if ready_ms > now_ms:
+                retry_ms = ready_ms if retry_ms is None else min(retry_ms, ready_ms)
                 continue
             log = followed.partition.log
             asked[key] = followed
@@ -187,8 +207,12 @@ class _LeaderLink:
             session.send(topics, asked)
 
     def _retry_at(self, delay_ms: int) -> None:
+        loop, delay_s = self._owner.runtime.loop, delay_ms / 1000 + 0.001
+        if self._retry_timer is not None and self._retry_timer.when() > loop.time() + delay_s:
+            self._retry_timer.cancel()  # it was to end a throttle, and an error is retried sooner
+            self._retry_timer = None
         if self._retry_timer is None:
-            self._retry_timer = self._owner.runtime.loop.call_later(delay_ms / 1000 + 0.001, self._retry)
+            self._retry_timer = loop.call_later(delay_s, self._retry)
 
     def _retry(self) -> None:
         self._retry_timer = None
@@ -232,12 +256,15 @@ class _LeaderLink:
             )
             return
         if len(result.records):
+            if partition.is_throttled_follower:
+                self._owner.quota.record(len(result.records), self._clock.monotonic_ms())
             appended = partition.append_as_follower(result.records, self._clock.wall_ms())
             if appended:
                 # Last in the next request, so that all partitions get their share of the responses.
                 key = (partition.topic_id, partition.index)
                 self._followed[key] = self._followed.pop(key)
         partition.follow(result.high_watermark, result.log_start_offset)
+        followed.is_behind = partition.log.log_end_offset < result.high_watermark
 
     def _handle_error(self, followed: _Followed, result: FollowerResult) -> None:
         partition = followed.partition

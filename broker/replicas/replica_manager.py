@@ -16,6 +16,7 @@ from pykraft.broker.replicas.openings import Openings
 from pykraft.broker.replicas.partition import Partition
 from pykraft.broker.replicas.ports import BrokerLease, ImageSource
 from pykraft.broker.replicas.replica_table import ReplicaTable
+from pykraft.broker.replicas.replication_quota import ReplicationQuotas
 from pykraft.broker.replicas.worklist import Worklist
 from pykraft.kafka_protocol.connection import Connection
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
@@ -40,6 +41,7 @@ class ReplicaManager:
         worklist: Worklist,
         openings: Openings,
         scrubber: LogScrubber,
+        quotas: ReplicationQuotas,
         clock: Clock,
         tasks: TaskSupervisor,
     ) -> None:
@@ -48,6 +50,7 @@ class ReplicaManager:
         self.metadata = metadata
         self.lease = lease
         self.clock = clock
+        self.quotas = quotas
         self._logs = logs
         self._worklist = worklist
         self._openings = openings

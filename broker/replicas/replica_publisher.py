@@ -17,11 +17,21 @@ from pykraft.broker.replicas.ports import ImageSource
 from pykraft.broker.replicas.replica_fetcher import ReplicaFetchers
 from pykraft.broker.replicas.replica_roles import ReplicaRoles
 from pykraft.broker.replicas.replica_table import ReplicaTable
+from pykraft.broker.replicas.replication_quota import (
+    FOLLOWER_REPLICAS,
+    LEADER_REPLICAS,
+    ReplicationQuotas,
+    is_throttled,
+)
 from pykraft.broker.replicas.worklist import Worklist
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.log_store.interface import LogConfig
-from pykraft.metadata_log.broker_configs import broker_wide_topic_configs, concerns_broker
+from pykraft.metadata_log.broker_configs import (
+    broker_wide_topic_configs,
+    concerns_broker,
+    effective_dynamic_values,
+)
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from pykraft.metadata_log.image import MetadataImage, PartitionRegistration, TopicImage
@@ -49,6 +59,7 @@ class ReplicaPublisher:
         logs: LogManager,
         worklist: Worklist,
         fetchers: ReplicaFetchers,
+        quotas: ReplicationQuotas,
         tasks: TaskSupervisor,
     ) -> None:
         self._node_id = config.node_id
@@ -60,6 +71,7 @@ class ReplicaPublisher:
         self._logs = logs
         self._worklist = worklist
         self._fetchers = fetchers
+        self._quotas = quotas
         self._tasks = tasks
         self._changed: deque[tuple[int, Iterator[tuple[Uuid, int]]]] = deque()
         self._applied_offset = -1
@@ -74,6 +86,7 @@ class ReplicaPublisher:
         for kind, name in sorted(delta.changed_configs):
             if kind == ConfigResourceType.TOPIC:
                 self._reconfigure(name, image)
+                self._fetchers.throttles_changed()
         self._reconfigure_broker_wide(delta, image)
         self._changed.append((image.offset, _changed_partitions(delta)))
         self.apply_some()
@@ -128,7 +141,7 @@ class ReplicaPublisher:
         """A log has been opened that the newest image assigns to this broker."""
         self._table.add(partition)
         image = self._metadata.image
-        _configure(partition, self.log_config(partition.topic), image)
+        self._configure(partition, self.log_config(partition.topic), image)
         topic = image.topic_by_id(partition.topic_id)
         assert topic is not None, "checked by the reconciler, which opened it"
         self._roles.change_role(partition, topic.partitions[partition.index])
@@ -138,12 +151,23 @@ class ReplicaPublisher:
         if partitions:
             config = build_log_config(image.topic_config(topic), self._topic_defaults)
             for partition in partitions.values():
-                _configure(partition, config, image)
+                self._configure(partition, config, image)
+
+    def _configure(self, partition: Partition, config: LogConfig, image: MetadataImage) -> None:
+        partition.log.config = config
+        partition.set_min_isr(config.min_insync_replicas, strict=image.elr_enabled)
+        topic, index = image.topic_config(partition.topic), partition.index
+        partition.set_throttled(
+            as_leader=is_throttled(topic.get(LEADER_REPLICAS, ""), index, self._node_id),
+            as_follower=is_throttled(topic.get(FOLLOWER_REPLICAS, ""), index, self._node_id),
+        )
 
     def _reconfigure_broker_wide(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Apply the broker-wide settings of topics, if they have changed."""
         changed: set[str] = {ELIGIBLE_LEADER_REPLICAS_VERSION} & delta.changed_features
         if any(concerns_broker(resource, self._node_id) for resource in delta.changed_configs):
+            self._quotas.set_limits(effective_dynamic_values(image, self._node_id))
+            self._fetchers.throttles_changed()
             old = self._topic_defaults
             self._topic_defaults = broker_wide_topic_configs(image, self._broker_defaults, self._node_id)
             changed |= {
@@ -164,11 +188,6 @@ class ReplicaPublisher:
             self._reconfigure(topic, self._metadata.image)
             if done % RECONFIGURED_PER_STEP == 0:
                 await self._tasks.sleep(0)
-
-
-def _configure(partition: Partition, config: LogConfig, image: MetadataImage) -> None:
-    partition.log.config = config
-    partition.set_min_isr(config.min_insync_replicas, strict=image.elr_enabled)
 
 
 def _changed_partitions(delta: MetadataDelta) -> Iterator[tuple[Uuid, int]]:
