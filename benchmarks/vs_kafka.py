@@ -30,15 +30,15 @@ from pathlib import Path
 from comparison.families import FAMILIES, Family
 from comparison.machine import describe_run
 from comparison.plot import draw
-from comparison.results import Results, load, save
-from comparison.systems import Kafka, Pykraft, System, find_kafka
+from comparison.results import SYSTEMS, Results, load, save
+from comparison.systems import Pykraft, System, find_kafka
 from comparison.table import PLOT, published, render, replace_between_markers
 from comparison.turn import Turn
 from data_path import touch_page_cache
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 NO_MATPLOTLIB = "matplotlib is not installed (pip install 'pykraft[bench]')"
-_TOUCH_BYTES = 6 << 30
+_TOUCH_BYTES = 4 << 30
 
 
 def main() -> None:
@@ -46,10 +46,10 @@ def main() -> None:
     if options.render:
         publish(load(options.render))
         return
-    kafka = find_kafka(options.kafka_libs)
     if options.fetch:
-        print(f"Apache Kafka is in {kafka.jars}")
+        print(f"Apache Kafka is in {find_kafka(options.kafka_libs).jars}")
         return
+    systems = [Pykraft() if name == "pykraft" else find_kafka(options.kafka_libs) for name in options.systems]
     families = select(options.rows)
     # SIGTERM ends the run as Ctrl-C does: what was started is stopped.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -59,7 +59,7 @@ def main() -> None:
     try:
         if not options.quick:
             touch_page_cache(str(directory), _TOUCH_BYTES)
-        compare(kafka, families, directory, options)
+        compare(systems, families, directory, options)
     except KeyboardInterrupt:
         raise SystemExit("interrupted; what was measured is in the results") from None
     finally:
@@ -73,6 +73,13 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--rows", default=names, help="families of rows (default: all, %(default)s)")
     parser.add_argument("--match", default="", help="only rows whose name this regular expression finds")
+    parser.add_argument(
+        "--systems",
+        nargs="+",
+        choices=SYSTEMS,
+        default=SYSTEMS,
+        help="only one of the two, such as to profile it",
+    )
     parser.add_argument("--rounds", type=int, default=5, help="turns of each system (default: %(default)s)")
     parser.add_argument("--quick", action="store_true", help="a twentieth of the loads: shows that all works")
     parser.add_argument("--out", type=Path, default=Path("build/vs_kafka"), help="default: %(default)s")
@@ -91,18 +98,27 @@ def select(rows: str) -> list[Family]:
     return [known[name] for name in rows.split(",")]
 
 
-def compare(kafka: Kafka, families: list[Family], directory: Path, options: argparse.Namespace) -> None:
-    results = Results(describe_run(), options.rounds, options.quick)
+def compare(
+    systems: Sequence[System], families: list[Family], directory: Path, options: argparse.Namespace
+) -> None:
+    results = Results(describe_run(command_of(options)), options.rounds, options.quick)
     options.out.mkdir(parents=True, exist_ok=True)
     for family in families:
         for round_ in range(options.rounds):
-            for system in (Pykraft(), kafka):
+            for system in systems:
                 print(f"{family.name}, round {round_ + 1}: {system.name}", flush=True)
                 take_turn(system, family, round_, directory, options, results)
                 write(results, options.out)
     if not draw([results], options.out / "results.png"):
         print(f"NO PLOT: {NO_MATPLOTLIB}", file=sys.stderr)
     print(f"results.json and results.md are in {options.out}")
+
+
+def command_of(options: argparse.Namespace) -> str:
+    """What repeats this run, without the paths of this machine."""
+    words = ["python benchmarks/vs_kafka.py", f"--rounds {options.rounds}", f"--rows {options.rows}"]
+    words += [f"--match '{options.match}'"] * bool(options.match) + ["--quick"] * options.quick
+    return " ".join(words)
 
 
 def take_turn(

@@ -6,15 +6,17 @@ import contextlib
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from comparison.systems import System
-from data_path import Client, Node, can_connect, free_ports, stop_cluster, wait_for
+from data_path import Client, Node, free_ports, stop_cluster, wait_for
 
 from pykraft.kafka_protocol.messages import metadata
 
 _LOG_TAIL_CHARACTERS = 600
+_START_TIMEOUT_S = 180
 
 
 class Cost(NamedTuple):
@@ -70,7 +72,8 @@ class Cluster:
         for node_id in range(1, len(self.ports) + 1):
             self.start_node(node_id)
         for node in self.nodes:
-            wait_for(lambda node=node: self._knows_all(node.port), f"node {node.node_id} to start")  # type: ignore[misc]
+            is_ready = partial(self._knows_all, node.port)
+            wait_for(is_ready, f"node {node.node_id} to start", _START_TIMEOUT_S)
 
     def start_node(self, node_id: int) -> Node:
         """Start one process, without waiting for it."""
@@ -111,9 +114,10 @@ class Cluster:
 
     def _knows_all(self, port: int) -> bool:
         self.check_running()
-        if not can_connect(port):
+        try:
+            answer = Client(port).call(metadata.MetadataRequest(topics=[]), 9, metadata.MetadataResponse)
+        except OSError:
             return False
-        answer = Client(port).call(metadata.MetadataRequest(topics=[]), 9, metadata.MetadataResponse)
         return len(answer.brokers) == len(self.ports)
 
     def _properties(self, node_id: int) -> Path:

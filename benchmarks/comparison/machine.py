@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,12 @@ from comparison.values import describe_values
 _ROOT = Path(__file__).resolve().parent.parent.parent
 
 
-def describe_run() -> dict[str, Any]:
+def describe_run(command: str) -> dict[str, Any]:
     """For the JSON, and for the sentence above the tables."""
     memory_gb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
     return {
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "command": " ".join(["python benchmarks/vs_kafka.py", *sys.argv[1:]]),
+        "command": command,
         "pykraft": _commit(),
         "kafka": KAFKA_VERSION,
         "jvm_options": JVM_OPTIONS,

@@ -65,7 +65,7 @@ def summary(families: Iterable[FamilyResults]) -> list[str]:
         f"{family.name}: {row.name}": ratio
         for family in families
         for row in family.rows
-        if row.measures and (ratio := row.measures[0].ratio()) is not None
+        if (ratio := row.measures[0].ratio()) is not None
     }
     if not ratios:
         return ["No row was measured on both."]

@@ -12,14 +12,15 @@ from functools import partial
 
 from comparison.cluster import Cluster
 from comparison.many import exchange, peers
-from comparison.requests import check, decode, has_coordinator
+from comparison.requests import check, decode, has_coordinator, is_in_sync, request_topic
 from comparison.turn import Figures, Turn
-from data_path import Client, create_topic, frame_of, wait_for
+from data_path import Client, frame_of, wait_for
 
 from pykraft.kafka_protocol.messages import offset_commit
 
 _TOPIC = "commits"
 _VERSION = 7
+_LOAD_TIMEOUT_S = 300
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,9 @@ _KINDS = (
 
 def run(turn: Turn) -> None:
     with turn.cluster(1) as cluster:
-        create_topic(cluster.nodes, _TOPIC, max(kind.partitions for kind in _KINDS), 1)
+        client = Client(cluster.port)
+        request_topic(client, _TOPIC, max(kind.partitions for kind in _KINDS), 1)
+        wait_for(lambda: is_in_sync(client, [_TOPIC], 1), f"topic {_TOPIC}")
         for kind in _KINDS:
             turn.row(kind.name, partial(_measure, turn, cluster, kind))
 
@@ -64,7 +67,7 @@ def _wait_until_loaded(client: Client, group: str) -> None:
         answer = client.call(_request(group, 1), _VERSION, offset_commit.OffsetCommitResponse)
         return bool(answer.topics[0].partitions[0].error_code == 0)
 
-    wait_for(is_committed, f"{group} to be loaded")
+    wait_for(is_committed, f"{group} to be loaded", _LOAD_TIMEOUT_S)
 
 
 def _request(group: str, partitions: int) -> offset_commit.OffsetCommitRequest:

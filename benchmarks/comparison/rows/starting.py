@@ -16,7 +16,7 @@ from comparison.turn import Figures, Turn
 from data_path import Node
 
 _TRIES = 5
-_GIVE_UP_S = 60
+_GIVE_UP_S = 180
 _API_VERSIONS_V0 = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 
 
