@@ -56,7 +56,7 @@ def serve_others(broker: DataBroker) -> None:
     """Add ListOffsets and OffsetForLeaderEpoch, served as by the whole broker, to Produce and Fetch."""
     keys = (ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH)
     apis = [api for api in make_apis() if api.key in keys]
-    services = cast(BrokerServices, SimpleNamespace(replicas=broker.replicas))
+    services = cast(BrokerServices, SimpleNamespace(replicas=broker.replicas, logs=broker.logs))
     server = RequestServer(services, apis, UnlimitedTurn(), unexpected, broker.replicas.hold_until_open)
     hot = broker.handle_frame
 
