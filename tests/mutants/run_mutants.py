@@ -42,6 +42,7 @@ SIMULATIONS = frozenset(
     {
         "broker/test_client_batch_model.py",
         "broker/test_connection_simulation.py",
+        "broker/test_isr_simulation.py",
         "broker/test_partition_simulation.py",
         "broker/test_producer_model.py",
         "broker/test_restart_simulation.py",
@@ -163,6 +164,7 @@ SUITES = {
         "broker/test_controlled_shutdown.py",
         "broker/test_controller_channel.py",
         "broker/test_isr_proposals.py",
+        "broker/test_isr_simulation.py",
         "broker/test_lifecycle_driver.py",
         "broker/test_many_changes.py",
         "broker/test_openings.py",
