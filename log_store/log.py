@@ -91,7 +91,7 @@ class Log:
         self._latest_epoch = parts.epochs.latest_epoch
         # Tokens that tell a finished flush what changed meanwhile.
         self._truncations = 0
-        self._is_cut_unflushed = False
+        self._is_cut_unflushed = parts.is_cut_unflushed
         self._directory_changes = 1
         self._directory_flushed = 1 if parts.is_durable else 0
         self._is_closed = False
@@ -120,6 +120,7 @@ class Log:
         compacted_offset: int = 0,
         clean: bool = False,
         on_batch: Callable[[BatchHeader], None] | None = None,
+        flush: bool = True,
     ) -> Log:
         """Open the log in ``directory``, creating it if missing.
 
@@ -127,7 +128,8 @@ class Log:
         stored: how far it was flushed, from where on it is complete, and how far compaction left gaps.
         After an unclean stop everything from the recovery point on is checked (see ``recovery``), each good
         header passing through ``on_batch``; after a clean one nothing is, and ``on_batch`` is not called: use
-        :meth:`iter_headers`. :class:`CorruptLogError` names file and position of damage, missing segments and
+        :meth:`iter_headers`. If not ``flush``, the caller calls :meth:`flush_recovered` before anything else.
+        :class:`CorruptLogError` names file and position of damage, missing segments and
         a missing end of what was flushed included.
         """
         parts = open_parts(
@@ -140,6 +142,7 @@ class Log:
             compacted_offset=compacted_offset,
             clean=clean,
             on_batch=on_batch,
+            flush=flush,
         )
         log = cls(disk, directory, config, parts)
         if log.log_end_offset < log.log_start_offset:
@@ -459,6 +462,12 @@ class Log:
             directory_changes=self._directory_changes,
             directory_flushed=self._directory_flushed,
         )
+
+    def flush_recovered(self) -> None:
+        """Make durable what recovery has truncated. Blocks; may run in a thread while the log is not used."""
+        if self._is_cut_unflushed:
+            self._active.file.flush()
+            self._is_cut_unflushed = False
 
     def complete_flush(self, job: FlushJob) -> int:
         """Publish a job that ran; the recovery point stays if the log was truncated meanwhile."""

@@ -27,6 +27,7 @@ class LogParts:
     compacted_offset: int
     report: RecoveryReport
     is_durable: bool
+    is_cut_unflushed: bool
 
 
 def open_parts(
@@ -40,6 +41,7 @@ def open_parts(
     compacted_offset: int,
     clean: bool,
     on_batch: Callable[[BatchHeader], None] | None,
+    flush: bool,
 ) -> LogParts:
     """See :meth:`Log.open`. If the log ends below its start, it must start over there."""
     if not disk.is_dir(directory):
@@ -52,6 +54,7 @@ def open_parts(
     epochs = LeaderEpochCache.load(disk, directory)
     report = RecoveryReport()
     is_durable = clean and bool(segments)
+    is_recovered = not clean and bool(segments)
     if not segments:
         segments = [create_segment(disk, directory, start_offset, config, now_ms)]
         end_offset = recovery_point = start_offset
@@ -73,6 +76,8 @@ def open_parts(
             log_start_offset=start_offset,
             compacted_offset=compacted_offset,
         )
+        if flush:
+            segments[-1].file.flush()
     start_offset = max(start_offset, segments[0].base_offset)
     epochs.truncate_from_end(end_offset)
     epochs.truncate_from_start(start_offset)
@@ -94,6 +99,7 @@ def open_parts(
         compacted_offset=compacted_offset,
         report=report,
         is_durable=is_durable,
+        is_cut_unflushed=is_recovered and not flush,
     )
 
 

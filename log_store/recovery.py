@@ -110,7 +110,8 @@ def recover(
     """Check everything from the recovery point on: (log end offset, report).
 
     Shortens ``segments`` in place; the last one is left ready to grow. ``on_batch`` sees each header that
-    was checked, in offset order.
+    was checked, in offset order. The caller flushes the newest segment: a truncation made here, or not
+    flushed before the process died, must not be undone by a later power loss.
     """
     # The segment that ends at the recovery point is checked too: its index files may be unflushed.
     first = max(0, bisect_left([segment.base_offset for segment in segments], recovery_point) - 1)
@@ -206,8 +207,5 @@ class _Recovery:
     def finish(self, segments: list[Segment]) -> tuple[int, RecoveryReport]:
         newest = segments[-1]
         check_reaches(newest, self.end_offset, self.recovery_point)
-        # A truncation made here, or not flushed before the process died, must not be undone by a later power
-        # loss.
-        newest.file.flush()
         report = RecoveryReport(self.batches, tuple(self.truncations), tuple(self.removed))
         return self.end_offset, report

@@ -55,7 +55,7 @@ class LoadedDir:
 
 
 def load_dir(disk: Disk, log_dir: str, config: LogConfig, now_ms: int) -> LoadedDir:
-    """Open all partition logs below one directory. Blocks."""
+    """Open all partition logs below one directory. Blocks. Call :meth:`Log.flush_recovered` of each next."""
     disk.make_dirs(log_dir)
     broker_epoch = checkpoint.read_clean_shutdown(disk, log_dir)
     stored = StoredOffsets.read(disk, log_dir, is_clean=broker_epoch is not None)
@@ -108,6 +108,7 @@ def _open_log(
         log_start_offset=stored.log_start(key),
         compacted_offset=stored.compacted.get(key, 0),
         clean=stored.is_clean,
+        flush=False,
     )
     report = log.recovery_report
     if report.scanned_batches:

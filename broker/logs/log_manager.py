@@ -101,6 +101,11 @@ class LogManager:
             now_ms = self._clock.wall_ms()
             job = partial(load_dir, self._disk, log_dir, self._default_config, now_ms)
             loaded = await self._workers.run(job)
+            try:
+                await self.run_together([opened.log.flush_recovered for opened in loaded.logs])
+            except OSError as error:
+                self._fail(log_dir, error)
+                raise
             epochs.append(loaded.broker_epoch)
             logs, damaged = partial(self._logs_in, log_dir), partial(self._damaged_in, log_dir)
             self._checkpoints[log_dir] = CheckpointFiles(
@@ -120,6 +125,10 @@ class LogManager:
         known = {epoch for epoch in epochs if epoch is not None}
         if len(known) == 1 and None not in epochs:
             self.previous_broker_epoch = known.pop()
+
+    async def run_together(self, jobs: Sequence[Callable[[], None]]) -> None:
+        """Run jobs in as many threads as there are: flushes of many files share the disk's own work."""
+        await asyncio.gather(*(self._workers.run(job) for job in jobs))
 
     async def stop(self, broker_epoch: int, high_watermarks: Mapping[TopicPartition, int]) -> None:
         """Flush and close all logs, write the checkpoints, and finally the marker of an orderly stop."""

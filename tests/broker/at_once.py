@@ -34,6 +34,10 @@ class Logs(LogManager):
     async def pause(self) -> None:
         self.pauses += 1
 
+    async def run_together(self, jobs: Sequence[Callable[[], None]]) -> None:
+        for job in jobs:
+            job()
+
     def write_snapshots_soon(self) -> None:
         now(self.write_snapshots())
 

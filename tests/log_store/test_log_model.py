@@ -48,6 +48,8 @@ class Model:
         self.log = Log.open(self.disk, DIRECTORY, self.config, now_ms=0)
         #: Whether deleted segments are only renamed, to be removed later.
         self.removes_later = seed % 2 == 1
+        #: Whether what a start has truncated is flushed by the owner of the log.
+        self.flushes_itself = seed % 3 == 1
         # The log's content before truncations that were not flushed: a power loss may undo them.
         self.undone: list[list[Batch]] = []
         self._take_over()
@@ -245,7 +247,10 @@ class Model:
             recovery_point=recovery_point,
             clean=clean,
             on_batch=on_batch,
+            flush=not self.flushes_itself,
         )
+        if self.flushes_itself:
+            self.log.flush_recovered()
         self._take_over()
 
     def _take_over(self) -> None:
@@ -369,4 +374,21 @@ def test_truncation_of_a_killed_process_survives_a_clean_stop_and_a_power_loss(
         model.truncate()
         model.kill()
         model.stop_and_lose_power()
+        model.check()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_truncation_of_a_killed_process_is_not_undone_behind_newer_segments(
+    seed: int, make_batch: MakeBatch
+) -> None:
+    model = Model(3001 + 3 * seed, make_batch)
+    for _ in range(10):
+        for _ in range(4):
+            model.append()
+        model.flush()
+        model.truncate()
+        model.kill()
+        for _ in range(model.rng.randrange(12)):
+            model.append()
+        model.crash()
         model.check()
