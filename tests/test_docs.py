@@ -185,7 +185,7 @@ SECTIONS: tuple[tuple[str, str, Mapping[str, ConfigKey]], ...] = (
     ),
     (
         "Throttles",
-        "Set while brokers run, usually for the time of a reassignment; not in a file.",
+        "Set while brokers run, usually by `pykraft reassign-partitions --throttle`; not in a file.",
         THROTTLE_KEYS,
     ),
     (

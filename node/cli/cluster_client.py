@@ -42,6 +42,16 @@ def read_partitions_file(path: str) -> list[tuple[TopicPartition, tuple[int, ...
     return _read_file(path, _SHAPE, _partition_in_file)
 
 
+def read_topics_file(path: str) -> list[str]:
+    """The topics in a JSON file of kafka-reassign-partitions."""
+    topics = _read_items(
+        path, '{"topics": [{"topic": "t"}, …], "version": 1}', "topics", lambda it: it["topic"]
+    )
+    if len(set(topics)) != len(topics):
+        raise click.UsageError(f"{path} names a topic twice")
+    return topics
+
+
 def read_offsets_file(path: str) -> dict[TopicPartition, int]:
     """The partitions in a JSON file of kafka-delete-records, with their offsets."""
     return dict(_read_file(path, OFFSETS_SHAPE, _offset_in_file))
@@ -50,18 +60,22 @@ def read_offsets_file(path: str) -> dict[TopicPartition, int]:
 def _read_file(
     path: str, shape: str, parse: Callable[[Any], tuple[TopicPartition, T]]
 ) -> list[tuple[TopicPartition, T]]:
-    try:
-        with open(path, encoding="utf-8") as file:
-            content = json.load(file)
-        found = [parse(item) for item in content["partitions"]]
-    except OSError as error:
-        raise click.UsageError(f"cannot read {path}: {error.strerror}") from None
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise click.UsageError(f"{path} does not hold {shape}: {error}") from None
+    found = _read_items(path, shape, "partitions", parse)
     named = [partition for partition, _ in found]
     if len(set(named)) != len(named):
         raise click.UsageError(f"{path} names a partition twice")
     return found
+
+
+def _read_items(path: str, shape: str, key: str, parse: Callable[[Any], T]) -> list[T]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            content = json.load(file)
+        return [parse(item) for item in content[key]]
+    except OSError as error:
+        raise click.UsageError(f"cannot read {path}: {error.strerror}") from None
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise click.UsageError(f"{path} does not hold {shape}: {error}") from None
 
 
 def _offset_in_file(item: Any) -> tuple[TopicPartition, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,45 @@ def test_replicas_are_moved_verified_and_cancelled(
     assert "Clearing topic-level throttles" in cancelled
     described = ask(CONFIGS, "--describe", "--entity-type", "brokers", "--entity-name", "1")
     assert "throttled" not in described, "no throttle is left"
+
+
+def test_moves_are_prepared_throttled_and_verified_as_by_own_tool(
+    ask: Ask, trio: ProcessCluster, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    topic = new_topic()
+    topics, file = tmp_path / "topics.json", tmp_path / "move.json"
+    topics.write_text(json.dumps({"version": 1, "topics": [{"topic": topic}]}), encoding="utf-8")
+
+    def own(*arguments: object) -> str:
+        given = ["--bootstrap-server", trio.bootstrap_servers, *map(str, arguments)]
+        return CliRunner().invoke(cli, ["reassign-partitions", *given]).stdout
+
+    generate = ("--generate", "--topics-to-move-json-file", topics, "--broker-list", "1,2,3")
+    by_kafka, by_pykraft = (tool(*generate).splitlines() for tool in (partial(ask, REASSIGN), own))
+    # Kafka's tool names the directories that the replicas are in, the own one does not.
+    current = [re.sub(r'"log_dirs":\[[^]]*\]', "", lines[1]) for lines in (by_kafka, by_pykraft)]
+    assert current[0] == current[1]
+    assert (by_kafka[0], *by_kafka[2:4]) == (by_pykraft[0], *by_pykraft[2:4])
+    shapes = [json.loads(lines[4])["partitions"] for lines in (by_kafka, by_pykraft)]
+    first, second = ([(it["partition"], len(it["replicas"])) for it in shape] for shape in shapes)
+    assert first == second and shapes[0][0].keys() == shapes[1][0].keys()
+    file.write_text(by_pykraft[4], encoding="utf-8")
+    move = ("--reassignment-json-file", file)
+    entity = ("--entity-type", "topics", "--entity-name", topic)
+    described = []
+    for tool in (partial(ask, REASSIGN), own):
+        printed = tool("--execute", "--additional", "--throttle", 100_000_000, *move).splitlines()
+        assert "The inter-broker throttle limit was set to 100000000 B/s" in printed
+        assert printed[-1].startswith("Successfully started partition reassignment")
+        described.append(ask(CONFIGS, "--describe", *entity))
+        verified: list[str] = []
+        while not verified or any("in progress" in line for line in verified):
+            verified = tool("--verify", *move).splitlines()
+        assert verified[-1] == f"Clearing topic-level throttles on topic {topic}"
+        assert "throttled" not in ask(
+            CONFIGS, "--describe", "--entity-type", "topics", "--entity-name", topic
+        )
+    assert all("leader.replication.throttled.replicas=" in text for text in described)
 
 
 def test_records_are_deleted_and_the_same_offsets_listed_as_by_own_tools(

@@ -248,12 +248,49 @@ def test_reassignments_are_executed_verified_and_cancelled_with_kafkas_files(
     assert json.loads(printed.splitlines()[2])["partitions"][0]["replicas"] == [broker]
     assert printed.endswith(f"Successfully started partition reassignment for {topic}-0\n")
     verified = run("reassign-partitions", "--verify", *move(broker))
-    assert verified.splitlines()[1] == f"Reassignment of partition {topic}-0 is completed."
+    assert verified.splitlines()[1:] == [
+        f"Reassignment of partition {topic}-0 is completed.",
+        "",
+        f"Clearing broker-level throttles on broker {broker}",
+        f"Clearing topic-level throttles on topic {topic}",
+    ]
     verified = run("reassign-partitions", "--verify", *move(broker, 77))
     assert f"but replica set is {broker} rather than {broker},77." in verified
     run("reassign-partitions", "--execute", *move(77), fails_with="INVALID_REPLICA_ASSIGNMENT")
-    cancelled = run("reassign-partitions", "--cancel", *move(broker))
-    assert cancelled == "None of the specified partition moves are active.\n"
+    cancelled = run("reassign-partitions", "--cancel", "--preserve-throttles", *move(broker))
+    assert cancelled == "None of the specified partition reassignments are active.\n"
+
+
+def test_moves_are_throttled_until_they_are_verified(run: Run, topic: str, tmp_path: Path) -> None:
+    broker = fields(run("topics", "--describe", "--topic", topic).splitlines()[1])["Replicas"]
+    file, topics = tmp_path / "move.json", tmp_path / "topics.json"
+    topics.write_text(json.dumps({"version": 1, "topics": [{"topic": topic}]}))
+    generate = ("--generate", "--topics-to-move-json-file", str(topics), "--broker-list", broker)
+    current, proposed = run("reassign-partitions", *generate).split("\n\n")
+    assert current.startswith("Current partition replica assignment\n{")
+    headline, assignment = proposed.splitlines()
+    assert headline == "Proposed partition reassignment configuration"
+    assert json.loads(assignment) == json.loads(current.splitlines()[1])  # there is only one broker
+    file.write_text(assignment)
+    move = ("--reassignment-json-file", str(file))
+    printed = run("reassign-partitions", "--execute", "--throttle", "5000", *move).splitlines()
+    assert printed[-3].startswith("Warning: You must run --verify periodically")
+    assert printed[-2] == "The inter-broker throttle limit was set to 5000 B/s"
+
+    def throttles() -> str:
+        described = [
+            run("configs", "--describe", "--entity-type", kind, "--entity-name", name)
+            for kind, name in (("topics", topic), ("brokers", broker))
+        ]
+        return "\n".join(re.findall(r"\S+\.throttled\.\S+", "".join(described)))
+
+    assert f"leader.replication.throttled.replicas=0:{broker},1:{broker}" in throttles()
+    assert "follower.replication.throttled.rate=5000" in throttles()
+    run("reassign-partitions", "--verify", "--preserve-throttles", *move)
+    assert "leader.replication.throttled.rate=5000" in throttles()
+    run("reassign-partitions", "--verify", *move)
+    assert not throttles()
+    run("reassign-partitions", *generate[:-1], "77", fails_with="no such brokers: 77")
 
 
 def test_records_are_deleted_and_offsets_listed_as_by_kafkas_tools(
