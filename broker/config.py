@@ -60,6 +60,7 @@ class BrokerConfig(Settings):
     replica_socket_timeout_ms: int = setting("replica.socket.timeout.ms")
     high_watermark_checkpoint_interval_ms: int = setting("replica.high.watermark.checkpoint.interval.ms")
     flush_offset_checkpoint_interval_ms: int = setting("log.flush.offset.checkpoint.interval.ms")
+    log_dir_failure_timeout_ms: int = setting("log.dir.failure.timeout.ms")
     retention_check_interval_ms: int = setting("log.retention.check.interval.ms")
     log_scrub_bytes_per_second: int = setting("log.scrub.bytes.per.second")
 

@@ -111,9 +111,5 @@ class MetadataCache:
         return registration.endpoint(listener)
 
     def offline_replicas(self, partition: PartitionRegistration) -> list[int]:
-        """The replicas of a partition whose brokers are fenced or unregistered, or whose logs are lost."""
-        return [
-            replica
-            for replica in partition.replicas
-            if replica in partition.lost or not self.is_usable(replica)
-        ]
+        """The replicas of a partition that are offline (:meth:`ListenerView.offline_replicas`)."""
+        return list(self.listener_view("").offline_replicas(partition))

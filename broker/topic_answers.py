@@ -19,7 +19,13 @@ from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages.metadata import MetadataResponse
 from pykraft.kafka_protocol.primitives import write_uvarint
-from pykraft.metadata_log.image import MetadataImage, PartitionRegistration, TopicImage
+from pykraft.metadata_log.image import (
+    UNKNOWN_DIRECTORIES,
+    MetadataImage,
+    PartitionRegistration,
+    TopicImage,
+    online_directories,
+)
 
 INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, "__transaction_state"})
 _FLEXIBLE_FROM: Final = MetadataResponse.FLEXIBLE_FROM
@@ -29,10 +35,13 @@ _KEPT_BYTES: Final = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class ListenerView:
-    """The brokers that are registered and not fenced, and those of them that have the listener."""
+    """The brokers that are registered and not fenced, those of them that have the listener, and the log
+    directories that work.
+    """
 
     usable: frozenset[int]
     reachable: frozenset[int]
+    online_dirs: frozenset[Uuid] = UNKNOWN_DIRECTORIES
 
     @classmethod
     def of(cls, image: MetadataImage, listener: str) -> ListenerView:
@@ -40,6 +49,16 @@ class ListenerView:
         return cls(
             frozenset(broker.id for broker in usable),
             frozenset(broker.id for broker in usable if broker.endpoint(listener) is not None),
+            online_directories(image.brokers.values()),
+        )
+
+    def offline_replicas(self, partition: PartitionRegistration) -> tuple[int, ...]:
+        """The replicas whose brokers are fenced or unregistered, whose logs are lost, or whose directories
+        have failed.
+        """
+        failed = partition.offline_in(self.online_dirs)
+        return tuple(
+            id for id in partition.replicas if id in partition.lost or id in failed or id not in self.usable
         )
 
     def leader_error(self, partition: PartitionRegistration) -> ErrorCode:
@@ -135,7 +154,7 @@ def encode_topic(topic: TopicImage, view: ListenerView, version: int, with_opera
 def _encode_partitions(topic: TopicImage, view: ListenerView, version: int, out: bytearray) -> None:
     # Many partitions share few distinct lists.
     lists: dict[tuple[int, ...], bytes] = {}
-    offline: dict[tuple[tuple[int, ...], tuple[int, ...]], bytes] = {}
+    offline: dict[tuple[object, ...], bytes] = {}
     for index, partition in enumerate(topic.partitions):
         replicas, isr = partition.replicas, partition.isr
         error = view.leader_error(partition)
@@ -151,11 +170,10 @@ def _encode_partitions(topic: TopicImage, view: ListenerView, version: int, out:
         out += lists[replicas]
         out += lists[isr]
         if version >= 5:
-            lost = partition.lost
-            if (replicas, lost) not in offline:
-                gone = tuple(id for id in replicas if id in lost or id not in view.usable)
-                offline[replicas, lost] = _encode_ids(gone, version)
-            out += offline[replicas, lost]
+            state = (replicas, partition.lost, partition.directories)
+            if state not in offline:
+                offline[state] = _encode_ids(view.offline_replicas(partition), version)
+            out += offline[state]
         if version >= _FLEXIBLE_FROM:
             out.append(0)
 

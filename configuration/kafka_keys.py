@@ -138,7 +138,6 @@ STATIC_KEYS: Final = table(
     ConfigKey("kafka.metrics.polling.interval.secs", INT, "10", "How often the older metrics reporters are polled."),
     ConfigKey("kafka.metrics.reporters", LIST, "", "Classes of the older metrics reporters."),
     ConfigKey("log.cleaner.enable", BOOLEAN, "true", "Whether logs are compacted."),
-    ConfigKey("log.dir.failure.timeout.ms", LONG, "30000", "How long a broker with a failed directory tries to reach the controller."),
     ConfigKey("log.flush.start.offset.checkpoint.interval.ms", INT, "60000", "How often log start offsets are written."),
     ConfigKey("max.incremental.fetch.session.cache.slots", INT, "1000", "Fetch sessions kept."),
     ConfigKey("max.request.partition.size.limit", INT, "2000", "Partitions in one DescribeTopicPartitions response."),

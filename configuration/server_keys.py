@@ -81,6 +81,7 @@ BROKER_KEYS: Final = table(
     ConfigKey("replica.socket.timeout.ms", INT, "30000", "How long a follower waits for a leader's response.", at_least(1)),
     ConfigKey("replica.high.watermark.checkpoint.interval.ms", LONG, "5000", "How often high watermarks are written.", at_least(1)),
     ConfigKey("log.flush.offset.checkpoint.interval.ms", INT, "60000", "How often recovery points are written.", at_least(1)),
+    ConfigKey("log.dir.failure.timeout.ms", LONG, "30000", "A broker that cannot tell the controller for this time that a log directory failed halts.", at_least(1)),
     ConfigKey("log.retention.check.interval.ms", LONG, "300000", "How often old segments are looked for.", at_least(1)),
     ConfigKey("log.scrub.bytes.per.second", LONG, "1048576", "How fast stored batches are read again to find damage, at most once an hour; 0 for never. Kafka has no such key.", at_least(0)),
     ConfigKey("fetch.max.bytes", INT, "57671680", "The most bytes in one Fetch response.", at_least(1024)),

@@ -30,8 +30,8 @@ Convert = Callable[[Any], Any]
 class _Spec:
     """The layout of one record type. ``field_counts[version]`` is the number of fields of that version.
 
-    ``last_default``: if the newest field has this value, the record is written in the version before, which
-    older code can read, too.
+    ``last_default``: while the newest field has this value, the record is written in the version before,
+    which older code can read, too.
     """
 
     type_id: int
@@ -82,16 +82,22 @@ def _struct_list(cls: type[Any]) -> tuple[Convert, Convert]:
 
 
 _SPECS: Final = (
-    _spec(0, r.RegisterBrokerRecord, 9, 10, 11, nested={"endpoints": r.Endpoint, "features": r.FeatureRange}),
+    _spec(
+        0,
+        r.RegisterBrokerRecord,
+        *(9, 10, 11, 12),
+        nested={"endpoints": r.Endpoint, "features": r.FeatureRange},
+        last_default=(),
+    ),
     _spec(1, r.UnregisterBrokerRecord, 2),
     _spec(2, r.TopicRecord, 2),
-    _spec(3, r.PartitionRecord, 11, 12, last_default=()),
+    _spec(3, r.PartitionRecord, 11, 12, 13, last_default=()),
     _spec(4, r.ConfigRecord, 4),
-    _spec(5, r.PartitionChangeRecord, 9, 10, last_default=None),
+    _spec(5, r.PartitionChangeRecord, 9, 10, 11, last_default=None),
     _spec(9, r.RemoveTopicRecord, 1),
     _spec(12, r.FeatureLevelRecord, 2),
     _spec(15, r.ProducerIdsRecord, 3),
-    _spec(17, r.BrokerRegistrationChangeRecord, 4),
+    _spec(17, r.BrokerRegistrationChangeRecord, 4, 5, last_default=None),
     _spec(20, r.NoOpRecord, 0),
     _spec(27, r.RegisterControllerRecord, 2, 3, nested={"features": r.FeatureRange, "endpoints": r.Endpoint}),
     _spec(200, r.SessionTimeoutRecord, 1),
@@ -101,10 +107,10 @@ _BY_CLASS: Final = {spec.record_class: spec for spec in _SPECS}
 
 
 def encode_record(record: Record) -> bytes:
-    """The record in its newest version, or in the one before if the newest field has its default."""
+    """The record in its newest version, or in an earlier one if the newer fields have their default."""
     spec = _BY_CLASS[type(record)]
     row = [spec.type_id, spec.version, *spec.get_fields(record)]
-    if row[-1] == spec.last_default:
+    while row[1] > 0 and row[-1] == spec.last_default:
         row[1] -= 1
         del row[-1]
     for index, (pack, _) in spec.nested.items():

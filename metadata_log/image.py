@@ -7,7 +7,7 @@ questions about an image; they make no decisions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,7 +15,15 @@ from pykraft.kafka_protocol.enums import ConfigResourceType
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from pykraft.metadata_log.persistent import Map
-from pykraft.metadata_log.records import NO_LEADER, Endpoint, FeatureRange, LogsLost, RegisterControllerRecord
+from pykraft.metadata_log.records import (
+    MIGRATING_DIRECTORY,
+    NO_LEADER,
+    UNASSIGNED_DIRECTORY,
+    Endpoint,
+    FeatureRange,
+    LogsLost,
+    RegisterControllerRecord,
+)
 
 NO_CONFIGS: Final[Map[str, str]] = Map()
 
@@ -25,6 +33,10 @@ def required_in_sync(min_isr: int, replicas: Sized) -> int:
     return min(min_isr, len(replicas))
 
 
+UNKNOWN_DIRECTORIES: Final = frozenset((MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY))
+"""In the place of the directory of a replica whose directory is not known."""
+
+
 @dataclass(frozen=True, slots=True)
 class BrokerRegistration:
     """One registered broker.
@@ -32,6 +44,7 @@ class BrokerRegistration:
     ``epoch`` names the incarnation: the offset of its registration record. ``last_change_offset`` is the
     offset of the last record that touched the registration; a broker that has applied it knows its own state.
     ``logs_lost`` (:class:`LogsLost`) holds from the registration until the broker is unfenced.
+    ``offline_log_dirs``: those of ``log_dirs`` that have failed since the registration.
     """
 
     id: int
@@ -45,11 +58,16 @@ class BrokerRegistration:
     features: tuple[FeatureRange, ...] = ()
     last_change_offset: int = -1
     logs_lost: int = LogsLost.NOTHING
+    offline_log_dirs: tuple[Uuid, ...] = ()
 
     @property
     def is_active(self) -> bool:
         """Whether it may lead partitions and be in an ISR."""
         return not self.fenced and not self.in_controlled_shutdown
+
+    @property
+    def online_log_dirs(self) -> tuple[Uuid, ...]:
+        return tuple(directory for directory in self.log_dirs if directory not in self.offline_log_dirs)
 
     def endpoint(self, listener_name: str) -> Endpoint | None:
         """The endpoint of the named listener, or None if the broker has no such listener."""
@@ -61,6 +79,7 @@ class PartitionRegistration:
     """The replicas of a partition, its ISR, its leader, and its epochs. ``leader`` is -1 for none.
 
     ``lost`` holds the replicas whose log was found damaged and that have not been in sync since.
+    ``directories`` holds the log directories of the replicas, in their order; it is empty if none is known.
     """
 
     replicas: tuple[int, ...]
@@ -73,6 +92,20 @@ class PartitionRegistration:
     elr: tuple[int, ...] = ()
     last_known_elr: tuple[int, ...] = ()
     lost: tuple[int, ...] = ()
+    directories: tuple[Uuid, ...] = ()
+
+    def directory(self, broker_id: int) -> Uuid:
+        """The log directory of a replica; UNASSIGNED if none is known, or the broker has no replica."""
+        if not self.directories or broker_id not in self.replicas:
+            return UNASSIGNED_DIRECTORY
+        return self.directories[self.replicas.index(broker_id)]
+
+    def offline_in(self, online: frozenset[Uuid]) -> tuple[int, ...]:
+        """The replicas whose directories are not among ``online`` (:func:`online_directories`)."""
+        if online.issuperset(self.directories):
+            return ()
+        pairs = zip(self.replicas, self.directories, strict=True)
+        return tuple(replica for replica, directory in pairs if directory not in online)
 
     @property
     def has_leader(self) -> bool:
@@ -146,6 +179,14 @@ class MetadataImage:
         """Whether a broker is registered, unfenced and not shutting down."""
         broker = self.brokers.get(broker_id)
         return broker is not None and broker.is_active
+
+
+def online_directories(brokers: Iterable[BrokerRegistration]) -> frozenset[Uuid]:
+    """The log directories that work, and those of replicas whose directory is not known.
+
+    Directory ids are unique among the brokers: the controller registers no broker with another's.
+    """
+    return UNKNOWN_DIRECTORIES.union(*(broker.online_log_dirs for broker in brokers))
 
 
 EMPTY_IMAGE: Final = MetadataImage()

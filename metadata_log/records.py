@@ -14,6 +14,12 @@ from typing import Final
 from pykraft.kafka_protocol.ids import Uuid
 
 NO_LEADER: Final = -1
+MIGRATING_DIRECTORY: Final = Uuid(bytes(16))
+UNASSIGNED_DIRECTORY: Final = Uuid(bytes(15) + b"\1")
+LOST_DIRECTORY: Final = Uuid(bytes(15) + b"\2")
+"""KIP-858's reserved ids in the place of a replica's directory: not known, not chosen yet, and failed before
+it was known. The first two say nothing against the replica.
+"""
 OWN_OFFSET: Final = -1
 """In the place of a registration's epoch or last change: the offset of the registration record itself."""
 
@@ -67,7 +73,7 @@ class RegisterBrokerRecord:
     changed accordingly.
     ``broker_epoch`` is :data:`OWN_OFFSET` for a new incarnation; an incarnation that registers again keeps
     the epoch it has. ``last_change_offset`` is :data:`OWN_OFFSET` but in a snapshot, where records have no
-    offsets of their own.
+    offsets of their own. ``offline_log_dirs``: those of ``log_dirs`` that have failed since.
     """
 
     broker_id: int
@@ -81,6 +87,7 @@ class RegisterBrokerRecord:
     log_dirs: tuple[Uuid, ...] = ()
     logs_lost: int = LogsLost.NOTHING
     last_change_offset: int = OWN_OFFSET
+    offline_log_dirs: tuple[Uuid, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +100,16 @@ class UnregisterBrokerRecord:
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistrationChangeRecord:
-    """A broker is fenced, unfenced, or begins a controlled shutdown."""
+    """A broker is fenced, unfenced, begins a controlled shutdown, or has failed log directories.
+
+    ``offline_log_dirs``: all that have failed since it registered.
+    """
 
     broker_id: int
     broker_epoch: int
     fenced: bool | None = None
     in_controlled_shutdown: bool | None = None
+    offline_log_dirs: tuple[Uuid, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +122,9 @@ class TopicRecord:
 
 @dataclass(frozen=True, slots=True)
 class PartitionRecord:
-    """A partition with all of its state."""
+    """A partition with all of its state. ``directories``: of the replicas, in their order (KIP-858); empty if
+    none is known.
+    """
 
     partition_id: int
     topic_id: Uuid
@@ -125,11 +138,16 @@ class PartitionRecord:
     eligible_leader_replicas: tuple[int, ...] = ()
     last_known_elr: tuple[int, ...] = ()
     lost_replicas: tuple[int, ...] = ()
+    directories: tuple[Uuid, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionChangeRecord:
-    """What changed in a partition. Raises the partition epoch, and the leader epoch if it names a leader."""
+    """What changed in a partition. Raises the partition epoch, and the leader epoch if it names a leader.
+
+    ``directories``: of the replicas after the change, in their order. If it is None, replicas that stay keep
+    theirs, and new ones have none yet.
+    """
 
     partition_id: int
     topic_id: Uuid
@@ -141,6 +159,7 @@ class PartitionChangeRecord:
     eligible_leader_replicas: tuple[int, ...] | None = None
     last_known_elr: tuple[int, ...] | None = None
     lost_replicas: tuple[int, ...] | None = None
+    directories: tuple[Uuid, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

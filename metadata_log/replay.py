@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import assert_never
+from typing import Any, TypeVar, assert_never, cast
 
 from pykraft.kafka_protocol.enums import ConfigResourceType
 from pykraft.kafka_protocol.ids import Uuid
@@ -24,6 +24,7 @@ from pykraft.metadata_log.image import (
 )
 from pykraft.metadata_log.records import (
     OWN_OFFSET,
+    UNASSIGNED_DIRECTORY,
     BrokerRegistrationChangeRecord,
     ConfigRecord,
     FeatureLevelRecord,
@@ -54,8 +55,14 @@ def replay(
 def apply_change(old: PartitionRegistration, record: PartitionChangeRecord) -> PartitionRegistration:
     """The partition after the change."""
     leader_named = record.leader is not None
+    replicas = old.replicas if record.replicas is None else _intern(record.replicas)
+    if record.directories is None:
+        directories = _directories_of(old, replicas)
+    else:
+        directories = _normal(record.directories)
+    assert len(directories) in (0, len(replicas)), f"{record} needs a directory for each replica"
     return PartitionRegistration(
-        replicas=old.replicas if record.replicas is None else _intern(record.replicas),
+        replicas=replicas,
         isr=old.isr if record.isr is None else _intern(record.isr),
         leader=old.leader if record.leader is None else record.leader,
         leader_epoch=old.leader_epoch + leader_named,
@@ -65,7 +72,21 @@ def apply_change(old: PartitionRegistration, record: PartitionChangeRecord) -> P
         elr=old.elr if record.eligible_leader_replicas is None else record.eligible_leader_replicas,
         last_known_elr=old.last_known_elr if record.last_known_elr is None else record.last_known_elr,
         lost=old.lost if record.lost_replicas is None else record.lost_replicas,
+        directories=directories,
     )
+
+
+def _directories_of(old: PartitionRegistration, replicas: tuple[int, ...]) -> tuple[Uuid, ...]:
+    """The directories after a change of the replicas: one that was added has none yet."""
+    if not old.directories or replicas == old.replicas:
+        return old.directories
+    return _normal(tuple(old.directory(broker_id) for broker_id in replicas))
+
+
+def _normal(directories: tuple[Uuid, ...]) -> tuple[Uuid, ...]:
+    """Empty if no directory is known, so that equal partitions compare equal."""
+    known = any(directory != UNASSIGNED_DIRECTORY for directory in directories)
+    return _intern(directories) if known else ()
 
 
 def skip_to(image: MetadataImage, offset: int, epoch: int) -> MetadataImage:
@@ -231,6 +252,9 @@ class Fold:
             in_controlled_shutdown=old.in_controlled_shutdown if shutting_down is None else shutting_down,
             last_change_offset=offset,
             logs_lost=LogsLost.NOTHING if record.fenced is False else old.logs_lost,
+            offline_log_dirs=(
+                old.offline_log_dirs if record.offline_log_dirs is None else record.offline_log_dirs
+            ),
         )
         self.changes.brokers.add(record.broker_id)
 
@@ -309,6 +333,7 @@ def broker_of(record: RegisterBrokerRecord, offset: int) -> BrokerRegistration:
         features=record.features,
         last_change_offset=offset if last_change_offset == OWN_OFFSET else last_change_offset,
         logs_lost=record.logs_lost,
+        offline_log_dirs=record.offline_log_dirs,
     )
 
 
@@ -326,16 +351,18 @@ def partition_of(record: PartitionRecord) -> PartitionRegistration:
         record.eligible_leader_replicas,
         record.last_known_elr,
         record.lost_replicas,
+        _normal(record.directories),
     )
 
 
-# Clusters have few distinct replica lists; sharing them saves most of a partition's memory. Cleared when
-# full, which costs sharing and nothing else.
+# Clusters have few distinct lists of replicas, and of their directories; sharing them saves most of a
+# partition's memory. Cleared when full, which costs sharing and nothing else.
 _INTERNED_MAX = 65_536
-_interned: dict[tuple[int, ...], tuple[int, ...]] = {}
+_interned: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+T = TypeVar("T", bound=tuple[Any, ...])
 
 
-def _intern(replicas: tuple[int, ...]) -> tuple[int, ...]:
+def _intern(values: T) -> T:
     if len(_interned) >= _INTERNED_MAX:
         _interned.clear()
-    return _interned.setdefault(replicas, replicas)
+    return cast(T, _interned.setdefault(values, values))

@@ -129,6 +129,7 @@ def _broker_record(broker: BrokerRegistration) -> RegisterBrokerRecord:
         log_dirs=broker.log_dirs,
         logs_lost=broker.logs_lost,
         last_change_offset=broker.last_change_offset,
+        offline_log_dirs=broker.offline_log_dirs,
     )
 
 
@@ -146,6 +147,7 @@ def _partition_record(topic: TopicImage, index: int, partition: PartitionRegistr
         partition.elr,
         partition.last_known_elr,
         partition.lost,
+        partition.directories,
     )
 
 

@@ -13,7 +13,12 @@ from contextlib import AsyncExitStack
 
 from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.apis.table import make_apis
-from pykraft.broker.membership.alter_partition import ControllerAlterPartition, ControllerLostReplicas
+from pykraft.broker.logs.log_dirs import LogDirs
+from pykraft.broker.membership.alter_partition import (
+    ControllerAlterPartition,
+    ControllerDirectories,
+    ControllerLostReplicas,
+)
 from pykraft.broker.membership.controller_channel import ControllerChannel
 from pykraft.broker.membership.lifecycle import BrokerLifecycle, BrokerState
 from pykraft.broker.membership.lifecycle_driver import LifecycleDriver
@@ -72,6 +77,10 @@ class BrokerNode:
         workers = Workers(self._log_threads)
         self._heartbeats = TaskSupervisor(world.fatal)
 
+        log_dirs = LogDirs(config.log_dirs, identity.directory_ids, identity.offline, config.metadata_log_dir)
+        for path, reason in sorted(log_dirs.offline.items()):
+            logger.error("log directory %s cannot be used: %s; its replicas are offline", path, reason)
+
         # This broker's registration with the controller, and its view of the cluster.
         lifecycle = self.lifecycle = BrokerLifecycle()
         channel = self._channel = ControllerChannel(
@@ -86,7 +95,8 @@ class BrokerNode:
             incarnation_id=world.incarnation.id,
             dead_incarnation_secrets=world.incarnation.dead_secrets,
             endpoints=endpoints,
-            log_dir_ids=tuple(identity.directory_ids[path] for path in settings.log_dirs),
+            log_dir_ids=log_dirs.online_ids,
+            offline_log_dir_ids=log_dirs.offline_ids,
             metadata_offset=self.applied_offset,
             features=SUPPORTED_FEATURES,
         )
@@ -112,12 +122,15 @@ class BrokerNode:
             lifecycle,
             ControllerAlterPartition(config.node_id, lifecycle, channel),
             ControllerLostReplicas(config.node_id, lifecycle, channel),
+            ControllerDirectories(config.node_id, lifecycle, channel),
             disk=world.disk,
             clock=clock,
             rng=world.new_rng(),
             streams=world.streams,
             workers=workers,
             on_fatal=world.fatal,
+            log_dirs=log_dirs,
+            on_log_dir_failure=self._driver.handle_failed_log_dir,
         )
 
         # The publishers of metadata, and the handlers of clients' requests.

@@ -12,7 +12,7 @@ unformatted.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pykraft.configuration.keys import ConfigError
 from pykraft.kafka_protocol.ids import Uuid, uuid_from_str, uuid_to_str
@@ -128,46 +128,56 @@ def format_directories(
 
 @dataclass(frozen=True, slots=True)
 class NodeIdentity:
-    """The identity of this node in its formatted directories."""
+    """The identity of this node in its formatted directories.
+
+    ``directory_ids``: of those that could be read. ``offline``: the directories that cannot be used now, with
+    the reasons; never that of the metadata log.
+    """
 
     cluster_id: str
     directory_ids: Mapping[str, Uuid]
+    offline: Mapping[str, str] = field(default_factory=dict)
 
 
-def check_directories(disk: Disk, config: ServerConfig) -> NodeIdentity:
-    """The identity that all directories agree on.
+def check_directories(
+    disk: Disk, config: ServerConfig, unusable: Mapping[str, str] | None = None
+) -> NodeIdentity:
+    """The identity in the directory of the metadata log, and which others can be used with it.
 
-    :class:`ConfigError` if one is not formatted, belongs to another node or cluster, or is a copy of another.
+    One that cannot be read, belongs to another cluster or is a copy of another costs only its replicas (and
+    so does an ``unusable`` one, which has a reason already). :class:`ConfigError` for mistakes: a directory
+    that is not formatted, or belongs to another node; and if a broker has no directory that can be used.
     """
-    directory_ids: dict[str, Uuid] = {}
-    cluster_id = ""
+    metadata_dir = config.metadata_log_dir
+    own = _check_formatted(read_directory(disk, metadata_dir), config, metadata_dir)
+    directory_ids = {metadata_dir: own.directory_id}
+    offline = dict(unusable or {})
     for path in config.all_dirs:
-        properties = read_directory(disk, path)
-        if properties is None:
-            raise ConfigError(
-                f"{path} is not formatted: run `pykraft storage format -t CLUSTER_ID -c server.properties`"
-                " first (`pykraft storage random-uuid` makes a cluster id)"
-            )
-        if properties.node_id != config.node_id:
-            raise ConfigError(
-                f"{path} belongs to node {properties.node_id}, but node.id is {config.node_id};"
-                " `pykraft storage info -c server.properties` shows what is there"
-            )
-        if cluster_id not in ("", properties.cluster_id):
-            raise ConfigError(
-                f"{path} belongs to cluster {properties.cluster_id}, other directories to {cluster_id};"
-                " `pykraft storage info -c server.properties` shows what is there"
-            )
-        if properties.directory_id in directory_ids.values():
-            raise ConfigError(
-                f"{path} has the directory id {uuid_to_str(properties.directory_id)} of another directory"
-            )
-        cluster_id = properties.cluster_id
-        directory_ids[path] = properties.directory_id
-        if path != config.metadata_log_dir and disk.exists(f"{path}/{METADATA_LOG_DIRECTORY}"):
+        if path == config.metadata_log_dir:
+            continue
+        if disk.exists(path) and not disk.is_dir(path):
+            offline[path] = "it is not a directory"
+        if path in offline:
+            continue
+        try:
+            found = read_directory(disk, path)
+        except ConfigError as error:
+            offline[path] = str(error)
+            continue
+        properties = _check_formatted(found, config, path)
+        if properties.cluster_id != own.cluster_id:
+            offline[path] = f"it belongs to cluster {properties.cluster_id}, not to {own.cluster_id}"
+        elif properties.directory_id in directory_ids.values():
+            offline[path] = f"it has the directory id {uuid_to_str(properties.directory_id)} of another one"
+        else:
+            directory_ids[path] = properties.directory_id
+        if disk.exists(f"{path}/{METADATA_LOG_DIRECTORY}"):
             raise ConfigError(
                 f"{path} holds a metadata log, but metadata.log.dir is {config.metadata_log_dir}"
             )
+    if config.is_broker and all(path in offline for path in config.log_dirs):
+        reasons = "; ".join(f"{path}: {offline[path]}" for path in config.log_dirs)
+        raise ConfigError(f"no log directory can be used: {reasons}")
     metadata_log = f"{config.metadata_log_dir}/{METADATA_LOG_DIRECTORY}"
     if config.is_controller and not (disk.is_dir(metadata_log) and disk.list(metadata_log)):
         # An empty log would be a different replica under this one's id: it has lost its votes. (A broker
@@ -177,4 +187,19 @@ def check_directories(disk: Disk, config: ServerConfig) -> NodeIdentity:
             " or empty; restore it, or remove it and the meta.properties beside it (partitions may be"
             " there, too), format with --ignore-formatted, and make it a voter in place of the old one"
         )
-    return NodeIdentity(cluster_id, directory_ids)
+    return NodeIdentity(own.cluster_id, directory_ids, offline)
+
+
+def _check_formatted(properties: MetaProperties | None, config: ServerConfig, path: str) -> MetaProperties:
+    """The properties of a directory of this node, or the :class:`ConfigError` that says what to do."""
+    if properties is None:
+        raise ConfigError(
+            f"{path} is not formatted: run `pykraft storage format -t CLUSTER_ID -c server.properties`"
+            " first (`pykraft storage random-uuid` makes a cluster id)"
+        )
+    if properties.node_id != config.node_id:
+        raise ConfigError(
+            f"{path} belongs to node {properties.node_id}, but node.id is {config.node_id};"
+            " `pykraft storage info -c server.properties` shows what is there"
+        )
+    return properties

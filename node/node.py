@@ -97,7 +97,7 @@ class Node:
         config, world, made = self.config, self._world, self._made
         # Exempt all modules: a collection that visits them takes longer than a turn of the loop should.
         world.exclude_from_gc()
-        identity = check_directories(world.disk, config)
+        identity = check_directories(world.disk, config, world.unusable_dirs)
         logger.info(
             "pykraft %s: node %d (%s) of cluster %s starts, with its data in %s",
             *(__version__, config.node_id, ", ".join(sorted(config.roles))),

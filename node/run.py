@@ -7,10 +7,10 @@ import logging
 import os
 import random
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pykraft.configuration.keys import ConfigError
 from pykraft.node.config import ServerConfig
@@ -51,23 +51,46 @@ def run_nodes(
     nodes also stop when the other end of ``supervisor`` is closed.
     """
     locks: list[DirectoryLock] = []
-    incarnations = []
+    processes = []
     try:
         for config in configs:
-            taken = []
-            for path in filter(os.path.isdir, config.all_dirs):
-                locks.append(DirectoryLock(path))
-                taken.append(locks[-1])
-            incarnations.append(enter_directories(taken, draw_uuid(os.urandom)))
+            taken, unusable = _lock_directories(config)
+            locks += taken
+            incarnation = enter_directories(taken, draw_uuid(os.urandom))
+            processes.append(_Process(config, incarnation, unusable))
         with asyncio.Runner(loop_factory=_new_loop) as runner:
-            return runner.run(
-                _serve(list(zip(configs, incarnations, strict=True)), on_ready, on_abandon, supervisor)
-            )
+            return runner.run(_serve(processes, on_ready, on_abandon, supervisor))
     except DirectoryInUseError as error:
         raise StartError(str(error)) from None
     finally:
         for lock in locks:
             lock.release()
+
+
+class _Process(NamedTuple):
+    """A node to start. ``unusable``: as in :class:`World`."""
+
+    config: ServerConfig
+    incarnation: Incarnation
+    unusable: Mapping[str, str]
+
+
+def _lock_directories(config: ServerConfig) -> tuple[list[DirectoryLock], dict[str, str]]:
+    """Lock the directories that are there; also the reasons for those that cannot be locked.
+
+    :class:`OSError` if that of the metadata log is among them.
+    """
+    locks, unusable = [], {}
+    for path in filter(os.path.isdir, config.all_dirs):
+        try:
+            locks.append(DirectoryLock(path))
+        except OSError as error:
+            if path == config.metadata_log_dir:
+                for lock in locks:
+                    lock.release()
+                raise
+            unusable[path] = str(error)
+    return locks, unusable
 
 
 def make_world(
@@ -77,6 +100,7 @@ def make_world(
     incarnation: Incarnation | None = None,
     disk: Disk | None = None,
     files: FileBudget | None = None,
+    unusable_dirs: Mapping[str, str] | None = None,
 ) -> World:
     """The world of a node in this process: gRPC, threads and the operating system's clocks and randomness."""
     return World(
@@ -92,6 +116,7 @@ def make_world(
         fatal=fatal,
         exclude_from_gc=keep_out_of_collection,
         incarnation=incarnation or Incarnation(draw_uuid(os.urandom)),
+        unusable_dirs=unusable_dirs or {},
         loggers=ProcessLoggers(),
     )
 
@@ -121,7 +146,7 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 
 
 async def _serve(
-    processes: Sequence[tuple[ServerConfig, Incarnation]],
+    processes: Sequence[_Process],
     on_ready: Callable[[Sequence[Node]], None] | None,
     on_abandon: Callable[[], None] | None,
     supervisor: socket.socket | None,
@@ -154,8 +179,13 @@ async def _serve(
         loop.add_reader(supervisor, handle_end_of_supervisor, supervisor)
     files = FileBudget(raise_file_limit())
     nodes = [
-        Node(config, make_world(config, _halt, incarnation=incarnation, files=files))
-        for config, incarnation in processes
+        Node(
+            one.config,
+            make_world(
+                one.config, _halt, incarnation=one.incarnation, files=files, unusable_dirs=one.unusable
+            ),
+        )
+        for one in processes
     ]
     started: list[Node] = []
     try:

@@ -6,8 +6,8 @@ a simulation makes its own, and runs the same node.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pykraft.broker.apis.services import Loggers
@@ -42,4 +42,6 @@ class World:
     exclude_from_gc: Callable[[], None]
     """Called when many long-lived objects have been allocated."""
     incarnation: Incarnation
+    unusable_dirs: Mapping[str, str] = field(default_factory=dict)
+    """Data directories that this process could not lock, with the reasons."""
     loggers: Loggers

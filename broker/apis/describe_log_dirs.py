@@ -1,11 +1,10 @@
 """DescribeLogDirs.
 
 This broker's data directories, the size of their volumes, and the requested partitions (null: all) with the
-size of their logs in bytes and how far a follower's log end is behind the high watermark. A directory whose
-volume does not tell its size is answered with KAFKA_STORAGE_ERROR; one that fails in use halts the broker
-instead. The directory of a partition that is damaged and was set aside is listed with the same error as long
-as its replica is offline. Partitions are not moved between directories, so there are no future replicas, and
-no directory is cordoned.
+size of their logs in bytes and how far a follower's log end is behind the high watermark. A directory that
+has failed, or whose volume does not tell its size, is answered with KAFKA_STORAGE_ERROR. The directory of a
+partition that is damaged and was set aside is listed with the same error as long as its replica is offline.
+Partitions are not moved between directories, so there are no future replicas, and no directory is cordoned.
 """
 
 from __future__ import annotations
@@ -39,6 +38,8 @@ async def handle(
 
 
 async def _describe(services: BrokerServices, log_dir: str, wanted: Wanted | None) -> DescribeLogDirsResult:
+    if not services.logs.dirs.is_online(log_dir):
+        return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=log_dir)
     try:
         usage = await services.logs.usage(log_dir)
     except OSError:

@@ -90,7 +90,7 @@ class CheckpointFiles:
         logs: Callable[[], Mapping[TopicPartition, Log]],
         damaged: Callable[[], Collection[TopicPartition]],
         workers: Workers,
-        fail: Callable[[str, OSError], None],
+        fail: Callable[[str, OSError], object],
     ) -> None:
         self._disk = disk
         self._log_dir = log_dir

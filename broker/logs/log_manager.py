@@ -2,9 +2,11 @@
 
 Everything that may block for long (opening, flushing, deleting, checkpoint files) runs in an executor on
 values that nothing else uses meanwhile; the logs themselves are used on the event loop only. An error of a
-log is final. An error that concerns only that log (``DAMAGE_ERRORS``) takes it offline; any other halts the
-node (``on_fatal``), because the data of a failed flush may be lost even if a later one succeeds. Decides when
-and where logs are written, never what they contain.
+log is final. An error that concerns only that log (``DAMAGE_ERRORS``) takes it offline; any other takes all
+logs of its directory out of use until the next start, because the data of a failed flush may be lost even if
+a later one succeeds (:mod:`.log_dirs`). If the broker cannot do without that directory, or the error is not
+one of the disk, the node halts (``on_fatal``). Decides when and where logs are written, never what they
+contain.
 
 It is long because logs are flushed, cut, deleted and set aside while others still use them.
 """
@@ -13,20 +15,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
 from pykraft.broker.logs import offline_logs
 from pykraft.broker.logs.checkpoint_files import CheckpointFiles
 from pykraft.broker.logs.deleted_files import DeletedFiles
-from pykraft.broker.logs.log_loading import OpenLog, create_log, load_dir
+from pykraft.broker.logs.log_dirs import LogDirs
+from pykraft.broker.logs.log_loading import LoadedDir, OpenLog, create_log, load_dir
 from pykraft.broker.logs.offline_logs import OfflineLog, TopicPartition
 from pykraft.broker.logs.producer_snapshots import SnapshotWriter, rebuild_producers
 from pykraft.broker.logs.producer_state import ProducerEntry
-from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.ids import Uuid, uuid_to_str
 from pykraft.log_store import checkpoint
-from pykraft.log_store.interface import DAMAGE_ERRORS, TimestampOffset
+from pykraft.log_store.interface import DAMAGE_ERRORS, STORAGE_ERRORS, TimestampOffset
 from pykraft.log_store.log import (
     CorruptLogError,
     FlushJob,
@@ -43,6 +47,8 @@ from pykraft.runtime.tasks import FatalHandler, TaskSupervisor, Workers
 logger = logging.getLogger(__name__)
 
 STRAY_SUFFIX = "-stray"
+DROPPED_PER_TURN = 32
+"""How many logs of a failed directory are taken out of use in one turn of the event loop."""
 T = TypeVar("T")
 
 
@@ -50,28 +56,34 @@ class LogManager:
     """Owns the logs of ``log_dirs``.
 
     ``logs`` maps (topic, partition) to the open logs, ``offline`` to the damaged ones that have not been
-    replaced. ``on_damage`` is called for a log that has just been taken offline.
+    replaced, ``unavailable`` to the topic id and the directory of those in failed directories. ``on_damage``
+    is called for a log that has just been taken out of use, ``on_dir_failure`` when a directory has failed.
     """
 
     def __init__(
         self,
         disk: Disk,
-        log_dirs: Sequence[str],
+        log_dirs: LogDirs | Sequence[str],
         default_config: LogConfig,
         clock: Clock,
         workers: Workers,
         on_fatal: FatalHandler,
         on_damage: Callable[[TopicPartition], None],
+        on_dir_failure: Callable[[], None] = lambda: None,
     ) -> None:
         self._disk = disk
-        self._dirs = tuple(log_dirs)
+        self.dirs = log_dirs if isinstance(log_dirs, LogDirs) else LogDirs(log_dirs)
         self._default_config = default_config
         self._clock = clock
         self._workers = workers
         self._on_fatal = on_fatal
         self._on_damage = on_damage
+        self._on_dir_failure = on_dir_failure
         self.logs: dict[TopicPartition, OpenLog] = {}
         self.offline: dict[TopicPartition, OfflineLog] = {}
+        self.unavailable: dict[TopicPartition, tuple[Uuid, str]] = {}
+        #: Logs that were found in several directories, until :meth:`settle_copies`.
+        self._copies: dict[TopicPartition, list[OpenLog]] = {}
         self._checkpoints: dict[str, CheckpointFiles] = {}
         self._flushing: set[TopicPartition] = set()
         #: Set when a log may no longer be in use.
@@ -95,36 +107,68 @@ class LogManager:
     # -- start and stop --------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Open all logs. Damaged ones are set aside and listed in ``offline``."""
-        epochs: list[int | None] = []
-        for log_dir in self._dirs:
-            now_ms = self._clock.wall_ms()
-            job = partial(load_dir, self._disk, log_dir, self._default_config, now_ms)
-            loaded = await self._workers.run(job)
-            try:
-                await self.run_together([opened.log.flush_recovered for opened in loaded.logs])
-            except OSError as error:
-                self._fail(log_dir, error)
-                raise
-            epochs.append(loaded.broker_epoch)
+        """Open all logs, the directories at the same time. Damaged ones are set aside, see ``offline``.
+
+        Directories that fail are left out.
+        """
+        log_dirs = self.dirs.online
+        if len(log_dirs) == 1:
+            found = [await self._load(log_dirs[0])]
+        else:
+            found = await asyncio.gather(*map(self._load, log_dirs))
+        epochs: set[int | None] = set()
+        for log_dir, loaded in zip(log_dirs, found, strict=True):
+            if loaded is None:
+                continue
+            epochs.add(loaded.broker_epoch)
             logs, damaged = partial(self._logs_in, log_dir), partial(self._damaged_in, log_dir)
             self._checkpoints[log_dir] = CheckpointFiles(
                 self._disk, log_dir, loaded.stored, logs, damaged, self._workers, self._fail
             )
             for opened in loaded.logs:
                 other = self.logs.get(opened.topic_partition)
-                if other is not None:
-                    # One of the two is out of date, and nothing here tells which.
-                    raise CorruptLogError(
-                        opened.log.directory, 0, f"{other.log.directory} is the same partition"
-                    )
-                self._adopt(opened)
+                if other is None:
+                    self._adopt(opened)
+                else:
+                    self._copies.setdefault(opened.topic_partition, [other]).append(opened)
             self.offline.update(loaded.offline)
         for key in self.offline.keys() & self.logs.keys():
             del self.offline[key]  # the replica has started over
-        known = {epoch for epoch in epochs if epoch is not None}
-        if len(known) == 1 and None not in epochs:
-            self.previous_broker_epoch = known.pop()
+        if len(epochs) == 1 and not self.dirs.offline:
+            self.previous_broker_epoch = epochs.pop()
+
+    async def _load(self, log_dir: str) -> LoadedDir | None:
+        job = partial(load_dir, self._disk, log_dir, self._default_config, self._clock.wall_ms())
+        loaded = await self._guarded(log_dir, job)
+        if loaded is None:
+            return None
+        try:
+            await self.run_together([opened.log.flush_recovered for opened in loaded.logs])
+        except OSError as error:
+            if not self._fail(log_dir, error):
+                raise
+            return None
+        return loaded
+
+    async def settle_copies(self, is_assigned: Callable[[OpenLog], tuple[bool, bool]]) -> None:
+        """Keep one of several logs of a partition, and set the others aside; call it before logs are used.
+
+        There are several if a directory comes back that had failed, and the replica had started over in
+        another one meanwhile; or if a process died when a log had just been moved. ``is_assigned``: whether
+        the controller knows this topic id, and the replica in this directory. If it knows no directory, the
+        replica has not been in sync since: the latest log has most to keep.
+        """
+        for key, copies in sorted(self._copies.items()):
+            copies = [it for it in copies if self.dirs.is_online(it.log_dir)]
+            del self._copies[key]
+            if not copies:
+                continue
+            kept = max(copies, key=lambda it: (*is_assigned(it), it.log.latest_epoch, it.log.log_end_offset))
+            self._adopt(kept)
+            for other in copies:
+                if other is not kept:
+                    logger.warning("%s is out of date: %s is used", other.log.directory, kept.log.directory)
+                    await self._guarded(other.log.directory, partial(_set_aside, self._disk, other))
 
     async def run_together(self, jobs: Sequence[Callable[[], None]]) -> None:
         """Run jobs in as many threads as there are: flushes of many files share the disk's own work."""
@@ -135,11 +179,13 @@ class LogManager:
         if self._snapshot_task is not None:
             await self._snapshot_task
         for key in sorted(self.logs):
-            await self._close(key, self.logs[key])
+            opened = self.logs.get(key)
+            if opened is not None and self.dirs.is_online(opened.log_dir):
+                await self._close(key, opened)
         for key in sorted(self.offline):
             await self.set_aside_damaged(key)  # or the next start would take it for sound
         await self.write_checkpoints(high_watermarks)
-        for log_dir in self._dirs:
+        for log_dir in self.dirs.online:
             marker = partial(checkpoint.write_clean_shutdown, self._disk, log_dir, broker_epoch)
             await self._guarded(log_dir, marker)
         await self._tasks.close()
@@ -157,19 +203,70 @@ class LogManager:
                 self._take_offline(opened, error)
             await self.set_aside_damaged(key)
         except OSError as error:
-            self._fail(log.directory, error)
-            raise
+            log.abandon()
+            if not self._fail(log.directory, error):
+                raise
 
-    def _fail(self, what: str, error: OSError) -> None:
-        logger.critical("%s: %s", what, error)
-        self._on_fatal(error)
+    # -- failed directories ----------------------------------------------------------------------------
 
-    async def _guarded(self, what: str, job: Callable[[], T]) -> T:
+    def _fail(self, what: str, error: OSError) -> bool:
+        """An error at the path ``what`` that is not one log's: whether the broker goes on without the
+        directory. Otherwise it halts.
+        """
+        log_dir = self.dirs.containing(what)
+        if log_dir is not None and log_dir in self.dirs.offline:
+            return True
+        if log_dir is None or not self.dirs.can_go_on_without(log_dir, error):
+            logger.critical("%s: %s", what, error)
+            self._on_fatal(error)
+            return False
+        self.dirs.fail(log_dir, str(error))
+        logger.error(
+            "log directory %s has failed (%s at %s): its replicas are offline until this broker starts again"
+            " with a directory that works",
+            *(log_dir, error, what),
+        )
+        self._tasks.start(self._drop_logs_of(log_dir), "failed-log-directory")
+        self._on_dir_failure()
+        return True
+
+    async def _drop_logs_of(self, log_dir: str) -> None:
+        """Take the logs of a failed directory out of use. Until its turn has come each fails by itself."""
+        here = [key for key, opened in sorted(self.logs.items()) if opened.log_dir == log_dir]
+        for number, key in enumerate([*here, *self._damaged_in(log_dir)], start=1):
+            opened, damaged = self.logs.get(key), self.offline.get(key)
+            if opened is not None and opened.log_dir == log_dir:
+                del self.logs[key]
+                self._snapshots.pop(key, None)
+                self.unavailable[key] = (opened.topic_id, log_dir)
+                self._on_damage(key)
+            elif damaged is not None and damaged.log_dir == log_dir and not damaged.is_set_aside:
+                # The next start finds the damage again: the log that it is about must be there.
+                del self.offline[key]
+                if damaged.topic_id is not None:
+                    self.unavailable[key] = (damaged.topic_id, log_dir)
+            if number % DROPPED_PER_TURN == 0:
+                await self.pause()
+
+    async def _guarded(self, what: str, job: Callable[[], T]) -> T | None:
+        """Run ``job`` on files at the path ``what``; None if their directory fails, or has failed."""
+        if self.dirs.containing(what) in self.dirs.offline:
+            return None
         try:
             return await self._workers.run(job)
         except OSError as error:
-            self._fail(what, error)
-            raise
+            if not self._fail(what, error):
+                raise
+            return None
+
+    @contextmanager
+    def _leaving_out(self, log_dir: str) -> Iterator[None]:
+        """Go on after the block if the directory, whose checkpoint files it writes, fails in it."""
+        try:
+            yield
+        except OSError:
+            if self.dirs.is_online(log_dir):
+                raise
 
     # -- logs come and go ------------------------------------------------------------------------------
 
@@ -186,17 +283,26 @@ class LogManager:
                 await self.delete([key])
                 existing = None
             if existing is None:
-                log_dir = self._emptiest_dir()
-                await self._checkpoints[log_dir].forget([key])
-                path = f"{log_dir}/{topic}-{index}"
-                now_ms = self._clock.wall_ms()
-                job = partial(create_log, self._disk, log_dir, path, config, topic_id, now_ms)
-                existing = await self._guarded(path, job)
+                existing = await self._create(key, topic_id, config)
                 self.offline.pop(key, None)
+                self.unavailable.pop(key, None)
                 self._adopt(existing)
             existing.log.config = config
             result.append(existing)
         return result
+
+    async def _create(self, key: TopicPartition, topic_id: Uuid, config: LogConfig) -> OpenLog:
+        """Create a log in the directory with the fewest logs; in another one if that fails."""
+        while True:
+            log_dir = self._emptiest_dir()
+            with self._leaving_out(log_dir):
+                await self._checkpoints[log_dir].forget([key])
+                path = f"{log_dir}/{key[0]}-{key[1]}"
+                now_ms = self._clock.wall_ms()
+                job = partial(create_log, self._disk, log_dir, path, config, topic_id, now_ms)
+                created = await self._guarded(path, job)
+                if created is not None:
+                    return created
 
     async def delete(self, keys: Iterable[TopicPartition]) -> None:
         """Delete logs. Responses that are being sent keep the files they need."""
@@ -211,7 +317,8 @@ class LogManager:
             self._snapshots.pop(key, None)  # a log of the same name may follow
         for log_dir in dict.fromkeys(opened.log_dir for _, opened in taken):
             here = [key for key, opened in taken if opened.log_dir == log_dir]
-            await self._checkpoints[log_dir].forget(here)
+            with self._leaving_out(log_dir):
+                await self._checkpoints[log_dir].forget(here)
         return taken
 
     async def _until_unused(self, key: TopicPartition) -> None:
@@ -227,10 +334,22 @@ class LogManager:
         self._snapshots.pop(key, None)
         self.offline[key] = OfflineLog(opened.topic_id, opened.log_dir, opened.log.directory, str(error))
 
+    def note_missing(self, key: TopicPartition, topic_id: Uuid, directory: Uuid) -> None:
+        """The log of a replica is not in the directory that the controller knows it in, which works."""
+        where = self.dirs.path_of(directory)
+        reason = f"its log is not in the directory {where or uuid_to_str(directory)}"
+        logger.error("%s-%d is damaged: %s", *key, reason)
+        self.offline[key] = OfflineLog(
+            topic_id, where or self.dirs.online[0], None, reason, is_set_aside=True
+        )
+
     async def set_aside_damaged(self, key: TopicPartition) -> None:
-        """Rename the directory of an offline log. Responses that are being sent keep the files they need."""
-        offline = self.offline[key]
-        if not offline.is_set_aside:
+        """Rename the directory of an offline log. Responses that are being sent keep the files they need.
+
+        If its log directory fails, the log is unavailable instead.
+        """
+        offline = self.offline.get(key)
+        if offline is not None and not offline.is_set_aside:
             task = self._setting_aside.get(key)
             if task is None:
                 work = self._set_aside_damaged(key, offline)
@@ -243,7 +362,9 @@ class LogManager:
             await self._guarded(offline.log_dir, partial(offline_logs.set_aside, self._disk, offline))
         finally:
             del self._setting_aside[key]
-        logger.error("%s-%d is damaged (%s) and was set aside as %s", *key, offline.reason, offline.directory)
+        if offline.is_set_aside:
+            where = offline.directory
+            logger.error("%s-%d is damaged (%s) and was set aside as %s", *key, offline.reason, where)
 
     async def offline_size_bytes(self, offline: OfflineLog) -> int:
         """The size of a set-aside directory. :class:`OSError`, which is not final, if it cannot be read."""
@@ -275,10 +396,11 @@ class LogManager:
         return [k for k, one in self.offline.items() if one.log_dir == log_dir and not one.is_set_aside]
 
     def _emptiest_dir(self) -> str:
-        counts = dict.fromkeys(self._dirs, 0)
+        counts = dict.fromkeys(self.dirs.online, 0)
         for opened in self.logs.values():
-            counts[opened.log_dir] += 1
-        return min(self._dirs, key=lambda log_dir: counts[log_dir])
+            if opened.log_dir in counts:
+                counts[opened.log_dir] += 1
+        return min(counts, key=lambda log_dir: counts[log_dir])
 
     # -- durability ------------------------------------------------------------------------------------
 
@@ -296,8 +418,9 @@ class LogManager:
                 self.report_damage(opened.log, error)
                 return
             except OSError as error:
-                self._fail(opened.log.directory, error)
-                raise
+                if not self._fail(opened.log.directory, error):
+                    raise
+                return
             opened.log.complete_flush(job)
         finally:
             self._flushing.discard(key)
@@ -316,8 +439,8 @@ class LogManager:
     def storage_failed(self, log: Log, error: OSError | CorruptLogError) -> None:
         """A log can no longer be used.
 
-        Damage of its files costs only this replica; any other error of the disk halts the node, since nothing
-        on that disk can be trusted any more.
+        Damage of its files costs only this replica; any other error of the disk costs all replicas of its
+        directory, since nothing on that disk can be trusted any more.
         """
         if isinstance(error, DAMAGE_ERRORS):
             self.report_damage(log, error)
@@ -465,33 +588,41 @@ class LogManager:
             opened.producers.complete = False
         if was_complete and not opened.producers.complete:
             assert opened.snapshots is not None
-            opened.snapshots.forget_some()
+            try:
+                opened.snapshots.forget_some()
+            except STORAGE_ERRORS as error:
+                self.storage_failed(opened.log, error)
 
     async def write_checkpoints(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         """Write the recovery points, log starts and high watermarks of every directory."""
         await self.write_high_watermarks(high_watermarks)
-        for files in self._checkpoints.values():
-            files.write_recovery_points()
-            await files.write_log_starts()
+        for log_dir in self.dirs.online:
+            with self._leaving_out(log_dir):
+                self._checkpoints[log_dir].write_recovery_points()
+                await self._checkpoints[log_dir].write_log_starts()
 
     async def store_log_starts(self, keys: Iterable[TopicPartition]) -> None:
         """Write the starts of at least these logs; call it before :meth:`delete_retired_segments`."""
         for log_dir in {self.logs[key].log_dir: None for key in keys if key in self.logs}:
-            await self._checkpoints[log_dir].write_log_starts()
+            if self.dirs.is_online(log_dir):
+                with self._leaving_out(log_dir):
+                    await self._checkpoints[log_dir].write_log_starts()
 
     def delete_retired_segments(self, key: TopicPartition) -> None:
         """Delete the segments below the stored log start."""
         opened = self.logs.get(key)
-        if opened is not None and opened.log.delete_retired_segments(opened.log.stored_log_start_offset):
+        if opened is not None:
             assert opened.snapshots is not None
             try:
-                opened.snapshots.remove_unneeded()
-            except DAMAGE_ERRORS as error:
-                self.report_damage(opened.log, error)
+                if opened.log.delete_retired_segments(opened.log.stored_log_start_offset):
+                    opened.snapshots.remove_unneeded()
+            except STORAGE_ERRORS as error:
+                self.storage_failed(opened.log, error)
 
     async def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        for log_dir, meant in [(log_dir, self._logs_in(log_dir)) for log_dir in self._checkpoints]:
-            await self._checkpoints[log_dir].write_high_watermarks(high_watermarks, meant)
+        for log_dir, meant in [(log_dir, self._logs_in(log_dir)) for log_dir in self.dirs.online]:
+            with self._leaving_out(log_dir):
+                await self._checkpoints[log_dir].write_high_watermarks(high_watermarks, meant)
 
 
 def _set_aside(disk: Disk, opened: OpenLog) -> None:

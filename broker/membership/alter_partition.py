@@ -1,4 +1,6 @@
-"""Sends ISR proposals of this broker's partitions, and reports of lost replicas, to the active controller."""
+"""Sends ISR proposals of this broker's partitions, reports of lost replicas, and the directories of replicas
+to the active controller.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,7 @@ from pykraft.metadata_log.controller.requests import (
     LostReplicaResult,
     PartitionIsrChange,
     PartitionIsrResult,
+    ReplicaDirectory,
 )
 from pykraft.metadata_log.pb import controller_pb2 as pb
 
@@ -94,6 +97,31 @@ class ControllerLostReplicas:
             )
             for result in response.partitions
         ]
+
+
+class ControllerDirectories:
+    """The :class:`~pykraft.broker.replicas.ports.DirectoriesPort` over the controller channel."""
+
+    def __init__(self, node_id: int, lifecycle: BrokerLifecycle, channel: ControllerChannel) -> None:
+        self._node_id = node_id
+        self._lifecycle = lifecycle
+        self._channel = channel
+
+    async def assign_replicas_to_dirs(self, replicas: Sequence[ReplicaDirectory]) -> list[ErrorCode]:
+        response = await self._channel.call(
+            "AssignReplicasToDirs",
+            pb.AssignReplicasToDirsRequest(
+                broker_id=self._node_id,
+                broker_epoch=self._lifecycle.epoch,
+                assignments=[
+                    pb.ReplicaDirectory(topic_id=it.topic_id, index=it.index, directory_id=it.directory)
+                    for it in replicas
+                ],
+            ),
+            pb.AssignReplicasToDirsResponse.FromString,
+            _TIMEOUT_MS,
+        )
+        return [ErrorCode(error) for error in response.errors]
 
 
 def _result(

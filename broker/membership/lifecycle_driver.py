@@ -4,7 +4,9 @@ A heartbeat that the controller refuses with STALE_BROKER_EPOCH means that anoth
 or that the registration was removed: the broker stops serving at once and tries to register again. A
 heartbeat without an answer is soon sent again, because the lease is running out. So is one whose answer
 grants a lease that would end soon after the next heartbeat: a new controller grants none, and a broker that
-was far behind gets a short one, until a later heartbeat shows that the broker has caught up.
+was far behind gets a short one, until a later heartbeat shows that the broker has caught up. A failed log
+directory is reported at once. If the controller cannot be told for too long, the broker halts: it may be
+named as the leader of partitions that it cannot serve.
 """
 
 from __future__ import annotations
@@ -49,6 +51,7 @@ class LifecycleDriver:
     controller has unfenced the broker, which it does only after :meth:`BrokerLifecycle.set_ready`.
     ``dead_incarnation_secrets``: the secrets of earlier processes of this broker that have certainly ended,
     so that the controller need not wait for their sessions.
+    ``log_dir_ids``: the log directories that work, ``offline_log_dir_ids`` those that do not.
     """
 
     def __init__(
@@ -60,10 +63,11 @@ class LifecycleDriver:
         *,
         incarnation_id: Uuid,
         endpoints: Sequence[Endpoint],
-        log_dir_ids: tuple[Uuid, ...],
+        log_dir_ids: Callable[[], tuple[Uuid, ...]],
         metadata_offset: Callable[[], int],
         features: dict[str, tuple[int, int]],
         dead_incarnation_secrets: tuple[bytes, ...] = (),
+        offline_log_dir_ids: Callable[[], tuple[Uuid, ...]] = lambda: (),
     ) -> None:
         self._config = config
         self._lifecycle = lifecycle
@@ -72,6 +76,11 @@ class LifecycleDriver:
         self._incarnation_id = incarnation_id
         self._endpoints = endpoints
         self._log_dir_ids = log_dir_ids
+        self._offline_log_dir_ids = offline_log_dir_ids
+        #: The directories of the first registration: those that have failed since are among them.
+        self._registered_dirs: tuple[Uuid, ...] = ()
+        self._reported_dirs: tuple[Uuid, ...] = ()
+        self._unreported_since_ms: int | None = None
         self._metadata_offset = metadata_offset
         self._features = features
         self._dead_incarnation_secrets = dead_incarnation_secrets
@@ -135,6 +144,7 @@ class LifecycleDriver:
 
         ``stopped_in_order_at_epoch``: the broker epoch at which the logs were last flushed and closed.
         """
+        self._registered_dirs = self._registered_dirs or self._log_dir_ids()
         request = pb.RegisterBrokerRequest(
             cluster_id=self._config.cluster_id,
             broker_id=self._config.node_id,
@@ -145,7 +155,7 @@ class LifecycleDriver:
                 for name, (low, high) in sorted(self._features.items())
             ],
             rack=self._config.rack,
-            log_dirs=list(self._log_dir_ids),
+            log_dirs=list(self._registered_dirs),
             previous_broker_epoch=self._previous_broker_epoch(stopped_in_order_at_epoch),
             dead_incarnation_secrets=list(self._dead_incarnation_secrets),
         )
@@ -181,8 +191,22 @@ class LifecycleDriver:
             return self._lifecycle.epoch
         return -1 if stopped_in_order_at_epoch is None else stopped_in_order_at_epoch
 
+    def handle_failed_log_dir(self) -> None:
+        """A log directory has failed: report it now."""
+        if self._unreported_since_ms is None:
+            self._unreported_since_ms = self._clock.monotonic_ms()
+        self._wakeup.set()
+
+    def _check_reported(self) -> None:
+        """Raise :class:`TimeoutError` if a failed directory could not be reported for too long."""
+        since_ms, limit_ms = self._unreported_since_ms, self._config.log_dir_failure_timeout_ms
+        if since_ms is not None and self._clock.monotonic_ms() - since_ms >= limit_ms:
+            raise TimeoutError(f"a failed log directory could not be reported within {limit_ms} ms")
+
     async def _heartbeat(self) -> None:
         self._log_fencing_state()  # the metadata log may have fenced it meanwhile
+        self._check_reported()
+        offline_dirs = self._offline_log_dir_ids()
         heartbeat = self._lifecycle.next_heartbeat(self._metadata_offset())
         sent_ms = self._clock.monotonic_ms()
         try:
@@ -194,6 +218,7 @@ class LifecycleDriver:
                     current_metadata_offset=heartbeat.current_metadata_offset,
                     want_fence=heartbeat.want_fence,
                     want_shut_down=heartbeat.want_shut_down,
+                    offline_log_dirs=list(offline_dirs),
                 ),
                 pb.BrokerHeartbeatResponse.FromString,
                 # One attempt only: the lease of a later one would be counted from the start of this one.
@@ -211,6 +236,9 @@ class LifecycleDriver:
                 self._failed = True
             return
         self._failed = False
+        self._reported_dirs = offline_dirs
+        if offline_dirs == self._offline_log_dir_ids():
+            self._unreported_since_ms = None
         self._answered_ms = self._clock.monotonic_ms()
         self._lifecycle.handle_heartbeat_answer(
             sent_ms,
@@ -235,7 +263,9 @@ class LifecycleDriver:
                 logger.error("this broker has been fenced: it serves no client until it is unfenced")
 
     async def _pause(self) -> None:
-        """Wait until the next heartbeat is due, or until a shutdown begins."""
+        """Wait until the next heartbeat is due, or until there is something to tell."""
+        if not self._failed and self._reported_dirs != self._offline_log_dir_ids():
+            return
         waiting = (
             self._lifecycle.is_fenced or self._lifecycle.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN
         )

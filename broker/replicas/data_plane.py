@@ -7,14 +7,16 @@ image and open logs know all of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 
 from pykraft.broker.config import BrokerConfig
 from pykraft.broker.logs.log_config import build_log_config
+from pykraft.broker.logs.log_dirs import LogDirs
 from pykraft.broker.logs.log_manager import LogManager
 from pykraft.broker.logs.log_scrubber import LogScrubber
 from pykraft.broker.logs.offline_logs import TopicPartition
+from pykraft.broker.replicas.directory_assignments import DirectoryAssignments
 from pykraft.broker.replicas.isr_proposals import IsrProposals
 from pykraft.broker.replicas.log_reconciler import LogReconciler
 from pykraft.broker.replicas.log_starts import LogStarts
@@ -25,6 +27,7 @@ from pykraft.broker.replicas.partition_events import BrokerPartitionEvents
 from pykraft.broker.replicas.ports import (
     AlterPartitionPort,
     BrokerLease,
+    DirectoriesPort,
     ImageSource,
     LostReplicasPort,
     TopicCoordinator,
@@ -46,7 +49,10 @@ from pykraft.runtime.tcp import StreamRuntime
 
 
 class DataPlane:
-    """``coordinators``: the coordinators that keep their state in replicas of ``table``, by topic name."""
+    """``coordinators``: the coordinators that keep their state in replicas of ``table``, by topic name.
+
+    ``log_dirs``: with what the start found out about them.
+    """
 
     def __init__(
         self,
@@ -57,6 +63,7 @@ class DataPlane:
         lease: BrokerLease,
         alter_partition: AlterPartitionPort,
         lost_replicas: LostReplicasPort,
+        directories: DirectoriesPort,
         *,
         disk: Disk,
         clock: Clock,
@@ -64,6 +71,8 @@ class DataPlane:
         streams: StreamRuntime,
         workers: Workers,
         on_fatal: FatalHandler,
+        log_dirs: LogDirs | None = None,
+        on_log_dir_failure: Callable[[], None] = lambda: None,
     ) -> None:
         node_id = config.node_id
         self.table = table
@@ -77,15 +86,17 @@ class DataPlane:
         roles = ReplicaRoles(table, worklist, fetchers, openings, coordinators, clock)
         logs = self.logs = LogManager(
             disk,
-            config.log_dirs,
+            log_dirs or LogDirs(config.log_dirs),
             build_log_config({}, config.topic_defaults),
             clock,
             workers,
             on_fatal,
             roles.handle_damage,
+            on_log_dir_failure,
         )
+        assignments = DirectoryAssignments(node_id, logs, metadata, directories, tasks)
         publisher = self.publisher = ReplicaPublisher(
-            config, metadata, table, roles, logs, worklist, fetchers, quotas, tasks
+            config, metadata, table, roles, logs, worklist, fetchers, quotas, assignments, tasks
         )
         events = BrokerPartitionEvents(logs, LogStarts(logs, fetchers, tasks), wakeups, tasks)
 
@@ -104,6 +115,7 @@ class DataPlane:
             publisher,
             LostReplicas(node_id, logs, metadata, lost_replicas, worklist, tasks),
             openings,
+            assignments,
             events,
         )
         isr_proposals = self.isr_proposals = IsrProposals(

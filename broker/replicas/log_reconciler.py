@@ -2,7 +2,8 @@
 
 It looks at a few logs at a time. If the image changes meanwhile, a log is looked at again. An open log
 becomes a partition, which serves requests from then on. A damaged log is set aside first, and is created
-again when the controller knows of the damage.
+again when the controller knows of the damage. A log in a directory that does not work is left alone: the
+replica is offline until a start finds the directory working, or replaced.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 
 from pykraft.broker.logs.log_loading import OpenLog
 from pykraft.broker.logs.log_manager import LogManager
+from pykraft.broker.replicas.directory_assignments import DirectoryAssignments
 from pykraft.broker.replicas.lost_replicas import LostReplicas
 from pykraft.broker.replicas.openings import Openings
 from pykraft.broker.replicas.partition import Partition, PartitionEvents
@@ -18,7 +20,7 @@ from pykraft.broker.replicas.ports import ImageSource
 from pykraft.broker.replicas.replica_publisher import ReplicaPublisher
 from pykraft.broker.replicas.replica_table import ReplicaTable
 from pykraft.broker.replicas.worklist import Worklist
-from pykraft.metadata_log.image import TopicImage
+from pykraft.metadata_log.image import UNKNOWN_DIRECTORIES, TopicImage
 
 OPENED_PER_STEP = 16
 
@@ -36,6 +38,7 @@ class LogReconciler:
         publisher: ReplicaPublisher,
         lost: LostReplicas,
         openings: Openings,
+        assignments: DirectoryAssignments,
         events: PartitionEvents,
     ) -> None:
         self._node_id = node_id
@@ -46,6 +49,7 @@ class LogReconciler:
         self._publisher = publisher
         self._lost = lost
         self._openings = openings
+        self._assignments = assignments
         self._events = events
         #: Held while directories are created or removed: a log must not be created where another one still
         #: is.
@@ -57,6 +61,7 @@ class LogReconciler:
         Start it only once the image holds this incarnation's registration: by an older image it would delete
         logs of topics that the image does not know yet.
         """
+        await self._logs.settle_copies(self._is_assigned)
         self._worklist.wake()
         while True:
             await self._worklist.wait()
@@ -78,10 +83,14 @@ class LogReconciler:
         wanted, unwanted = [], []
         for key in self._worklist.take(OPENED_PER_STEP):
             topic = self._assigned(*key)
+            if topic is not None and key not in self._table and self._is_out_of_reach(topic, *key):
+                self._assignments.check(key)
+                continue
             if key in self._logs.offline and not await self._may_open(topic, *key):
                 continue
             if topic is None:
                 self._openings.opened(key)  # it will not be opened here
+                self._logs.unavailable.pop(key, None)
                 if key not in self._table:
                     unwanted.append(key)
             elif key not in self._table:
@@ -96,6 +105,7 @@ class LogReconciler:
         if topic is None or topic.id != opened.topic_id or self._logs.logs.get(key) is not opened:
             self._worklist.add(key)  # it changed, or was damaged, while others were being opened
             return
+        self._assignments.check(key)
         self._publisher.take_up(
             Partition(
                 topic_name,
@@ -112,7 +122,9 @@ class LogReconciler:
     async def _may_open(self, topic: TopicImage | None, name: str, index: int) -> bool:
         """Whether a new log may replace an offline one. One that is no longer assigned is forgotten."""
         await self._logs.set_aside_damaged((name, index))
-        offline = self._logs.offline[name, index]
+        offline = self._logs.offline.get((name, index))
+        if offline is None or not offline.is_set_aside:
+            return False  # its directory has failed
         if topic is None:
             del self._logs.offline[name, index]
             return False
@@ -120,6 +132,36 @@ class LogReconciler:
             return True
         self._lost.report()
         return False
+
+    def _is_out_of_reach(self, topic: TopicImage, name: str, index: int) -> bool:
+        """Whether the replica has a log in a directory that does not work.
+
+        If the log was in a directory that works, and is not there, or the directory is no longer one of this
+        broker, the log is lost, and the replica may start over (:mod:`.lost_replicas`).
+        """
+        logs, key = self._logs, (name, index)
+        unavailable = logs.unavailable.get(key)
+        if unavailable is not None and unavailable[0] == topic.id:
+            return True
+        directory = topic.partitions[index].directory(self._node_id)
+        opened = logs.logs.get(key)
+        is_here = opened is not None and opened.topic_id == topic.id
+        if is_here or key in logs.offline or directory in UNKNOWN_DIRECTORIES:
+            return False
+        if logs.dirs.may_be_offline(directory):
+            logs.unavailable[key] = (topic.id, logs.dirs.path_of(directory) or "")
+            return True
+        logs.note_missing(key, topic.id, directory)
+        return False
+
+    def _is_assigned(self, opened: OpenLog) -> tuple[bool, bool]:
+        """Whether the image knows the topic id of a log, and the replica in the log's directory."""
+        topic_name, index = opened.topic_partition
+        topic = self._assigned(topic_name, index)
+        if topic is None or topic.id != opened.topic_id:
+            return False, False
+        directory = self._logs.dirs.ids.get(opened.log_dir)
+        return True, topic.partitions[index].directory(self._node_id) == directory
 
     def _assigned(self, topic_name: str, index: int) -> TopicImage | None:
         """The topic as of the newest image, if the partition has a replica here."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.metadata_log.controller.requests import (
     LostReplica,
     LostReplicaResult,
     PartitionIsrChange,
     PartitionIsrResult,
+    ReplicaDirectory,
 )
 from pykraft.metadata_log.image import MetadataImage
 
@@ -73,4 +75,12 @@ class LostReplicasPort(Protocol):
 
     async def report_lost_replicas(self, replicas: Sequence[LostReplica]) -> Sequence[LostReplicaResult]:
         """An answer for each, once committed. :class:`KafkaError` if no answer came."""
+        ...
+
+
+class DirectoriesPort(Protocol):
+    """Tells the controller in which log directories replicas of this broker are."""
+
+    async def assign_replicas_to_dirs(self, replicas: Sequence[ReplicaDirectory]) -> Sequence[ErrorCode]:
+        """The outcome of each, once committed. :class:`KafkaError` if no answer came."""
         ...

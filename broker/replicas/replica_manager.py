@@ -89,6 +89,10 @@ class ReplicaManager:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"the log of {topic}-{index} on this broker is damaged"
             )
+        if (topic, index) in self._logs.unavailable:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"the log directory of {topic}-{index} on this broker failed"
+            )
 
     @property
     def is_reconciled(self) -> bool:
@@ -118,11 +122,12 @@ class ReplicaManager:
         if topic is None or not 0 <= index < len(topic.partitions):
             return None
         registration = topic.partitions[index]
-        if registration.leader != self.node_id or (topic.name, index) in self._logs.offline:
+        key = (topic.name, index)
+        if registration.leader != self.node_id or key in self._logs.offline or key in self._logs.unavailable:
             return None
         partition = self.table.by_id.get(topic.id, {}).get(index)
         is_there = partition is not None and partition.leader_epoch >= registration.leader_epoch
-        return None if is_there else (topic.name, index)
+        return None if is_there else key
 
     def refuse_if_fenced(self) -> None:
         """Raise :class:`KafkaError` if this broker knows that it is fenced: it then serves no client."""

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pykraft.broker.config import BrokerConfig
 from pykraft.broker.logs.log_config import build_log_config
 from pykraft.broker.logs.log_manager import LogManager
+from pykraft.broker.replicas.directory_assignments import DirectoryAssignments
 from pykraft.broker.replicas.partition import Partition
 from pykraft.broker.replicas.ports import ImageSource
 from pykraft.broker.replicas.replica_fetcher import ReplicaFetchers
@@ -60,6 +61,7 @@ class ReplicaPublisher:
         worklist: Worklist,
         fetchers: ReplicaFetchers,
         quotas: ReplicationQuotas,
+        assignments: DirectoryAssignments,
         tasks: TaskSupervisor,
     ) -> None:
         self._node_id = config.node_id
@@ -72,6 +74,7 @@ class ReplicaPublisher:
         self._worklist = worklist
         self._fetchers = fetchers
         self._quotas = quotas
+        self._assignments = assignments
         self._tasks = tasks
         self._changed: deque[tuple[int, Iterator[tuple[Uuid, int]]]] = deque()
         self._applied_offset = -1
@@ -126,11 +129,12 @@ class ReplicaPublisher:
         partition, is_here = self._table.find(topic.name, index), self._node_id in registration.replicas
         if partition is not None and is_here and partition.topic_id == topic.id:
             self._roles.change_role(partition, registration)
+            self._assignments.check((topic.name, index))
             return
-        key = (topic.name, index)
+        key, logs = (topic.name, index), self._logs
         if partition is not None:
             self._roles.drop(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        elif is_here or key in self._logs.logs or key in self._logs.offline:
+        elif is_here or any(key in them for them in (logs.logs, logs.offline, logs.unavailable)):
             self._worklist.add(key)
 
     def log_config(self, topic: str) -> LogConfig:

@@ -170,7 +170,10 @@ class MemoryFile:
         inode.data += data
 
     def pread(self, position: int, length_bytes: int) -> bytes:
-        return self._alive().read(position, length_bytes, self._path)
+        inode = self._alive()
+        if self._disk.is_broken(self._path):
+            raise UnreadableError(errno.EIO, "broken directory", self._path)
+        return inode.read(position, length_bytes, self._path)
 
     def pread_into(self, position: int, buffer: memoryview) -> int:
         chunk = self.pread(position, len(buffer))
@@ -216,6 +219,7 @@ class MemoryDisk:
         self.calls: deque[DiskCall] = deque(maxlen=recorded_calls)
         self._root = _Directory()
         self._faults: list[_Fault] = []
+        self._broken: set[str] = set()
 
     def copy(self) -> MemoryDisk:
         """Another disk with the same content and bad sectors, but without faults and handles."""
@@ -250,9 +254,22 @@ class MemoryDisk:
         this one is readable again."""
         self._file(path).unreadable.append((position, position + length_bytes))
 
+    def break_directory(self, path: str) -> None:
+        """Let everything in a directory fail with EIO, as on a dead disk, until :meth:`mend_directory`."""
+        self._broken.add(path)
+
+    def mend_directory(self, path: str) -> None:
+        """The directory is there again, as it was."""
+        self._broken.discard(path)
+
+    def is_broken(self, path: str) -> bool:
+        return any(f"{path}/".startswith(f"{directory}/") for directory in self._broken)
+
     def enter(self, operation: str, path: str, target: str = "") -> int | None:
         """Record a call; the error number to fail with, if a fault is due."""
         self.calls.append(DiskCall(operation, path, target))
+        if self._broken and (self.is_broken(path) or self.is_broken(target)):
+            return errno.EIO
         for fault in self._faults:
             if fault.operation == operation and fault.path_part in path and fault.remaining > 0:
                 fault.remaining -= 1
@@ -307,10 +324,10 @@ class MemoryDisk:
         self.flush_dir(path.rpartition("/")[0])
 
     def exists(self, path: str) -> bool:
-        return self._find(path) is not None
+        return not self.is_broken(path) and self._find(path) is not None
 
     def is_dir(self, path: str) -> bool:
-        return isinstance(self._find(path), _Directory)
+        return not self.is_broken(path) and isinstance(self._find(path), _Directory)
 
     def list(self, path: str) -> list[str]:
         self._enter_reading("list", path)

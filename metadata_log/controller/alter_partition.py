@@ -23,7 +23,7 @@ from pykraft.metadata_log.controller.requests import (
     PartitionIsrResult,
 )
 from pykraft.metadata_log.controller.result import ControllerResult
-from pykraft.metadata_log.image import MetadataImage, PartitionRegistration
+from pykraft.metadata_log.image import UNKNOWN_DIRECTORIES, MetadataImage, PartitionRegistration
 from pykraft.metadata_log.records import Record
 from pykraft.metadata_log.replay import apply_change
 
@@ -107,13 +107,16 @@ def _check(
 
 
 def _is_eligible(image: MetadataImage, partition: PartitionRegistration, member: IsrMember) -> bool:
-    """Whether the member is registered, active, and still the process that the leader means (KIP-903).
+    """Whether the member is registered, active, and still the process that the leader means (KIP-903), and
+    the directory of its replica works.
 
     The leader may leave the process open (-1) only for a current ISR member, which may not have fetched from
     it yet. If that member had restarted, the partition epoch would have changed.
     """
     broker = image.brokers.get(member.broker_id)
     if broker is None or not broker.is_active:
+        return False
+    if partition.directory(broker.id) not in UNKNOWN_DIRECTORIES.union(broker.online_log_dirs):
         return False
     if member.broker_epoch == -1:
         return member.broker_id in partition.isr

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pykraft.kafka_protocol.enums import ConfigResourceType
+from pykraft.kafka_protocol.ids import uuid_to_str
 from pykraft.metadata_log.features import level_name
 from pykraft.metadata_log.image import MetadataImage, PartitionRegistration
 from pykraft.metadata_log.records import (
@@ -64,6 +65,9 @@ def _iter_announcements(before: MetadataImage, records: Iterable[Record]) -> Ite
                 yield Announcement(f"feature {name} is at {level_name(name, level)}")
             case UnregisterBrokerRecord(broker_id=broker_id):
                 yield Announcement(f"broker {broker_id} is unregistered")
+            case BrokerRegistrationChangeRecord(broker_id=broker_id, offline_log_dirs=(_, *_) as offline):
+                ids = ", ".join(map(uuid_to_str, offline))
+                yield Announcement(f"broker {broker_id}: log directories {ids} have failed", is_warning=True)
             case BrokerRegistrationChangeRecord(broker_id=broker_id, fenced=False):
                 yield Announcement(f"broker {broker_id} is unfenced")
             case BrokerRegistrationChangeRecord(broker_id=broker_id, in_controlled_shutdown=True):

@@ -97,7 +97,8 @@ def handle_register_broker(
 def _logs_lost(known: BrokerRegistration | None, request: RegisterBrokerRequest) -> LogsLost:
     """What a new incarnation may have lost of its predecessor's logs.
 
-    The directory of each partition is not recorded, so one missing directory means that all logs may be lost.
+    The directories of replicas may not be recorded, so one missing directory means that all logs may be lost
+    whose directory is not known (:mod:`.elections`).
     Without an earlier registration to compare with, only a broker that names an epoch may still have its
     logs. A loss of the previous registration still applies, and may not be in every partition yet: it applies
     until the broker is unfenced.
@@ -118,6 +119,7 @@ def _register_again(
         fenced=known.fenced,
         in_controlled_shutdown=known.in_controlled_shutdown,
         logs_lost=known.logs_lost,
+        offline_log_dirs=known.offline_log_dirs,
     )
     changed = (record.endpoints, record.features, record.rack, record.log_dirs) != (
         known.endpoints,
@@ -269,6 +271,13 @@ def handle_broker_heartbeat(
     caught_up = request.current_metadata_offset >= broker.last_change_offset
     records: list[Record] = []
     fenced, shut_down = broker.fenced, False
+
+    failed = set(request.offline_log_dirs) & set(broker.online_log_dirs)
+    if failed:
+        # Alone, so that a broker that waits to be unfenced or to leave waits for the sweep after this, too.
+        offline = tuple(it for it in broker.log_dirs if it in failed or it in broker.offline_log_dirs)
+        change = BrokerRegistrationChangeRecord(broker.id, broker.epoch, offline_log_dirs=offline)
+        return ControllerResult((change,), BrokerHeartbeatResponse(caught_up, fenced, shut_down))
 
     if broker.fenced:
         if request.want_shut_down:

@@ -23,6 +23,7 @@ from pykraft.metadata_log.controller.cluster_control import (
     handle_register_controller,
 )
 from pykraft.metadata_log.controller.config import ControllerConfig, Rng
+from pykraft.metadata_log.controller.directories import handle_assign_replicas_to_dirs
 from pykraft.metadata_log.controller.forwarding import FORWARDED, Decided, Situation
 from pykraft.metadata_log.controller.heartbeats import Heartbeats
 from pykraft.metadata_log.controller.leader_balance import LeaderBalance
@@ -33,6 +34,8 @@ from pykraft.metadata_log.controller.requests import (
     AllocateProducerIdsResponse,
     AlterPartitionRequest,
     AlterPartitionResponse,
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsResponse,
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
     RegisterBrokerRequest,
@@ -223,6 +226,11 @@ class ControllerCore:
         self, request: ReportLostReplicasRequest
     ) -> ControllerResult[ReportLostReplicasResponse]:
         return handle_report_lost_replicas(self.image, self._config, request)
+
+    def handle_assign_replicas_to_dirs(
+        self, request: AssignReplicasToDirsRequest
+    ) -> ControllerResult[AssignReplicasToDirsResponse]:
+        return handle_assign_replicas_to_dirs(self.image, self._config, request)
 
     def handle_allocate_producer_ids(
         self, request: AllocateProducerIdsRequest

@@ -41,6 +41,8 @@ from pykraft.metadata_log.controller.requests import (
     AllocateProducerIdsResponse,
     AlterPartitionRequest,
     AlterPartitionResponse,
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsResponse,
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
     RegisterBrokerRequest,
@@ -235,6 +237,11 @@ class ControllerDriver:
 
     async def report_lost_replicas(self, request: ReportLostReplicasRequest) -> ReportLostReplicasResponse:
         return await self._run(lambda _now_ms: self._core.handle_report_lost_replicas(request))
+
+    async def assign_replicas_to_dirs(
+        self, request: AssignReplicasToDirsRequest
+    ) -> AssignReplicasToDirsResponse:
+        return await self._run(lambda _now_ms: self._core.handle_assign_replicas_to_dirs(request))
 
     async def allocate_producer_ids(self, request: AllocateProducerIdsRequest) -> AllocateProducerIdsResponse:
         return await self._run(lambda _now_ms: self._core.handle_allocate_producer_ids(request))

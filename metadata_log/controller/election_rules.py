@@ -12,10 +12,16 @@ from typing import Final
 
 from pykraft.configuration.keys import ConfigValue
 from pykraft.configuration.topic_keys import TOPIC_KEYS
+from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log.broker_configs import broker_wide_topic_configs
 from pykraft.metadata_log.configs import parse_topic_config
 from pykraft.metadata_log.controller.config import ControllerConfig
-from pykraft.metadata_log.image import MetadataImage
+from pykraft.metadata_log.image import (
+    UNKNOWN_DIRECTORIES,
+    MetadataImage,
+    PartitionRegistration,
+    online_directories,
+)
 from pykraft.metadata_log.records import LogsLost
 
 MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
@@ -29,12 +35,26 @@ class BrokerView:
     """The brokers by their state, as far as elections depend on it.
 
     ``active`` brokers may lead and be in an ISR. ``tail_lost`` brokers registered after a stop that did not
-    flush their logs, ``all_lost`` ones without a log directory; both until they are unfenced.
+    flush their logs, ``all_lost`` ones without a log directory; both until they are unfenced. A loss of
+    directories concerns only replicas whose directory is not known: ``online`` holds the directories that
+    work (:func:`~pykraft.metadata_log.image.online_directories`).
     """
 
     active: frozenset[int]
     tail_lost: frozenset[int] = frozenset()
     all_lost: frozenset[int] = frozenset()
+    online: frozenset[Uuid] = UNKNOWN_DIRECTORIES
+
+    def active_of(self, partition: PartitionRegistration) -> frozenset[int]:
+        """The brokers that may lead the partition and be in its ISR."""
+        offline = partition.offline_in(self.online)
+        return self.active.difference(offline) if offline else self.active
+
+    def all_lost_of(self, partition: PartitionRegistration) -> frozenset[int]:
+        """The brokers that may have lost their log of the partition as a whole."""
+        if not (self.all_lost and partition.directories):
+            return self.all_lost
+        return frozenset(id for id in self.all_lost if partition.directory(id) in UNKNOWN_DIRECTORIES)
 
 
 def view_brokers(image: MetadataImage) -> BrokerView:
@@ -42,8 +62,9 @@ def view_brokers(image: MetadataImage) -> BrokerView:
     brokers = image.brokers.values()
     return BrokerView(
         frozenset(broker.id for broker in brokers if broker.is_active),
-        frozenset(broker.id for broker in brokers if broker.logs_lost == LogsLost.TAIL),
+        frozenset(broker.id for broker in brokers if broker.logs_lost != LogsLost.NOTHING),
         frozenset(broker.id for broker in brokers if broker.logs_lost == LogsLost.ALL),
+        online_directories(brokers),
     )
 
 

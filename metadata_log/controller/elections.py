@@ -13,8 +13,11 @@ and configuration only, so it may be done in slices, twice, or by the next contr
   commits nothing, so a replica that leaves it still holds every committed record and stays eligible (ELR): it
   leads if the ISR is empty. A broker that stopped without flushing its logs is no longer eligible. If no
   replica is eligible, the last known leader may lead once it is active again: it probably lost least;
-- a broker that registered without a log directory is removed from every ISR and ELR: a partition that only it
-  held stays without a leader until an operator allows an unclean election;
+- a replica in a log directory that has failed, or that its broker did not register, is treated like one on a
+  broker that is not active (KIP-858);
+- a broker that registered without a log directory is removed from every ISR and ELR of the partitions whose
+  directory on it is not known: a partition that only it held stays without a leader until an operator allows
+  an unclean election;
 - a replica whose log is lost does not count before it is in sync again: it leaves ISR and ELR, another member
   leads, and the leader epoch is raised, which invalidates everything it fetched before;
 - an unclean election chooses any active replica and removes all others from ISR and ELR; it must be
@@ -78,11 +81,10 @@ class Assignment(NamedTuple):
 class PartitionChangeBuilder:
     """Builds changes of partitions with the same rules and the same brokers."""
 
-    __slots__ = ("_active", "_brokers", "_rules")
+    __slots__ = ("_brokers", "_rules")
 
     def __init__(self, brokers: BrokerView, rules: ElectionRules) -> None:
         self._brokers = brokers
-        self._active = brokers.active
         self._rules = rules
 
     def build(
@@ -95,14 +97,19 @@ class PartitionChangeBuilder:
         assignment: Assignment | None = None,
         election: Election = Election.ONLINE,
         lost: int | None = None,
+        directories: tuple[Uuid, ...] | None = None,
     ) -> PartitionChangeRecord | None:
         """The change that the request and the rules require; None for no change.
 
         ``isr``: the ISR that its leader proposes, members checked; default: the active members of the current
-        ISR. ``lost``: a replica that has just lost its log.
+        ISR. ``lost``: a replica that has just lost its log. ``directories``: the new directories of the
+        replicas, which may not change at the same time.
         """
-        is_requested = isr is not None or assignment is not None or lost is not None
-        if not is_requested and election is Election.ONLINE and self._needs_no_change(partition):
+        is_requested = (isr, assignment, lost, directories) != (None, None, None, None)
+        # What a broker lost depends on the directory that was known before.
+        placed = partition if directories is None else replace(partition, directories=directories)
+        active = self._brokers.active_of(placed)
+        if not is_requested and election is Election.ONLINE and self._needs_no_change(partition, active):
             return None
         before = partition
         if lost is not None:
@@ -111,14 +118,14 @@ class PartitionChangeBuilder:
             partition.replicas, partition.adding, partition.removing
         )
         members = _keep(partition.isr if isr is None else isr, replicas)
-        in_sync = _keep(members, self._active) if isr is None else members
+        in_sync = _keep(members, active) if isr is None else members
         if adding or removing:
             remaining = _drop(replicas, removing)
             if self._may_complete(partition, in_sync, adding, removing, remaining):
                 in_sync, replicas, adding, removing = _drop(in_sync, removing), remaining, (), ()
 
         holders = self._holders(partition, replicas)
-        leader, unclean = self._elect(partition, replicas, adding, in_sync, holders, election)
+        leader, unclean = self._elect(partition, replicas, adding, in_sync, holders, election, active)
         if leader == NO_LEADER:
             if not in_sync and not self._rules.elr_enabled:
                 # A replica that stopped without flushing leaves only if one that flushed stays.
@@ -138,7 +145,7 @@ class PartitionChangeBuilder:
         removed = not frozenset(replicas).issuperset(before.replicas)
         named = leader != before.leader or removed or lost is not None
         new = (in_sync, replicas, adding, removing, elr, last_known, still_lost)
-        if not named and new == _state(before):
+        if not named and new == _state(before) and placed.directories == before.directories:
             return None
         return PartitionChangeRecord(
             partition_id=index,
@@ -151,6 +158,7 @@ class PartitionChangeBuilder:
             eligible_leader_replicas=_changed(elr, before.elr),
             last_known_elr=_changed(last_known, before.last_known_elr),
             lost_replicas=_changed(still_lost, before.lost),
+            directories=None if placed.directories == before.directories else placed.directories,
         )
 
     def find_holders(self, partition: PartitionRegistration) -> tuple[int, ...]:
@@ -162,11 +170,11 @@ class PartitionChangeBuilder:
         holders = self._holders(partition, partition.replicas)
         return _drop(holders, self._brokers.tail_lost) or holders or (*partition.isr, *partition.elr)
 
-    def _needs_no_change(self, partition: PartitionRegistration) -> bool:
+    def _needs_no_change(self, partition: PartitionRegistration, active: frozenset[int]) -> bool:
         """Whether it is in the state of almost all partitions, and therefore needs no change."""
         return (
-            partition.leader in self._active
-            and self._active.issuperset(partition.isr)
+            partition.leader in active
+            and active.issuperset(partition.isr)
             and not (partition.elr or partition.last_known_elr or partition.adding or partition.removing)
             and (
                 not self._rules.elr_enabled
@@ -192,9 +200,10 @@ class PartitionChangeBuilder:
 
     def _holders(self, partition: PartitionRegistration, replicas: tuple[int, ...]) -> tuple[int, ...]:
         """The replicas that are known to hold every committed record, active or not."""
-        kept = _drop(_keep(partition.isr, replicas), self._brokers.all_lost)
+        all_lost = self._brokers.all_lost_of(partition)
+        kept = _drop(_keep(partition.isr, replicas), all_lost)
         if partition.elr and (self._rules.elr_enabled or not kept):
-            kept += _drop(_keep(partition.elr, replicas), {*kept, *self._brokers.all_lost})
+            kept += _drop(_keep(partition.elr, replicas), {*kept, *all_lost})
         return _drop(kept, self._brokers.tail_lost) if self._rules.elr_enabled else kept
 
     def _elect(
@@ -205,16 +214,17 @@ class PartitionChangeBuilder:
         in_sync: tuple[int, ...],
         holders: tuple[int, ...],
         election: Election,
+        active: frozenset[int],
     ) -> tuple[int, bool]:
         """The leader, and whether committed records may be lost with it."""
         eligible = in_sync or holders
         first = replicas[0] if election is Election.PREFERRED else partition.leader
         for candidate in (first, partition.leader, *replicas):
-            if candidate in eligible and candidate in self._active and candidate in replicas:
+            if candidate in eligible and candidate in active and candidate in replicas:
                 return candidate, False
         if self._rules.elr_enabled and not eligible and len(partition.last_known_elr) == 1:
             (last_leader,) = partition.last_known_elr
-            if last_leader in self._active and last_leader in replicas:
+            if last_leader in active and last_leader in replicas:
                 return last_leader, True
         if self._rules.unclean_allowed or election is Election.UNCLEAN:
             # Replicas that a reassignment adds come last: they may still be empty. One that is known to be
@@ -222,7 +232,7 @@ class PartitionChangeBuilder:
             not_lost = _drop(replicas, partition.lost)
             empty = _keep(replicas, partition.lost) if election is Election.UNCLEAN else ()
             for candidate in (*_drop(not_lost, adding), *_keep(adding, not_lost), *empty):
-                if candidate in self._active:
+                if candidate in active:
                     return candidate, True
         return NO_LEADER, False
 
@@ -246,7 +256,8 @@ class PartitionChangeBuilder:
             last_known: tuple[int, ...] = (partition.leader,)
         else:
             last_known = partition.last_known_elr or (partition.isr if len(partition.isr) == 1 else ())
-        return elr, _drop(_keep(last_known, replicas), {*self._brokers.all_lost, *partition.lost})
+        gone = {*self._brokers.all_lost_of(partition), *partition.lost}
+        return elr, _drop(_keep(last_known, replicas), gone)
 
 
 class Elections:

@@ -49,13 +49,17 @@ class RegisterControllerRequest:
 
 @dataclass(frozen=True, slots=True)
 class BrokerHeartbeatRequest:
-    """A broker's heartbeat; ``current_metadata_offset`` is the last offset in the broker's image."""
+    """A broker's heartbeat; ``current_metadata_offset`` is the last offset in the broker's image.
+
+    ``offline_log_dirs``: the directories that have failed since the broker registered.
+    """
 
     broker_id: int
     broker_epoch: int
     current_metadata_offset: int
     want_fence: bool = False
     want_shut_down: bool = False
+    offline_log_dirs: tuple[Uuid, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +152,31 @@ class LostReplicaResult:
 @dataclass(frozen=True, slots=True)
 class ReportLostReplicasResponse:
     partitions: tuple[LostReplicaResult, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaDirectory:
+    """The log directory of a replica; LOST if it failed before the controller knew it."""
+
+    topic_id: Uuid
+    index: int
+    directory: Uuid
+
+
+@dataclass(frozen=True, slots=True)
+class AssignReplicasToDirsRequest:
+    """A broker says in which directories its replicas are (KIP-858)."""
+
+    broker_id: int
+    broker_epoch: int
+    assignments: tuple[ReplicaDirectory, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AssignReplicasToDirsResponse:
+    """The outcome of each assignment, in the order of the request."""
+
+    errors: tuple[ErrorCode, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.controller import requests as r
 from pykraft.metadata_log.controller.alter_partition import MAX_PARTITIONS_PER_REQUEST
+from pykraft.metadata_log.controller.directories import MAX_ASSIGNMENTS_PER_REQUEST
 from pykraft.metadata_log.controller.driver import ControllerDriver
 from pykraft.metadata_log.pb import controller_pb2 as pb
 from pykraft.metadata_log.records import Endpoint, FeatureRange
@@ -43,6 +44,12 @@ def register(server: RpcServer, driver: ControllerDriver) -> None:
             pb.ReportLostReplicasRequest,
             pb.ReportLostReplicasResponse,
             _report_lost_replicas,
+        ),
+        (
+            "AssignReplicasToDirs",
+            pb.AssignReplicasToDirsRequest,
+            pb.AssignReplicasToDirsResponse,
+            _assign_replicas_to_dirs,
         ),
         (
             "AllocateProducerIds",
@@ -129,6 +136,7 @@ async def _broker_heartbeat(
             current_metadata_offset=message.current_metadata_offset,
             want_fence=message.want_fence,
             want_shut_down=message.want_shut_down,
+            offline_log_dirs=tuple(_uuid(it, "a log directory id") for it in message.offline_log_dirs),
         )
     )
     return pb.BrokerHeartbeatResponse(
@@ -201,6 +209,27 @@ async def _report_lost_replicas(
             for result in response.partitions
         ]
     )
+
+
+async def _assign_replicas_to_dirs(
+    driver: ControllerDriver, message: pb.AssignReplicasToDirsRequest
+) -> pb.AssignReplicasToDirsResponse:
+    if len(message.assignments) > MAX_ASSIGNMENTS_PER_REQUEST:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"more than {MAX_ASSIGNMENTS_PER_REQUEST} replicas in one request"
+        )
+    assignments = tuple(
+        r.ReplicaDirectory(
+            _uuid(item.topic_id, "a topic id"),
+            item.index,
+            _uuid(item.directory_id, "a log directory id"),
+        )
+        for item in message.assignments
+    )
+    response = await driver.assign_replicas_to_dirs(
+        r.AssignReplicasToDirsRequest(message.broker_id, message.broker_epoch, assignments)
+    )
+    return pb.AssignReplicasToDirsResponse(errors=response.errors)
 
 
 async def _allocate_producer_ids(

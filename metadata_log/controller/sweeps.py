@@ -18,6 +18,8 @@ may still be named as leader or ISR member:
   client once it knows, and its lease ended before it was fenced (:mod:`.leadership`): leaderships move later
   than that argument requires, never earlier.
 - As an ISR member it delays the high watermark for the length of a pass, which is safe.
+- The same holds for a replica whose log directory has failed: its broker, which reported that, no longer
+  serves it.
 - **It does not become active before** a pass that began after its last change has been completed
   (:meth:`Sweeps.is_swept`). Otherwise a new incarnation that lost records would be in the ISRs of its
   predecessor. In the log, the record that unfences a broker is therefore after every change that the pass
@@ -34,6 +36,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log.controller.config import ControllerConfig
 from pykraft.metadata_log.controller.election_rules import ELECTION_CONFIGS
 from pykraft.metadata_log.controller.elections import Elections
@@ -126,7 +129,9 @@ class _Slice:
 
 
 def find_moved_brokers(old: MetadataImage, new: MetadataImage, changes: Changes) -> list[int]:
-    """Brokers whose change affects partitions: active or inactive now, a new incarnation, unregistered."""
+    """Brokers whose change affects partitions: active or inactive now, a new incarnation, unregistered, or
+    with other log directories.
+    """
     return [
         broker_id
         for broker_id in sorted(changes.brokers)
@@ -134,8 +139,8 @@ def find_moved_brokers(old: MetadataImage, new: MetadataImage, changes: Changes)
     ]
 
 
-def _fencing_state(broker: BrokerRegistration | None) -> tuple[int, bool] | None:
-    return None if broker is None else (broker.epoch, broker.is_active)
+def _fencing_state(broker: BrokerRegistration | None) -> tuple[int, bool, tuple[Uuid, ...]] | None:
+    return None if broker is None else (broker.epoch, broker.is_active, broker.online_log_dirs)
 
 
 def changes_elections(old: MetadataImage, new: MetadataImage, changes: Changes) -> bool:

@@ -19,6 +19,7 @@ from pykraft.broker.apis.fetch import FetchHandler
 from pykraft.broker.apis.produce import ProduceHandler
 from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.config import BrokerConfig
+from pykraft.broker.logs.log_dirs import LogDirs
 from pykraft.broker.replicas.data_plane import DataPlane
 from pykraft.broker.replicas.offsets_writer import OffsetsTopicWriter
 from pykraft.broker.replicas.partition import Partition
@@ -42,6 +43,7 @@ from pykraft.metadata_log.controller.requests import (
     LostReplicaResult,
     PartitionIsrChange,
     PartitionIsrResult,
+    ReplicaDirectory,
 )
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
@@ -96,6 +98,22 @@ class Controller:
         self.silent = False
         self.lost: list[tuple[int, str]] = []
         self.reports: list[tuple[LostReplica, ...]] = []
+
+    def handle_failed_dirs(self, node_id: int) -> None:
+        """Replicas in failed directories leave the ISR, and others lead, as with the real controller."""
+        offline = self.brokers[node_id].logs.dirs.offline_ids()
+        for topic in list(self.image.topics_by_id.values()):
+            old = self.partition(topic.name)
+            if old.directory(node_id) in offline and node_id in old.isr and len(old.isr) > 1:
+                self.remove_from_isr(node_id, topic.name)
+
+    def remove_from_isr(self, node_id: int, topic: str) -> None:
+        old = self.partition(topic)
+        isr = tuple(id for id in old.isr if id != node_id)
+        leader = old.leader if old.leader in isr else (isr or (-1,))[0]
+        leader_epoch = old.leader_epoch + (leader != old.leader)
+        moved = replace(old, isr=isr, leader=leader, leader_epoch=leader_epoch)
+        self.set_partition(replace(moved, partition_epoch=old.partition_epoch + 1), topic=topic)
 
     def register(self, broker: DataBroker, epoch: int) -> None:
         endpoint = Endpoint("PLAINTEXT", "127.0.0.1", broker.listener.port, "PLAINTEXT")
@@ -187,6 +205,7 @@ class Controller:
                 leader,
                 old.leader_epoch + 1,
                 old.partition_epoch + 1,
+                directories=old.directories,
             ),
             topic=topic,
         )
@@ -207,9 +226,7 @@ class Controller:
         old = topic.partitions[change.index]
         if (change.leader_epoch, change.partition_epoch) != (old.leader_epoch, old.partition_epoch):
             return PartitionIsrResult(change.topic_id, change.index, ErrorCode.INVALID_UPDATE_VERSION)
-        new = PartitionRegistration(
-            old.replicas, _members(change), old.leader, old.leader_epoch, old.partition_epoch + 1
-        )
+        new = replace(old, isr=_members(change), partition_epoch=old.partition_epoch + 1)
         self.set_partition(new, topic=topic.name)
         return PartitionIsrResult(
             change.topic_id,
@@ -256,10 +273,48 @@ class LostReplicasOf:
                 old.leader_epoch + 1,
                 old.partition_epoch + 1,
                 lost=(self._node_id,),
+                directories=old.directories,
             )
             controller.set_partition(new, topic=topic.name)
             answers.append(LostReplicaResult(topic_id, index, ErrorCode.NONE, new.partition_epoch))
         return answers
+
+
+def directory_id(path: str) -> Uuid:
+    return Uuid(path.encode().ljust(16, b"."))
+
+
+def log_dirs_on(disk: Disk, paths: Sequence[str]) -> LogDirs:
+    """As a start finds them: the id of a directory that cannot be read is not known."""
+    broken = {path for path in paths if isinstance(disk, MemoryDisk) and disk.is_broken(path)}
+    ids = {path: directory_id(path) for path in paths if path not in broken}
+    return LogDirs(paths, ids, dict.fromkeys(broken, "it cannot be read"))
+
+
+class DirectoriesOf:
+    """Replicas whose directory a broker reports are there at once."""
+
+    def __init__(self, node_id: int, controller: Controller) -> None:
+        self._node_id = node_id
+        self._controller = controller
+
+    async def assign_replicas_to_dirs(self, replicas: Sequence[ReplicaDirectory]) -> list[ErrorCode]:
+        controller = self._controller
+        if controller.silent:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no answer")
+        for one in replicas:
+            topic = controller.image.topic_by_id(one.topic_id)
+            assert topic is not None and one.index == 0
+            old = controller.partition(topic.name)
+            directories = tuple(
+                one.directory if id == self._node_id else old.directory(id) for id in old.replicas
+            )
+            epoch = old.partition_epoch + 1
+            new = replace(old, directories=directories, partition_epoch=epoch)
+            controller.set_partition(new, topic=topic.name)
+            if self._node_id in controller.brokers:
+                controller.handle_failed_dirs(self._node_id)
+        return [ErrorCode.NONE] * len(replicas)
 
 
 class ConfigFields(TypedDict, total=False):
@@ -308,12 +363,15 @@ class DataBroker:
             self.lease,
             controller,
             LostReplicasOf(node_id, controller),
+            DirectoriesOf(node_id, controller),
             disk=disk,
             clock=clock,
             rng=random.Random(node_id),
             streams=runtime,
             workers=Workers(),
             on_fatal=lambda error: self.faults.append(repr(error)),
+            log_dirs=log_dirs_on(disk, values["log_dirs"]),
+            on_log_dir_failure=lambda: controller.handle_failed_dirs(node_id),
         )
         self.table, self.logs, self.replicas = data.table, data.logs, data.replicas
         self.services = cast(

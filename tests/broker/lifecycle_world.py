@@ -99,7 +99,7 @@ class World:
             self.clock,
             incarnation_id=Uuid(b"i" * 16),
             endpoints=(Endpoint("PLAINTEXT", "h", 9092),),
-            log_dir_ids=(Uuid(b"d" * 16),),
+            log_dir_ids=lambda: (Uuid(b"d" * 16),),
             metadata_offset=lambda: self.metadata_offset,
             features={"metadata.version": (7, 30)},
         )

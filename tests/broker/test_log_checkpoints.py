@@ -161,18 +161,32 @@ def test_recovery_point_above_the_recovered_log_is_lowered_before_anything_is_ap
     data_plane.run(body)
 
 
-def test_partition_in_two_directories_refuses_to_start_and_names_both(data_plane: DataPlaneTools) -> None:
+@pytest.mark.parametrize(("assigned", "kept"), [("/a", "/a"), ("/b", "/b"), ("", "/b")])
+def test_of_a_partition_in_two_directories_the_one_that_the_controller_knows_is_kept(
+    data_plane: DataPlaneTools, assigned: str, kept: str
+) -> None:
+    """If it knows none, the one with more records. The other is set aside, whole."""
+
     async def body() -> None:
         disk = MemoryDisk()
-        for path in ("/a", "/b"):
+        for path, count in (("/a", 3), ("/b", 4)):
             logs = manager(disk, (path,))
             await logs.start()
             (opened,) = await logs.open_or_create([("t", 0, OLD_ID, CONFIG)])
-            fill(opened.log, 3)
+            fill(opened.log, count)
             await logs.stop(1, {})
         both = manager(disk, ("/a", "/b"))
-        with pytest.raises(CorruptLogError, match=r"/b/t-0 .*/a/t-0"):
-            await both.start()
+        await both.start()
+        await both.settle_copies(lambda it: (True, it.log_dir == assigned))
+        assert both.logs[KEY].log_dir == kept
+        other = "/b" if kept == "/a" else "/a"
+        assert not disk.exists(f"{other}/t-0")
+        (stray,) = [name for name in disk.list(other) if name.endswith("-stray")]
+        assert f"{0:020}.log" in disk.list(f"{other}/{stray}")
+        await both.stop(2, {})
+        again = manager(disk, ("/a", "/b"))
+        await again.start()
+        assert again.logs[KEY].log_dir == kept and again.logs[KEY].log.log_end_offset in (3, 4)
 
     data_plane.run(body)
 

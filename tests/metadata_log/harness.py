@@ -25,12 +25,14 @@ from pykraft.metadata_log.controller.config import ControllerConfig
 from pykraft.metadata_log.controller.core import ControllerCore
 from pykraft.metadata_log.controller.requests import (
     AlterPartitionRequest,
+    AssignReplicasToDirsRequest,
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
     IsrMember,
     PartitionIsrChange,
     PartitionIsrResult,
     RegisterBrokerRequest,
+    ReplicaDirectory,
 )
 from pykraft.metadata_log.controller.result import ControllerResult
 from pykraft.metadata_log.features import SUPPORTED_RANGES
@@ -188,6 +190,7 @@ class ControllerHarness:
         offset: int | None = None,
         want_fence: bool = False,
         want_shut_down: bool = False,
+        offline_log_dirs: tuple[Uuid, ...] = (),
     ) -> BrokerHeartbeatResponse:
         """A heartbeat of a broker, by default of one that has caught up."""
         request = BrokerHeartbeatRequest(
@@ -196,8 +199,16 @@ class ControllerHarness:
             self.image.offset if offset is None else offset,
             want_fence,
             want_shut_down,
+            offline_log_dirs,
         )
         return self.run(self.core.handle_broker_heartbeat(request, self.now_ms))
+
+    def assign(self, broker_id: int, topic: str, directory: Uuid, *, index: int = 0) -> ErrorCode:
+        """A broker says that its replica is in this directory."""
+        assignment = ReplicaDirectory(self.topic(topic).id, index, directory)
+        request = AssignReplicasToDirsRequest(broker_id, self.epoch_of(broker_id), (assignment,))
+        (error,) = self.run(self.core.handle_assign_replicas_to_dirs(request)).errors
+        return error
 
     def heartbeat_active_brokers(self) -> None:
         """A heartbeat of every broker that is active."""

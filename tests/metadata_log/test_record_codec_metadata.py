@@ -64,6 +64,15 @@ GOLDEN: list[tuple[Record, str]] = [
         f"9c050101{HEX_ID}9102ffc0c0c0c0c09101",
     ),
     (PartitionChangeRecord(1, ID, lost_replicas=()), f"9c050101{HEX_ID}c0c0c0c0c0c0c090"),
+    (PartitionChangeRecord(1, ID, directories=(ID,)), f"9d050201{HEX_ID}c0c0c0c0c0c0c0c091{HEX_ID}"),
+    (
+        PartitionRecord(0, ID, (1, 2), (1, 2), 1, 4, 5, directories=(ID, ID)),
+        f"9f030200{HEX_ID}92010292010201040590909090909{2}{HEX_ID}{HEX_ID}",
+    ),
+    (
+        BrokerRegistrationChangeRecord(7, 300, offline_log_dirs=(ID,)),
+        f"97110107cd012cc0c091{HEX_ID}",
+    ),
     (RemoveTopicRecord(ID), f"930900{HEX_ID}"),
     (FeatureLevelRecord("metadata.version", 30), "940c00b06d657461646174612e76657273696f6e1e"),
     (ProducerIdsRecord(7, 300, 2000), "950f0007cd012ccd07d0"),

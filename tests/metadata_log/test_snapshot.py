@@ -17,6 +17,7 @@ from pykraft.metadata_log.delta import build_delta, build_full_delta
 from pykraft.metadata_log.image import EMPTY_IMAGE, BrokerRegistration, MetadataImage, PartitionRegistration
 from pykraft.metadata_log.records import (
     OWN_OFFSET,
+    UNASSIGNED_DIRECTORY,
     BrokerRegistrationChangeRecord,
     ConfigRecord,
     Endpoint,
@@ -51,6 +52,12 @@ def some(rng: Random) -> tuple[int, ...]:
     return tuple(rng.sample(range(1, 7), rng.randint(0, 3)))
 
 
+def some_directories(rng: Random, replicas: tuple[int, ...]) -> tuple[Uuid, ...]:
+    if rng.random() < 0.5:
+        return ()
+    return tuple(rng.choice((UNASSIGNED_DIRECTORY, Uuid(bytes([id]) * 16))) for id in replicas)
+
+
 def random_batch(rng: Random, image: MetadataImage) -> list[Record]:
     """A batch that is valid for the image, of any type of record that a log may hold."""
     topics = sorted(image.topics_by_id.values(), key=lambda topic: topic.id)
@@ -64,17 +71,30 @@ def random_batch(rng: Random, image: MetadataImage) -> list[Record]:
                 created.append(RemoveTopicRecord(known.id))
             created.append(TopicRecord(name, topic_id))
             for index in range(rng.randrange(4)):
-                replicas, others = tuple(rng.sample(range(1, 7), 3)), [some(rng) for _ in range(4)]
-                created.append(PartitionRecord(index, topic_id, replicas, replicas[:2], 1, 3, 400, *others))
+                replicas, others = tuple(rng.sample(range(1, 7), 3)), [some(rng) for _ in range(5)]
+                directories = some_directories(rng, replicas)
+                created.append(
+                    PartitionRecord(
+                        *(index, topic_id, replicas, replicas[:2], 1, 3, 400),
+                        *(others[0], others[1], others[2], others[3], others[4], directories),
+                    )
+                )
             return created
         case 2 | 3 | 4 if topics:
             topic = rng.choice(topics)
             if not topic.partitions or rng.random() < 0.2:
                 return [PartitionRecord(len(topic.partitions), topic.id, (1, 2), (1,), 1)]
-            values = [some(rng) if rng.random() < 0.5 else None for _ in range(6)]
+            values = [some(rng) if rng.random() < 0.5 else None for _ in range(7)]
             leader = rng.choice((None, -1, 1, 2))
             index = rng.randrange(len(topic.partitions))
-            return [PartitionChangeRecord(index, topic.id, values[0], leader, *values[1:])]
+            replicas = topic.partitions[index].replicas if values[1] is None else values[1]
+            isr, _, adding, removing, elr, last_known, lost = values
+            return [
+                PartitionChangeRecord(
+                    *(index, topic.id, isr, leader, values[1], adding, removing, elr, last_known, lost),
+                    some_directories(rng, replicas) if rng.random() < 0.3 else None,
+                )
+            ]
         case 5:
             return [
                 RegisterBrokerRecord(
@@ -91,8 +111,9 @@ def random_batch(rng: Random, image: MetadataImage) -> list[Record]:
             broker = rng.choice(brokers)
             if rng.random() < 0.2:
                 return [UnregisterBrokerRecord(broker.id, broker.epoch)]
-            flags = [rng.choice((None, True, False)) for _ in range(2)]
-            return [BrokerRegistrationChangeRecord(broker.id, broker.epoch, *flags)]
+            fenced, leaves = rng.choice((None, True, False)), rng.choice((None, True, False))
+            offline = rng.choice((None, (), broker.log_dirs))
+            return [BrokerRegistrationChangeRecord(broker.id, broker.epoch, fenced, leaves, offline)]
         case 7:
             kind, resource = rng.choice(((2, "t1"), (2, "t2"), (2, "gone"), (4, ""), (4, "1"), (32, "g")))
             return [ConfigRecord(kind, resource, rng.choice("abc"), rng.choice((None, "", "1", "ü")))]

@@ -18,10 +18,13 @@ from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_protocol.enums import ElectionType
-from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.record_codec import RecordInput, decode_batch, encode_batch
 from pykraft.kafka_protocol.records import iter_headers
 from pykraft.log_store.interface import METADATA_LOG_DIRECTORY
 from pykraft.metadata_log.bootstrap import FILE_NAME as BOOTSTRAP_FEATURES_FILE
+from pykraft.metadata_log.codec import decode_record
+from pykraft.metadata_log.records import PartitionChangeRecord
 from pykraft.node.errors import StartError
 from pykraft.node.node import Node
 from pykraft.node.run import make_world
@@ -109,10 +112,8 @@ def metadata_replaced_by_zeros(site: Site) -> Path:
 
 
 DAMAGES: dict[str, tuple[Callable[[Site], Path], type[Exception], str]] = {
-    "wrong cluster id": (wrong_cluster, ConfigError, "cluster-2"),
     "reused node id": (reused_node_id, ConfigError, "belongs to node 2"),
     "missing directory": (missing_directory, ConfigError, "is not formatted"),
-    "copied directory": (copied_directory, ConfigError, "has the directory id"),
     "extra metadata log": (second_metadata_log, ConfigError, "holds a metadata log"),
     "missing metadata log": (missing_metadata_log, ConfigError, "its metadata log is lost"),
     "emptied metadata log": (emptied_metadata_log, ConfigError, "its metadata log is lost"),
@@ -135,6 +136,78 @@ def test_damage_is_refused_by_name_and_left_unchanged(site: Site, case: str) -> 
     assert message in str(refused.value) and str(named) in str(refused.value)
     after = site.files()
     assert {path: after.get(path) for path in before} == before
+
+
+def not_a_directory(site: Site) -> Path:
+    shutil.rmtree(site.second)
+    site.second.write_text("a file")
+    return site.second
+
+
+def unreadable_properties(site: Site) -> Path:
+    (site.second / "meta.properties").write_text("nonsense")
+    return site.second
+
+
+def assigned_topics(site: Site) -> set[Uuid]:
+    """The topics of the replicas whose directory is in the metadata log."""
+    data = (site.metadata / SEGMENT).read_bytes()
+    records = [
+        decode_record(record.value)
+        for position, header in iter_headers(data)
+        if not header.is_control
+        for record in decode_batch(data[position : position + header.size_bytes])
+        if record.value is not None
+    ]
+    changes = [record for record in records if isinstance(record, PartitionChangeRecord)]
+    return {change.topic_id for change in changes if change.directories}
+
+
+UNUSABLE = {
+    "wrong cluster id": wrong_cluster,
+    "copied directory": copied_directory,
+    "not a directory": not_a_directory,
+    "corrupt meta.properties": unreadable_properties,
+}
+
+
+@pytest.mark.parametrize("case", UNUSABLE)
+def test_a_directory_that_cannot_be_used_costs_its_replicas_until_it_is_repaired(
+    site: Site, case: str
+) -> None:
+    def wait_until_known() -> None:
+        wait_until("the controller knows both directories", lambda: len(assigned_topics(site)) == 2, 10)
+
+    asyncio.run(run_node(site, wait_until_known))
+    here = {path.name for path in site.first.glob("t?-0")}
+    there = {path.name for path in site.second.glob("t?-0")}
+    assert len(here) == len(there) == 1, "one partition in each"
+    kept = site.root / "kept"
+    shutil.copytree(site.second, kept)
+    UNUSABLE[case](site)
+
+    def leaders() -> dict[str, int | None]:
+        with AdminClient(site.broker) as admin:
+            return {
+                f"{topic.name}-0": topic.partitions[0].leader for topic in admin.describe_topics(["t1", "t2"])
+            }
+
+    found: list[dict[str, int | None]] = []
+
+    def work() -> None:
+        wait_until("the partition that is there is led", lambda: leaders()[min(here)] == 1, 10)
+        found.append(leaders())
+        create(site, "t3")
+
+    assert asyncio.run(run_node(site, work)) == []
+    assert found == [{min(here): 1, min(there): None}]
+    assert (site.first / "t3-0").is_dir() and not (site.first / min(there)).exists()
+    shutil.rmtree(site.second) if site.second.is_dir() else site.second.unlink()
+    shutil.copytree(kept, site.second)
+    assert (
+        asyncio.run(run_node(site, lambda: wait_until("all are", lambda: set(leaders().values()) == {1}, 10)))
+        == []
+    )
 
 
 def test_damaged_partition_is_offline_until_an_operator_elects_an_empty_replica(site: Site) -> None:

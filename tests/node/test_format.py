@@ -29,11 +29,14 @@ from pykraft.runtime.clock import SystemClock
 CLUSTER = "4L6g3nShT-eMCtK--X86sw"
 
 
-def _config(node_id: int = 1, log_dirs: str = "/a,/b", voters: str = "") -> ServerConfig:
+def _config(
+    node_id: int = 1, log_dirs: str = "/a,/b", voters: str = "", metadata_log_dir: str = ""
+) -> ServerConfig:
     return load_server_config(
         f"process.roles=broker,controller\nnode.id={node_id}\nlog.dirs={log_dirs}\n"
         "listeners=PLAINTEXT://:9092,CONTROLLER://localhost:9093\ncontroller.listener.names=CONTROLLER\n"
         f"controller.quorum.voters={voters}\n"
+        + (f"metadata.log.dir={metadata_log_dir}\n" if metadata_log_dir else "")
     )
 
 
@@ -110,11 +113,29 @@ def test_a_directory_of_another_node_or_cluster_is_refused() -> None:
     _format(disk, _config(node_id=2, voters="2@localhost:9093"))
     with pytest.raises(ConfigError, match=r"belongs to node 2, but node\.id is 1"):
         check_directories(disk, _config())
+
+
+def test_a_directory_that_cannot_be_used_leaves_the_others() -> None:
     disk = MemoryDisk()
-    _format(disk, _config(log_dirs="/a"), standalone=True)
+    _format(disk, _config(log_dirs="/a,/c"), standalone=True)
     _format(disk, _config(log_dirs="/b"), "other-cluster", standalone=True)
-    with pytest.raises(ConfigError, match="belongs to cluster other-cluster"):
-        check_directories(disk, _config())
+    disk.remove_tree("/b/__cluster_metadata-0")
+    disk.make_dirs("/d")
+    disk.write_atomic("/d/meta.properties", disk.read("/c/meta.properties"))
+    disk.write_atomic("/e", b"a file")
+    config = _config(log_dirs="/a,/b,/c,/d,/e,/f")
+    identity = check_directories(disk, config, {"/f": "it is locked"})
+    assert identity.directory_ids.keys() == {"/a", "/c"}
+    assert sorted(identity.offline) == ["/b", "/d", "/e", "/f"]
+    assert "belongs to cluster other-cluster" in identity.offline["/b"]
+    assert "has the directory id" in identity.offline["/d"]
+    assert identity.offline["/f"] == "it is locked"
+    with pytest.raises(
+        ConfigError, match=r"no log directory can be used: /b: it belongs to .*; /e: it is not a"
+    ):
+        check_directories(disk, _config(log_dirs="/b,/e", metadata_log_dir="/a"))
+    with pytest.raises(ConfigError, match="/g is not formatted"):
+        check_directories(disk, _config(log_dirs="/a,/g"))
 
 
 def test_a_controller_whose_metadata_log_is_lost_does_not_start_as_a_new_one() -> None:

@@ -220,7 +220,7 @@ class ClusterChecker:
                 node = self._world.nodes[broker_id]
                 if node.incarnation.id != incarnation_id:
                     self._check_lease(broker_id, "another process has registered")
-                elif node.disk_is_new and record.log_dirs == (node.directory_id,):
+                elif node.disk_is_new and node.directory_id in record.log_dirs:
                     node.disk_is_new = False
                     if record.logs_lost != r.LogsLost.ALL:
                         self.fail(LOSSES, f"broker {broker_id} has a new disk, and registers as {record}")

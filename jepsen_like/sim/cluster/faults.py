@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pykraft.jepsen_like.sim.cluster.dead_broker import StallingController, plan_stalls, stalls_within_ms
@@ -64,10 +64,14 @@ KINDS = (
     "stalled replication",
 )
 
+DIRECTORY_FAILURE = "directory failure"
+"""In the place of some faults of these kinds, where brokers have two directories."""
+_MADE_DIRECTORY_FAILURES = ("disk fault", "rot", "bad sector", "death in a disk call", "pause")
+
 _UNTARGETED = ("power loss of all", "bad network", "lease race", CALM_RACE)
 _LASTING = (
     *("pause", "isolation", "cut out", "cut in", "flapping cut", "bad network", "stalled replication"),
-    *("clock rate", "lease race", "starvation", *CALM),
+    *("clock rate", "lease race", "starvation", DIRECTORY_FAILURE, *CALM),
 )
 """Kinds that have a beginning and an end; of the others the story shows the effect."""
 
@@ -173,6 +177,7 @@ class ClusterNemesis:
             return
         world = self._world
         rng = random.Random(f"fault {world.seed} {fault.number}")
+        fault = self._in_a_directory(fault)
         victim = self._choose_for(fault.kind, rng)
         undo = self._carry_out(fault, rng, victim)
         if undo is None:
@@ -187,6 +192,12 @@ class ClusterNemesis:
             world.later(rng.randrange(200), self._change_voters)
         world.later(self._lasts_ms(fault), self._end, fault.number)
 
+    def _in_a_directory(self, fault: Fault) -> Fault:
+        if not self._world.options.two_dirs or fault.kind not in _MADE_DIRECTORY_FAILURES:
+            return fault
+        chosen = random.Random(f"directory {self._world.seed} {fault.number}").random() < 0.7
+        return replace(fault, kind=DIRECTORY_FAILURE) if chosen else fault
+
     def _lasts_ms(self, fault: Fault) -> int:
         if "lease race" in fault.kind:
             return race_ms(self._world.options)
@@ -199,7 +210,7 @@ class ClusterNemesis:
     def _end(self, number: int) -> None:
         undo = self._undo.pop(number, None)
         if undo is not None:
-            kind = self.plan[number].kind
+            kind = self._in_a_directory(self.plan[number]).kind
             if kind in _LASTING:
                 self._world.log_event("faults", f"{kind} ends (fault {number})")
             undo()
@@ -210,6 +221,8 @@ class ClusterNemesis:
         if kind == CALM_STALLS:
             able = [node for node in self._world.brokers if self._can_be_done_without(node)]
             return rng.choice(able or self._world.brokers)
+        if kind == DIRECTORY_FAILURE:
+            return rng.choice(self._world.brokers)
         followers = [node for node in self._world.brokers if not node.is_controller]
         return rng.choice(followers) if kind == "starvation" and followers else self._choose(rng)
 
@@ -245,6 +258,8 @@ class ClusterNemesis:
                 return self._power_loss_of_all(rng)
             case "disk fault" if victim.alive:
                 return self._fail_disk(rng, victim)
+            case kind if kind == DIRECTORY_FAILURE and victim.is_broker and victim.may_mend:
+                return victim.fail_directory()
             case "death in a disk call" if victim.alive:
                 number = rng.choice((1, 2, 3, 5, 10))
                 part = rng.choice(("", "", ".log", "quorum-state", ".checkpoint"))

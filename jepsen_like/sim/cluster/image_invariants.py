@@ -15,9 +15,7 @@ from pykraft.kafka_protocol.enums import ConfigResourceType
 from pykraft.metadata_log.controller.config import ControllerConfig
 from pykraft.metadata_log.controller.election_rules import find_rules
 from pykraft.metadata_log.image import MetadataImage, PartitionRegistration, required_in_sync
-from pykraft.metadata_log.records import (
-    NO_LEADER,
-)
+from pykraft.metadata_log.records import MIGRATING_DIRECTORY, NO_LEADER, UNASSIGNED_DIRECTORY
 
 
 class InvariantViolation(AssertionError):
@@ -102,6 +100,22 @@ def _isr_within_replicas(image: MetadataImage) -> Iterator[str]:
             yield f"{name} {partition}"
 
 
+def _directories_are_of_replicas(image: MetadataImage) -> Iterator[str]:
+    for name, partition in _partitions(image):
+        if len(partition.directories) not in (0, len(partition.replicas)):
+            yield f"{name} {partition}"
+
+
+def _works(image: MetadataImage, partition: PartitionRegistration, broker_id: int) -> bool:
+    """Whether the broker is active, and has not lost the directory of this replica."""
+    if not image.is_active(broker_id):
+        return False
+    broker, directory = image.brokers[broker_id], partition.directory(broker_id)
+    if directory in (MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY):
+        return True
+    return directory in broker.log_dirs and directory not in broker.offline_log_dirs
+
+
 def _leader_in_isr_or_none(image: MetadataImage) -> Iterator[str]:
     for name, partition in _partitions(image):
         if partition.leader != NO_LEADER and partition.leader not in partition.isr:
@@ -110,19 +124,19 @@ def _leader_in_isr_or_none(image: MetadataImage) -> Iterator[str]:
 
 def _led_partitions_have_active_isr(image: MetadataImage) -> Iterator[str]:
     for name, partition in _partitions(image):
-        if partition.leader != NO_LEADER and not all(image.is_active(id) for id in partition.isr):
+        if partition.leader != NO_LEADER and not all(_works(image, partition, id) for id in partition.isr):
             yield f"{name} {partition}"
 
 
 def _leaderless_only_without_active_isr(image: MetadataImage) -> Iterator[str]:
     for name, partition in _partitions(image):
-        if partition.leader == NO_LEADER and any(image.is_active(id) for id in partition.isr):
+        if partition.leader == NO_LEADER and any(_works(image, partition, id) for id in partition.isr):
             yield f"{name} {partition}"
 
 
 def _leaderless_only_without_active_eligible(image: MetadataImage) -> Iterator[str]:
     for name, partition in _partitions(image):
-        if partition.leader == NO_LEADER and any(image.is_active(id) for id in partition.elr):
+        if partition.leader == NO_LEADER and any(_works(image, partition, id) for id in partition.elr):
             yield f"{name} {partition}"
 
 
@@ -194,7 +208,7 @@ def _producer_ids_monotone(old: MetadataImage, new: MetadataImage) -> Iterator[s
 
 def _leaders_are_chosen_among_the_active(old: MetadataImage, new: MetadataImage) -> Iterator[str]:
     for name, before, after in _pairs(old, new):
-        if after.leader not in (before.leader, NO_LEADER) and not new.is_active(after.leader):
+        if after.leader not in (before.leader, NO_LEADER) and not _works(new, after, after.leader):
             yield f"{name} {before} → {after}"
 
 
@@ -203,7 +217,7 @@ def _isrs_gain_only_the_active(old: MetadataImage, new: MetadataImage) -> Iterat
         # Without ELR the replicas that hold the records replace an empty ISR, active or not, without a
         # leader.
         gained = set(after.isr) - set(before.isr)
-        if after.leader != NO_LEADER and not all(new.is_active(id) for id in gained):
+        if after.leader != NO_LEADER and not all(_works(new, after, id) for id in gained):
             yield f"{name} {before} → {after}"
 
 
@@ -232,6 +246,7 @@ IMAGE_INVARIANTS: Final[Mapping[str, Callable[[MetadataImage], Iterator[str]]]] 
     "lost_are_counted_on_nowhere": _lost_are_counted_on_nowhere,
     "reassignment_names_replicas": _reassignment_names_replicas,
     "isr_within_replicas": _isr_within_replicas,
+    "directories_are_of_replicas": _directories_are_of_replicas,
     "leader_in_isr_or_none": _leader_in_isr_or_none,
     "names_and_ids_agree": _names_and_ids_agree,
     "configs_belong_to_topics": _configs_belong_to_topics,

@@ -96,14 +96,16 @@ def find_ignored_loss(model: Model, broker_id: int, lost: int) -> str | None:
     """A partition that counts on records which the broker, unfenced now, may have lost since it joined.
 
     A broker that lost only the end of its logs may stay in the ISR if no other member is intact: from then on
-    they count as equal. With eligible leader replicas this is not allowed.
+    they count as equal. With eligible leader replicas this is not allowed. A broker without one of its
+    directories may have lost all of those logs whose directory is not known.
     """
     epoch = model.brokers[broker_id].epoch
-    may_stay = lost == r.LogsLost.TAIL and not model.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0)
+    elr = model.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0)
     for topic in model.topics.values():
         for index, partition in enumerate(topic.partitions):
             if partition.joined.get(broker_id, epoch) == epoch:
                 continue
+            may_stay = not elr and (lost == r.LogsLost.TAIL or broker_id in partition.directories)
             intact = [id for id in partition.isr if partition.joined[id] == model.brokers[id].epoch]
             if intact or broker_id in partition.elr or not may_stay:
                 return f"{topic.name}-{index} {partition}"

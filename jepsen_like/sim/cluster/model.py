@@ -22,6 +22,8 @@ class ModelBroker:
     shutting_down: bool
     last_change_offset: int
     logs_lost: int
+    log_dirs: tuple[Uuid, ...]
+    offline_log_dirs: tuple[Uuid, ...]
 
 
 @dataclass(slots=True)
@@ -36,6 +38,8 @@ class ModelPartition:
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
     lost: tuple[int, ...] = ()
+    directories: dict[int, Uuid] = field(default_factory=dict)
+    """Of the replicas whose directory is known."""
     joined: dict[int, int] = field(default_factory=dict, compare=False)
     """The broker epoch of each member of the ISR, and of each eligible replica, when it became a member."""
 
@@ -82,6 +86,8 @@ class Model:
                     record.in_controlled_shutdown,
                     offset,
                     record.logs_lost,
+                    record.log_dirs,
+                    record.offline_log_dirs,
                 )
                 self.registrations.setdefault(epoch, (record.broker_id, record.incarnation_id))
             case r.BrokerRegistrationChangeRecord():
@@ -127,6 +133,8 @@ class Model:
                 broker.logs_lost = r.LogsLost.NOTHING
         if record.in_controlled_shutdown is not None:
             broker.shutting_down = record.in_controlled_shutdown
+        if record.offline_log_dirs is not None:
+            broker.offline_log_dirs = record.offline_log_dirs
 
     def _add_partition(self, record: r.PartitionRecord) -> None:
         topic = self.topics[record.topic_id]
@@ -141,6 +149,7 @@ class Model:
             record.adding_replicas,
             record.removing_replicas,
             record.lost_replicas,
+            _known(record.replicas, record.directories),
         )
         topic.partitions.append(partition)
         count = len(topic.partitions)
@@ -162,6 +171,11 @@ class Model:
         partition.partition_epoch += 1
         if record.replicas is not None:
             partition.replicas = record.replicas
+            partition.directories = {
+                id: directory for id, directory in partition.directories.items() if id in record.replicas
+            }
+        if record.directories is not None:
+            partition.directories = _known(partition.replicas, record.directories)
         if record.adding_replicas is not None:
             partition.adding = record.adding_replicas
         if record.removing_replicas is not None:
@@ -196,6 +210,8 @@ class Model:
                 b.in_controlled_shutdown,
                 b.last_change_offset,
                 b.logs_lost,
+                b.log_dirs,
+                b.offline_log_dirs,
             )
             for id, b in image.brokers.items()
         }
@@ -217,6 +233,7 @@ class Model:
                     p.adding,
                     p.removing,
                     p.lost,
+                    _known(p.replicas, p.directories),
                 )
                 for p in known.partitions
             ]
@@ -234,6 +251,11 @@ class Model:
         if dict(image.controllers.items()) != self.controllers:
             return f"controllers {dict(image.controllers.items())} instead of {self.controllers}"
         return None
+
+
+def _known(replicas: Sequence[int], directories: Sequence[Uuid]) -> dict[int, Uuid]:
+    pairs = zip(replicas, directories, strict=False)
+    return {id: directory for id, directory in pairs if directory != r.UNASSIGNED_DIRECTORY}
 
 
 def check_blocks_disjoint(blocks: Sequence[tuple[int, int]], start: int, length: int) -> bool:

@@ -16,7 +16,7 @@ from pykraft.jepsen_like.sim.cluster.disk import CrashPointDisk
 from pykraft.jepsen_like.sim.cluster.disk_checks import check_disk
 from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
 from pykraft.jepsen_like.sim.cluster.parts import Parts
-from pykraft.jepsen_like.sim.cluster.settings import quorum_address, server_config
+from pykraft.jepsen_like.sim.cluster.settings import SECOND_DATA, quorum_address, server_config
 from pykraft.jepsen_like.sim.processes import ProcessClock, ProcessKilledError, SimProcess
 from pykraft.jepsen_like.sim.schedule import describe
 from pykraft.jepsen_like.sim.virtual_loop import SimExecutor
@@ -37,6 +37,8 @@ from pykraft.runtime.loggers import ProcessLoggers
 from pykraft.runtime.tcp import StreamRuntime
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pykraft.jepsen_like.sim.cluster.view import MachineWorld
     from pykraft.jepsen_like.sim.cluster.watch import Watch
 
@@ -66,12 +68,18 @@ class SimNode:
         self.may_start = True
         self.is_up = False
         """Whether its start is complete."""
+        self.may_mend = True
+        """Whether a log directory that has failed works again at the next start."""
         self.disks_checked = 0
         """How often a copy of its disk was opened."""
         self.disk_is_new = False
         """And no registration has reported it yet."""
         self._dead_secrets: list[Uuid] = []
         self._lost_power = False
+
+    @property
+    def _second_directory_id(self) -> Uuid:
+        return Uuid(bytes(byte ^ 0x80 for byte in self.directory_id))
 
     @property
     def key(self) -> ReplicaKey:
@@ -135,6 +143,8 @@ class SimNode:
         """To be called from outside any process."""
         if self.alive or not self.may_start:
             return
+        if self.may_mend:
+            self.disk.mend_directory(SECOND_DATA)
         self._note_dead()
         self.starts += 1
         process = self.process = SimProcess(f"{self.id}.{self.starts}", self.clock.rate, self.id)
@@ -213,7 +223,7 @@ class SimNode:
             server_config(options, self.id, session_ms=options.session_ms),
             self.world.cluster_id,
             options.features,
-            lambda: self.directory_id,
+            iter([self.directory_id, self._second_directory_id]).__next__,
             self.clock.wall_ms(),
             initial_voters=self.world.voters if first_voter else None,
         )
@@ -225,6 +235,24 @@ class SimNode:
         self.format(first_voter=False)
         self.disk_is_new = True
         self.world.log_event(self.id, "has a new, empty disk")
+
+    def fail_directory(self) -> Callable[[], None]:
+        """Let the second log directory fail until the next start after the returned function was called.
+
+        That function starts the node again, so that its replicas return.
+        """
+        self.disk.break_directory(SECOND_DATA)
+        self.may_mend = False
+        broken = self.disk
+
+        def undo() -> None:
+            self.may_mend = True
+            if self.disk is broken and self.disk.is_broken(SECOND_DATA):
+                self.kill(power_loss=False)
+                self.disk.repair()
+                self.start()
+
+        return undo
 
     def set_clock_error(self, error: float) -> None:
         """Let the clock run faster or slower by this share."""

@@ -34,6 +34,7 @@ class WorldOptions:
     ``fault_change_chance``: the probability of a change of voters while a fault begins. ``roll_ms``: the time
     that the records of a partition's segment span. ``index_interval_bytes``: between two entries of its
     indexes. ``flush_messages``: a partition's log is flushed after so many records; None: only when it rolls.
+    ``two_dirs``: brokers have two log directories.
     """
 
     controllers: tuple[int, ...]
@@ -60,6 +61,7 @@ class WorldOptions:
     roll_ms: int
     index_interval_bytes: int
     flush_messages: int | None
+    two_dirs: bool
 
     def session_ms_of(self, seed: int, process: str) -> int:
         """The session timeout that a controller's process is configured with."""
@@ -116,4 +118,5 @@ def draw_options(seed: int) -> WorldOptions:
         roll_ms=logs.choice((1000, 5000, 604_800_000)),
         index_interval_bytes=logs.choice((100, 4096)),
         flush_messages=logs.choice((None, None, 20)),
+        two_dirs=random.Random(f"directories {seed}").random() < 0.25,
     )
