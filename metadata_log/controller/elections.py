@@ -19,7 +19,8 @@ and configuration only, so it may be done in slices, twice, or by the next contr
   directory on it is not known: a partition that only it held stays without a leader until an operator allows
   an unclean election;
 - a replica whose log is lost does not count before it is in sync again: it leaves ISR and ELR, another member
-  leads, and the leader epoch is raised, which invalidates everything it fetched before;
+  leads, and the leader epoch is raised, which invalidates everything it fetched before. Its directory is not
+  known any more: it may start over in any;
 - an unclean election chooses any active replica and removes all others from ISR and ELR; it must be
   configured or requested. It chooses a replica with a lost log only if the election was requested, and there
   is no other;
@@ -56,7 +57,12 @@ from pykraft.metadata_log.image import (
     TopicImage,
     required_in_sync,
 )
-from pykraft.metadata_log.records import NO_LEADER, PartitionChangeRecord, PartitionRecord
+from pykraft.metadata_log.records import (
+    NO_LEADER,
+    UNASSIGNED_DIRECTORY,
+    PartitionChangeRecord,
+    PartitionRecord,
+)
 
 
 class Election(Enum):
@@ -106,6 +112,8 @@ class PartitionChangeBuilder:
         replicas, which may not change at the same time.
         """
         is_requested = (isr, assignment, lost, directories) != (None, None, None, None)
+        if directories is None and lost is not None:
+            directories = _without_directory(partition, lost)
         # What a broker lost depends on the directory that was known before.
         placed = partition if directories is None else replace(partition, directories=directories)
         active = self._brokers.active_of(placed)
@@ -334,6 +342,13 @@ def _without(partition: PartitionRegistration, lost: int) -> PartitionRegistrati
         last_known_elr=_drop(partition.last_known_elr, (lost,)),
         lost=(*_drop(partition.lost, (lost,)), lost),
     )
+
+
+def _without_directory(partition: PartitionRegistration, lost: int) -> tuple[Uuid, ...]:
+    """The directories, without the one of this replica."""
+    if not partition.directories:
+        return ()
+    return tuple(UNASSIGNED_DIRECTORY if id == lost else partition.directory(id) for id in partition.replicas)
 
 
 def _changed(new: tuple[int, ...], old: tuple[int, ...]) -> tuple[int, ...] | None:

@@ -48,7 +48,7 @@ from pykraft.metadata_log.controller.requests import (
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
 from pykraft.metadata_log.persistent import Map
-from pykraft.metadata_log.records import Endpoint
+from pykraft.metadata_log.records import UNASSIGNED_DIRECTORY, Endpoint
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.disk import Disk
 from pykraft.runtime.tasks import Workers
@@ -273,7 +273,9 @@ class LostReplicasOf:
                 old.leader_epoch + 1,
                 old.partition_epoch + 1,
                 lost=(self._node_id,),
-                directories=old.directories,
+                directories=tuple(
+                    UNASSIGNED_DIRECTORY if id == self._node_id else old.directory(id) for id in old.replicas
+                ),
             )
             controller.set_partition(new, topic=topic.name)
             answers.append(LostReplicaResult(topic_id, index, ErrorCode.NONE, new.partition_epoch))

@@ -6,6 +6,7 @@ import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.messages.elect_leaders import ElectLeadersRequest
 from pykraft.metadata_log.controller.requests import (
     AssignReplicasToDirsRequest,
     ReplicaDirectory,
@@ -138,7 +139,7 @@ def test_a_lost_replica_that_started_over_is_assigned_without_another_loss(
     two_dirs.run(two_dirs.core.handle_report_lost_replicas(report))
     assert two_dirs.partition("t").lost == (1,)
     epoch = two_dirs.partition("t").leader_epoch
-    assert two_dirs.set_isr("t", 2, 1).error is ErrorCode.INELIGIBLE_REPLICA, "its directory is still the old"
+    assert two_dirs.partition("t").directory(1) == UNASSIGNED_DIRECTORY, "it may start over in any"
     assert two_dirs.assign(1, "t", NEW) is ErrorCode.NONE
     assert two_dirs.partition("t").leader_epoch == epoch
     assert two_dirs.set_isr("t", 2, 1).error is ErrorCode.NONE
@@ -211,3 +212,15 @@ def test_directories_survive_a_snapshot_and_a_change_of_controllers(two_dirs: Co
     two_dirs.commit()
     assert two_dirs.standby.image.brokers[1].offline_log_dirs == (FIRST,)
     assert two_dirs.standby.image.partition(two_dirs.topic("t").id, 0) == two_dirs.partition("t")
+
+
+def test_an_operator_may_elect_a_lost_replica_whose_directory_is_gone(two_dirs: ControllerHarness) -> None:
+    """It creates its log only when there is a leader."""
+    restart(two_dirs, SECOND, NEW)
+    lost = Lost(two_dirs.topic("u").id, 0, two_dirs.partition("u").leader_epoch)
+    report = ReportLostReplicasRequest(1, two_dirs.epoch_of(1), (lost,))
+    two_dirs.run(two_dirs.core.handle_report_lost_replicas(report))
+    assert two_dirs.partition("u").leader == -1
+    unclean = ElectLeadersRequest(election_type=1, topic_partitions=None)
+    two_dirs.run(two_dirs.core.handle_forwarded(two_dirs.context, unclean))
+    assert two_dirs.partition("u").leader == 1

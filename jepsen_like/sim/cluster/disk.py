@@ -48,6 +48,8 @@ class CrashPointDisk(MemoryDisk):
     def _files(self, directory: str = "") -> Iterator[str]:
         for name in sorted(self._directory(directory).entries):
             path = f"{directory}/{name}"
+            if self.is_broken(path):
+                continue
             if self.is_dir(path):
                 yield from self._files(path)
             else:
