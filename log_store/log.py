@@ -19,6 +19,7 @@ from functools import partial
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.records import HEADER_BYTES, BatchHeader
 from pykraft.log_store import timestamps
+from pykraft.log_store.epoch_cache import LEADER_EPOCH_CHECKPOINT, Epochs
 from pykraft.log_store.flush import FlushJob, snapshot
 from pykraft.log_store.index_build import IndexBuild, IndexCheck, repairing_indexes
 from pykraft.log_store.interface import (
@@ -221,6 +222,11 @@ class Log:
     def assign_epoch(self, epoch: int, start_offset: int) -> None:
         """Note a leader epoch before its first batch (a leader does so when it is elected)."""
         self.epoch_cache.assign(epoch, start_offset)
+        self._latest_epoch = self.epoch_cache.latest_epoch
+
+    def adopt_epochs(self, entries: Epochs) -> None:
+        """Take the leader epochs of a log with the same batches, those without a batch included."""
+        self.epoch_cache.entries = entries
         self._latest_epoch = self.epoch_cache.latest_epoch
 
     def _roll_for(self, first_offset: int, last_offset: int, now_ms: int) -> Segment:
@@ -624,6 +630,13 @@ class Log:
         self.stored_log_start_offset = max(self.stored_log_start_offset, min(offset, self.log_start_offset))
 
     # -- end -------------------------------------------------------------------------------------------
+
+    def use_directory(self, directory: str) -> None:
+        """The directory has been renamed: open its files under their new paths. Readers keep their files."""
+        self.directory, self.name = directory, directory.rpartition("/")[2]
+        self.epoch_cache.path = f"{directory}/{LEADER_EPOCH_CHECKPOINT}"
+        for segment in self._segments:
+            segment.use_directory(directory)
 
     def close(self) -> None:
         """Make everything durable, index entries included, and release the files. Blocks."""

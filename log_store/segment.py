@@ -549,6 +549,13 @@ class Segment:
             self.disk.rename(path, path + DELETED_SUFFIX)
         return [path + DELETED_SUFFIX for path in paths]
 
+    def use_directory(self, directory: str) -> None:
+        """The directory has been renamed: open the files under their new paths."""
+        self._file = None
+        self.path = segment_path(directory, self.base_offset)
+        self.offset_index.storage.use_path(segment_path(directory, self.base_offset, INDEX_SUFFIX))
+        self.time_index.storage.use_path(segment_path(directory, self.base_offset, TIME_INDEX_SUFFIX))
+
     def release_files(self, *, is_urgent: bool) -> bool:
         """See :class:`~pykraft.runtime.file_budget.FileHolder`. Readers keep their files.
 

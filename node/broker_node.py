@@ -149,6 +149,7 @@ class BrokerNode:
             controller=channel,
             replicas=data.replicas,
             logs=data.logs,
+            moves=data.moves,
             isr_proposals=data.isr_proposals,
             wakeups=data.wakeups,
             tasks=data.tasks,

@@ -13,6 +13,7 @@ from pykraft.broker.membership.lifecycle import BrokerLifecycle
 from pykraft.broker.metadata_cache import MetadataCache
 from pykraft.broker.producer_ids import ProducerIdAllocator
 from pykraft.broker.replicas.isr_proposals import IsrProposals
+from pykraft.broker.replicas.log_moves import LogMoves
 from pykraft.broker.replicas.replica_manager import ReplicaManager
 from pykraft.broker.replicas.wakeups import Wakeups
 from pykraft.group_coordinator.service import GroupCoordinatorService
@@ -110,6 +111,7 @@ class BrokerServices:
     controller: ControllerChannel
     replicas: ReplicaManager
     logs: LogManager
+    moves: LogMoves
     isr_proposals: IsrProposals
     wakeups: Wakeups
     tasks: TaskSupervisor

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from pykraft.broker.apis import (
+    alter_replica_log_dirs,
     api_versions,
     delete_records,
     describe_cluster,
@@ -33,6 +34,10 @@ from pykraft.broker.serving.api import Api, ForwardedApi, HandledApi, HotApi
 from pykraft.group_coordinator import error_responses
 from pykraft.group_coordinator.service import GroupCoordinatorService as Coordinator
 from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+)
 from pykraft.kafka_protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -117,6 +122,7 @@ _ON_BROKERS = (
         ends_with_client=True,
     ),
     HandledApi(DescribeClusterRequest, DescribeClusterResponse, describe_cluster.handle),
+    HandledApi(AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse, alter_replica_log_dirs.handle),
     HandledApi(DescribeLogDirsRequest, DescribeLogDirsResponse, describe_log_dirs.handle),
     HandledApi(ListConfigResourcesRequest, ListConfigResourcesResponse, list_config_resources.handle),
     HandledApi(

@@ -7,7 +7,9 @@ affected.
 from __future__ import annotations
 
 import logging
+import re
 from dataclasses import dataclass, field
+from typing import Final
 
 from pykraft.broker.logs import offline_logs
 from pykraft.broker.logs.checkpoint_files import StoredOffsets
@@ -46,12 +48,26 @@ class OpenLog:
 
 @dataclass(slots=True)
 class LoadedDir:
-    """The contents of a log directory. ``broker_epoch``: of the orderly stop; None after an unclean one."""
+    """The contents of a log directory. ``broker_epoch``: of the orderly stop; None after an unclean one.
+
+    ``moves``: the partitions whose logs were being moved here.
+    """
 
     stored: StoredOffsets
     broker_epoch: int | None
     logs: list[OpenLog] = field(default_factory=list)
     offline: dict[TopicPartition, OfflineLog] = field(default_factory=dict)
+    moves: list[TopicPartition] = field(default_factory=list)
+
+
+FUTURE_SUFFIX: Final = "-future"
+_FUTURE_NAME: Final = re.compile(r"(.+)-(\d+)\.[0-9a-f]{32}" + FUTURE_SUFFIX)
+
+
+def partition_of_future(name: str) -> TopicPartition | None:
+    """The partition whose log is being moved to a directory of this name; None for other names."""
+    match = _FUTURE_NAME.fullmatch(name)
+    return None if match is None else (match[1], int(match[2]))
 
 
 def load_dir(disk: Disk, log_dir: str, config: LogConfig, now_ms: int) -> LoadedDir:
@@ -69,6 +85,11 @@ def load_dir(disk: Disk, log_dir: str, config: LogConfig, now_ms: int) -> Loaded
             continue
         if name.endswith(DELETED_DIRECTORY_SUFFIX):
             disk.remove_tree(path)
+            continue
+        moving = partition_of_future(name)
+        if moving is not None:
+            disk.remove_tree(path)  # it is copied again
+            loaded.moves.append(moving)
             continue
         topic, _, number = name.rpartition("-")
         if not topic or not number.isdigit() or name == METADATA_LOG_DIRECTORY:

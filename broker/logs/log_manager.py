@@ -23,6 +23,7 @@ from typing import TypeVar
 from pykraft.broker.logs import offline_logs
 from pykraft.broker.logs.checkpoint_files import CheckpointFiles
 from pykraft.broker.logs.deleted_files import DeletedFiles
+from pykraft.broker.logs.future_log import FutureLog
 from pykraft.broker.logs.log_dirs import LogDirs
 from pykraft.broker.logs.log_loading import LoadedDir, OpenLog, create_log, load_dir
 from pykraft.broker.logs.offline_logs import OfflineLog, TopicPartition
@@ -84,6 +85,10 @@ class LogManager:
         self.unavailable: dict[TopicPartition, tuple[Uuid, str]] = {}
         #: Logs that were found in several directories, until :meth:`settle_copies`.
         self._copies: dict[TopicPartition, list[OpenLog]] = {}
+        #: The copies of logs that are being moved (:mod:`pykraft.broker.replicas.log_moves`), and the
+        #: directories that logs are to be moved to, or created in.
+        self.futures: dict[TopicPartition, FutureLog] = {}
+        self.wanted_dirs: dict[TopicPartition, str] = {}
         self._checkpoints: dict[str, CheckpointFiles] = {}
         self._flushing: set[TopicPartition] = set()
         #: Set when a log may no longer be in use.
@@ -132,6 +137,7 @@ class LogManager:
                 else:
                     self._copies.setdefault(opened.topic_partition, [other]).append(opened)
             self.offline.update(loaded.offline)
+            self.wanted_dirs.update(dict.fromkeys(loaded.moves, log_dir))
         for key in self.offline.keys() & self.logs.keys():
             del self.offline[key]  # the replica has started over
         if len(epochs) == 1 and not self.dirs.offline:
@@ -184,6 +190,8 @@ class LogManager:
                 await self._close(key, opened)
         for key in sorted(self.offline):
             await self.set_aside_damaged(key)  # or the next start would take it for sound
+        for future in self.futures.values():
+            future.log.abandon()
         await self.write_checkpoints(high_watermarks)
         for log_dir in self.dirs.online:
             marker = partial(checkpoint.write_clean_shutdown, self._disk, log_dir, broker_epoch)
@@ -294,7 +302,9 @@ class LogManager:
     async def _create(self, key: TopicPartition, topic_id: Uuid, config: LogConfig) -> OpenLog:
         """Create a log in the directory with the fewest logs; in another one if that fails."""
         while True:
-            log_dir = self._emptiest_dir()
+            log_dir = self.wanted_dirs.pop(key, "")
+            if not self.dirs.is_online(log_dir):
+                log_dir = self._emptiest_dir()
             with self._leaving_out(log_dir):
                 await self._checkpoints[log_dir].forget([key])
                 path = f"{log_dir}/{key[0]}-{key[1]}"
@@ -315,6 +325,8 @@ class LogManager:
         taken = [(key, self.logs.pop(key)) for key in keys if key in self.logs]
         for key, _ in taken:
             self._snapshots.pop(key, None)  # a log of the same name may follow
+            self.futures.pop(key, None)
+            self.wanted_dirs.pop(key, None)
         for log_dir in dict.fromkeys(opened.log_dir for _, opened in taken):
             here = [key for key, opened in taken if opened.log_dir == log_dir]
             with self._leaving_out(log_dir):
@@ -397,10 +409,70 @@ class LogManager:
 
     def _emptiest_dir(self) -> str:
         counts = dict.fromkeys(self.dirs.online, 0)
-        for opened in self.logs.values():
-            if opened.log_dir in counts:
-                counts[opened.log_dir] += 1
+        used = [opened.log_dir for opened in self.logs.values()]
+        for log_dir in (*used, *(future.log_dir for future in self.futures.values())):
+            if log_dir in counts:
+                counts[log_dir] += 1
         return min(counts, key=lambda log_dir: counts[log_dir])
+
+    # -- moves -----------------------------------------------------------------------------------------
+
+    async def create_future(self, key: TopicPartition, log_dir: str, unique: str) -> FutureLog | None:
+        """An empty copy of a log in another directory; None if that fails, or the log is gone."""
+        opened = self.logs.get(key)
+        if opened is None:
+            return None
+        now_ms = self._clock.wall_ms()
+        job = partial(FutureLog.create, self._disk, log_dir, opened, unique, now_ms)
+        future = await self._guarded(log_dir, job)
+        if future is not None and self.logs.get(key) is opened:
+            self.futures[key] = future
+        return future
+
+    def copy_failed(self, future: FutureLog, error: OSError) -> None:
+        """A copy could not be written: its directory has failed."""
+        self._fail(future.log_dir, error)
+
+    async def discard_future(self, future: FutureLog) -> None:
+        """Delete a copy that no longer grows."""
+        key = future.source.topic_partition
+        if self.futures.get(key) is future:
+            del self.futures[key]
+        future.log.abandon()
+        await self._guarded(future.log_dir, partial(self._disk.remove_tree, future.log.directory))
+
+    def promote(self, future: FutureLog) -> OpenLog | None:
+        """Let the copy take the place of the log, in one turn of the event loop; returns what is used now.
+
+        None if it does not hold everything, or a flush or a snapshot of the log is under way.
+        """
+        old = future.source
+        key = old.topic_partition
+        is_busy = key in self._flushing or key == self._snapshot_key
+        if is_busy or self.logs.get(key) is not old or not future.holds_everything():
+            return None
+        new = future.take_place(self._disk)
+        del self.futures[key]
+        old.log.before_truncation = old.log.on_roll = None
+        self._adopt(new)
+        self._rolled(new, new.log.log_end_offset)
+        return new
+
+    async def delete_moved(self, old: OpenLog, new: OpenLog) -> None:
+        """The log was moved: make that durable, then delete the old one."""
+        done = await self._guarded(new.log_dir, partial(self._make_move_durable, new.log_dir))
+        if done is None:
+            return
+        with self._leaving_out(new.log_dir):
+            self._checkpoints[new.log_dir].write_recovery_points()
+            await self._checkpoints[new.log_dir].write_log_starts()
+        with self._leaving_out(old.log_dir):
+            await self._checkpoints[old.log_dir].forget([old.topic_partition])
+        await self._guarded(old.log_dir, old.log.delete)
+
+    def _make_move_durable(self, log_dir: str) -> bool:
+        self._disk.flush_dir(log_dir)
+        return True
 
     # -- durability ------------------------------------------------------------------------------------
 
@@ -520,6 +592,9 @@ class LogManager:
         pending = self._snapshots.get(opened.topic_partition)
         if pending is not None and pending[0] > end_offset:
             del self._snapshots[opened.topic_partition]  # it would contain truncated batches
+        future = self.futures.get(opened.topic_partition)
+        if future is not None:
+            future.note_truncation(end_offset)
         if self.logs.get(opened.topic_partition) is opened:
             self._checkpoints[opened.log_dir].lower(opened.topic_partition, end_offset)
 

@@ -18,6 +18,7 @@ from pykraft.broker.logs.log_scrubber import LogScrubber
 from pykraft.broker.logs.offline_logs import TopicPartition
 from pykraft.broker.replicas.directory_assignments import DirectoryAssignments
 from pykraft.broker.replicas.isr_proposals import IsrProposals
+from pykraft.broker.replicas.log_moves import LogMoves
 from pykraft.broker.replicas.log_reconciler import LogReconciler
 from pykraft.broker.replicas.log_starts import LogStarts
 from pykraft.broker.replicas.lost_replicas import LostReplicas
@@ -106,6 +107,7 @@ class DataPlane:
                 events.readable_again(partition)
 
         logs.on_index_rebuilt = wake_readers
+        moves = self.moves = LogMoves(config, logs, table, metadata, assignments, workers, clock, rng, tasks)
         self.reconciler = LogReconciler(
             node_id,
             logs,
@@ -116,6 +118,7 @@ class DataPlane:
             LostReplicas(node_id, logs, metadata, lost_replicas, worklist, tasks),
             openings,
             assignments,
+            moves,
             events,
         )
         isr_proposals = self.isr_proposals = IsrProposals(

@@ -71,9 +71,12 @@ class DirectoryAssignments:
         return ReplicaDirectory(topic.id, key[1], directory)
 
     def _directory(self, key: TopicPartition, topic_id: Uuid) -> Uuid | None:
-        """The directory that the log is in, or was in when its directory failed."""
+        """The directory that the log is in, is about to be in, or was in when its directory failed."""
         opened, unavailable = self._logs.logs.get(key), self._logs.unavailable.get(key)
+        future = self._logs.futures.get(key)
         if opened is not None and opened.topic_id == topic_id:
+            if future is not None and future.is_announced:
+                return self._logs.dirs.ids.get(future.log_dir)
             return self._logs.dirs.ids.get(opened.log_dir)
         if unavailable is not None and unavailable[0] == topic_id:
             return self._logs.dirs.ids.get(unavailable[1])

@@ -13,6 +13,7 @@ import asyncio
 from pykraft.broker.logs.log_loading import OpenLog
 from pykraft.broker.logs.log_manager import LogManager
 from pykraft.broker.replicas.directory_assignments import DirectoryAssignments
+from pykraft.broker.replicas.log_moves import LogMoves
 from pykraft.broker.replicas.lost_replicas import LostReplicas
 from pykraft.broker.replicas.openings import Openings
 from pykraft.broker.replicas.partition import Partition, PartitionEvents
@@ -39,6 +40,7 @@ class LogReconciler:
         lost: LostReplicas,
         openings: Openings,
         assignments: DirectoryAssignments,
+        moves: LogMoves,
         events: PartitionEvents,
     ) -> None:
         self._node_id = node_id
@@ -50,6 +52,7 @@ class LogReconciler:
         self._lost = lost
         self._openings = openings
         self._assignments = assignments
+        self._moves = moves
         self._events = events
         #: Held while directories are created or removed: a log must not be created where another one still
         #: is.
@@ -106,6 +109,7 @@ class LogReconciler:
             self._worklist.add(key)  # it changed, or was damaged, while others were being opened
             return
         self._assignments.check(key)
+        self._moves.resume(opened)
         self._publisher.take_up(
             Partition(
                 topic_name,

@@ -160,6 +160,12 @@ class Partition:
     def is_leader(self) -> bool:
         return self.leader_id == self._node_id
 
+    def use_log(self, log: Log) -> None:
+        """The log was moved to another directory: ``log`` holds the same."""
+        assert log.log_end_offset == self.log.log_end_offset, f"{self}: the moved log differs"
+        log.config = self.log.config
+        self.log = log
+
     def storage_failed(self, error: OSError | CorruptLogError) -> KafkaError:
         """Report that the log could not be written or read; returns the error to answer with."""
         self._events.storage_failed(self, error)

@@ -384,6 +384,7 @@ class DataBroker:
                 metadata=controller,
                 replicas=data.replicas,
                 logs=data.logs,
+                moves=data.moves,
                 isr_proposals=data.isr_proposals,
                 wakeups=data.wakeups,
                 tasks=data.tasks,

@@ -1,0 +1,125 @@
+"""The copy of a partition's log in another log directory, which is going to take its place (KIP-113).
+
+It grows from the current log, in pieces, until it holds everything that the current log holds. Then its
+directory, ``<topic>-<partition>.<32 hex digits>-future``, gets the partition's name: that is the one step of
+a move that counts, and before it the copy means nothing. A start that finds a copy deletes it, and begins the
+move again. Decides what is copied; :mod:`pykraft.broker.replicas.log_moves` decides when.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pykraft.broker.logs.log_loading import FUTURE_SUFFIX, OpenLog
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.records import crc_is_valid, iter_headers
+from pykraft.log_store.checkpoint import write_partition_metadata
+from pykraft.log_store.interface import CorruptLogError, LogSlice
+from pykraft.log_store.log import Log
+from pykraft.runtime.disk import Disk
+
+MAX_NAME_BYTES: Final = 255
+
+
+def future_name(topic: str, index: int, unique: str) -> str:
+    """``unique``: 32 hex digits."""
+    return f"{topic}-{index}.{unique}{FUTURE_SUFFIX}"
+
+
+class FutureLog:
+    """``is_announced``: the controller is told that the replica is in ``log_dir``."""
+
+    def __init__(self, log: Log, log_dir: str, source: OpenLog) -> None:
+        self.log = log
+        self.log_dir = log_dir
+        self.source = source
+        self.is_announced = False
+        self._cut: int | None = None
+
+    @classmethod
+    def create(cls, disk: Disk, log_dir: str, source: OpenLog, unique: str, now_ms: int) -> FutureLog:
+        """Create an empty one. Blocks."""
+        topic, index = source.topic_partition
+        path = f"{log_dir}/{future_name(topic, index, unique)}"
+        disk.make_dirs(path)
+        write_partition_metadata(disk, path, source.topic_id)
+        return cls(Log.open(disk, path, source.log.config, now_ms=now_ms), log_dir, source)
+
+    @property
+    def topic_id(self) -> Uuid:
+        return self.source.topic_id
+
+    @property
+    def lag(self) -> int:
+        """How many offsets it is behind the current log."""
+        return max(0, self.source.log.log_end_offset - self.log.log_end_offset)
+
+    def note_truncation(self, end_offset: int) -> None:
+        """The current log is truncated: the copy must follow before it grows again."""
+        self._cut = end_offset if self._cut is None else min(self._cut, end_offset)
+
+    @property
+    def must_follow(self) -> bool:
+        """Whether :meth:`follow` comes before the next piece."""
+        source = self.source.log
+        return self._cut is not None or self.log.log_end_offset < source.log_start_offset
+
+    def take_step(self) -> tuple[int | None, int]:
+        """What :meth:`follow` has to do: where to truncate the copy, and where it must not begin before."""
+        cut, self._cut = self._cut, None
+        return cut, self._first_offset()
+
+    def _first_offset(self) -> int:
+        """Where the current log begins: with the batch that holds its log start."""
+        source = self.source.log
+        piece = source.read(source.log_start_offset, 0)
+        return source.log_start_offset if piece is None else min(piece.base_offset, source.log_start_offset)
+
+    def follow(self, step: tuple[int | None, int]) -> None:
+        """Truncate the copy, and begin anew where it ends before the current log begins. Blocks."""
+        cut, first_offset = step
+        if cut is not None:
+            self.log.truncate_to(cut)
+        if self.log.log_end_offset < first_offset:
+            self.log.truncate_fully_and_start_at(first_offset)
+
+    def next_piece(self, max_bytes: int) -> LogSlice | None:
+        """What comes next in the current log; None if the copy has everything."""
+        source = self.source.log
+        offset = max(self.log.log_end_offset, source.log_start_offset)
+        return source.read(offset, max_bytes) if offset < source.log_end_offset else None
+
+    def append(self, piece: LogSlice, data: bytes, now_ms: int) -> None:
+        """Append the whole batches of a piece. :class:`CorruptLogError` if the current log is damaged there.
+        Blocks.
+        """
+        headers, end = [], 0
+        for position, header in iter_headers(data):
+            if not crc_is_valid(data, position, header):
+                raise CorruptLogError(piece.file.path, piece.position + position, "the checksum is wrong")
+            headers.append(header)
+            end = position + header.size_bytes
+        if headers:
+            self.log.append(memoryview(data)[:end], headers, now_ms=now_ms)
+
+    def holds_everything(self) -> bool:
+        """Whether nothing is lost if the current log is replaced now, by a power loss neither."""
+        source = self.source.log
+        return (
+            not self.must_follow
+            and self.log.log_end_offset == source.log_end_offset
+            and self.log.recovery_point >= source.recovery_point
+        )
+
+    def take_place(self, disk: Disk) -> OpenLog:
+        """Give the directory the name of the partition. It must hold everything. Not durable until the
+        parent directory is flushed.
+        """
+        topic, index = self.source.topic_partition
+        target = f"{self.log_dir}/{topic}-{index}"
+        source, log = self.source, self.log
+        disk.rename(log.directory, target)
+        log.use_directory(target)
+        log.advance_log_start(source.log.log_start_offset)
+        log.adopt_epochs(source.log.epoch_cache.entries)
+        return OpenLog(log, source.topic_id, self.log_dir, source.producers, source.high_watermark)

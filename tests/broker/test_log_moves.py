@@ -1,0 +1,345 @@
+"""AlterReplicaLogDirs: a log moves to another directory of its broker while it is in use."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import random
+
+import pytest
+
+from pykraft.broker.apis import alter_replica_log_dirs, describe_log_dirs
+from pykraft.broker.replicas.log_moves import RATE_CONFIG
+from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
+from pykraft.kafka_protocol.messages.describe_log_dirs import DescribeLogDirsPartition, DescribeLogDirsRequest
+from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.metadata_log.records import ConfigResourceType
+from tests.broker.damage import SEGMENTS, fill, flip, in_sync, read_all, values
+from tests.broker.data_cluster import DataBroker, DataCluster, DataPlaneTools, directory_id
+
+DIRS = ("/d1", "/e1")
+ONE_SEGMENT = f"{0:020d}"
+
+
+async def alter(broker: DataBroker, path: str, topic: str = "t", index: int = 0) -> ErrorCode:
+    request = AlterReplicaLogDirsRequest(
+        dirs=[AlterReplicaLogDir(path=path, topics=[AlterReplicaLogDirTopic(name=topic, partitions=[index])])]
+    )
+    response = await alter_replica_log_dirs.handle(broker.services, RequestContext(), request, 2)
+    (result,) = response.results
+    assert result.topic_name == topic
+    return ErrorCode(result.partitions[0].error_code)
+
+
+async def described(broker: DataBroker) -> dict[str, list[DescribeLogDirsPartition]]:
+    request = DescribeLogDirsRequest(topics=None)
+    response = await describe_log_dirs.handle(broker.services, RequestContext(), request, 4)
+    return {result.log_dir: [p for t in result.topics for p in t.partitions] for result in response.results}
+
+
+def limit(cluster: DataCluster, rate: int) -> None:
+    cluster.controller.set_configs(int(ConfigResourceType.BROKER), "1", {RATE_CONFIG: str(rate)})
+
+
+async def begin(
+    cluster: DataCluster, data_plane: DataPlaneTools, *replicas: int, count: int = 12
+) -> DataBroker:
+    """Broker 1 with ``t`` in the first of two directories, and ``count`` records in it."""
+    broker = await cluster.start(1, log_dirs=DIRS)
+    await cluster.create(*(replicas or (1,)), leader=1, configs=SEGMENTS)
+    await fill(cluster, data_plane, 1, count)
+    await data_plane.until(lambda: cluster.controller.partition().directory(1) == directory_id("/d1"))
+    return broker
+
+
+def is_moved(cluster: DataCluster, broker: DataBroker, path: str = "/e1") -> bool:
+    opened = broker.logs.logs.get(("t", 0))
+    return opened is not None and opened.log_dir == path and not broker.logs.wanted_dirs
+
+
+def directories_of(disk: MemoryDisk) -> list[str]:
+    return [f"{path}/{name}" for path in DIRS for name in disk.list(path) if name.startswith("t-")]
+
+
+def test_a_log_moves_while_it_is_written_and_read(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(2) as cluster:
+            broker = await begin(cluster, data_plane, 1, 2)
+            disk, written = cluster.disk(1), values(12)
+            stop = asyncio.Event()
+
+            async def write() -> None:
+                client = await cluster.client(1)
+                while not stop.is_set():
+                    value = b"%d" % len(written)
+                    result = await client.produce(data_plane.batch(value))
+                    assert result.error_code == ErrorCode.NONE
+                    written.append(value)
+
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(write())
+                assert await alter(broker, "/e1") is ErrorCode.NONE
+                await data_plane.until(lambda: is_moved(cluster, broker))
+                count = len(written)
+                await data_plane.until(lambda: len(written) > count + 10)
+                stop.set()
+            assert cluster.controller.partition().directory(1) == directory_id("/e1")
+            assert cluster.controller.partition().leader == 1
+            await data_plane.until(lambda: directories_of(disk) == ["/e1/t-0"])
+            assert await read_all(cluster, data_plane, 1) == written
+            await broker.stop()
+            again = await cluster.start(1, log_dirs=DIRS)
+            await data_plane.until(lambda: in_sync(cluster, 1, len(written)))
+            assert again.logs.logs["t", 0].log_dir == "/e1"
+            assert again.logs.logs["t", 0].log.recovery_report.scanned_batches == 0
+            cluster.controller.elect(1, (1, 2))
+            await data_plane.until(lambda: cluster.partition(1).high_watermark == len(written))
+            assert await read_all(cluster, data_plane, 1) == written
+
+    data_plane.run(body)
+
+
+def test_the_log_is_replaced_only_after_the_controller_knows(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster() as cluster:
+            broker = await begin(cluster, data_plane)
+            cluster.controller.silent = True
+            assert await alter(broker, "/e1") is ErrorCode.NONE
+            await data_plane.until(lambda: ("t", 0) in broker.logs.futures)
+            future = broker.logs.futures["t", 0]
+            await data_plane.until(lambda: future.lag == 0 and future.is_announced)
+            for _ in range(50):
+                await asyncio.sleep(0.002)
+            assert broker.logs.logs["t", 0].log_dir == "/d1", "the controller has not answered"
+            cluster.controller.silent = False
+            await data_plane.until(lambda: is_moved(cluster, broker))
+            assert cluster.controller.partition().directory(1) == directory_id("/e1")
+
+    data_plane.run(body)
+
+
+def test_a_move_is_shown_limited_and_cancelled(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster() as cluster:
+            broker = await begin(cluster, data_plane)
+            limit(cluster, 1)
+            assert await alter(broker, "/e1") is ErrorCode.NONE
+            assert await alter(broker, "/e1") is ErrorCode.NONE, "asked for again"
+            await data_plane.until(lambda: ("t", 0) in broker.logs.futures)
+            future = broker.logs.futures["t", 0]
+            await data_plane.until(lambda: future.log.log_end_offset > 0)
+            assert future.lag > 0, "the limit holds"
+            shown = await described(broker)
+            assert [(p.is_future_key, p.offset_lag) for p in shown["/d1"]] == [(False, 0)]
+            assert [(p.is_future_key, p.offset_lag) for p in shown["/e1"]] == [(True, future.lag)]
+            assert await alter(broker, "/d1") is ErrorCode.NONE
+            limit(cluster, 1 << 30)
+            assert broker.logs.futures == {} and broker.logs.wanted_dirs == {}
+            await broker.stop()
+            broker = await cluster.start(1, log_dirs=DIRS)
+            await data_plane.until(lambda: broker.table.find("t", 0) is not None)
+            assert await read_all(cluster, data_plane, 1) == values(12)
+
+    data_plane.run(body)
+
+
+def test_a_cancelled_move_that_the_controller_knew_is_taken_back(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster() as cluster:
+            broker = await begin(cluster, data_plane)
+            promote = broker.logs.promote
+            broker.logs.promote = lambda future: None  # type: ignore[method-assign]
+            await alter(broker, "/e1")
+            await data_plane.until(lambda: cluster.controller.partition().directory(1) == directory_id("/e1"))
+            await alter(broker, "/d1")
+            await data_plane.until(lambda: cluster.controller.partition().directory(1) == directory_id("/d1"))
+            broker.logs.promote = promote  # type: ignore[method-assign]
+            await data_plane.until(lambda: directories_of(cluster.disk(1)) == ["/d1/t-0"])
+            await alter(broker, "/e1")
+            await data_plane.until(lambda: is_moved(cluster, broker))
+            assert await read_all(cluster, data_plane, 1) == values(12)
+
+    data_plane.run(body)
+
+
+def test_truncation_and_retention_during_a_move_reach_the_copy(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(2) as cluster:
+            broker = await begin(cluster, data_plane, 1, 2)
+            promote = broker.logs.promote
+            broker.logs.promote = lambda future: None  # type: ignore[method-assign]
+            await alter(broker, "/e1")
+            await data_plane.until(lambda: ("t", 0) in broker.logs.futures)
+            future = broker.logs.futures["t", 0]
+            await data_plane.until(lambda: future.log.log_end_offset == 12)
+            cluster.partition(2).truncate_to(7)
+            cluster.controller.elect(2, (2,))
+            partition = cluster.partition(1)
+            partition.log.advance_log_start(4)
+            client = await cluster.client(2)
+            for number in range(5):
+                await client.produce(data_plane.batch(b"new-%d" % number), acks=1)
+            await data_plane.until(
+                lambda: (
+                    partition.log.end_offset_for_epoch(1).end_offset == 12 and partition.log.latest_epoch == 1
+                )
+            )
+            broker.logs.promote = promote  # type: ignore[method-assign]
+            await data_plane.until(lambda: is_moved(cluster, broker))
+            moved, old = broker.logs.logs["t", 0].log, cluster.partition(2).log
+            assert (moved.log_start_offset, moved.log_end_offset) == (4, 12)
+            assert moved.epoch_cache.entries == partition.log.epoch_cache.entries
+            assert list(moved.iter_batches(4)) == list(old.iter_batches(4))
+
+    data_plane.run(body)
+
+
+def test_a_log_whose_records_were_all_deleted_meanwhile_moves(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster() as cluster:
+            broker = await begin(cluster, data_plane)
+            limit(cluster, 1)
+            await alter(broker, "/e1")
+            await data_plane.until(lambda: ("t", 0) in broker.logs.futures)
+            cluster.partition(1).log.advance_log_start(12)
+            limit(cluster, 1 << 30)
+            await data_plane.until(lambda: is_moved(cluster, broker))
+            log = broker.logs.logs["t", 0].log
+            assert (log.log_start_offset, log.log_end_offset) == (12, 12)
+
+    data_plane.run(body)
+
+
+def test_a_deleted_topic_leaves_no_copy(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster() as cluster:
+            broker = await begin(cluster, data_plane)
+            limit(cluster, 100)
+            await alter(broker, "/e1")
+            await data_plane.until(lambda: ("t", 0) in broker.logs.futures)
+            cluster.controller.delete_topic("t")
+            limit(cluster, 1 << 30)
+            await data_plane.until(lambda: directories_of(cluster.disk(1)) == [])
+            assert broker.logs.futures == {} and broker.logs.wanted_dirs == {}
+
+    data_plane.run(body)
+
+
+@pytest.mark.parametrize("operation", ["append", "flush", "rename", "make_dirs"])
+def test_a_target_that_fails_costs_the_move_and_not_the_log(
+    data_plane: DataPlaneTools, operation: str
+) -> None:
+    async def body() -> None:
+        async with data_plane.cluster() as cluster:
+            broker = await begin(cluster, data_plane)
+            cluster.disk(1).inject(operation, errno.EIO, path_part="/e1/t-0")
+            await alter(broker, "/e1")
+            await data_plane.until(lambda: broker.logs.dirs.offline.keys() == {"/e1"})
+            await data_plane.until(lambda: not broker.logs.wanted_dirs and not broker.logs.futures)
+            assert broker.faults == []
+            assert await read_all(cluster, data_plane, 1) == values(12)
+            await data_plane.until(lambda: cluster.controller.partition().directory(1) == directory_id("/d1"))
+            assert await alter(broker, "/e1") is ErrorCode.KAFKA_STORAGE_ERROR
+
+    data_plane.run(body)
+
+
+def test_damage_is_not_copied(data_plane: DataPlaneTools) -> None:
+    """The log is copied again from the leader, as after any damage, and the move ends."""
+
+    async def body() -> None:
+        async with data_plane.cluster(2) as cluster:
+            broker = await begin(cluster, data_plane, 1, 2)
+            cluster.controller.elect(2, (1, 2))
+            await data_plane.until(lambda: cluster.partition(2).is_leader)
+            flip(100)(cluster.disk(1), f"/d1/t-0/{ONE_SEGMENT}.log")
+            await alter(broker, "/e1")
+            await data_plane.until(lambda: cluster.controller.lost == [(1, "t")])
+            await data_plane.until(lambda: in_sync(cluster, 1, 12))
+            assert broker.logs.futures == {}
+
+    data_plane.run(body)
+
+
+def test_wrong_requests_are_answered_with_kafkas_errors(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster() as cluster:
+            broker = await begin(cluster, data_plane)
+            assert await alter(broker, "/nowhere") is ErrorCode.LOG_DIR_NOT_FOUND
+            assert await alter(broker, "/e1", topic="x" * 220) is ErrorCode.INVALID_TOPIC_EXCEPTION
+            assert await alter(broker, "/d1") is ErrorCode.NONE, "it is there"
+            assert await alter(broker, "/d1", topic="later") is ErrorCode.REPLICA_NOT_AVAILABLE
+            await cluster.create(1, topic="later")
+            assert broker.logs.logs["later", 0].log_dir == "/d1", "as requested, and not the emptiest"
+            assert broker.logs.wanted_dirs == {}
+
+    data_plane.run(body)
+
+
+class DyingDisk(MemoryDisk):
+    """From one of its changes on, every operation fails: the process is as good as dead."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls_left = -1
+        self.is_dead = False
+
+    def is_broken(self, path: str) -> bool:
+        return self.is_dead or super().is_broken(path)
+
+    def enter(self, operation: str, path: str, target: str = "") -> int | None:
+        if self.calls_left >= 0 and operation not in ("read", "list", "open", "usage"):
+            self.calls_left -= 1
+            self.is_dead = self.is_dead or self.calls_left < 0
+        if self.is_dead:
+            return errno.EIO
+        return super().enter(operation, path, target)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_after_a_crash_at_any_point_the_log_is_whole_in_one_directory(
+    data_plane: DataPlaneTools, seed: int
+) -> None:
+    rng = random.Random(f"move {seed}")
+
+    async def body() -> None:
+        disk = DyingDisk()
+        async with data_plane.cluster(disks={1: disk}) as cluster:
+            controller = cluster.controller
+            broker = await begin(cluster, data_plane, count=rng.choice((3, 7, 12)))
+            written = await read_all(cluster, data_plane, 1)
+            await broker.logs.flush(("t", 0))
+            await broker.data.maintenance._checkpoint()
+            disk.calls_left = seed + rng.randrange(2)
+            await alter(broker, "/e1")
+            await data_plane.until(lambda: disk.is_dead or is_moved(cluster, broker))
+            await data_plane.until(lambda: disk.is_dead or directories_of(disk) == ["/e1/t-0"])
+            controller.silent, disk.is_dead = True, True
+            await broker.stop(clean=False)
+            broker.faults.clear()
+            disk.is_dead, disk.calls_left = False, -1
+            if rng.random() < 0.5:
+                disk.crash(rng)
+            controller.silent = False
+            known = controller.partition().directory(1)
+            again = await cluster.start(1, log_dirs=DIRS)
+            await data_plane.until(lambda: again.table.find("t", 0) is not None)
+            assert controller.lost == [], "no record had to come from elsewhere"
+            assert await read_all(cluster, data_plane, 1) == written
+            await data_plane.until(lambda: not again.logs.wanted_dirs and not again.logs.futures)
+            await data_plane.until(lambda: len([d for d in directories_of(disk) if d.endswith("t-0")]) == 1)
+            assert await read_all(cluster, data_plane, 1) == written
+            here = directory_id(again.logs.logs["t", 0].log_dir)
+            await data_plane.until(lambda: controller.partition().directory(1) == here)
+            assert known in (directory_id("/d1"), directory_id("/e1"))
+            client = await cluster.client(1)
+            result = await client.produce(data_plane.batch(b"next"))
+            assert (result.error_code, result.base_offset) == (ErrorCode.NONE, len(written))
+
+    data_plane.run(body)
