@@ -53,6 +53,7 @@ ADAPTERS = {
     "broker/apis/delete_records.py": EVENT_LOOP,
     "broker/producer_ids.py": EVENT_LOOP,
     "broker/replicas/replica_fetcher.py": EVENT_LOOP,
+    "broker/replicas/log_moves.py": EVENT_LOOP,
     "broker/replicas/log_reconciler.py": EVENT_LOOP,
     "broker/replicas/worklist.py": EVENT_LOOP,
     "broker/replicas/validation_turns.py": EVENT_LOOP,

@@ -7,7 +7,7 @@ there when the broker stops are removed by the next start.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from heapq import heappop, heappush
 
@@ -22,13 +22,24 @@ FILES_PER_JOB = 30
 
 
 class DeletedFiles:
-    """The deleted files of one broker. Costs nothing while there are none."""
+    """The deleted files of one broker. Costs nothing while there are none.
 
-    def __init__(self, disk: Disk, clock: Clock, workers: Workers, tasks: TaskSupervisor) -> None:
+    ``fail`` is called with a path and the error of its removal; whether the broker goes on.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        clock: Clock,
+        workers: Workers,
+        tasks: TaskSupervisor,
+        fail: Callable[[str, OSError], bool],
+    ) -> None:
         self._disk = disk
         self._clock = clock
         self._workers = workers
         self._tasks = tasks
+        self._fail = fail
         self._due: list[tuple[int, str]] = []  # a heap
         self._is_running = False
 
@@ -50,10 +61,18 @@ class DeletedFiles:
             paths: list[str] = []
             while self._due and self._due[0][0] <= now_ms and len(paths) < FILES_PER_JOB:
                 paths.append(heappop(self._due)[1])
-            await self._workers.run(partial(_remove, self._disk, paths))
+            for path, error in await self._workers.run(partial(_remove, self._disk, paths)):
+                if not self._fail(path, error):
+                    raise error
         self._is_running = False
 
 
-def _remove(disk: Disk, paths: Sequence[str]) -> None:
+def _remove(disk: Disk, paths: Sequence[str]) -> list[tuple[str, OSError]]:
+    """The paths that could not be removed."""
+    failed = []
     for path in paths:
-        disk.remove(path)
+        try:
+            disk.remove(path)
+        except OSError as error:
+            failed.append((path, error))
+    return failed

@@ -98,7 +98,7 @@ class LogManager:
         self._snapshots: dict[TopicPartition, tuple[int, dict[int, ProducerEntry]]] = {}
         self._snapshot_task: asyncio.Task[None] | None = None
         self._tasks = TaskSupervisor(on_fatal)
-        self._deleted_files = DeletedFiles(disk, clock, workers, self._tasks)
+        self._deleted_files = DeletedFiles(disk, clock, workers, self._tasks, self._fail)
         #: The log whose snapshot is being written: its directory must not be renamed.
         self._snapshot_key: TopicPartition | None = None
         self._looking_up = asyncio.Lock()

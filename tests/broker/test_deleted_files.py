@@ -24,7 +24,9 @@ class Deletions:
     def __init__(self, loop: VirtualLoop) -> None:
         self.disk = MemoryDisk()
         self.tasks = TaskSupervisor(unexpected)
-        self.files = DeletedFiles(self.disk, VirtualClock(loop), AtOnce(), self.tasks)
+        self.files = DeletedFiles(
+            self.disk, VirtualClock(loop), AtOnce(), self.tasks, lambda path, error: False
+        )
 
     def delete(self, names: str, delay_ms: int) -> None:
         self.disk.make_dirs("/t-0")
