@@ -39,6 +39,7 @@ TAIL_BYTES: Final = 256 << 10
 """So much is copied in the turn of the event loop in which the copy takes the log's place."""
 WAIT_MS: Final = 50
 """Between two looks at whether the controller has recorded the new directory."""
+LONGEST_PAUSE_MS: Final = 1000
 UNLIMITED: Final = (1 << 63) - 1
 
 
@@ -146,9 +147,17 @@ class LogMoves:
         if future.must_follow:
             return False  # what was read may have been truncated meanwhile
         await self._run(future, partial(future.append, piece, data, self._clock.wall_ms()))
-        await self._tasks.sleep(len(data) * 1000 // rate)
+        await self._pause(future, len(data))
         is_same = cuts == future.source.log.truncation_count
         return is_same and piece.size_bytes <= TAIL_BYTES
+
+    async def _pause(self, future: FutureLog, size_bytes: int) -> None:
+        """As long as the limit requires for so many bytes; it may change, and the move may end, meanwhile."""
+        key = future.source.topic_partition
+        while size_bytes > 0 and self._is_going_on(key, future):
+            rate = self._rate()
+            await self._tasks.sleep(min(size_bytes * 1000 // rate, LONGEST_PAUSE_MS))
+            size_bytes -= rate * LONGEST_PAUSE_MS // 1000
 
     async def _run(self, future: FutureLog, job: Callable[[], None]) -> None:
         """Run a job that changes the copy."""

@@ -33,6 +33,7 @@ KAFKA_4_3 = """
     23 OffsetForLeaderEpoch 2-4
     32 DescribeConfigs 1-4
     33 AlterConfigs 0-2
+    34 AlterReplicaLogDirs 1-2
     35 DescribeLogDirs 1-5
     37 CreatePartitions 0-3
     42 DeleteGroups 0-2
