@@ -15,6 +15,7 @@ from pykraft.kafka_client import (
     admin_features,
     admin_groups,
     admin_leaders,
+    admin_log_dirs,
     admin_quorum,
     admin_topics,
 )
@@ -29,6 +30,7 @@ from pykraft.kafka_client.admin_results import (
     FeatureUpdate,
     GroupDescription,
     GroupListing,
+    LogDirDescription,
     NewTopic,
     Outcome,
     PartitionOutcome,
@@ -44,7 +46,7 @@ from pykraft.kafka_client.list_offsets import ListedOffset, list_each_offset, li
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_client.network import Network, parse_bootstrap_servers
 from pykraft.kafka_protocol.enums import ConfigResourceType, ElectionType
-from pykraft.kafka_protocol.errors import KafkaError
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.runtime.address import Address
 
@@ -214,6 +216,19 @@ class Admin:
         by = self.cluster.deadline(timeout_ms)
         await admin_cluster.alter_configs(self.cluster, resource_type, name, changes, by, validate_only)
 
+    async def describe_log_dirs(
+        self, broker_ids: Collection[int], *, timeout_ms: int | None = None
+    ) -> dict[int, list[LogDirDescription]]:
+        by = self.cluster.deadline(timeout_ms)
+        return await admin_log_dirs.describe_log_dirs(self.cluster, broker_ids, by)
+
+    async def alter_replica_log_dirs(
+        self, broker_id: int, wanted: Mapping[TopicPartition, str], *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Move replicas of one broker to other directories of it. NONE: the move has begun."""
+        by = self.cluster.deadline(timeout_ms)
+        return await admin_log_dirs.alter_replica_log_dirs(self.cluster, broker_id, wanted, by)
+
     async def find_coordinator(self, group_id: str, *, timeout_ms: int | None = None) -> BrokerDescription:
         return await admin_groups.find_coordinator(self.cluster, group_id, self.cluster.deadline(timeout_ms))
 
@@ -291,6 +306,8 @@ class AdminClient:
     update_features = _blocking(Admin.update_features)
     describe_configs = _blocking(Admin.describe_configs)
     alter_configs = _blocking(Admin.alter_configs)
+    describe_log_dirs = _blocking(Admin.describe_log_dirs)
+    alter_replica_log_dirs = _blocking(Admin.alter_replica_log_dirs)
     find_coordinator = _blocking(Admin.find_coordinator)
     list_groups = _blocking(Admin.list_groups)
     describe_group = _blocking(Admin.describe_group)

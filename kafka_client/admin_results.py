@@ -8,7 +8,7 @@ from typing import Self
 
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_protocol.enums import ConfigOperation, ConfigSource, UpgradeType
-from pykraft.kafka_protocol.errors import KafkaError
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.runtime.address import Address
 
@@ -84,6 +84,27 @@ class BrokerDescription:
     port: int
     rack: str | None
     is_fenced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirReplica:
+    """A replica in a log directory. ``is_future``: the copy of one that is being moved there."""
+
+    partition: TopicPartition
+    size_bytes: int
+    offset_lag: int
+    is_future: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirDescription:
+    """A log directory of a broker. ``error`` NONE: it works. The sizes of its volume are -1 if unknown."""
+
+    path: str
+    error: ErrorCode
+    replicas: tuple[LogDirReplica, ...]
+    total_bytes: int
+    usable_bytes: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "leader-election": ("pykraft.node.cli.leader_election", "Run preferred or unclean leader elections."),
     "reassign-partitions": ("pykraft.node.cli.reassign_partitions", "Move replicas between brokers."),
+    "log-dirs": ("pykraft.node.cli.log_dirs", "Show the log directories of brokers and what is in them."),
     "delete-records": ("pykraft.node.cli.delete_records", "Delete the oldest records of partitions."),
     "get-offsets": ("pykraft.node.cli.get_offsets", "Show the offsets of partitions, by time."),
     "features": ("pykraft.node.cli.features", "Show and change the levels of features."),

@@ -1,0 +1,73 @@
+"""The log directories of a node, and moves between them, over the wire."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from pykraft.jepsen_like.awaiting import wait_until
+from pykraft.kafka_client.admin import AdminClient
+from pykraft.kafka_client.metadata import TopicPartition
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.node.cli.root import cli
+from tests.node.sites import Site, run_node
+
+pytestmark = pytest.mark.slow
+
+
+def log_dirs(site: Site, *options: str) -> tuple[int, str]:
+    result = CliRunner().invoke(cli, ["log-dirs", "--bootstrap-server", site.broker, "--describe", *options])
+    return result.exit_code, result.output
+
+
+def where(site: Site, *options: str) -> dict[str, set[str]]:
+    """The replicas in each directory; copies have a ``+``."""
+    code, output = log_dirs(site, *options)
+    first, second, content = output.splitlines()
+    assert (code, first) == (0, "Querying brokers for log directories information")
+    assert second == "Received log directory information from brokers 1"
+    found: dict[str, Any] = json.loads(content)
+    assert found["version"] == 1
+    (broker,) = found["brokers"]
+    assert broker["broker"] == 1 and all(one["error"] is None for one in broker["logDirs"])
+    return {
+        one["logDir"]: {"+" * it["isFuture"] + it["partition"] for it in one["partitions"]}
+        for one in broker["logDirs"]
+    }
+
+
+def test_a_replica_moves_between_the_directories_of_a_node_and_is_found_there_again(site: Site) -> None:
+    first, second = str(site.first), str(site.second)
+
+    def move() -> None:
+        before = where(site)
+        assert {"t1-0", "t2-0"} <= before[first] | before[second]
+        source, target = (first, second) if "t1-0" in before[first] else (second, first)
+        with AdminClient(site.broker) as admin:
+            wanted = {TopicPartition("t1", 0): target, TopicPartition("none", 0): target}
+            assert admin.alter_replica_log_dirs(1, wanted) == {
+                TopicPartition("t1", 0): ErrorCode.NONE,
+                TopicPartition("none", 0): ErrorCode.REPLICA_NOT_AVAILABLE,
+            }
+        moved = {source: set[str](), target: {"t1-0"}}
+        wait_until("t1-0 has moved", lambda: where(site, "--topic-list", "t1") == moved, 15)
+
+    assert asyncio.run(run_node(site, move)) == []
+    now = {path.name for path in site.second.glob("t?-0")}, {path.name for path in site.first.glob("t?-0")}
+    assert sorted(map(len, now)) == [0, 2], "both are in one directory now"
+    kept = {first: now[1], second: now[0]}
+    seen: list[dict[str, set[str]]] = []
+    assert asyncio.run(run_node(site, lambda: seen.append(where(site, "--broker-list", "1")))) == []
+    assert seen == [kept]
+
+
+def test_brokers_that_do_not_exist_are_named(site: Site) -> None:
+    answers: list[tuple[int, str]] = []
+    assert asyncio.run(run_node(site, lambda: answers.append(log_dirs(site, "--broker-list", "1,7")))) == []
+    ((code, output),) = answers
+    assert code == 1
+    assert "The given brokers do not exist from --broker-list: 7. Current existent brokers: 1" in output
