@@ -48,6 +48,7 @@ DESCRIBES_THE_CLUSTER = {
     # About the broker itself: settings and directories.
     ApiKey.DESCRIBE_CONFIGS,
     ApiKey.DESCRIBE_LOG_DIRS,
+    ApiKey.ALTER_REPLICA_LOG_DIRS,
     # The active controller answers; the broker forwards the request and the answer.
     ApiKey.CREATE_TOPICS,
     ApiKey.DELETE_TOPICS,
