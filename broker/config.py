@@ -52,6 +52,8 @@ class BrokerConfig(Settings):
     offsets_topic_segment_bytes: int = setting("offsets.topic.segment.bytes")
 
     replica_lag_time_max_ms: int = setting("replica.lag.time.max.ms")
+    replica_selector_class: str | None = setting("replica.selector.class")
+    num_replica_fetchers: int = setting("num.replica.fetchers")
     replica_fetch_max_bytes: int = setting("replica.fetch.max.bytes")
     replica_fetch_response_max_bytes: int = setting("replica.fetch.response.max.bytes")
     replica_fetch_min_bytes: int = setting("replica.fetch.min.bytes")
@@ -64,6 +66,7 @@ class BrokerConfig(Settings):
     retention_check_interval_ms: int = setting("log.retention.check.interval.ms")
     log_scrub_bytes_per_second: int = setting("log.scrub.bytes.per.second")
 
+    max_incremental_fetch_session_cache_slots: int = setting("max.incremental.fetch.session.cache.slots")
     fetch_max_bytes: int = setting("fetch.max.bytes")
     producer_id_expiration_ms: int = setting("producer.id.expiration.ms")
 

@@ -1,23 +1,316 @@
-"""Fetch sessions (KIP-227): this broker keeps none.
+"""A fetch session: what a client fetches here, so that requests and responses name only changes (KIP-227).
 
-A server may answer every request for a new session with session id 0, and the client then keeps sending full
-requests. Decides the error code for each (session id, epoch); a request that names a session names an unknown
-one.
+A request of a session stands for a fetch of all its partitions, whether it names them or not, and a client
+that applies the responses knows what full responses would have told it. The rules:
+
+- A partition is *due* if a look at its replica may find something to tell. A request looks at the due
+  partitions and at no others. Due are those that the request names, those whose replica has changed since the
+  last look (the session subscribes to it), and those whose last look did not come to rest: it found records
+  or an error, or had no room left, or found a follower that has not acknowledged everything. So a round trip
+  costs what has changed, however many partitions the session has.
+- A partition is told if there are records, an error, a diverging epoch or a preferred replica, or if high
+  watermark or log start differ from what was told last. After an error the high watermark is told again.
+- Partitions are looked at in the order of their ranks. One whose records were sent gets the last rank, so
+  that all get their share of the limits of a response.
+- A partition at rest is one whose follower has everything: each request of the session counts as its fetch.
+  That is computed from the time of the last request when it is needed; nothing is written per partition.
+- The epoch of a session increases with each request, so that a lost or repeated one is noticed. The client
+  then starts over; it never guesses which changes have arrived.
+
+This module knows neither replicas nor time, except as arguments.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter
+from typing import Protocol, TypeAlias
+
 from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.fetch_fast import FetchPartition, FetchResult, FetchTopic, ForgottenTopic
+from pykraft.kafka_protocol.ids import Uuid
 
 NO_SESSION_ID = 0
-FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
+"""Of a full request that asks for a new session."""
+FINAL_EPOCH = -1
+"""Of a full request that asks for none."""
+MAX_EPOCH = 2**31 - 1
+UNKNOWN_OFFSET = -1
+CONSUMER_ID = -1
+
+TopicKey: TypeAlias = str | Uuid
+"""The name of a topic up to version 12 of Fetch, its id from 13 on; a session has only one kind."""
+Key: TypeAlias = tuple[TopicKey, int]
+Results: TypeAlias = list[tuple[TopicKey, list[FetchResult]]]
+"""What a look found, in its order."""
+Subscribers: TypeAlias = dict["CachedPartition", None]
+"""The sessions that a replica tells of its changes."""
+Watch: TypeAlias = Callable[["CachedPartition"], bool]
+"""Subscribes a partition to its replica; returns whether the client has everything that it may read there."""
+
+_rank = attrgetter("rank")
 
 
-def check_session(session_id: int, session_epoch: int) -> ErrorCode:
-    """NONE if the request is a full one, which needs no session."""
-    if session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
+def is_full(epoch: int) -> bool:
+    """Whether a request with this epoch names all its partitions."""
+    return epoch in (INITIAL_EPOCH, FINAL_EPOCH)
+
+
+def next_epoch(epoch: int) -> int:
+    """The epoch of the request that follows one with ``epoch``."""
+    return 1 if epoch == MAX_EPOCH else epoch + 1
+
+
+def topic_key(topic: FetchTopic | ForgottenTopic) -> TopicKey:
+    if topic.topic_id is not None:
+        return topic.topic_id
+    assert topic.name is not None
+    return topic.name
+
+
+class WaitingFetch(Protocol):
+    """The request of a session that waits for something to tell."""
+
+    def wake(self) -> None: ...
+
+    def refuse(self, code: ErrorCode) -> None:
+        """Answer with an error of the whole request."""
+        ...
+
+    def supersede(self, connection: object) -> None:
+        """Answer, because the next request of the session has arrived on ``connection``."""
+        ...
+
+
+class CountedFollower(Protocol):
+    """The progress of a follower that the requests of a session count for."""
+
+    def leave_session(self) -> None:
+        """They count up to the last request, and no longer."""
+        ...
+
+
+class CachedPartition:
+    """One partition of a session: what the client asks for, and what it was told last."""
+
+    __slots__ = (
+        "_subscribers",
+        "asked",
+        "follower",
+        "high_watermark",
+        "log_start_offset",
+        "rank",
+        "session",
+        "topic",
+    )
+
+    def __init__(self, session: FetchSession, topic: TopicKey, asked: FetchPartition, rank: int) -> None:
+        self.session = session
+        self.topic = topic
+        self.asked = asked
+        self.rank = rank
+        self.high_watermark = UNKNOWN_OFFSET
+        self.log_start_offset = UNKNOWN_OFFSET
+        self.follower: CountedFollower | None = None
+        """Set while each request of the session is a fetch of this follower."""
+        self._subscribers: Subscribers | None = None
+
+    def subscribe(self, subscribers: Subscribers) -> None:
+        """Be told of the changes of one replica, and of no other."""
+        if self._subscribers is not subscribers:
+            self.unsubscribe()
+            subscribers[self] = None
+            self._subscribers = subscribers
+
+    def unsubscribe(self) -> None:
+        if self._subscribers is not None:
+            del self._subscribers[self]
+            self._subscribers = None
+
+    def changed(self, *, wake: bool) -> None:
+        """The replica has changed. ``wake``: a request that waits may have an answer now."""
+        session = self.session
+        session.due[self] = None
+        if wake and session.waiting is not None:
+            session.waiting.wake()
+
+    def stop_counting(self) -> None:
+        if self.follower is not None:
+            self.follower.leave_session()
+            self.follower = None
+
+    def is_news(self, result: FetchResult) -> bool:
+        """Whether the client has to be told a result."""
+        return (
+            not _is_quiet(result)
+            or result.high_watermark != self.high_watermark
+            or result.log_start_offset != self.log_start_offset
+        )
+
+    def tell(self, result: FetchResult) -> None:
+        """The client is told a result."""
+        is_error = result.error_code != ErrorCode.NONE
+        self.high_watermark = UNKNOWN_OFFSET if is_error else result.high_watermark
+        self.log_start_offset = result.log_start_offset
+
+
+def _is_quiet(result: FetchResult) -> bool:
+    """Whether the next look finds the same only if the replica tells of a change."""
+    return (
+        result.records is None
+        and result.error_code == ErrorCode.NONE
+        and result.diverging is None
+        and result.preferred_read_replica < 0
+    )
+
+
+class FetchSession:
+    """See the module. ``replica_id`` is :data:`CONSUMER_ID` for a consumer. Times are monotonic."""
+
+    __slots__ = (
+        "_last_rank",
+        "created_ms",
+        "due",
+        "epoch",
+        "id",
+        "last_fetch_ms",
+        "partitions",
+        "replica_epoch",
+        "replica_id",
+        "uses_topic_ids",
+        "waiting",
+    )
+
+    def __init__(
+        self, id: int, replica_id: int, replica_epoch: int, *, uses_topic_ids: bool, now_ms: int
+    ) -> None:
+        self.id = id
+        self.replica_id = replica_id
+        self.replica_epoch = replica_epoch
+        self.uses_topic_ids = uses_topic_ids
+        self.created_ms = self.last_fetch_ms = now_ms
+        self.epoch = next_epoch(INITIAL_EPOCH)
+        self.partitions: dict[Key, CachedPartition] = {}
+        self.due: dict[CachedPartition, None] = {}
+        self.waiting: WaitingFetch | None = None
+        self._last_rank = 0
+
+    @property
+    def is_follower(self) -> bool:
+        return self.replica_id != CONSUMER_ID
+
+    def check(self, epoch: int, replica_id: int, replica_epoch: int, *, uses_topic_ids: bool) -> ErrorCode:
+        """Whether a request is the next of this session.
+
+        No other client may use it: a fetch of a follower acknowledges what its session holds.
+        """
+        if (replica_id, replica_epoch) != (self.replica_id, self.replica_epoch):
+            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        if epoch != self.epoch:
+            return ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        if uses_topic_ids != self.uses_topic_ids:
+            return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
         return ErrorCode.NONE
-    if session_id == NO_SESSION_ID:
-        return ErrorCode.INVALID_FETCH_SESSION_EPOCH
-    return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+    # -- requests --------------------------------------------------------------------------------------
+
+    def begin(self, topics: Iterable[FetchTopic], results: Results, watch: Watch) -> None:
+        """Take the partitions of the full request that opens the session, and its answer."""
+        for topic in topics:
+            for asked in topic.partitions:
+                self._ask(topic_key(topic), asked)
+        for cached, result in self._each(results):
+            cached.tell(result)
+            self._rest(cached, result, watch)
+
+    def update(self, topics: Iterable[FetchTopic], forgotten: Iterable[ForgottenTopic], now_ms: int) -> None:
+        """Take what the next request names. It counts as a fetch of the partitions at rest."""
+        self.epoch = next_epoch(self.epoch)
+        for topic in topics:
+            for asked in topic.partitions:
+                self._ask(topic_key(topic), asked)
+        for gone in forgotten:
+            for index in gone.partitions:
+                cached = self.partitions.pop((topic_key(gone), index), None)
+                if cached is not None:
+                    self.due.pop(cached, None)
+                    cached.stop_counting()
+                    cached.unsubscribe()
+        for cached in self.due:
+            cached.stop_counting()
+        self.last_fetch_ms = now_ms
+
+    def _ask(self, topic: TopicKey, asked: FetchPartition) -> None:
+        cached = self.partitions.get((topic, asked.partition))
+        if cached is None:
+            self._last_rank += 1
+            cached = CachedPartition(self, topic, asked, self._last_rank)
+            self.partitions[topic, asked.partition] = cached
+        cached.asked = asked
+        self.due[cached] = None
+
+    def look_at_all(self) -> None:
+        """Something has changed that no replica tells of."""
+        self.due = dict.fromkeys(self.partitions.values())
+
+    def due_topics(self) -> list[FetchTopic]:
+        """What to look at, in order; neighbours of one topic are put together."""
+        topics: list[FetchTopic] = []
+        last: TopicKey | None = None
+        for cached in sorted(self.due, key=_rank):
+            if cached.topic != last:
+                last = cached.topic
+                name, topic_id = (last, None) if isinstance(last, str) else (None, last)
+                topics.append(FetchTopic(name, topic_id, []))
+            topics[-1].partitions.append(cached.asked)
+        return topics
+
+    # -- responses -------------------------------------------------------------------------------------
+
+    def settle(self, results: Results, watch: Watch) -> bool:
+        """Take what a look found that is not answered yet; returns whether there is news."""
+        has_news = False
+        for cached, result in self._each(results):
+            if cached.is_news(result):
+                has_news = True
+                watch(cached)
+            else:
+                self._rest(cached, result, watch)
+        return has_news
+
+    def respond(self, results: Results, watch: Watch) -> Results:
+        """What to answer of what a look found; the client then counts as told."""
+        told: Results = []
+        for topic, of_topic in results:
+            news: list[FetchResult] = []
+            for result in of_topic:
+                cached = self.partitions[topic, result.partition]
+                if cached.is_news(result):
+                    news.append(result)
+                    cached.tell(result)
+                    if result.records is not None:
+                        self._last_rank += 1
+                        cached.rank = self._last_rank
+                self._rest(cached, result, watch)
+            if news:
+                told.append((topic, news))
+        return told
+
+    def _each(self, results: Results) -> Iterator[tuple[CachedPartition, FetchResult]]:
+        for topic, of_topic in results:
+            for result in of_topic:
+                yield self.partitions[topic, result.partition], result
+
+    def _rest(self, cached: CachedPartition, result: FetchResult, watch: Watch) -> None:
+        if watch(cached) and _is_quiet(result):
+            self.due.pop(cached, None)
+
+    def close(self, code: ErrorCode) -> None:
+        """Forget everything; a request that waits is answered with ``code``."""
+        for cached in self.partitions.values():
+            cached.unsubscribe()
+        self.partitions.clear()
+        self.due.clear()
+        if self.waiting is not None:
+            self.waiting.refuse(code)

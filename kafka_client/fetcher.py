@@ -4,7 +4,8 @@ Decides which broker to ask, what an error means, and how far an answer reaches;
 than its header. Temporary errors (a moved leader, a fenced epoch, a broken connection) are retried with
 growing pauses; permanent ones are raised with a type of their own: records expired or truncated
 (:class:`DataLossError`), the topic deleted or created again with a new id. Follows KIP-320 (epochs on every
-request), KIP-516 (topic ids), KIP-951 (leader hints). Sends without a fetch session.
+request), KIP-516 (topic ids), KIP-951 (leader hints), KIP-392 (a replica in the reader's rack, for
+``metadata_max_age_ms`` at a time). Sends without a fetch session.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ class FetchConfig:
     isolation_level: int = READ_UNCOMMITTED
     rack: str = ""
     check_crcs: bool = True
+    metadata_max_age_ms: int = 300_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,8 @@ class PartitionFetcher:
         self._max_partition_bytes = config.max_partition_fetch_bytes
         self._last_fetched_epoch = -1
         self._replica_id: int | None = None
-        self._rack = config.rack
+        self._replica_until_ms = 0  # how long the leader's choice of a replica is followed
+        self._leader_until_ms = 0  # how long only the leader is asked, since that replica was of no use
         self._max_wait_ms = config.max_wait_ms
         self._sent: tuple[Connection, int] | None = None
         self.position = position
@@ -157,13 +160,15 @@ class PartitionFetcher:
         if response.error_code:
             raise KafkaError(ErrorCode(response.error_code), f"fetch from {connection.address}")
         result = self._find(response, version)
-        if result.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and self._replica_id is not None:
-            # A follower may be behind; only the leader's answer counts. Stay with the leader from now on.
-            self._replica_id, self._rack = None, ""
+        diverges = result.diverging_epoch.end_offset >= 0
+        if self._replica_id is not None and (diverges or result.error_code == ErrorCode.OFFSET_OUT_OF_RANGE):
+            # A follower may be behind; only the leader's answer counts. Stay with the leader for a while.
+            self._replica_id = None
+            self._leader_until_ms = self._cluster.network.now_ms() + self._config.metadata_max_age_ms
             return None
         if result.error_code:
             await self._raise_for(result, response, deadline_ms)
-        if result.diverging_epoch.end_offset >= 0:
+        if diverges:
             raise LogTruncatedError(
                 self._topic, self._partition, self.position, result.diverging_epoch.end_offset
             )
@@ -187,6 +192,7 @@ class PartitionFetcher:
             return None
         elif result.preferred_read_replica >= 0 and self._replica_id is None:
             self._replica_id = result.preferred_read_replica
+            self._replica_until_ms = self._cluster.network.now_ms() + self._config.metadata_max_age_ms
             return None
         return FetchedBatches(
             data=data,
@@ -217,11 +223,14 @@ class PartitionFetcher:
     async def _send(self, deadline_ms: int) -> tuple[Connection, int]:
         known = await self._cluster.leader(self._topic, self._partition, deadline_ms)
         self._check_identity(known)
+        now_ms = self._cluster.network.now_ms()
+        if now_ms >= self._replica_until_ms:
+            self._replica_id = None  # the leader chooses again
         target = known.leader_id if self._replica_id is None else self._replica_id
         assert target is not None
         connection = await self._cluster.broker(target, deadline_ms)
         ceiling = None if has_id(known.topic_id) else _LAST_VERSION_WITH_TOPIC_NAMES
-        request = self._request(known)
+        request = self._request(known, self._config.rack if now_ms >= self._leader_until_ms else "")
         version = await connection.send(
             request, self._cluster.request_deadline(deadline_ms), max_version=ceiling
         )
@@ -234,7 +243,7 @@ class PartitionFetcher:
         except KafkaError:
             self._sent = None
 
-    def _request(self, known: Partition) -> FetchRequest:
+    def _request(self, known: Partition, rack: str) -> FetchRequest:
         wanted = FetchPartition(
             partition=self._partition,
             current_leader_epoch=-1 if known.leader_epoch is None else known.leader_epoch,
@@ -248,7 +257,7 @@ class PartitionFetcher:
             max_bytes=max(self._config.max_bytes, self._max_partition_bytes),
             isolation_level=self._config.isolation_level,
             topics=[FetchTopic(topic=self._topic, topic_id=known.topic_id, partitions=[wanted])],
-            rack_id=self._rack,
+            rack_id=rack,
         )
 
     def _check_identity(self, known: Partition) -> None:

@@ -39,7 +39,7 @@ from pykraft.runtime.streams import Chunk, FileSlice
 
 _VERSIONS = range(tables.FetchRequest.MIN_VERSION, tables.FetchRequest.MAX_VERSION + 1)
 _FLEXIBLE_FROM = tables.FetchRequest.FLEXIBLE_FROM
-_TOPIC_IDS_FROM = since(tables.FetchTopic, "topic_id")
+TOPIC_IDS_FROM = since(tables.FetchTopic, "topic_id")
 _REPLICA_STATE_FROM = since(tables.FetchRequest, "replica_state")
 _SESSIONS_FROM = since(tables.FetchRequest, "session_id")
 _RACK_FROM = since(tables.FetchRequest, "rack_id")
@@ -99,7 +99,10 @@ class ForgottenTopic(NamedTuple):
 
 
 class FetchRequestView(NamedTuple):
-    """A parsed request. ``replica_id`` is -1 for consumers; ``replica_epoch`` -1 if none was sent."""
+    """A parsed request. ``replica_id`` is -1 for consumers; ``replica_epoch`` -1 if none was sent.
+
+    ``rack_id`` is None before version 11: such a consumer knows leaders only (KIP-392).
+    """
 
     replica_id: int
     replica_epoch: int
@@ -111,8 +114,13 @@ class FetchRequestView(NamedTuple):
     session_epoch: int
     topics: list[FetchTopic]
     forgotten: list[ForgottenTopic]
-    rack_id: str
+    rack_id: str | None
     cluster_id: str | None
+
+    @property
+    def needs_leader(self) -> bool:
+        """Whether only the leader may answer it."""
+        return self.replica_id >= 0 or self.rack_id is None
 
 
 class FetchResult(NamedTuple):
@@ -178,7 +186,7 @@ def _parse_classic(body: memoryview, position: int, version: int) -> tuple[Fetch
             partitions.append(FetchPartition(index, leader_epoch, offset, -1, log_start, limit))
         topics.append(FetchTopic(name, None, partitions))
     forgotten: list[ForgottenTopic] = []
-    rack_id = ""
+    rack_id: str | None = None
     if version >= _SESSIONS_FROM:
         (topic_count,) = unpack_int32(body, position)
         position += INT32_BYTES
@@ -275,7 +283,7 @@ def _parse_flexible(body: memoryview, position: int, version: int) -> tuple[Fetc
 
 
 def _topic_key(body: memoryview, position: int, version: int) -> tuple[str | None, Uuid | None, int]:
-    if version >= _TOPIC_IDS_FROM:
+    if version >= TOPIC_IDS_FROM:
         following = position + UUID_BYTES
         if following > len(body):
             raise ProtocolError("a topic id reaches past the end of the request")

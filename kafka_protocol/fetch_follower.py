@@ -1,4 +1,4 @@
-"""Hand-written Fetch codec of the follower: version 17, without a session, responses parsed in place.
+"""Hand-written Fetch codec of the follower: version 17, responses parsed in place.
 
 Version 17 names topics by id and carries the broker epoch, by which a leader refuses the requests of a
 previous incarnation. Record sets are views into the response frame and valid only as long as it is.
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from pykraft.kafka_protocol.fetch_fast import FetchPartition
 from pykraft.kafka_protocol.framing import SIZE_BYTES
 from pykraft.kafka_protocol.headers import CORRELATION_ID, REQUEST_HEADER
-from pykraft.kafka_protocol.hot_wire import UUID_BYTES, TaggedStruct, layout, pack_int32_into
+from pykraft.kafka_protocol.hot_wire import UUID_BYTES, TaggedStruct, layout, pack_int32, pack_int32_into
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages import fetch as tables
 from pykraft.kafka_protocol.primitives import ProtocolError, read_uvarint, write_uvarint
@@ -24,7 +24,7 @@ FOLLOWER_FETCH_VERSION = 17
 _pack_header = REQUEST_HEADER.pack
 _HEAD = layout(tables.FetchRequest, "max_wait_ms", FOLLOWER_FETCH_VERSION)
 _PARTITION = layout(tables.FetchPartition, "partition", FOLLOWER_FETCH_VERSION)
-_NO_FORGOTTEN_NO_RACK = b"\x01\x01"
+_NO_RACK = b"\x01"
 _REPLICA_STATE = TaggedStruct(tables.FetchRequest, "replica_state", "replica_id")
 _RESPONSE_HEAD = layout(tables.FetchResponse, "throttle_time_ms", FOLLOWER_FETCH_VERSION)
 _RESULT = layout(tables.PartitionData, "partition_index", FOLLOWER_FETCH_VERSION)
@@ -51,6 +51,7 @@ class FollowerResult(NamedTuple):
 class FollowerResponse(NamedTuple):
     correlation_id: int
     error_code: int
+    session_id: int
     results: list[FollowerResult]
 
 
@@ -64,14 +65,17 @@ def build_follower_fetch(
     min_bytes: int,
     max_bytes: int,
     topics: Sequence[tuple[Uuid, Sequence[FetchPartition]]],
+    session_id: int = 0,
+    session_epoch: int = -1,
+    forgotten: Sequence[tuple[Uuid, Sequence[int]]] = (),
 ) -> bytearray:
-    """A whole request frame, size prefix included."""
+    """A whole request frame, size prefix included. The defaults are those of a request without a session."""
     name = client_id.encode()
     out = bytearray(SIZE_BYTES)
     out += _pack_header(tables.FetchRequest.API_KEY, FOLLOWER_FETCH_VERSION, correlation_id, len(name))
     out += name
     out.append(0)
-    out += _HEAD.pack(max_wait_ms, min_bytes, max_bytes, 0, 0, -1)
+    out += _HEAD.pack(max_wait_ms, min_bytes, max_bytes, 0, session_id, session_epoch)
     write_uvarint(out, len(topics) + 1)
     for topic_id, partitions in topics:
         out += topic_id
@@ -80,7 +84,14 @@ def build_follower_fetch(
             out += _PARTITION.pack(*partition)
             out.append(0)
         out.append(0)
-    out += _NO_FORGOTTEN_NO_RACK
+    write_uvarint(out, len(forgotten) + 1)
+    for topic_id, indexes in forgotten:
+        out += topic_id
+        write_uvarint(out, len(indexes) + 1)
+        for index in indexes:
+            out += pack_int32(index)
+        out.append(0)
+    out += _NO_RACK
     out.append(1)
     out += _REPLICA_STATE.encode(replica_id, replica_epoch)
     pack_int32_into(out, 0, len(out) - SIZE_BYTES)
@@ -99,7 +110,7 @@ def _parse(frame: memoryview) -> FollowerResponse:
     end = len(frame)
     (correlation_id,) = CORRELATION_ID.unpack_from(frame, 0)
     position = skip_tagged_fields(frame, CORRELATION_ID.size, end)
-    _, error_code, _ = _RESPONSE_HEAD.unpack_from(frame, position)
+    _, error_code, session_id = _RESPONSE_HEAD.unpack_from(frame, position)
     topic_count, position = read_uvarint(frame, position + _RESPONSE_HEAD.size)
     results: list[FollowerResult] = []
     for _ in range(topic_count - 1):
@@ -109,7 +120,7 @@ def _parse(frame: memoryview) -> FollowerResponse:
             result, position = _parse_partition(frame, position, end, topic_id)
             results.append(result)
         position = skip_tagged_fields(frame, position, end)
-    return FollowerResponse(correlation_id, error_code, results)
+    return FollowerResponse(correlation_id, error_code, session_id, results)
 
 
 def _parse_partition(

@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack
 
 from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.apis.table import make_apis
+from pykraft.broker.fetch_session_cache import FetchSessionCache
 from pykraft.broker.logs.log_dirs import LogDirs
 from pykraft.broker.membership.alter_partition import (
     ControllerAlterPartition,
@@ -151,6 +152,9 @@ class BrokerNode:
             logs=data.logs,
             moves=data.moves,
             isr_proposals=data.isr_proposals,
+            fetch_sessions=FetchSessionCache(
+                settings.max_incremental_fetch_session_cache_slots, world.new_rng()
+            ),
             wakeups=data.wakeups,
             tasks=data.tasks,
             workers=workers,

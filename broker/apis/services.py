@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pykraft.broker.config import BrokerConfig
+from pykraft.broker.fetch_session_cache import FetchSessionCache
 from pykraft.broker.logs.log_manager import LogManager
 from pykraft.broker.membership.controller_channel import ControllerChannel
 from pykraft.broker.membership.lifecycle import BrokerLifecycle
@@ -113,6 +114,7 @@ class BrokerServices:
     logs: LogManager
     moves: LogMoves
     isr_proposals: IsrProposals
+    fetch_sessions: FetchSessionCache
     wakeups: Wakeups
     tasks: TaskSupervisor
     workers: Workers

@@ -16,6 +16,7 @@ from pykraft.broker.logs.log_dirs import LogDirs
 from pykraft.broker.logs.log_manager import LogManager
 from pykraft.broker.logs.log_scrubber import LogScrubber
 from pykraft.broker.logs.offline_logs import TopicPartition
+from pykraft.broker.replica_selector import RACK_AWARE_SELECTOR
 from pykraft.broker.replicas.directory_assignments import DirectoryAssignments
 from pykraft.broker.replicas.isr_proposals import IsrProposals
 from pykraft.broker.replicas.log_moves import LogMoves
@@ -99,7 +100,25 @@ class DataPlane:
         publisher = self.publisher = ReplicaPublisher(
             config, metadata, table, roles, logs, worklist, fetchers, quotas, assignments, tasks
         )
-        events = BrokerPartitionEvents(logs, LogStarts(logs, fetchers, tasks), wakeups, tasks)
+        isr_proposals = self.isr_proposals = IsrProposals(
+            node_id,
+            config.replica_lag_time_max_ms,
+            metadata,
+            lease,
+            alter_partition,
+            clock,
+            rng,
+            tasks,
+        )
+        events = BrokerPartitionEvents(
+            logs,
+            LogStarts(logs, fetchers, tasks),
+            wakeups,
+            isr_proposals,
+            fetchers,
+            tasks,
+            urgent_high_watermarks=config.replica_selector_class == RACK_AWARE_SELECTOR,
+        )
 
         def wake_readers(key: TopicPartition) -> None:
             partition = table.find(*key)
@@ -120,16 +139,6 @@ class DataPlane:
             assignments,
             moves,
             events,
-        )
-        isr_proposals = self.isr_proposals = IsrProposals(
-            node_id,
-            config.replica_lag_time_max_ms,
-            metadata,
-            lease,
-            alter_partition,
-            clock,
-            rng,
-            tasks,
         )
         scrubber = self.scrubber = LogScrubber(logs, clock, workers, tasks, config.log_scrub_bytes_per_second)
         self.maintenance = LogMaintenance(

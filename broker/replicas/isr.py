@@ -12,17 +12,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 UNKNOWN_OFFSET = -1
 DAMAGE_CHECK_EVERY = 16
 
 
+class FetchTime(Protocol):
+    """A fetch session of a follower: each of its requests is a fetch of all its partitions."""
+
+    @property
+    def last_fetch_ms(self) -> int: ...
+
+
 class FollowerProgress:
-    """What the leader knows about one follower from its fetches."""
+    """What the leader knows about one follower from its fetches.
+
+    While the follower has everything, its fetches are not noted here one by one: those of ``session`` count.
+    """
 
     __slots__ = (
+        "_last_caught_up_ms",
         "broker_epoch",
-        "last_caught_up_ms",
         "last_fetch_end",
         "last_fetch_ms",
         "log_end_offset",
@@ -30,6 +41,7 @@ class FollowerProgress:
         "repeated_fetches",
         "sent_log_start_offset",
         "sent_offset",
+        "session",
     )
 
     def __init__(self, last_caught_up_ms: int | None) -> None:
@@ -41,9 +53,23 @@ class FollowerProgress:
         self.broker_epoch = -1
         self.last_fetch_ms: int | None = None
         self.last_fetch_end = UNKNOWN_OFFSET
-        self.last_caught_up_ms = last_caught_up_ms
+        self._last_caught_up_ms = last_caught_up_ms
+        self.session: FetchTime | None = None
         self.sent_offset = UNKNOWN_OFFSET
         self.repeated_fetches = 0
+
+    @property
+    def last_caught_up_ms(self) -> int | None:
+        """The latest time at which it is known to have had all that the leader had; None if never."""
+        if self.session is None:
+            return self._last_caught_up_ms
+        return self.session.last_fetch_ms
+
+    def leave_session(self) -> None:
+        """The fetches of the session count up to the last one, and no longer."""
+        if self.session is not None:
+            self._last_caught_up_ms = self.last_fetch_ms = self.session.last_fetch_ms
+            self.session = None
 
     def may_have_found_damage(self, fetch_offset: int) -> bool:
         """Whether the follower may have found the records at an offset damaged.
@@ -72,10 +98,11 @@ class FollowerProgress:
         A follower that asks for the end of the log is caught up now; one that asks for where the log ended at
         its previous fetch was caught up at that fetch.
         """
+        self.leave_session()
         if fetch_offset >= leader_end_offset:
-            self.last_caught_up_ms = now_ms
+            self._last_caught_up_ms = now_ms
         elif self.last_fetch_ms is not None and fetch_offset >= self.last_fetch_end:
-            self.last_caught_up_ms = max(self.last_caught_up_ms or self.last_fetch_ms, self.last_fetch_ms)
+            self._last_caught_up_ms = max(self._last_caught_up_ms or self.last_fetch_ms, self.last_fetch_ms)
         self.log_end_offset = fetch_offset
         self.log_start_offset = log_start_offset
         if log_start_offset > self.sent_log_start_offset:
@@ -88,7 +115,8 @@ class FollowerProgress:
         """Whether it has not been at the end of the log for more than ``max_lag_ms``."""
         if self.log_end_offset == leader_end_offset:
             return False
-        return self.last_caught_up_ms is None or now_ms - self.last_caught_up_ms > max_lag_ms
+        caught_up_ms = self.last_caught_up_ms
+        return caught_up_ms is None or now_ms - caught_up_ms > max_lag_ms
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,7 @@ class IsrProposals:
         self._clock = clock
         self._rng = rng
         self._tasks = tasks
+        self._behind: dict[Partition, None] = {}
         self._due: dict[Partition, None] = {}
         self._is_sending = False
         self._unanswered = 0  # consecutive requests
@@ -90,10 +91,22 @@ class IsrProposals:
             self._is_sending = True
             self._tasks.start(self._send_all(), "isr-proposals")
 
+    def expect_changes(self, partition: Partition) -> None:
+        """A follower is behind, or the ISR has changed: look at this partition from time to time."""
+        self._behind[partition] = None
+
+    @property
+    def behind(self) -> list[Partition]:
+        """The partitions whose ISR may change as time passes; :meth:`check_lag` of each tells."""
+        return list(self._behind)
+
     def check_lag(self, partitions: Iterable[Partition]) -> None:
         """Look for followers that have fallen behind; called from time to time."""
         for partition in partitions:
-            self.maybe_propose(partition)
+            if partition.is_in_sync:
+                self._behind.pop(partition, None)
+            else:
+                self.maybe_propose(partition)
 
     def _is_eligible(self, replica: int, broker_epoch: int) -> bool:
         broker = self._metadata.image.brokers.get(replica)

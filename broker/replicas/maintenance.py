@@ -21,6 +21,7 @@ from pykraft.runtime.clock import Clock
 from pykraft.runtime.tasks import TaskSupervisor
 
 FLUSH_CHECK_MS = 1000
+LAG_CHECKS_PER_STEP = 200
 
 
 class LogMaintenance:
@@ -123,4 +124,8 @@ class LogMaintenance:
                 self._last_flush_ms[key] = now_ms
 
     async def _check_lag(self) -> None:
-        self._isr_proposals.check_lag(self._table)
+        """Look for followers that lag, only where one is behind, in steps: a whole broker may be."""
+        behind = self._isr_proposals.behind
+        for start in range(0, len(behind), LAG_CHECKS_PER_STEP):
+            self._isr_proposals.check_lag(behind[start : start + LAG_CHECKS_PER_STEP])
+            await self._tasks.sleep(0)

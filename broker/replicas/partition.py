@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+from pykraft.broker.fetch_session import Subscribers
 from pykraft.broker.logs import producer_state
 from pykraft.broker.logs.producer_state import ProducerState
 from pykraft.broker.replicas.follower_batches import find_new_batches
@@ -56,6 +57,10 @@ class PartitionEvents(Protocol):
         """Followers must be told, and the log start must be stored (:meth:`Partition.log_start_stored`)."""
         ...
 
+    def state_changed(self, partition: Partition) -> None:
+        """Role, epoch or ISR have changed, or the log was truncated."""
+        ...
+
     def producers_lost(self, partition: Partition) -> None:
         """The state of its producers must be rebuilt from the log."""
         ...
@@ -91,7 +96,9 @@ class Partition:
         "_node_id",
         "_others",
         "committed_waiters",
+        "consumer_sessions",
         "consumer_waiters",
+        "follower_sessions",
         "followers",
         "high_watermark",
         "index",
@@ -152,6 +159,8 @@ class Partition:
         self.consumer_waiters: dict[FetchWaiter, None] = {}
         self.replica_waiters: dict[FetchWaiter, None] = {}
         self.log_start_waiters: dict[FetchWaiter, None] = {}
+        self.consumer_sessions: Subscribers = {}
+        self.follower_sessions: Subscribers = {}
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.index}"
@@ -249,15 +258,20 @@ class Partition:
             waiter.offset_refused(code)
         for waiting in [*self.consumer_waiters, *self.replica_waiters, *self.log_start_waiters]:
             waiting.wake()
+        self._events.state_changed(self)
 
     def require_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
         """Raise :class:`KafkaError` unless this replica leads, in the epoch of the client (KIP-320)."""
+        self.require_epoch(current_leader_epoch)
+        if self.leader_id != self._node_id:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self} is led by {self.leader_id}")
+
+    def require_epoch(self, current_leader_epoch: int) -> None:
+        """Raise :class:`KafkaError` unless the client names the leader epoch of this replica, or none."""
         if current_leader_epoch != NO_EPOCH and current_leader_epoch != self.leader_epoch:
             if current_leader_epoch < self.leader_epoch:
                 raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"{self} is at epoch {self.leader_epoch}")
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"{self} is at epoch {self.leader_epoch}")
-        if self.leader_id != self._node_id:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self} is led by {self.leader_id}")
 
     # -- leader: write ---------------------------------------------------------------------------------
 
@@ -361,6 +375,30 @@ class Partition:
         follower.sent_log_start_offset = start
         return True
 
+    def has_everything(self, replica_id: int, offset: int) -> bool:
+        """Whether a follower that goes on fetching from ``offset`` changes nothing until an event: it is in
+        the ISR and has acknowledged the whole log.
+        """
+        follower = self.followers.get(replica_id)
+        return (
+            follower is not None
+            and follower.log_end_offset == offset == self.log.log_end_offset
+            and replica_id in self.isr.committed
+        )
+
+    @property
+    def is_in_sync(self) -> bool:
+        """Whether the ISR cannot change before an event: all replicas are in it and have the whole log, and
+        nothing is open at the controller. True if another replica leads.
+        """
+        isr, end_offset = self.isr, self.log.log_end_offset
+        return not self.is_leader or (
+            isr.pending is None
+            and not isr.maybe_added
+            and len(isr.committed) == len(self.replicas)
+            and all(follower.log_end_offset == end_offset for follower in self.followers.values())
+        )
+
     def needs_isr_change(self, now_ms: int, max_lag_ms: int, is_eligible: Callable[[int, int], bool]) -> bool:
         """Whether :meth:`next_proposal` would return a proposal."""
         return self._find_new_isr(now_ms, max_lag_ms, is_eligible) is not None
@@ -459,6 +497,7 @@ class Partition:
         self._wake_log_start_waiters()
         if self.is_leader:
             self._recount()
+        self._events.state_changed(self)
 
     def _recount(self) -> None:
         if not self._may_commit:
@@ -616,12 +655,14 @@ class Partition:
         self.log.truncate_fully_and_start_at(offset)
         self.high_watermark = offset
         self.producers.adopt(ProducerState(complete=offset == 0))
+        self._events.state_changed(self)
 
     def _truncated(self) -> None:
         if self.producers.is_behind or not self.producers.truncate_to(self.log.log_end_offset):
             self.producers.fall_behind()
             self._events.producers_lost(self)
         self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
+        self._events.state_changed(self)
 
 
 def _replay_producers(log: Log) -> ProducerState:

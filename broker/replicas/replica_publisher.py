@@ -46,6 +46,7 @@ on other brokers, ``_LOCAL_COST`` for one with a replica here.
 """
 RECONFIGURED_PER_STEP = 32
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
+NUM_REPLICA_FETCHERS = "num.replica.fetchers"
 
 
 class ReplicaPublisher:
@@ -67,6 +68,7 @@ class ReplicaPublisher:
         self._node_id = config.node_id
         self._broker_defaults = config.topic_defaults
         self._topic_defaults = config.topic_defaults
+        self._static_fetchers = config.num_replica_fetchers
         self._metadata = metadata
         self._table = table
         self._roles = roles
@@ -167,11 +169,14 @@ class ReplicaPublisher:
         )
 
     def _reconfigure_broker_wide(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Apply the broker-wide settings of topics, if they have changed."""
+        """Apply the number of fetchers and the broker-wide settings of topics, if they have changed."""
         changed: set[str] = {ELIGIBLE_LEADER_REPLICAS_VERSION} & delta.changed_features
         if any(concerns_broker(resource, self._node_id) for resource in delta.changed_configs):
-            self._quotas.set_limits(effective_dynamic_values(image, self._node_id))
+            values = effective_dynamic_values(image, self._node_id)
+            self._quotas.set_limits(values)
             self._fetchers.throttles_changed()
+            fetchers = values.get(NUM_REPLICA_FETCHERS)
+            self._fetchers.set_fetchers(self._static_fetchers if fetchers is None else int(fetchers))
             old = self._topic_defaults
             self._topic_defaults = broker_wide_topic_configs(image, self._broker_defaults, self._node_id)
             changed |= {

@@ -35,6 +35,11 @@ class ReplicaTable:
         partitions = self.by_name.get(topic)
         return None if partitions is None else partitions.get(index)
 
+    def look_up(self, topic: str | Uuid, index: int) -> Partition | None:
+        """As :meth:`find`, by the topic's name or id."""
+        partitions = self.by_name.get(topic) if isinstance(topic, str) else self.by_id.get(topic)
+        return None if partitions is None else partitions.get(index)
+
     def add(self, partition: Partition) -> None:
         self.by_name.setdefault(partition.topic, {})[partition.index] = partition
         self.by_id.setdefault(partition.topic_id, {})[partition.index] = partition

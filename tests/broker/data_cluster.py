@@ -19,6 +19,7 @@ from pykraft.broker.apis.fetch import FetchHandler
 from pykraft.broker.apis.produce import ProduceHandler
 from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.config import BrokerConfig
+from pykraft.broker.fetch_session_cache import FetchSessionCache
 from pykraft.broker.logs.log_dirs import LogDirs
 from pykraft.broker.replicas.data_plane import DataPlane
 from pykraft.broker.replicas.offsets_writer import OffsetsTopicWriter
@@ -123,6 +124,7 @@ class Controller:
             ZERO_UUID,
             (endpoint,),
             fenced=False,
+            rack=broker.config.rack,
         )
         old = self._change(brokers=self.image.brokers.set(broker.node_id, registration))
         delta = MetadataDelta(old, self.image, changed_brokers=frozenset([broker.node_id]))
@@ -328,6 +330,10 @@ class ConfigFields(TypedDict, total=False):
     replica_fetch_max_bytes: int
     replica_fetch_wait_max_ms: int
     replica_socket_timeout_ms: int
+    max_incremental_fetch_session_cache_slots: int
+    num_replica_fetchers: int
+    replica_selector_class: str | None
+    rack: str | None
 
 
 class DataBroker:
@@ -376,6 +382,9 @@ class DataBroker:
             on_log_dir_failure=lambda: controller.handle_failed_dirs(node_id),
         )
         self.table, self.logs, self.replicas = data.table, data.logs, data.replicas
+        self.fetch_sessions = FetchSessionCache(
+            self.config.max_incremental_fetch_session_cache_slots, random.Random(node_id)
+        )
         self.services = cast(
             "BrokerServices",
             SimpleNamespace(
@@ -386,6 +395,7 @@ class DataBroker:
                 logs=data.logs,
                 moves=data.moves,
                 isr_proposals=data.isr_proposals,
+                fetch_sessions=self.fetch_sessions,
                 wakeups=data.wakeups,
                 tasks=data.tasks,
                 workers=data.workers,
@@ -411,7 +421,7 @@ class DataBroker:
         return OffsetsTopicWriter(table, self.lease, self.clock, self.data.workers)
 
     def check_lag(self) -> None:
-        self.data.isr_proposals.check_lag(self.table)
+        self.data.isr_proposals.check_lag(self.data.isr_proposals.behind)
 
     async def start(self) -> None:
         await self.logs.start()
@@ -439,6 +449,7 @@ class FetchOptions(TypedDict, total=False):
     epoch: int
     last_epoch: int
     topic: str
+    rack: str
 
 
 class DataClient:
@@ -510,6 +521,7 @@ class DataClient:
         epoch: int = -1,
         last_epoch: int = -1,
         topic: str = "t",
+        rack: str = "",
     ) -> None:
         partition = fetch.FetchPartition(
             partition=0,
@@ -523,6 +535,7 @@ class DataClient:
             max_wait_ms=max_wait_ms,
             min_bytes=min_bytes,
             topics=[fetch.FetchTopic(partitions=[partition], **key)],
+            rack_id=rack,
         )
         self.send(request, version, fetch.FetchResponse)
 

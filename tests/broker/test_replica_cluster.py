@@ -302,18 +302,19 @@ def test_wrong_broker_names_the_right_one(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1, 2) as cluster:
             await cluster.create(1, 2)
+            cluster.controller.elect(1)
             client = await cluster.client(2)
             port = cluster.brokers[1].listener.port
             client.send_produce(data_plane.batch(b"v"), version=10)
             produced = await client.receive()
-            client.send_fetch(0, version=16)
+            client.send_fetch(0, version=16, epoch=0)
             fetched = await client.receive()
-            for response, result in (
-                (produced, produced.responses[0].partition_responses[0]),
-                (fetched, fetched.responses[0].partitions[0]),
+            for response, result, code in (
+                (produced, produced.responses[0].partition_responses[0], ErrorCode.NOT_LEADER_OR_FOLLOWER),
+                (fetched, fetched.responses[0].partitions[0], ErrorCode.FENCED_LEADER_EPOCH),
             ):
-                assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-                assert (result.current_leader.leader_id, result.current_leader.leader_epoch) == (1, 0)
+                assert result.error_code == code
+                assert (result.current_leader.leader_id, result.current_leader.leader_epoch) == (1, 1)
                 assert [(n.node_id, n.port) for n in response.node_endpoints] == [(1, port)]
 
     data_plane.run(body)

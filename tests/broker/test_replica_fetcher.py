@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
-from pykraft.broker.replicas.replica_fetcher import _Followed
+import pytest
+
+from pykraft.broker.apis.fetch_reader import FetchReader, Found
+from pykraft.broker.fetch_session_handler import SessionState
+from pykraft.broker.replicas.leader_connection import Asked, Followed
 from pykraft.kafka_protocol.api_keys import ApiKey
-from pykraft.kafka_protocol.fetch_fast import FetchPartition, FetchResult, build_fetch_response
+from pykraft.kafka_protocol.fetch_fast import (
+    FetchPartition,
+    FetchRequestView,
+    FetchResult,
+    FetchTopic,
+    build_fetch_response,
+)
 from pykraft.kafka_protocol.fetch_follower import build_follower_fetch
 from pykraft.kafka_protocol.records import assign_offset
 from pykraft.log_store.checkpoint import RECOVERY_POINT_CHECKPOINT, read_offset_checkpoint
@@ -32,13 +43,13 @@ def test_answer_to_a_request_of_another_epoch_is_dropped(data_plane: DataPlaneTo
         async with data_plane.cluster(1, 2) as cluster:
             await cluster.create(1, 2)
             follower = cluster.partition(2)
-            link = cluster.brokers[2].data.fetchers._links[1]
+            link = cluster.brokers[2].data.fetchers._links[1, 0]
             result = FetchResult(0, 0, 1, 0, data_plane.batch(b"of another epoch"))
             chunks = build_fetch_response(17, 1, [(data_plane.topic_id, [result])])
             frame = memoryview(
                 b"".join(chunk for chunk in chunks if isinstance(chunk, bytes | bytearray | memoryview))
             )[4:]
-            link.handle_response({(data_plane.topic_id, 0): _Followed(follower)}, frame)
+            link.handle_response(Asked(True, {(data_plane.topic_id, 0): Followed(follower)}), frame)
             assert (follower.log.log_end_offset, follower.high_watermark) == (0, 0)
 
     data_plane.run(body)
@@ -154,6 +165,93 @@ def test_follower_connects_to_its_leaders_current_address(data_plane: DataPlaneT
             async with server, asyncio.timeout(10):
                 move_leader(cluster, server.sockets[0].getsockname()[1])
                 await arrived.wait()
+
+    data_plane.run(body)
+
+
+def test_round_trip_costs_what_has_changed(
+    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[int] = []
+    read = FetchReader.read
+
+    def counted(reader: FetchReader, request: FetchRequestView, topics: Sequence[FetchTopic]) -> Found:
+        looks.append(sum(len(topic.partitions) for topic in topics))
+        return read(reader, request, topics)
+
+    async def body() -> None:
+        async with data_plane.cluster(1, 2) as cluster:
+            for number in range(20):
+                await cluster.create(1, 2, topic=f"idle-{number}")
+            await cluster.create(1, 2)
+            (link,) = cluster.brokers[2].data.fetchers._links.values()
+            await data_plane.until(lambda: link._session.state is SessionState.OPEN)
+            (session,) = cluster.brokers[1].fetch_sessions._sessions.values()
+            await data_plane.until(lambda: len(session.partitions) == 21 and not session.due)
+            client = await cluster.client(1)
+            monkeypatch.setattr(FetchReader, "read", counted)
+            for _ in range(5):
+                assert (await client.produce(data_plane.batch(b"v"))).error_code == 0
+            # The record goes out, the follower asks for the next one, and the poll is opened once more.
+            assert looks and max(looks) == 1
+            leader = cluster.brokers[1].data
+            await data_plane.until(lambda: not session.due)
+            leader.isr_proposals.check_lag(leader.isr_proposals.behind)
+            assert leader.isr_proposals.behind == []
+
+    data_plane.run(body)
+
+
+def test_refused_partition_is_asked_for_again_in_an_open_session(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1, 2) as cluster:
+            await cluster.create(1, 2, topic="u")
+            await cluster.create(1, 2)
+            client = await cluster.client(1)
+            assert (await client.produce(data_plane.batch(b"v"))).error_code == 0
+            behind = cluster.controller.brokers.pop(1)
+            cluster.controller.elect(1)  # the follower knows the new epoch, its leader does not
+            (session,) = cluster.brokers[1].fetch_sessions._sessions.values()
+            await data_plane.until(lambda: len(session.partitions) == 1)
+            cluster.controller.brokers[1] = behind
+            image = cluster.controller.image
+            delta = MetadataDelta(
+                image,
+                image,
+                changed_topics=frozenset([data_plane.topic_id]),
+                changed_partitions={data_plane.topic_id: frozenset([0])},
+            )
+            behind.data.publisher.publish(delta, image)
+            assert (await client.produce(data_plane.batch(b"w"))).error_code == 0
+
+    data_plane.run(body)
+
+
+def test_broker_without_room_for_sessions_is_followed_nevertheless(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1, 2, max_incremental_fetch_session_cache_slots=0) as cluster:
+            await cluster.create(1, 2)
+            client = await cluster.client(1)
+            for _ in range(3):
+                assert (await client.produce(data_plane.batch(b"v"))).error_code == 0
+            await cluster.create(1, 2, topic="u")
+            assert (await client.produce(data_plane.batch(b"v"), topic="u")).error_code == 0
+
+    data_plane.run(body)
+
+
+def test_follower_whose_session_was_closed_goes_on(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1, 2) as cluster:
+            await cluster.create(1, 2)
+            client = await cluster.client(1)
+            sessions = cluster.brokers[1].fetch_sessions
+            for _ in range(3):
+                await data_plane.until(lambda: len(sessions))
+                for session in list(sessions._sessions.values()):
+                    sessions._remove(session)
+                assert (await client.produce(data_plane.batch(b"v"))).error_code == 0
+            await data_plane.until(lambda: cluster.partition(2).log.log_end_offset == 3)
 
     data_plane.run(body)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TypedDict, Unpack
 
@@ -374,6 +375,50 @@ def test_replica_the_leader_prefers_is_read_from(scripted: ScriptedCluster, log:
 def test_follower_that_is_behind_is_not_taken_for_data_loss(scripted: ScriptedCluster, log: Log) -> None:
     fetcher = follower_fetch(
         scripted, lambda request, version: respond(request, error=ErrorCode.OFFSET_OUT_OF_RANGE)
+    )
+    assert fetch(scripted, fetcher).next_offset == 15
+
+
+def fetches(scripted: ScriptedCluster) -> dict[int, int]:
+    """The number of fetches at each broker."""
+    return Counter(broker for broker, _, _ in scripted.requests(ApiKey.FETCH))
+
+
+def test_leader_chooses_the_replica_again_when_the_metadata_is_old(
+    scripted: ScriptedCluster, log: Log
+) -> None:
+    fetcher = follower_fetch(scripted, lambda request, version: respond(request, batch(0)))
+    fetch(scripted, fetcher)
+    scripted.network.time_ms += 299_999
+    fetch(scripted, fetcher)
+    assert fetches(scripted) == {1: 2, 2: 1}
+    scripted.network.time_ms += 1
+    fetch(scripted, fetcher)
+    assert fetches(scripted) == {1: 3, 2: 2}
+
+
+def test_follower_that_was_of_no_use_is_tried_again_later(scripted: ScriptedCluster, log: Log) -> None:
+    answers = iter([ErrorCode.OFFSET_OUT_OF_RANGE])
+
+    def follower(request: FetchRequest, version: int) -> Answer:
+        error = next(answers, None)
+        return respond(request, batch(15)) if error is None else respond(request, error=error)
+
+    fetcher = follower_fetch(scripted, follower)
+    for _ in range(2):
+        fetch(scripted, fetcher)
+    assert fetches(scripted) == {1: 1, 2: 3}
+    scripted.network.time_ms += 300_000
+    fetch(scripted, fetcher)
+    assert fetches(scripted) == {1: 2, 2: 4}
+
+
+def test_history_of_a_follower_that_is_behind_is_not_taken_for_truncation(
+    scripted: ScriptedCluster, log: Log
+) -> None:
+    fetcher = follower_fetch(
+        scripted,
+        lambda request, version: respond(request, diverging_epoch=EpochEndOffset(epoch=3, end_offset=2)),
     )
     assert fetch(scripted, fetcher).next_offset == 15
 

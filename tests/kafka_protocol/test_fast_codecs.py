@@ -166,7 +166,7 @@ def test_fetch_requests_parse_to_what_was_encoded(data: st.DataObject, version: 
     assert (parsed.session_id, parsed.session_epoch) == (request.session_id, request.session_epoch)
     assert (parsed.isolation_level, parsed.rack_id, parsed.cluster_id) == (
         request.isolation_level,
-        request.rack_id,
+        request.rack_id if version >= 11 else None,
         request.cluster_id,
     )
     for got, sent in zip(parsed.topics, request.topics, strict=True):
@@ -262,9 +262,9 @@ def test_fetch_responses_decode_to_what_was_built(data: st.DataObject, version: 
 def test_follower_reads_what_a_leader_answers(
     topics: list[tuple[Uuid, list[fetch_fast.FetchResult]]],
 ) -> None:
-    frame = flatten(fetch_fast.build_fetch_response(17, 12, topics, error_code=3))
+    frame = flatten(fetch_fast.build_fetch_response(17, 12, topics, error_code=3, session_id=9))
     response = fetch_follower.parse_follower_response(memoryview(frame)[4:])
-    assert (response.correlation_id, response.error_code) == (12, 3)
+    assert (response.correlation_id, response.error_code, response.session_id) == (12, 3, 9)
     expected = [(topic_id, result) for topic_id, sent in topics for result in sent]
     for (topic_id, sent), got in zip(expected, response.results, strict=True):
         assert (got.topic_id, got.partition, got.error_code) == (topic_id, sent.partition, sent.error_code)
@@ -278,6 +278,8 @@ def test_follower_reads_what_a_leader_answers(
 def test_follower_requests_are_real_fetch_requests(data: st.DataObject) -> None:
     partition = st.builds(fetch_fast.FetchPartition, i32, i32, i64, i32, i64, i32)
     topics = data.draw(st.lists(st.tuples(ids, st.lists(partition, max_size=3)), max_size=3))
+    forgotten = data.draw(st.lists(st.tuples(ids, st.lists(i32, max_size=3)), max_size=3))
+    session_id, session_epoch = data.draw(i32), data.draw(i32)
     frame = fetch_follower.build_follower_fetch(
         5,
         "broker-1-fetcher",
@@ -287,6 +289,9 @@ def test_follower_requests_are_real_fetch_requests(data: st.DataObject) -> None:
         min_bytes=1,
         max_bytes=1 << 20,
         topics=topics,
+        session_id=session_id,
+        session_epoch=session_epoch,
+        forgotten=forgotten,
     )
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     header, position = decode_request_header(memoryview(frame)[4:])
@@ -295,7 +300,9 @@ def test_follower_requests_are_real_fetch_requests(data: st.DataObject) -> None:
     assert (request.replica_state.replica_id, request.replica_state.replica_epoch) == (1, 42)
     parsed = fetch_fast.parse_fetch_request(memoryview(frame)[4:], position, 17)
     assert parsed.topics == [(None, topic_id, partitions) for topic_id, partitions in topics]
-    assert (parsed.replica_id, parsed.replica_epoch, parsed.session_epoch) == (1, 42, -1)
+    assert parsed.forgotten == [(None, topic_id, indexes) for topic_id, indexes in forgotten]
+    assert (parsed.replica_id, parsed.replica_epoch) == (1, 42)
+    assert (parsed.session_id, parsed.session_epoch) == (session_id, session_epoch)
 
 
 @pytest.mark.parametrize("version", range(fetch.FetchRequest.MIN_VERSION, fetch.FetchRequest.MAX_VERSION + 1))

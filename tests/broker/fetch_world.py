@@ -1,0 +1,242 @@
+"""One broker's handler of Fetch over replicas in memory, without sockets and without time of its own.
+
+A :class:`FetchWorld` holds partitions of topics ``a``, ``b``, …, one each, that broker 1 leads; what happens
+to them is a method. Requests go through the product's handler, and what it answers is decoded by the message
+tables.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from types import SimpleNamespace
+from typing import Any, cast
+
+from pykraft.broker.apis.fetch import FetchHandler
+from pykraft.broker.fetch_session_cache import FetchSessionCache
+from pykraft.broker.replicas.partition import Partition
+from pykraft.broker.replicas.partition_events import BrokerPartitionEvents
+from pykraft.broker.replicas.replica_table import ReplicaTable
+from pykraft.broker.replicas.replication_quota import ReplicationQuotas
+from pykraft.broker.replicas.wakeups import Wakeups
+from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.headers import RequestHeader, decode_response_header
+from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
+from pykraft.kafka_protocol.messages import fetch
+from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
+from pykraft.kafka_protocol.records import read_header
+from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.log_store.interface import LogConfig
+from pykraft.log_store.log import Log
+from pykraft.metadata_log.image import BrokerRegistration, MetadataImage, PartitionRegistration
+from pykraft.metadata_log.persistent import Map
+
+LEADER, FOLLOWER, OTHER = 1, 2, 3
+REPLICAS = (LEADER, FOLLOWER, OTHER)
+FOLLOWER_EPOCH = 102
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_ms = 1000
+
+    def monotonic_ms(self) -> int:
+        return self.now_ms
+
+    wall_ms = monotonic_ms
+
+
+class Slot:
+    """Holds the answer to one request."""
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+        self.done = False
+        self.abandoned = False
+        self.on_abandon: Callable[[], object] | None = None
+        self.response: fetch.FetchResponse | None = None
+
+    def complete_framed(self, chunks: list[Any]) -> None:
+        assert not self.done, "a request is answered once"
+        self.done = True
+        data = b"".join(
+            bytes(c) if isinstance(c, bytes | bytearray) else c.file.pread(c.position, c.size_bytes)
+            for c in chunks
+        )
+        _, at = decode_response_header(1, self.version, memoryview(data)[4:])
+        self.response = fetch.FetchResponse.decode(data[4 + at :], self.version)
+
+
+class Loop:
+    """Never calls anything: :meth:`FetchWorld.run` does."""
+
+    def call_soon(self, callback: Callable[[], None]) -> None: ...
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> Any:
+        return SimpleNamespace(cancel=lambda: None)
+
+
+class Replicas:
+    """The part of the replica manager that Fetch uses."""
+
+    node_id = LEADER
+    is_reconciled = True
+
+    def __init__(self, table: ReplicaTable) -> None:
+        self.table = table
+        self.lease = SimpleNamespace(is_fenced=False)
+        self.quotas = ReplicationQuotas()
+
+    def by_name(self, topic: str, index: int) -> Partition:
+        return self._found(self.table.look_up(topic, index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def by_id(self, topic_id: Uuid, index: int) -> Partition:
+        return self._found(self.table.look_up(topic_id, index), ErrorCode.UNKNOWN_TOPIC_ID)
+
+    def _found(self, partition: Partition | None, code: ErrorCode) -> Partition:
+        if partition is None:
+            raise KafkaError(code, "not here")
+        return partition
+
+    def refuse_if_fenced(self) -> None:
+        if self.lease.is_fenced:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "fenced")
+
+    def check_epoch(self, partition: Partition, offset: int) -> None: ...
+    def check_sent(self, partition: Partition, offset: int) -> None: ...
+
+
+def _store(partition: Partition) -> None:
+    partition.log.log_start_stored(partition.log.log_start_offset)
+    partition.log_start_stored()
+
+
+class FetchWorld:
+    def __init__(self, topics: str = "abcd", *, slots: int = 1000, selector: str | None = None) -> None:
+        self.clock = Clock()
+        self.table = ReplicaTable()
+        self.replicas = Replicas(self.table)
+        self.generations: dict[str, int] = dict.fromkeys(topics, 0)
+        turns = SimpleNamespace(has_room=lambda: True)
+        self.wakeups = Wakeups(cast(Any, Loop()), cast(Any, turns), self.clock, {})
+        self.behind: set[Partition] = set()
+        self.proposed: set[Partition] = set()
+        self.events = BrokerPartitionEvents(
+            cast(Any, None),
+            cast(Any, SimpleNamespace(store=_store)),
+            self.wakeups,
+            cast(Any, SimpleNamespace(expect_changes=self.behind.add)),
+            cast(Any, SimpleNamespace(state_changed=lambda partition: None)),
+            cast(Any, None),
+            urgent_high_watermarks=selector is not None,
+        )
+        brokers = {
+            broker: BrokerRegistration(broker, 100 + broker, ZERO_UUID, (), fenced=False, rack=f"r{broker}")
+            for broker in REPLICAS
+        }
+        self.metadata = SimpleNamespace(image=replace(MetadataImage(), brokers=Map(brokers)))
+        self.sessions = FetchSessionCache(slots, random.Random(1))
+        services = SimpleNamespace(
+            replicas=self.replicas,
+            isr_proposals=SimpleNamespace(maybe_propose=self.proposed.add),
+            clock=self.clock,
+            metadata=self.metadata,
+            fetch_sessions=self.sessions,
+            wakeups=self.wakeups,
+            config=SimpleNamespace(fetch_max_bytes=1 << 26, replica_selector_class=selector, rack="r1"),
+        )
+        self.handler = FetchHandler(cast(Any, services))
+        for topic in topics:
+            self.create(topic)
+
+    # -- what happens to partitions --------------------------------------------------------------------
+
+    def topic_id(self, topic: str) -> Uuid:
+        return Uuid(f"{topic}{self.generations[topic]}".encode().ljust(16, b"_"))
+
+    def find(self, topic: str) -> Partition | None:
+        return self.table.find(topic, 0)
+
+    def create(self, topic: str) -> None:
+        if self.find(topic) is not None:
+            return
+        self.generations[topic] += 1
+        log = Log.open(MemoryDisk(), f"{topic}-0", LogConfig(segment_bytes=500), now_ms=0)
+        partition = Partition(topic, self.topic_id(topic), 0, LEADER, log, self.events)
+        self.table.add(partition)
+        self._change(partition, leader=LEADER, epoch=0, isr=REPLICAS)
+
+    def delete(self, topic: str) -> None:
+        partition = self.find(topic)
+        if partition is not None:
+            self.table.remove(partition)
+            partition.leader_id = None
+            partition.refuse_waiters(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def _change(self, partition: Partition, *, leader: int, epoch: int, isr: tuple[int, ...]) -> None:
+        version = partition.isr.partition_epoch + 1
+        registration = PartitionRegistration(REPLICAS, isr, leader, epoch, version)
+        partition.apply(registration, self.clock.now_ms)
+
+    def elect(self, topic: str, leader: int) -> None:
+        partition = self.find(topic)
+        if partition is not None:
+            isr = partition.isr.committed
+            isr = isr if leader in isr else (*isr, leader)
+            self._change(partition, leader=leader, epoch=partition.leader_epoch + 1, isr=isr)
+
+    def set_isr(self, topic: str, isr: tuple[int, ...]) -> None:
+        partition = self.find(topic)
+        if partition is not None and partition.is_leader:
+            self._change(partition, leader=LEADER, epoch=partition.leader_epoch, isr=isr)
+
+    def append(self, topic: str) -> None:
+        partition = self.find(topic)
+        if partition is not None and partition.is_leader:
+            data = bytearray(encode_batch([RecordInput(None, b"v" * 50, (), 1)]))
+            header = read_header(data)
+            partition.append_as_leader(memoryview(data), header, self.clock.now_ms, all_acks=False)
+
+    def acknowledge(self, topic: str, *replicas: int) -> None:
+        """Other followers, which fetch by themselves, have the whole log."""
+        partition = self.find(topic)
+        if partition is not None and partition.is_leader:
+            now_ms = self.clock.now_ms
+            for replica in replicas:
+                end_offset = partition.log.log_end_offset
+                partition.handle_follower_fetch(
+                    replica, end_offset, 100 + replica, now_ms, partition.log.log_start_offset
+                )
+
+    def delete_records(self, topic: str) -> None:
+        partition = self.find(topic)
+        if partition is not None:
+            partition.delete_records(partition.high_watermark)
+
+    def set_fenced(self, fenced: bool) -> None:
+        self.replicas.lease.is_fenced = fenced
+
+    # -- requests --------------------------------------------------------------------------------------
+
+    def send(self, request: fetch.FetchRequest, version: int, connection: Any) -> Slot:
+        slot = Slot(version)
+        header = RequestHeader(1, version, 1, "test")
+        body = memoryview(request.encode(version))
+        self.handler.handle(connection, RequestContext(), header, body, cast(Any, slot))
+        self.run()
+        return slot
+
+    def run(self) -> None:
+        """Everything that is due by now."""
+        self.wakeups.run()
+        self.wakeups.deadlines.expire(self.clock.now_ms)
+        self.wakeups.run()
+
+
+@cache
+def connect(connection_id: int) -> Any:
+    """The connection with that number, always the same."""
+    return SimpleNamespace(connection_id=connection_id, listener_name="PLAINTEXT")

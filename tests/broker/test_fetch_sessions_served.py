@@ -1,0 +1,90 @@
+"""Requests of fetch sessions through the handler of Fetch, beside what the model test draws by chance."""
+
+from __future__ import annotations
+
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.messages import fetch
+from tests.broker.fetch_world import FOLLOWER, OTHER, FetchWorld, Slot, connect
+
+VERSION = 12
+
+
+def send(
+    world: FetchWorld, topics: str = "", *, session: int = 0, epoch: int = 0, wait_ms: int = 0, on: int = 1
+) -> Slot:
+    named = [
+        fetch.FetchTopic(
+            topic=topic, partitions=[fetch.FetchPartition(partition=0, partition_max_bytes=1000)]
+        )
+        for topic in topics
+    ]
+    request = fetch.FetchRequest(
+        max_wait_ms=wait_ms, min_bytes=1, session_id=session, session_epoch=epoch, topics=named
+    )
+    return world.send(request, VERSION, connect(on))
+
+
+def answer(slot: Slot) -> fetch.FetchResponse:
+    assert slot.response is not None
+    return slot.response
+
+
+def told(slot: Slot) -> dict[str, int]:
+    return {topic.topic: topic.partitions[0].error_code for topic in answer(slot).responses}
+
+
+def commit(world: FetchWorld, topic: str) -> None:
+    world.append(topic)
+    for replica in (FOLLOWER, OTHER):
+        world.acknowledge(topic, replica)
+    world.run()
+
+
+def test_fenced_broker_refuses_all_partitions_of_a_session() -> None:
+    world = FetchWorld("ab")
+    session = answer(send(world, "ab")).session_id
+    assert told(send(world, session=session, epoch=1)) == {}
+    world.set_fenced(True)
+    refused = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert told(send(world, session=session, epoch=2)) == {"a": refused, "b": refused}
+    world.set_fenced(False)
+    assert told(send(world, session=session, epoch=3)) == {"a": 0, "b": 0}
+    assert told(send(world, session=session, epoch=4)) == {}
+
+
+def test_request_of_a_session_waits_for_any_of_its_partitions() -> None:
+    world = FetchWorld("ab")
+    session = answer(send(world, "ab")).session_id
+    slot = send(world, session=session, epoch=1, wait_ms=1000)
+    assert slot.response is None
+    commit(world, "b")
+    assert told(slot) == {"b": 0}
+
+
+def test_next_request_on_the_same_connection_ends_a_wait() -> None:
+    world = FetchWorld("ab")
+    session = answer(send(world, "a")).session_id
+    slot = send(world, session=session, epoch=1, wait_ms=1000)
+    assert told(send(world, "b", session=session, epoch=2)) == {"b": 0}
+    assert (answer(slot).session_id, told(slot)) == (session, {})
+
+
+def test_answer_that_its_client_has_given_up_does_not_count_as_told() -> None:
+    world = FetchWorld("a")
+    session = answer(send(world, "a")).session_id
+    slot = send(world, session=session, epoch=1, wait_ms=1000)
+    send(world, session=session, epoch=2, on=2)
+    assert answer(slot).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+
+
+def test_only_registered_brokers_get_the_session_of_a_follower() -> None:
+    world = FetchWorld("a")
+    for broker_id, epoch, gets in ((FOLLOWER, 102, True), (FOLLOWER, 101, False), (9, 109, False)):
+        request = fetch.FetchRequest(
+            replica_state=fetch.ReplicaState(replica_id=broker_id, replica_epoch=epoch),
+            session_epoch=0,
+            topics=[
+                fetch.FetchTopic(topic_id=world.topic_id("a"), partitions=[fetch.FetchPartition(partition=0)])
+            ],
+        )
+        assert (answer(world.send(request, 17, connect(1))).session_id != 0) is gets

@@ -1,0 +1,68 @@
+"""Several connections to one leader, and which partition is fetched over which one."""
+
+from __future__ import annotations
+
+import pytest
+
+from pykraft.broker.replicas.fetcher_hash import fetcher_id
+from pykraft.metadata_log.records import ConfigResourceType
+from tests.broker.data_cluster import DataCluster, DataPlaneTools
+
+TOPICS = ("a", "b", "c", "d")
+
+
+@pytest.mark.parametrize(
+    ("topic", "index", "fetchers", "expected"),
+    [
+        # abs(31 * "...".hashCode() + index) % fetchers, computed by Java
+        ("orders", 0, 4, 1),
+        ("orders", 3, 4, 2),
+        ("__consumer_offsets", 49, 7, 6),
+        ("payments-eu", 2, 5, 2),
+        ("a", 0, 1, 0),
+    ],
+)
+def test_partition_is_fetched_by_the_fetcher_that_kafka_would_choose(
+    topic: str, index: int, fetchers: int, expected: int
+) -> None:
+    assert fetcher_id(topic, index, fetchers) == expected
+
+
+def links(cluster: DataCluster) -> dict[int, int]:
+    """The partitions that broker 2 fetches over each connection to broker 1."""
+    fetchers = cluster.brokers[2].data.fetchers
+    return {number: len(link._followed) for (_, number), link in fetchers._links.items()}
+
+
+async def write_to_all(cluster: DataCluster, data_plane: DataPlaneTools) -> None:
+    client = await cluster.client(1)
+    for topic in TOPICS:
+        assert (await client.produce(data_plane.batch(b"v"), topic=topic)).error_code == 0
+
+
+def test_partitions_of_one_leader_are_fetched_over_several_connections(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1, 2, num_replica_fetchers=2) as cluster:
+            for topic in TOPICS:
+                await cluster.create(1, 2, topic=topic)
+            assert links(cluster) == {0: 2, 1: 2}
+            await write_to_all(cluster, data_plane)
+            assert len(cluster.brokers[1].fetch_sessions) == 2
+
+    data_plane.run(body)
+
+
+def test_number_of_fetchers_changes_while_the_broker_runs(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1, 2) as cluster:
+            for topic in TOPICS:
+                await cluster.create(1, 2, topic=topic)
+            for configs, expected in (
+                ({"num.replica.fetchers": "2"}, {0: 2, 1: 2}),
+                ({}, {0: 4}),
+            ):
+                cluster.controller.set_configs(ConfigResourceType.BROKER, "", configs)
+                assert links(cluster) == expected
+                await write_to_all(cluster, data_plane)
+
+    data_plane.run(body)
