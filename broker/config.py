@@ -30,6 +30,19 @@ class ListenerConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class CleanerConfig(Settings):
+    """Settings of the compaction of logs. Times in milliseconds, sizes in bytes, of all threads together."""
+
+    enable: bool = setting("log.cleaner.enable")
+    threads: int = setting("log.cleaner.threads")
+    dedupe_buffer_bytes: int = setting("log.cleaner.dedupe.buffer.size")
+    load_factor: float = setting("log.cleaner.io.buffer.load.factor")
+    io_buffer_bytes: int = setting("log.cleaner.io.buffer.size")
+    max_io_bytes_per_second: float = setting("log.cleaner.io.max.bytes.per.second")
+    backoff_ms: int = setting("log.cleaner.backoff.ms")
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerConfig(Settings):
     """The settings a broker is started with. Times in milliseconds, sizes in bytes."""
 
@@ -65,6 +78,7 @@ class BrokerConfig(Settings):
     log_dir_failure_timeout_ms: int = setting("log.dir.failure.timeout.ms")
     retention_check_interval_ms: int = setting("log.retention.check.interval.ms")
     log_scrub_bytes_per_second: int = setting("log.scrub.bytes.per.second")
+    cleaner: CleanerConfig = field(default_factory=CleanerConfig)
 
     max_incremental_fetch_session_cache_slots: int = setting("max.incremental.fetch.session.cache.slots")
     fetch_max_bytes: int = setting("fetch.max.bytes")

@@ -9,6 +9,7 @@ from typing import Final
 from pykraft.configuration.kafka_keys import INTERNAL_NAMES, STATIC_KEYS, STORED_KEYS, THROTTLE_KEYS
 from pykraft.configuration.keys import (
     BOOLEAN,
+    DOUBLE,
     INT,
     LIST,
     LONG,
@@ -22,7 +23,7 @@ from pykraft.configuration.keys import (
     one_of,
     table,
 )
-from pykraft.configuration.topic_keys import SERVER_PROPERTY_TO_TOPIC, TOPIC_KEYS
+from pykraft.configuration.topic_keys import SERVER_PROPERTY_TO_TOPIC, TOPIC_KEYS, check_topic_values
 
 NODE_KEYS: Final = table(
     ConfigKey("process.roles", LIST, None, "broker, controller or both.", one_of("broker", "controller")),
@@ -85,6 +86,13 @@ BROKER_KEYS: Final = table(
     ConfigKey("log.flush.offset.checkpoint.interval.ms", INT, "60000", "How often recovery points are written.", at_least(1)),
     ConfigKey("log.dir.failure.timeout.ms", LONG, "30000", "A broker that cannot tell the controller for this time that a log directory failed halts.", at_least(1)),
     ConfigKey("log.retention.check.interval.ms", LONG, "300000", "How often old segments are looked for.", at_least(1)),
+    dynamic_key("log.cleaner.backoff.ms", LONG, "15000", "How often a broker looks for logs to compact when there were none.", at_least(0)),
+    dynamic_key("log.cleaner.dedupe.buffer.size", LONG, "134217728", "Memory for the keys of the logs that are being compacted, 192 bytes a key (Kafka: 24). A log with more new keys takes several rounds.", at_least(0)),
+    ConfigKey("log.cleaner.enable", BOOLEAN, "true", "Whether logs are compacted."),
+    dynamic_key("log.cleaner.io.buffer.load.factor", DOUBLE, "0.9", "How full the memory for keys may get.", at_least(0)),
+    dynamic_key("log.cleaner.io.buffer.size", INT, "524288", "Bytes that compaction reads and writes in one step.", at_least(0)),
+    dynamic_key("log.cleaner.io.max.bytes.per.second", DOUBLE, "1.7976931348623157E308", "Bytes a second that compaction reads and writes at most.", at_least(0)),
+    dynamic_key("log.cleaner.threads", INT, "1", "Logs that are compacted at the same time; 0 for none.", at_least(0)),
     ConfigKey("log.scrub.bytes.per.second", LONG, "1048576", "How fast stored batches are read again to find damage, at most once an hour; 0 for never. Kafka has no such key.", at_least(0)),
     ConfigKey("max.incremental.fetch.session.cache.slots", INT, "1000", "The most fetch sessions (KIP-227) that a broker keeps for consumers and followers.", at_least(0)),
     ConfigKey("fetch.max.bytes", INT, "57671680", "The most bytes in one Fetch response.", at_least(1024)),
@@ -210,6 +218,7 @@ def topic_defaults(given: Mapping[str, str]) -> dict[str, str]:
                 SERVER_KEYS[name].parse(given[name])
                 defaults[key.name] = in_its_unit(name, given[name])
                 break
+    check_topic_values(defaults)
     return defaults
 
 

@@ -10,7 +10,7 @@ A field has the key's default; fields without a key may be added as in any datac
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Self
 
 from pykraft.configuration.keys import ConfigKey, ConfigValue
@@ -53,3 +53,13 @@ class Settings:
                 value, convert = values[one.metadata["key"].name], one.metadata["convert"]
                 others[one.name] = convert(value) if convert else value
         return cls(**others)
+
+    def with_texts(self, given: Mapping[str, str]) -> Self:
+        """These settings, with other values for the keys in ``given``; keys of other settings are ignored."""
+        changes: dict[str, Any] = {}
+        for one in fields(self):
+            key = one.metadata.get("key")
+            if key is not None and key.name in given:
+                value, convert = key.parse(given[key.name]), one.metadata["convert"]
+                changes[one.name] = convert(value) if convert else value
+        return replace(self, **changes)

@@ -5,6 +5,7 @@ A topic uses the value that was set on it, or else the server property, or else 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +16,7 @@ from pykraft.configuration.keys import (
     LIST,
     LONG,
     STRING,
+    ConfigError,
     ConfigKey,
     ConfigValue,
     Validator,
@@ -98,3 +100,18 @@ SERVER_PROPERTY_TO_TOPIC: Final = {
     key.server_property: key.name for key in TOPIC_KEYS.values() if key.server_property
 }
 TOPIC_TO_SERVER_PROPERTY: Final = {name: server for server, name in SERVER_PROPERTY_TO_TOPIC.items()}
+
+
+def check_topic_values(given: Mapping[str, str]) -> None:
+    """:class:`ConfigError` if values, each of which is valid, contradict each other: the least time until a
+    record is compacted must not be longer than the greatest.
+    """
+    least, greatest = (
+        key.parse(given.get(key.name, key.default or ""))
+        for key in (TOPIC_KEYS["min.compaction.lag.ms"], TOPIC_KEYS["max.compaction.lag.ms"])
+    )
+    assert isinstance(least, int) and isinstance(greatest, int)
+    if least > greatest:
+        raise ConfigError(
+            f"min.compaction.lag.ms ({least}) must not be greater than max.compaction.lag.ms ({greatest})"
+        )

@@ -63,6 +63,8 @@ COMPRESSION_MASK = 0x07
 TIMESTAMP_TYPE_BIT = 0x08
 TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
+DELETE_HORIZON_BIT = 0x40
+"""Compaction has set ``base_timestamp`` to the time from which it removes the batch's tombstones."""
 CLIENT_BITS = COMPRESSION_MASK | TRANSACTIONAL_BIT
 """The attributes that a producer may set."""
 
@@ -142,6 +144,11 @@ class BatchHeader(NamedTuple):
     def is_log_append_time(self) -> bool:
         """Whether all records carry the time of the append (``max_timestamp``), not their own."""
         return bool(self.attributes & TIMESTAMP_TYPE_BIT)
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """When compaction may remove the tombstones of this batch; None if it has not been decided."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON_BIT else None
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:

@@ -53,6 +53,11 @@ class IndexFile:
         """The file, if it is open."""
         return self._file
 
+    def use_path(self, path: str) -> None:
+        """The file was, or is to be, renamed; it is opened again when it is needed."""
+        self._file = None
+        self.path = path
+
     def exists(self) -> bool:
         return self._file is not None or self._disk.exists(self.path)
 

@@ -31,6 +31,10 @@ class LogConfig(Settings):
     retention_bytes: int = setting("retention.bytes")
     retention_ms: int = setting("retention.ms")
     cleanup_policy: frozenset[str] = setting("cleanup.policy", frozenset)
+    min_cleanable_dirty_ratio: float = setting("min.cleanable.dirty.ratio")
+    min_compaction_lag_ms: int = setting("min.compaction.lag.ms")
+    max_compaction_lag_ms: int = setting("max.compaction.lag.ms")
+    delete_retention_ms: int = setting("delete.retention.ms")
     file_delete_delay_ms: int = setting("file.delete.delay.ms")
     flush_messages: int | None = setting("flush.messages", _unless_forever)
     flush_ms: int | None = setting("flush.ms", _unless_forever)
@@ -48,6 +52,15 @@ class LogConfig(Settings):
     def most_segment_bytes(self) -> int:
         """The size at which a new segment is started."""
         return self.segment_bytes if self.internal_segment_bytes is None else self.internal_segment_bytes
+
+    @property
+    def is_compacted(self) -> bool:
+        return "compact" in self.cleanup_policy
+
+    @property
+    def max_segment_ms(self) -> int:
+        """The age at which a segment is rolled: a compacted one in time for ``max.compaction.lag.ms``."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms
 
     @property
     def compression_level(self) -> int | None:

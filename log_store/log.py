@@ -13,12 +13,22 @@ It is long because appending, reading, flushing, truncation and retention share 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.records import HEADER_BYTES, BatchHeader
 from pykraft.log_store import timestamps
+from pykraft.log_store.compaction.candidates import Cleanable, find_cleanable
+from pykraft.log_store.compaction.cleaning import CleaningRound, Replacement, Source
+from pykraft.log_store.compaction.offset_map import OffsetMap
+from pykraft.log_store.compaction.record_filter import ActiveProducers
+from pykraft.log_store.compaction.segment_files import (
+    CLEANED_SUFFIX,
+    SWAP_SUFFIX,
+    rename_files,
+)
 from pykraft.log_store.epoch_cache import LEADER_EPOCH_CHECKPOINT, Epochs
 from pykraft.log_store.flush import FlushJob, snapshot
 from pykraft.log_store.index_build import IndexBuild, IndexCheck, repairing_indexes
@@ -36,8 +46,8 @@ from pykraft.log_store.reader import Extent, read_slice, segment_index, walk
 from pykraft.log_store.retention import deletable_segments
 from pykraft.log_store.scan import SCAN_READ_AHEAD_BYTES
 from pykraft.log_store.scrub import Scrub
-from pykraft.log_store.segment import MAX_RELATIVE_OFFSET, BadIndexError, Segment
-from pykraft.log_store.timestamps import TimeLookup
+from pykraft.log_store.segment import DELETED_SUFFIX, MAX_RELATIVE_OFFSET, BadIndexError, Segment
+from pykraft.log_store.timestamps import LatestLookup, TimeLookup
 from pykraft.runtime.disk import Buffer, Disk
 
 __all__ = [
@@ -92,6 +102,7 @@ class Log:
         self._latest_epoch = parts.epochs.latest_epoch
         # Tokens that tell a finished flush what changed meanwhile.
         self._truncations = 0
+        self._replacements = 0
         self._is_cut_unflushed = parts.is_cut_unflushed
         self._directory_changes = 1
         self._directory_flushed = 1 if parts.is_durable else 0
@@ -175,6 +186,13 @@ class Log:
     def truncation_count(self) -> int:
         """How often the log was truncated; a range that was chosen before may hold other records since."""
         return self._truncations
+
+    @property
+    def rewrite_count(self) -> int:
+        """How often stored bytes were truncated or replaced; a place in a file that was chosen before may
+        hold something else since.
+        """
+        return self._truncations + self._replacements
 
     @property
     def disk(self) -> Disk:
@@ -376,11 +394,11 @@ class Log:
         """Whether a segment's file is a part of the log."""
         return any(segment.path == path for segment in self._segments)
 
-    def is_damage(self, error: CorruptLogError | OSError, truncations: int) -> bool:
-        """Whether the file of an error is a part of the log, and has been since there were so many
-        truncations."""
+    def is_damage(self, error: CorruptLogError | OSError, rewrites: int) -> bool:
+        """Whether the file of an error is a part of the log, and has been since :attr:`rewrite_count` was
+        that."""
         path = error.path if isinstance(error, CorruptLogError) else str(error.filename)
-        return self._truncations == truncations and self.has_file(path)
+        return self.rewrite_count == rewrites and self.has_file(path)
 
     def iter_headers(
         self,
@@ -420,15 +438,15 @@ class Log:
         """The newest leader epoch, -1 if none."""
         return self._latest_epoch
 
-    def prepare_lookup(self, timestamp_ms: int | None) -> TimeLookup:
+    def prepare_lookup(self, timestamp_ms: int | None) -> TimeLookup | LatestLookup:
         """A job that finds the first record not earlier than a time, or (None) the first with the largest.
 
         :class:`BadIndexError` if ``on_bad_index`` is set and the look-up has to be repeated when it has had
         the index built again.
         """
 
-        def prepare() -> TimeLookup:
-            args = self.log_start_offset, self._truncations
+        def prepare() -> TimeLookup | LatestLookup:
+            args = self.log_start_offset, self.rewrite_count
             if timestamp_ms is None:
                 return timestamps.prepare_latest(self._disk, self._segments, *args)
             return timestamps.prepare_lookup(self._disk, self._segments, timestamp_ms, *args)
@@ -628,6 +646,90 @@ class Log:
     def log_start_stored(self, offset: int) -> None:
         """The owner has stored this log start durably, and nothing was truncated meanwhile."""
         self.stored_log_start_offset = max(self.stored_log_start_offset, min(offset, self.log_start_offset))
+
+    # -- compaction ------------------------------------------------------------------------------------
+
+    @property
+    def has_cleanable_segments(self) -> bool:
+        """Whether this log is to be compacted and has more than its active segment. Looks at no file."""
+        return len(self._segments) > 1 and self._config.is_compacted
+
+    def find_cleanable(
+        self, cleaned_offset: int | None, *, limit_offset: int, now_ms: int
+    ) -> Cleanable | None:
+        """What may be compacted. ``cleaned_offset``: what the last round reached (None: there was none).
+
+        Nothing at or above ``limit_offset`` (the high watermark) is touched, and nothing that is not flushed:
+        what supersedes a record must be as durable as its removal. None while the age of a segment is not
+        known, since its index is being built again.
+        """
+        find = partial(
+            find_cleanable,
+            self._segments,
+            self._config,
+            cleaned_offset=cleaned_offset,
+            log_start_offset=self.log_start_offset,
+            log_end_offset=self.log_end_offset,
+            limit_offset=min(limit_offset, self.recovery_point),
+            now_ms=now_ms,
+        )
+        try:
+            return find()
+        except BadIndexError as error:
+            if self.on_bad_index is not None:
+                self.on_bad_index(error)
+                return None
+            return repairing_indexes(find)
+
+    def begin_cleaning(
+        self, cleanable: Cleanable, *, producers: ActiveProducers, newest: OffsetMap, now_ms: int
+    ) -> CleaningRound:
+        """A round of compaction; ``newest`` is an empty map. Its steps may run beside appends and reads."""
+        count = bisect_left(self._base_offsets, cleanable.end_offset)
+        ends = self._base_offsets[1:]
+        sources = [
+            Source(segment, end, segment.size_bytes)
+            for segment, end in zip(self._segments[: min(count, len(ends))], ends, strict=False)
+        ]
+        return CleaningRound(
+            self._disk,
+            self.directory,
+            self._config,
+            sources,
+            cleanable,
+            epochs=self.epoch_cache.entries,
+            producers=producers,
+            newest=newest,
+            now_ms=now_ms,
+            truncations=self._truncations,
+        )
+
+    def replace_segments(self, replacement: Replacement) -> bool:
+        """Put a compacted segment in place of its sources; False, and nothing done, if the log was truncated
+        since the round began, or no longer has all of them.
+
+        Renames only; durable when the directory is flushed. Readers of the sources are not affected: slices
+        keep their files, and the files of the sources stay for a while under other names.
+        """
+        cleaned, sources = replacement.cleaned, replacement.sources
+        index = bisect_left(self._base_offsets, cleaned.base_offset)
+        end = index + len(sources)
+        if self._segments[index:end] != sources or replacement.truncations != self._truncations:
+            return False
+        rename_files(self._disk, self.directory, cleaned.base_offset, CLEANED_SUFFIX, SWAP_SUFFIX)
+        deleted: list[str] = []
+        for segment in sources:
+            segment.is_removed = True
+            deleted += rename_files(self._disk, self.directory, segment.base_offset, "", DELETED_SUFFIX)
+            segment.use_suffix(DELETED_SUFFIX)
+        rename_files(self._disk, self.directory, cleaned.base_offset, SWAP_SUFFIX, "")
+        cleaned.use_suffix("")
+        self._use_segments((*self._segments[:index], cleaned, *self._segments[end:]))
+        self._directory_changes += 1
+        self._replacements += 1
+        if self.on_deleted is not None:
+            self.on_deleted(deleted)
+        return True
 
     # -- end -------------------------------------------------------------------------------------------
 

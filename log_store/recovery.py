@@ -21,11 +21,18 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from pykraft.kafka_protocol.records import BatchHeader
+from pykraft.log_store.compaction.segment_files import finish_replacements
 from pykraft.log_store.epoch_cache import LeaderEpochCache
 from pykraft.log_store.index_build import repairing_indexes
 from pykraft.log_store.interface import CorruptLogError, RecoveryReport, Truncation
 from pykraft.log_store.scan import CheckedScan
-from pykraft.log_store.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment
+from pykraft.log_store.segment import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    Segment,
+)
 from pykraft.runtime.disk import Disk
 
 _NAME = re.compile(r"(\d{20})(\.\w+)(\.deleted|\.rebuilt)?")
@@ -34,12 +41,12 @@ _NAME = re.compile(r"(\d{20})(\.\w+)(\.deleted|\.rebuilt)?")
 def list_segments(disk: Disk, directory: str, *, created_ms: int, index_interval_bytes: int) -> list[Segment]:
     """The segments of a directory by base offset.
 
-    Index files without a segment are removed, files that were to be removed after a delay, and indexes whose
-    building was interrupted.
+    A replacement of segments that a crash interrupted is finished or undone. Index files without a segment
+    are removed, files that were to be removed after a delay, and indexes whose building was interrupted.
     """
     base_offsets = []
     indexes = []
-    for name in disk.list(directory):
+    for name in finish_replacements(disk, directory, disk.list(directory)):
         match = _NAME.fullmatch(name)
         if match is None:
             continue
@@ -48,7 +55,7 @@ def list_segments(disk: Disk, directory: str, *, created_ms: int, index_interval
             continue
         if match[2] == LOG_SUFFIX:
             base_offsets.append(int(match[1]))
-        elif match[2] in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+        elif match[2] in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
             indexes.append((int(match[1]), name))
     known = frozenset(base_offsets)
     for base_offset, name in indexes:

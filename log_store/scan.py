@@ -93,6 +93,11 @@ class CheckedScan:
             self.next_offset = header.next_offset
             self.epoch = max(self.epoch, header.partition_leader_epoch)
 
+    def batch(self, header: BatchHeader) -> bytes:
+        """The bytes of the batch that was just yielded, with its ``header``."""
+        at = self.position - self._block_position
+        return self._block[at : at + header.batch_length + LOG_OVERHEAD_BYTES]
+
     def _locate(self, needed_bytes: int) -> int:
         """The current position within the block, which then holds ``needed_bytes`` from there."""
         at = self.position - self._block_position

@@ -24,6 +24,7 @@ from pykraft.runtime.disk import Buffer, Disk, DiskFile, UnreadableError
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
+TXN_INDEX_SUFFIX = ".txnindex"
 REBUILT_SUFFIX = ".rebuilt"
 """After the suffix of an index that is being built again."""
 DELETED_SUFFIX = ".deleted"
@@ -176,6 +177,16 @@ class Segment:
             self._first_timestamp_ms = header.max_timestamp
         return self._first_timestamp_ms
 
+    def use_suffix(self, suffix: str) -> None:
+        """Let the names of the files end with ``suffix`` from now on. Readers keep the files they have."""
+        self._file = None
+        directory = self.path.rpartition("/")[0]
+        self.path = segment_path(directory, self.base_offset, LOG_SUFFIX + suffix)
+        self.offset_index.storage.use_path(segment_path(directory, self.base_offset, INDEX_SUFFIX + suffix))
+        self.time_index.storage.use_path(
+            segment_path(directory, self.base_offset, TIME_INDEX_SUFFIX + suffix)
+        )
+
     # -- growing ---------------------------------------------------------------------------------------
 
     def create(self) -> None:
@@ -220,7 +231,7 @@ class Segment:
         if self.time_index.count >= config.index_bytes // TIME_ENTRY_BYTES - 1:
             return True
         first_ms = self.first_timestamp_ms
-        most_ms = config.segment_ms - self._jitter_ms(config)
+        most_ms = config.max_segment_ms - self._jitter_ms(config)
         if first_ms < 0:
             return now_ms - self.created_ms > most_ms
         newest_ms = headers[0].max_timestamp
@@ -235,7 +246,7 @@ class Segment:
             return 0
         if self._jitter < 0:
             self._jitter = crc32c(self.path.encode())
-        return self._jitter % min(config.segment_jitter_ms, config.segment_ms)
+        return self._jitter % min(config.segment_jitter_ms, config.max_segment_ms)
 
     def note_batch(self, position: int, header: BatchHeader) -> None:
         """Note a batch: largest timestamp, and an index entry if one is due.

@@ -8,14 +8,14 @@ size, so that is left to the thread, which reads through descriptors of its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.kafka_protocol.record_codec import find_record
 from pykraft.kafka_protocol.records import BatchHeader
 from pykraft.log_store.interface import CorruptLogError, TimestampOffset
-from pykraft.log_store.scan import iter_headers
+from pykraft.log_store.scan import SCAN_READ_AHEAD_BYTES, iter_headers
 from pykraft.log_store.segment import Segment
 from pykraft.runtime.disk import Disk, DiskFile
 
@@ -27,8 +27,8 @@ MOST_UNFOLDED_BYTES = 128 << 20
 class TimeLookup:
     """The search for the first record, by offset, that is not earlier than ``timestamp_ms``.
 
-    ``pieces``: path, first position and end of what may hold it, in order. ``truncations``: of the log, for
-    who judges an error of :meth:`run`.
+    ``pieces``: path, first position and end of what may hold it, in order. ``truncations``: the log's
+    ``rewrite_count``, for who judges an error of :meth:`run`.
     """
 
     disk: Disk
@@ -53,6 +53,8 @@ class TimeLookup:
         for position, header in iter_headers(file, start, end):
             if header.max_timestamp < self.timestamp_ms or header.last_offset < self.log_start_offset:
                 continue
+            if header.record_count == 0:
+                continue  # compaction has removed its records
             found = self._find_record(file, position, header)
             if found is not None:
                 return found
@@ -60,18 +62,61 @@ class TimeLookup:
 
     def _find_record(self, file: DiskFile, position: int, header: BatchHeader) -> TimestampOffset | None:
         epoch, first_offset = header.partition_leader_epoch, max(header.base_offset, self.log_start_offset)
-        if header.is_log_append_time:
+        if header.is_log_append_time and header.record_count > header.last_offset_delta:
             return TimestampOffset(header.max_timestamp, first_offset, epoch)
+        least_ms = -(1 << 63) if header.is_log_append_time else self.timestamp_ms
         batch = file.pread(position, header.size_bytes)
         try:
-            found = find_record(
-                batch, header, self.timestamp_ms, self.log_start_offset, max_bytes=MOST_UNFOLDED_BYTES
-            )
+            found = find_record(batch, header, least_ms, self.log_start_offset, max_bytes=MOST_UNFOLDED_BYTES)
         except ProtocolError as error:
             if error.code is ErrorCode.MESSAGE_TOO_LARGE:
                 return TimestampOffset(header.max_timestamp, first_offset, epoch)
             raise CorruptLogError(file.path, position, error.message) from error
-        return None if found is None else TimestampOffset(*found, epoch)
+        if found is None:
+            return None
+        timestamp_ms = header.max_timestamp if header.is_log_append_time else found[0]
+        return TimestampOffset(timestamp_ms, found[1], epoch)
+
+
+@dataclass(frozen=True, slots=True)
+class LatestLookup:
+    """The search for the first of the records with the largest timestamp.
+
+    ``segments``: (largest timestamp, look-up), the largest first. A time may be that of an empty batch whose
+    records compaction has removed.
+    """
+
+    segments: tuple[tuple[int, TimeLookup], ...]
+    truncations: int
+
+    def run(self) -> TimestampOffset | None:
+        """Blocks. Errors as :meth:`TimeLookup.run`."""
+        best: TimestampOffset | None = None
+        for timestamp_ms, lookup in self.segments:
+            if best is not None and best.timestamp_ms >= timestamp_ms:
+                break
+            found = lookup.run()
+            if found is None:
+                whole = tuple((path, 0, end) for path, _, end in lookup.pieces)
+                largest_ms = _largest_timestamp_ms(lookup)
+                found = replace(lookup, pieces=whole, timestamp_ms=largest_ms).run()
+            if found is not None and (best is None or found.timestamp_ms > best.timestamp_ms):
+                best = found
+        return best
+
+
+def _largest_timestamp_ms(lookup: TimeLookup) -> int:
+    """The largest timestamp of a batch that has records."""
+    largest_ms = 0
+    for path, _, end in lookup.pieces:
+        file = lookup.disk.open(path, create=False)
+        try:
+            for _, header in iter_headers(file, 0, end, SCAN_READ_AHEAD_BYTES):
+                if header.record_count and header.last_offset >= lookup.log_start_offset:
+                    largest_ms = max(largest_ms, header.max_timestamp)
+        finally:
+            file.close()
+    return largest_ms
 
 
 def prepare_lookup(
@@ -97,9 +142,23 @@ def prepare_lookup(
 
 def prepare_latest(
     disk: Disk, segments: Sequence[Segment], log_start_offset: int, truncations: int
-) -> TimeLookup:
+) -> LatestLookup:
     """The look-up of the first record with the largest timestamp of the log (KIP-734)."""
-    newest = max(segments, key=lambda segment: segment.max_timestamp[0])
-    timestamp_ms, _ = newest.max_timestamp
-    found_in = [newest] if timestamp_ms >= 0 else []
-    return prepare_lookup(disk, found_in, timestamp_ms, log_start_offset, truncations)
+    by_time = sorted(
+        (segment for segment in segments if segment.max_timestamp[0] >= 0),
+        key=lambda segment: -segment.max_timestamp[0],
+    )
+    lookups = [
+        TimeLookup(
+            disk,
+            ((segment.path, 0, segment.size_bytes),),
+            segment.max_timestamp[0],
+            log_start_offset,
+            truncations,
+        )
+        for segment in by_time
+    ]
+    if by_time:
+        timestamp_ms = by_time[0].max_timestamp[0]
+        lookups[0] = prepare_lookup(disk, by_time[:1], timestamp_ms, log_start_offset, truncations)
+    return LatestLookup(tuple((lookup.timestamp_ms, lookup) for lookup in lookups), truncations)

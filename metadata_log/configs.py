@@ -7,13 +7,16 @@ from typing import Final, TypeVar
 
 from pykraft.configuration.group_keys import HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS, GroupKey
 from pykraft.configuration.keys import ConfigError, ConfigKey, ConfigValue, resolve, unknown_key_message
-from pykraft.configuration.topic_keys import SERVER_PROPERTY_TO_TOPIC, TOPIC_KEYS, TopicKey
+from pykraft.configuration.topic_keys import (
+    SERVER_PROPERTY_TO_TOPIC,
+    TOPIC_KEYS,
+    TopicKey,
+    check_topic_values,
+)
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 
 Key = TypeVar("Key", bound=ConfigKey)
 
-MIN_COMPACTION_LAG_MS: Final = "min.compaction.lag.ms"
-MAX_COMPACTION_LAG_MS: Final = "max.compaction.lag.ms"
 _NO_NAMES: Final[Mapping[str, str]] = {}
 _TOPIC_DEFAULTS: Final = resolve(TOPIC_KEYS, {})
 
@@ -58,16 +61,12 @@ def effective_topic_config(
     return _TOPIC_DEFAULTS | resolve({name: TOPIC_KEYS[name] for name in given if name in TOPIC_KEYS}, given)
 
 
-def check_topic_config(overrides: Mapping[str, str], broker_wide: Mapping[str, str]) -> None:
-    """INVALID_CONFIG if values contradict each other. Both arguments are by topic key name."""
-    values = effective_topic_config(overrides, broker_wide)
-    least, most = values[MIN_COMPACTION_LAG_MS], values[MAX_COMPACTION_LAG_MS]
-    assert isinstance(least, int) and isinstance(most, int)
-    if least > most:
-        raise KafkaError(
-            ErrorCode.INVALID_CONFIG,
-            f"{MIN_COMPACTION_LAG_MS} ({least}) must not be greater than {MAX_COMPACTION_LAG_MS} ({most})",
-        )
+def check_topic_config(overrides: Mapping[str, str], broker_defaults: Mapping[str, str]) -> None:
+    """INVALID_CONFIG if the effective values, each of which is valid, contradict each other."""
+    try:
+        check_topic_values({**broker_defaults, **overrides})
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
 
 def check_group_config(overrides: Mapping[str, str], server: Mapping[str, str]) -> None:

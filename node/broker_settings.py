@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pykraft.broker.config import BrokerConfig
+from pykraft.broker.config import BrokerConfig, CleanerConfig
 from pykraft.metadata_log.controller.config import ControllerConfig
 from pykraft.node.config import ServerConfig
 
@@ -17,6 +17,7 @@ def broker_config(config: ServerConfig, cluster_id: str) -> BrokerConfig:
         listeners=config.broker_listeners,
         inter_broker_listener_name=config.inter_broker_listener_name,
         topic_defaults=config.topic_defaults,
+        cleaner=CleanerConfig.from_properties(config.values),
     )
 
 

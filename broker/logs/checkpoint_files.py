@@ -1,4 +1,5 @@
-"""The checkpoint files of one log directory: recovery points, log starts and high watermarks of its logs.
+"""The checkpoint files of one log directory: of each of its logs the recovery point, the log start, the high
+watermark, and how far it was compacted.
 
 A start after a crash trusts them: none may ever promise more than the logs hold. Decides what is written and
 in which order, not when (:mod:`.log_manager`); never touches a log.
@@ -102,6 +103,20 @@ class CheckpointFiles:
         #: Held while a file is written in the executor, so that an older version never replaces a newer one.
         self._writing = asyncio.Lock()
 
+    def cleaned_offset(self, key: TopicPartition) -> int | None:
+        """What the last round of compaction reached, as a start would find it; None if there was none."""
+        return self._stored.compacted.get(key)
+
+    async def write_cleaned_offset(self, key: TopicPartition, offset: int, truncation_count: int) -> None:
+        """Write what a round of compaction has reached, unless the log was removed, or truncated since that
+        count was taken.
+        """
+        async with self._writing:
+            if self._truncation_counts([key]) != {key: truncation_count}:
+                return
+            offsets = _only(self._stored.compacted, self._logs())
+            await self._replace_cleaned_offsets({**offsets, key: offset})
+
     def lower(self, key: TopicPartition, end_offset: int) -> None:
         """Lower the checkpoints: none may claim more of a log than it will hold.
 
@@ -118,6 +133,12 @@ class CheckpointFiles:
             with self._failing(checkpoint.LOG_START_OFFSET_CHECKPOINT) as path:
                 checkpoint.write_offset_checkpoint(self._disk, path, starts)
             self._stored.log_starts = starts
+        cleaned = self._stored.compacted
+        if cleaned.get(key, 0) > end_offset:
+            cleaned = {**cleaned, key: end_offset}
+            with self._failing(checkpoint.CLEANER_OFFSET_CHECKPOINT) as path:
+                checkpoint.write_offset_checkpoint(self._disk, path, cleaned)
+            self._stored.compacted = cleaned
 
     async def forget(self, keys: Iterable[TopicPartition]) -> None:
         """Remove from the files what they still say about logs that no longer exist.
@@ -131,6 +152,9 @@ class CheckpointFiles:
         async with self._writing:
             if keys & stored.log_starts.keys():
                 await self._replace_log_starts(_only(stored.log_starts, self._logs()))
+        async with self._writing:
+            if keys & stored.compacted.keys():
+                await self._replace_cleaned_offsets(_only(stored.compacted, self._logs()))
         async with self._writing:
             if keys & stored.high_watermarks.keys():
                 await self._replace_high_watermarks(_only(stored.high_watermarks, self._logs()))
@@ -176,6 +200,29 @@ class CheckpointFiles:
         for key, log in self._logs().items():
             if key in starts and log.truncation_count == cuts.get(key):
                 log.log_start_stored(starts[key])
+
+    async def _replace_cleaned_offsets(self, offsets: Offsets) -> None:
+        """As :meth:`_replace_log_starts`. Logs that are truncated meanwhile keep what :meth:`lower` has left
+        them.
+        """
+        prepared = f"{self._log_dir}/{checkpoint.CLEANER_OFFSET_CHECKPOINT}.new"
+        with self._failing(checkpoint.CLEANER_OFFSET_CHECKPOINT) as path:
+            while True:
+                cuts = self._truncation_counts(offsets)
+                job = partial(checkpoint.write_offset_checkpoint, self._disk, prepared, offsets)
+                await self._workers.run(job)
+                now = self._truncation_counts(offsets)
+                if now == cuts:
+                    break
+                known = self._stored.compacted
+                offsets = {
+                    key: known[key] if now.get(key) != cuts.get(key) else offset
+                    for key, offset in offsets.items()
+                    if now.get(key) == cuts.get(key) or key in known
+                }
+            self._disk.rename(prepared, path)
+            self._stored.compacted = offsets
+            await self._workers.run(partial(self._disk.flush_dir, self._log_dir))
 
     def _truncation_counts(self, keys: Iterable[TopicPartition]) -> Offsets:
         logs = self._logs()

@@ -91,6 +91,8 @@ class LogManager:
         self.wanted_dirs: dict[TopicPartition, str] = {}
         self._checkpoints: dict[str, CheckpointFiles] = {}
         self._flushing: set[TopicPartition] = set()
+        #: The logs that a round of compaction reads.
+        self._cleaning: set[TopicPartition] = set()
         #: Set when a log may no longer be in use.
         self._released = asyncio.Event()
         self._setting_aside: dict[TopicPartition, asyncio.Task[None]] = {}
@@ -334,8 +336,8 @@ class LogManager:
         return taken
 
     async def _until_unused(self, key: TopicPartition) -> None:
-        """Wait until neither a flush nor a snapshot of the log is under way."""
-        while key in self._flushing or key == self._snapshot_key:
+        """Wait until neither a flush, a snapshot nor a compaction of the log is under way."""
+        while key in self._flushing or key in self._cleaning or key == self._snapshot_key:
             self._released.clear()
             await self._released.wait()
 
@@ -392,7 +394,8 @@ class LogManager:
 
     async def set_aside(self, keys: Iterable[TopicPartition]) -> None:
         """Rename logs that the cluster does not know. They are not deleted: they may be the last copies."""
-        for _, opened in await self._take_out(keys):
+        for key, opened in await self._take_out(keys):
+            await self._until_unused(key)
             logger.warning("%s belongs to no partition of this broker; renamed", opened.log.directory)
             await self._guarded(opened.log.directory, partial(_set_aside, self._disk, opened))
 
@@ -546,7 +549,9 @@ class LogManager:
                         await self._released.wait()
                     continue
                 try:
-                    return await self._workers.run(job.run)
+                    found = await self._workers.run(job.run)
+                    if log.rewrite_count == job.truncations:
+                        return found
                 except DAMAGE_ERRORS as error:
                     if log.is_damage(error, job.truncations):  # otherwise the log was cut meanwhile
                         raise
@@ -693,6 +698,35 @@ class LogManager:
                     opened.snapshots.remove_unneeded()
             except STORAGE_ERRORS as error:
                 self.storage_failed(opened.log, error)
+
+    # -- compaction ------------------------------------------------------------------------------------
+
+    @contextmanager
+    def cleaning(self, opened: OpenLog) -> Iterator[None]:
+        """While a round of compaction reads a log, its directory is neither renamed nor removed."""
+        key = opened.topic_partition
+        self._cleaning.add(key)
+        try:
+            yield
+        finally:
+            self._cleaning.discard(key)
+            self._released.set()
+
+    def may_clean(self, opened: OpenLog) -> bool:
+        """Whether a log is still in use, and nothing else wants its files to stay as they are."""
+        return self.logs.get(opened.topic_partition) is opened and not opened.is_cleaning_paused
+
+    def cleaned_offset(self, opened: OpenLog) -> int | None:
+        """What the last round of compaction reached; None if there was none."""
+        return self._checkpoints[opened.log_dir].cleaned_offset(opened.topic_partition)
+
+    async def store_cleaned_offset(self, opened: OpenLog, offset: int, truncation_count: int) -> None:
+        """Store what a round has reached that began at this ``truncation_count``. Call it when what the round
+        wrote is durable.
+        """
+        if self.may_clean(opened):
+            files = self._checkpoints[opened.log_dir]
+            await files.write_cleaned_offset(opened.topic_partition, offset, truncation_count)
 
     async def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         for log_dir, meant in [(log_dir, self._logs_in(log_dir)) for log_dir in self.dirs.online]:

@@ -54,14 +54,14 @@ class LogScrubber:
                 await self._scrub_log(key, opened)
 
     async def _scrub_log(self, key: TopicPartition, opened: OpenLog) -> None:
-        log, cuts = opened.log, opened.log.truncation_count
+        log, cuts = opened.log, opened.log.rewrite_count
         for base_offset in log.segment_base_offsets:
             scrub = log.scrub_segment(base_offset)
             while scrub is not None and not scrub.is_done:
                 if not await self._is_sound(opened, cuts, scrub.step):
                     return
                 await self._tasks.sleep(max(1, scrub.step_bytes * 1000 // self._bytes_per_second))
-                if log.truncation_count != cuts or self._logs.logs.get(key) is not opened:
+                if log.rewrite_count != cuts or self._logs.logs.get(key) is not opened:
                     return  # left to the next pass
             if scrub is not None and scrub.has_bad_index:
                 log.doubt_indexes(base_offset)
@@ -74,7 +74,7 @@ class LogScrubber:
         self._being_checked.add(key)
         try:
             look = partial(read_checked, piece, opened.log.epoch_cache.entries)
-            await self._is_sound(opened, opened.log.truncation_count, look)
+            await self._is_sound(opened, opened.log.rewrite_count, look)
         finally:
             self._being_checked.remove(key)
 
@@ -88,10 +88,12 @@ class LogScrubber:
         opened = self._logs.find_file(path)
         if opened is not None:
             look = partial(_read_through, opened.log.disk, path, piece.position, piece.size_bytes)
-            await self._is_sound(opened, opened.log.truncation_count, look)
+            await self._is_sound(opened, opened.log.rewrite_count, look)
 
     async def _is_sound(self, opened: OpenLog, cuts: int, look: Callable[[], object]) -> bool:
-        """Run ``look``; damage counts unless the log was truncated meanwhile, or is no longer in use."""
+        """Run ``look``; damage counts unless the log was truncated or compacted meanwhile, or is no longer in
+        use.
+        """
         try:
             await self._workers.run(look)
         except DAMAGE_ERRORS as error:

@@ -103,6 +103,8 @@ class ProducerState:
 
     def replay(self, header: BatchHeader) -> None:
         """Record a batch that is in the log, with its offsets assigned."""
+        if header.producer_id < 0 and header.record_count == 0:
+            self.complete = False  # compaction removed batches here, perhaps of producers that are forgotten
         if header.producer_id < 0 or header.is_control or self.is_behind:
             return
         batch = ProducedBatch(
@@ -143,6 +145,12 @@ class ProducerState:
     def adopt(self, other: ProducerState) -> None:
         """Take over another state."""
         self._producers, self.complete, self.is_behind = other._producers, other.complete, False
+
+    def remembered_offsets(self) -> frozenset[int]:
+        """The last offsets of all remembered batches: a rebuild of this state has to find them in the log."""
+        return frozenset(
+            batch.next_offset - 1 for entry in self._producers.values() for batch in entry.batches
+        )
 
     def capture(self) -> dict[int, ProducerEntry]:
         """A copy of the producers as of now; for :func:`snapshot_entries`."""

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 
-from pykraft.broker.config import BrokerConfig
+from pykraft.broker.config import BrokerConfig, CleanerConfig
+from pykraft.broker.logs.log_cleaner import LogCleaner
 from pykraft.broker.logs.log_config import build_log_config
 from pykraft.broker.logs.log_dirs import LogDirs
 from pykraft.broker.logs.log_manager import LogManager
@@ -43,6 +45,7 @@ from pykraft.broker.replicas.replication_quota import ReplicationQuotas
 from pykraft.broker.replicas.wakeups import Wakeups
 from pykraft.broker.replicas.worklist import Worklist
 from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.metadata_log.broker_configs import effective_dynamic_values
 from pykraft.runtime.backoff import RandomSource
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.disk import Disk
@@ -141,8 +144,11 @@ class DataPlane:
             events,
         )
         scrubber = self.scrubber = LogScrubber(logs, clock, workers, tasks, config.log_scrub_bytes_per_second)
+        cleaner = self.cleaner = LogCleaner(
+            logs, table.high_watermark, partial(_cleaner_config, config, metadata), clock, workers, tasks
+        )
         self.maintenance = LogMaintenance(
-            config, metadata, table, logs, isr_proposals, scrubber, clock, tasks
+            config, metadata, table, logs, isr_proposals, scrubber, cleaner, clock, tasks
         )
         self.replicas = ReplicaManager(
             config, table, metadata, lease, logs, worklist, openings, scrubber, quotas, clock, tasks
@@ -175,3 +181,8 @@ class DataPlane:
         if broker_epoch < 0 and self.logs.previous_broker_epoch is not None:
             broker_epoch = self.logs.previous_broker_epoch
         await self.logs.stop(broker_epoch, high_watermarks)
+
+
+def _cleaner_config(config: BrokerConfig, metadata: ImageSource) -> CleanerConfig:
+    """The settings of the cleaner, with those that were changed while brokers run."""
+    return config.cleaner.with_texts(effective_dynamic_values(metadata.image, config.node_id))

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.records import BatchHeader, crc_is_valid, iter_headers
+from pykraft.kafka_protocol.records import (
+    HEADER_BYTES,
+    NO_PRODUCER_ID,
+    BatchHeader,
+    crc_is_valid,
+    iter_headers,
+    read_header,
+)
+from pykraft.log_store.compaction.record_filter import spanning_batch
 
 
 def find_new_batches(
@@ -51,3 +59,26 @@ def find_new_batches(
         expected = header.next_offset
         end = position + header.size_bytes
     return headers, start, end
+
+
+def begin_within_span(data: memoryview, log_end_offset: int) -> memoryview:
+    """``data``, but if the first new batch is an empty one that spans removed batches on both sides of the
+    log's end, it stands for the rest of them.
+
+    The leader has compacted its log beyond the end of the follower's, which has some of the removed batches.
+    """
+    if len(data) < HEADER_BYTES or read_header(data).base_offset >= log_end_offset:
+        return data
+    for position, header in iter_headers(data):
+        if header.next_offset <= log_end_offset:
+            continue
+        if (
+            header.base_offset < log_end_offset
+            and header.record_count == 0
+            and header.producer_id == NO_PRODUCER_ID
+            and crc_is_valid(data, position, header)
+        ):
+            rest = spanning_batch(log_end_offset, header.next_offset, header.partition_leader_epoch)
+            return memoryview(bytearray(rest + data[position + header.size_bytes :]))
+        break
+    return data

@@ -1,4 +1,4 @@
-"""The periodic work of a broker on its logs: checkpoints, flushes, retention, lagging followers.
+"""The periodic work of a broker on its logs: checkpoints, flushes, retention, compaction, lagging followers.
 
 Each job runs separately, at its own interval and in small steps, so that the event loop is never held for
 long. Decides when a job runs; the log and the partition decide what is deleted.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from pykraft.broker.config import BrokerConfig
+from pykraft.broker.logs.log_cleaner import LogCleaner
 from pykraft.broker.logs.log_manager import LogManager
 from pykraft.broker.logs.log_scrubber import LogScrubber
 from pykraft.broker.logs.offline_logs import TopicPartition
@@ -35,6 +36,7 @@ class LogMaintenance:
         logs: LogManager,
         isr_proposals: IsrProposals,
         scrubber: LogScrubber,
+        cleaner: LogCleaner,
         clock: Clock,
         tasks: TaskSupervisor,
     ) -> None:
@@ -44,6 +46,7 @@ class LogMaintenance:
         self._logs = logs
         self._isr_proposals = isr_proposals
         self._scrubber = scrubber
+        self._cleaner = cleaner
         self._clock = clock
         self._tasks = tasks
         self._last_flush_ms: dict[TopicPartition, int] = {}
@@ -60,6 +63,8 @@ class LogMaintenance:
             self._tasks.start(self._repeat(interval_ms, job), "log-maintenance")
         if config.log_scrub_bytes_per_second > 0:
             self._tasks.start(self._scrubber.run(), "log-scrubber")
+        if config.cleaner.enable:
+            self._tasks.start(self._cleaner.run(), "log-cleaner")
 
     async def _repeat(self, interval_ms: int, job: Callable[[], Awaitable[None]]) -> None:
         while True:

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 from pykraft.broker.fetch_session import Subscribers
 from pykraft.broker.logs import producer_state
 from pykraft.broker.logs.producer_state import ProducerState
-from pykraft.broker.replicas.follower_batches import find_new_batches
+from pykraft.broker.replicas.follower_batches import begin_within_span, find_new_batches
 from pykraft.broker.replicas.isr import (
     UNKNOWN_OFFSET,
     FollowerProgress,
@@ -598,6 +598,7 @@ class Partition:
         if log.log_start_offset == log.log_end_offset:
             self._start_with_a_whole_batch(data)
         log_end = log.log_end_offset
+        data = begin_within_span(data, log_end)
         headers, start, end = find_new_batches(
             data,
             log_end,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeVar
 
+from pykraft.broker.logs.log_loading import OpenLog
 from pykraft.broker.logs.offline_logs import TopicPartition
 from pykraft.broker.replicas.partition import Partition
 from pykraft.kafka_protocol.ids import Uuid
@@ -39,6 +40,11 @@ class ReplicaTable:
         """As :meth:`find`, by the topic's name or id."""
         partitions = self.by_name.get(topic) if isinstance(topic, str) else self.by_id.get(topic)
         return None if partitions is None else partitions.get(index)
+
+    def high_watermark(self, opened: OpenLog) -> int | None:
+        """The high watermark of the replica that has this log; None if none has."""
+        partition = self.find(*opened.topic_partition)
+        return None if partition is None or partition.log is not opened.log else partition.high_watermark
 
     def add(self, partition: Partition) -> None:
         self.by_name.setdefault(partition.topic, {})[partition.index] = partition

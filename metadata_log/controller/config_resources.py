@@ -96,6 +96,7 @@ def _all_brokers(image: MetadataImage, config: ControllerConfig) -> ConfigResour
         dynamic_broker_values(image, None),
         dynamic_key_of_all_brokers,
         lambda key: _in_file(config, key),
+        lambda overrides: _check_topic_defaults(config, overrides),
     )
 
 
@@ -122,7 +123,15 @@ def _broker(image: MetadataImage, config: ControllerConfig, name: str) -> Config
         image.resource_config(ConfigResourceType.BROKER, str(broker_id)),
         key,
         lambda key: for_all.get(key, _in_file(config, key)),
+        lambda overrides: _check_topic_defaults(config, {**for_all, **overrides}),
     )
+
+
+def _check_topic_defaults(config: ControllerConfig, dynamic: Mapping[str, str]) -> None:
+    """INVALID_CONFIG if topics that set nothing would have a configuration that none may have."""
+    names = SERVER_PROPERTY_TO_TOPIC
+    defaults = {names[name]: text for name, text in dynamic.items() if name in names}
+    check_topic_config(defaults, config.topic_defaults)
 
 
 def _in_file(config: ControllerConfig, name: str) -> str | None:

@@ -137,3 +137,9 @@ def test_coarser_unit_applies_if_no_finer_one_is_given(
 def test_coarser_unit_is_refused_under_its_own_name(name: str, text: str) -> None:
     with pytest.raises(ConfigError, match=f"{text} for configuration {name}: "):
         topic_defaults({name: text})
+
+
+def test_values_that_contradict_each_other_are_refused() -> None:
+    lags = {"log.cleaner.min.compaction.lag.ms": "6", "log.cleaner.max.compaction.lag.ms": "5"}
+    with pytest.raises(ConfigError, match=r"min.compaction.lag.ms \(6\) must not be greater"):
+        topic_defaults(lags)

@@ -211,6 +211,18 @@ def test_list_of_a_broker_is_appended_to_what_it_has_from_all_brokers(
             ErrorCode.INVALID_CONFIG,
             "least",
         ),
+        (
+            (BROKER, "1"),
+            ("log.cleaner.min.compaction.lag.ms", SET, str(2**63 - 1)),
+            ErrorCode.INVALID_CONFIG,
+            "must not be greater than max.compaction.lag.ms (1000)",
+        ),
+        (
+            (BROKER, ""),
+            ("log.cleaner.min.compaction.lag.ms", SET, "1001"),
+            ErrorCode.INVALID_CONFIG,
+            "must not be greater than max.compaction.lag.ms (1000)",
+        ),
         ((BROKER, ""), ("leader.replication.throttled.rate", SET, "-1"), ErrorCode.INVALID_CONFIG, "least 0"),
         ((BROKER, ""), ("cordoned.log.dirs", SET, "/d"), ErrorCode.INVALID_REQUEST, "for one broker"),
         ((METRICS, ""), ("metrics", SET, "x"), ErrorCode.INVALID_REQUEST, "characters"),
@@ -228,7 +240,7 @@ def test_what_cannot_be_configured_is_refused_with_the_reason(
     expected: ErrorCode,
     said: str,
 ) -> None:
-    cluster = make_controller(0)
+    cluster = make_controller(0, ControllerConfig(topic_defaults={"max.compaction.lag.ms": "1000"}))
     cluster.start_brokers(1)
     before = cluster.image
     answer = alter(cluster, entry, resource=resource)
@@ -366,3 +378,23 @@ def test_created_topic_is_answered_with_the_sources_of_its_configs(cluster: Cont
     assert response["segment.ms"] == ("9", 1)
     assert response["retention.ms"] == ("6", 3)
     assert response["segment.bytes"] == ("1073741824", 5)
+
+
+def test_lags_of_compaction_must_fit_those_that_the_topic_inherits(cluster: ControllerHarness) -> None:
+    from pykraft.kafka_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
+
+    alter(cluster, ("log.cleaner.max.compaction.lag.ms", SET, "1000"), resource=(BROKER, ""))
+    for name, value, expected in (
+        ("t", "1001", ErrorCode.INVALID_CONFIG),
+        ("u", "1000", ErrorCode.NONE),
+    ):
+        config = CreatableTopicConfig(name="min.compaction.lag.ms", value=value)
+        topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1, configs=[config])
+        (result,) = cluster.create_topics(topic)
+        assert result.error_code == expected
+    assert alter(cluster, ("max.compaction.lag.ms", SET, "999"), resource=(TOPIC, "u")).error_code == (
+        ErrorCode.INVALID_CONFIG
+    )
+    assert alter(cluster, ("min.compaction.lag.ms", SET, "1001"), resource=(TOPIC, "u")).error_code == (
+        ErrorCode.INVALID_CONFIG
+    )

@@ -1,0 +1,220 @@
+"""Compacts the logs of one broker: the dirtiest first, beside everything else.
+
+Looks for work every ``log.cleaner.backoff.ms``, as Kafka does. A round runs in worker threads, one short step
+at a time: Python code in a thread holds up the event loop as long as it runs, so no step takes longer than a
+turn of the loop may, and between two steps the loop has at least as much time. Whatever concerns files of the
+log itself happens on the loop, between two steps: the round of a log that was truncated, deleted or taken
+offline meanwhile ends there.
+
+A log that cannot be compacted is left alone until the next start, and logged once. It keeps growing and costs
+no other log anything; where it is damaged, it is repaired as damage is.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from pykraft.broker.config import CleanerConfig
+from pykraft.broker.logs.log_loading import OpenLog
+from pykraft.broker.logs.log_manager import LogManager
+from pykraft.broker.logs.offline_logs import TopicPartition
+from pykraft.kafka_protocol.primitives import ProtocolError
+from pykraft.log_store.compaction.candidates import Cleanable
+from pykraft.log_store.compaction.cleaned_segment import SegmentTooLargeError
+from pykraft.log_store.compaction.cleaning import CleaningRound, Replacement, Step
+from pykraft.log_store.compaction.offset_map import OffsetMap
+from pykraft.log_store.compaction.record_filter import ActiveProducers
+from pykraft.log_store.interface import DAMAGE_ERRORS, CorruptLogError
+from pykraft.runtime.clock import Clock
+from pykraft.runtime.tasks import TaskSupervisor, Workers
+
+logger = logging.getLogger(__name__)
+
+STEP_RECORDS = 2000
+"""Of one step: some milliseconds."""
+MIN_BACKOFF_MS = 100
+LOGS_PER_TURN = 200
+LONGEST_PAUSE_MS = 200
+"""A round that waits for the throttle looks so often whether its log is still there."""
+
+
+class LogCleaner:
+    """``high_watermark``: of the replica that has a log, None if none has. ``config``: the settings as of
+    now.
+    """
+
+    def __init__(
+        self,
+        logs: LogManager,
+        high_watermark: Callable[[OpenLog], int | None],
+        config: Callable[[], CleanerConfig],
+        clock: Clock,
+        workers: Workers,
+        tasks: TaskSupervisor,
+    ) -> None:
+        self._logs = logs
+        self._high_watermark = high_watermark
+        self._config = config
+        self._clock = clock
+        self._workers = workers
+        self._tasks = tasks
+        self._uncleanable: dict[TopicPartition, OpenLog] = {}
+        self._throttled_until_ms = 0
+
+    async def run(self) -> None:
+        """Compact for ever."""
+        while True:
+            if not await self.clean_dirtiest():
+                await self._tasks.sleep(max(MIN_BACKOFF_MS, self._config().backoff_ms))
+
+    async def clean_dirtiest(self) -> bool:
+        """One round for each of the dirtiest logs, as many as there are threads; whether there was any."""
+        config = self._config()
+        chosen = (await self._find_due())[: config.threads]
+        rounds = [
+            self._tasks.start(self._clean(opened, cleanable, config), "log-cleaner")
+            for _, opened, cleanable in chosen
+        ]
+        return any([await one for one in rounds])
+
+    # -- which logs ------------------------------------------------------------------------------------
+
+    async def _find_due(self) -> list[tuple[float, OpenLog, Cleanable]]:
+        """The logs that are worth a round, the dirtiest first."""
+        due: list[tuple[float, OpenLog, Cleanable]] = []
+        for index, opened in enumerate(list(self._logs.logs.values()), start=1):
+            if opened.log.has_cleanable_segments and self._may_clean(opened):
+                cleanable = await self._find_cleanable(opened)
+                if cleanable is not None and cleanable.is_due(opened.log.config):
+                    due.append((-cleanable.dirty_ratio, opened, cleanable))
+            if index % LOGS_PER_TURN == 0:
+                await self._tasks.sleep(0)
+        due.sort(key=lambda one: (one[0], one[1].topic_partition))
+        return due
+
+    def _may_clean(self, opened: OpenLog) -> bool:
+        is_left_alone = self._uncleanable.get(opened.topic_partition) is opened
+        return self._logs.may_clean(opened) and not is_left_alone and not opened.producers.is_behind
+
+    async def _find_cleanable(self, opened: OpenLog) -> Cleanable | None:
+        """What may be compacted of a log, once it is flushed as far as that."""
+        log, limit_offset = opened.log, self._high_watermark(opened)
+        if limit_offset is None:
+            return None
+        dirty_end = min(limit_offset, log.segment_base_offsets[-1])
+        if dirty_end <= (self._logs.cleaned_offset(opened) or 0):
+            return None
+        if log.recovery_point < dirty_end:
+            await self._logs.flush(opened.topic_partition)
+        if not self._logs.may_clean(opened):
+            return None
+        try:
+            return log.find_cleanable(
+                self._logs.cleaned_offset(opened), limit_offset=limit_offset, now_ms=self._clock.wall_ms()
+            )
+        except DAMAGE_ERRORS as error:
+            self._logs.report_damage(log, error)
+            return None
+
+    # -- one round -------------------------------------------------------------------------------------
+
+    async def _clean(self, opened: OpenLog, cleanable: Cleanable, config: CleanerConfig) -> bool:
+        """One round; whether it advanced."""
+        log = opened.log
+        if not self._may_clean(opened):
+            return False
+        cleaning = log.begin_cleaning(
+            cleanable,
+            producers=ActiveProducers(opened.producers.remembered_offsets()),
+            newest=OffsetMap(config.dedupe_buffer_bytes // max(1, config.threads), config.load_factor),
+            now_ms=self._clock.wall_ms(),
+        )
+        size_before, cuts = log.size_bytes, log.truncation_count
+        is_complete = False
+        with self._logs.cleaning(opened):
+            try:
+                is_complete = await self._run(opened, cleaning, config)
+            except DAMAGE_ERRORS as error:
+                path = error.path if isinstance(error, CorruptLogError) else str(error.filename)
+                if log.truncation_count == cuts and log.has_file(path):
+                    self._leave_alone(opened, error)
+                    self._logs.report_damage(log, error)
+            except (OSError, ProtocolError, SegmentTooLargeError) as error:
+                self._leave_alone(opened, error)
+            finally:
+                await self._workers.run(cleaning.discard)
+            if is_complete:
+                await self._logs.store_cleaned_offset(opened, cleaning.end_offset, cuts)
+        if is_complete:
+            sizes = f"{size_before} bytes are {log.size_bytes}"
+            logger.info("%s is compacted up to offset %d: %s", log.name, cleaning.end_offset, sizes)
+        return is_complete and cleaning.end_offset > cleanable.first_dirty_offset
+
+    async def _run(self, opened: OpenLog, cleaning: CleaningRound, config: CleanerConfig) -> bool:
+        """All steps of a round; False if it had to end before."""
+        steps, io_bytes = cleaning.steps(), max(1, config.io_buffer_bytes // max(1, config.threads))
+        cuts = opened.log.truncation_count
+        while True:
+            began_ms = self._clock.monotonic_ms()
+            done = await self._workers.run(partial(_advance, steps, io_bytes))
+            took_ms = self._clock.monotonic_ms() - began_ms
+            if not self._logs.may_clean(opened) or opened.log.truncation_count != cuts:
+                return False
+            if done.replacement is not None and not await self._replace(opened, done.replacement):
+                return False
+            if done.is_last:
+                return True
+            await self._pause(opened, done.io_bytes, took_ms)
+
+    async def _replace(self, opened: OpenLog, replacement: Replacement) -> bool:
+        """Put a compacted segment in place, durably; False if the log no longer has what it replaces."""
+        log = opened.log
+        try:
+            if not log.replace_segments(replacement):
+                return False
+            await self._workers.run(partial(log.disk.flush_dir, log.directory))
+        except OSError as error:
+            self._logs.storage_failed(log, error)
+            raise
+        return True
+
+    async def _pause(self, opened: OpenLog, io_bytes: int, took_ms: int) -> None:
+        """Leave the event loop as much time as the step took, and more if the throttle says so."""
+        now_ms = self._clock.monotonic_ms()
+        rate = max(1.0, self._config().max_io_bytes_per_second)
+        self._throttled_until_ms = max(self._throttled_until_ms, now_ms) + int(io_bytes * 1000 / rate)
+        until_ms = max(now_ms + took_ms, self._throttled_until_ms)
+        while (left_ms := until_ms - self._clock.monotonic_ms()) > 0 and self._logs.may_clean(opened):
+            await self._tasks.sleep(min(left_ms, LONGEST_PAUSE_MS))
+
+    def _leave_alone(self, opened: OpenLog, error: Exception) -> None:
+        self._uncleanable = {
+            key: one for key, one in self._uncleanable.items() if self._logs.logs.get(key) is one
+        }
+        self._uncleanable[opened.topic_partition] = opened
+        logger.error("%s cannot be compacted and is left as it is: %s", opened.log.name, error)
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """What one job in a worker has done: bytes read and written, and perhaps a finished segment."""
+
+    io_bytes: int
+    replacement: Replacement | None = None
+    is_last: bool = False
+
+
+def _advance(steps: Iterator[Step | Replacement], max_io_bytes: int) -> _Done:
+    """Some steps of a round: until a segment is finished, or enough is done. Blocks."""
+    io_bytes = records = 0
+    for step in steps:
+        if isinstance(step, Replacement):
+            return _Done(io_bytes, step)
+        io_bytes += step.io_bytes
+        records += step.records
+        if records >= STEP_RECORDS or io_bytes >= max_io_bytes:
+            return _Done(io_bytes)
+    return _Done(io_bytes, is_last=True)

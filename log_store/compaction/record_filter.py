@@ -1,0 +1,191 @@
+"""What compaction leaves of one batch: all of it, some records, its empty header, or nothing.
+
+A record stays if it is the newest with its key, or lies beyond the offset map. A tombstone stays until the
+delete horizon of its batch, which the first round sets that leaves it (KIP-534): until then a reader that is
+on its way through the log learns of the deletion. A batch that an active producer's state rests on stays,
+without records if need be. Data of an aborted transaction goes at once, a marker after its delete horizon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, field, replace
+
+from pykraft.kafka_protocol.compression import Compression, compress, decompress
+from pykraft.kafka_protocol.record_codec import MAX_DECOMPRESSED_BYTES
+from pykraft.kafka_protocol.record_spans import RecordSpan, iter_spans, write_shifted
+from pykraft.kafka_protocol.records import (
+    COMPRESSION_MASK,
+    DELETE_HORIZON_BIT,
+    HEADER_BYTES,
+    NO_TIMESTAMP,
+    BatchHeader,
+    replace_records,
+)
+from pykraft.log_store.compaction.offset_map import OffsetMap
+from pykraft.log_store.compaction.transactions import CleanedTransactions, read_marker
+
+RECORDS_PER_PAUSE = 256
+
+Work = Generator[int, None, bytes | None]
+"""Yields the number of records looked at, returns what stays of a batch; None for nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveProducers:
+    """The batches that the state of producers rests on: the last offsets of those with data, and of producers
+    that have only a marker (producer id, epoch).
+    """
+
+    last_offsets: frozenset[int] = frozenset()
+    marker_epochs: tuple[tuple[int, int], ...] = ()
+
+    def need(self, header: BatchHeader) -> bool:
+        """Whether this batch must stay, if only as an empty one."""
+        if header.producer_id < 0:
+            return False
+        if header.last_offset in self.last_offsets:
+            return True
+        return header.is_control and (header.producer_id, header.producer_epoch) in self.marker_epochs
+
+
+@dataclass(slots=True)
+class Kept:
+    """Those records of a batch that stay. ``newest_delta_ms``: the greatest of their timestamp deltas."""
+
+    records: bytearray = field(default_factory=bytearray)
+    record_count: int = 0
+    newest_delta_ms: int = -(1 << 63)
+
+    def count(self, span: RecordSpan) -> None:
+        self.record_count += 1
+        self.newest_delta_ms = max(self.newest_delta_ms, span.timestamp_delta)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFilter:
+    """The rules of one pass. ``now_ms`` is the wall clock at the beginning of the round."""
+
+    newest: OffsetMap
+    transactions: CleanedTransactions
+    producers: ActiveProducers
+    now_ms: int
+    delete_retention_ms: int
+
+    def filter(self, header: BatchHeader, batch: bytes) -> Work:
+        """What stays of the next batch, which is whole: ``batch`` itself if nothing changes."""
+        kept = yield from self._filter(header, batch)
+        if kept is None and self.producers.need(header):
+            return batch if header.record_count == 0 else empty_batch(header)
+        return kept
+
+    def _filter(self, header: BatchHeader, batch: bytes) -> Work:
+        if header.is_control:
+            return (yield from self._filter_marker(header, batch))
+        if self.transactions.is_aborted(header) or header.record_count == 0:
+            return None
+        if header.base_offset >= self.newest.end_offset:
+            return batch
+        body = read_body(header, batch)
+        kept = Kept()
+        starts_horizon = False
+        run_start = -1  # of the records that are kept and not yet copied
+        for index, span in enumerate(iter_spans(body, header.record_count), start=1):
+            offset = header.base_offset + span.offset_delta
+            is_mapped = offset < self.newest.end_offset
+            if not is_mapped or self._is_kept(header, offset, span):
+                starts_horizon |= is_mapped and span.is_tombstone
+                kept.count(span)
+                run_start = span.start if run_start < 0 else run_start
+            elif run_start >= 0:
+                kept.records += body[run_start : span.start]
+                run_start = -1
+            if index % RECORDS_PER_PAUSE == 0:
+                yield RECORDS_PER_PAUSE
+        yield header.record_count % RECORDS_PER_PAUSE
+        if kept.record_count == 0:
+            return None
+        needs_horizon = starts_horizon and header.delete_horizon_ms is None
+        if kept.record_count == header.record_count and not needs_horizon:
+            return batch
+        if run_start >= 0:
+            kept.records += body[run_start:]
+        if needs_horizon:
+            return (yield from self._with_horizon(header, kept))
+        return rebuild_batch(header, kept)
+
+    def _is_kept(self, header: BatchHeader, offset: int, span: RecordSpan) -> bool:
+        if span.key is None or not self.newest.is_newest(span.key, offset):
+            return False
+        horizon_ms = header.delete_horizon_ms
+        return not span.is_tombstone or horizon_ms is None or self.now_ms < horizon_ms
+
+    def _filter_marker(self, header: BatchHeader, batch: bytes) -> Work:
+        kind = read_marker(header, batch)
+        if not self.transactions.is_needless(header, kind):
+            return batch
+        horizon_ms = header.delete_horizon_ms
+        if kind is None or (horizon_ms is not None and horizon_ms <= self.now_ms):
+            return None
+        if horizon_ms is not None:
+            return batch
+        kept = Kept(bytearray(read_body(header, batch)))
+        for span in iter_spans(bytes(kept.records), header.record_count):
+            kept.count(span)
+        return (yield from self._with_horizon(header, kept))
+
+    def _with_horizon(self, header: BatchHeader, kept: Kept) -> Work:
+        """The batch with the time from which its tombstones, or its marker, may go."""
+        horizon_ms = self.now_ms + self.delete_retention_ms
+        body, shifted = bytes(kept.records), bytearray()
+        for index, span in enumerate(iter_spans(body, kept.record_count), start=1):
+            write_shifted(shifted, body, span, horizon_ms - header.base_timestamp)
+            if index % RECORDS_PER_PAUSE == 0:
+                yield RECORDS_PER_PAUSE
+        return rebuild_batch(header, replace(kept, records=shifted), horizon_ms)
+
+
+def read_body(header: BatchHeader, batch: bytes) -> bytes:
+    """The records of a whole batch, decompressed."""
+    with memoryview(batch) as whole, whole[HEADER_BYTES:] as payload:
+        return decompress(header.compression, payload, max(MAX_DECOMPRESSED_BYTES, len(payload)))
+
+
+def rebuild_batch(header: BatchHeader, kept: Kept, delete_horizon_ms: int | None = None) -> bytes:
+    """A batch of these records, with the offsets, sequences, epoch and codec of the original."""
+    header = header._replace(record_count=kept.record_count)
+    if not header.is_log_append_time:
+        header = header._replace(max_timestamp=header.base_timestamp + kept.newest_delta_ms)
+    if delete_horizon_ms is not None:
+        header = header._replace(
+            base_timestamp=delete_horizon_ms, attributes=header.attributes | DELETE_HORIZON_BIT
+        )
+    codec = header.compression
+    return bytes(replace_records(header, compress(codec, kept.records), codec))
+
+
+def empty_batch(header: BatchHeader) -> bytes:
+    """The header alone: offsets, producer and sequences, leader epoch and the newest timestamp stay."""
+    attributes = header.attributes & ~(COMPRESSION_MASK | DELETE_HORIZON_BIT)
+    header = header._replace(attributes=attributes, base_timestamp=NO_TIMESTAMP, record_count=0)
+    return bytes(replace_records(header, b"", Compression.NONE))
+
+
+def spanning_batch(base_offset: int, end_offset: int, leader_epoch: int) -> bytes:
+    """An empty batch without a producer in place of all that was removed between two offsets."""
+    header = BatchHeader(
+        base_offset=base_offset,
+        batch_length=0,
+        partition_leader_epoch=leader_epoch,
+        magic=2,
+        crc=0,
+        attributes=0,
+        last_offset_delta=end_offset - base_offset - 1,
+        base_timestamp=NO_TIMESTAMP,
+        max_timestamp=NO_TIMESTAMP,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        record_count=0,
+    )
+    return bytes(replace_records(header, b"", Compression.NONE))

@@ -1,0 +1,585 @@
+"""A broker compacts its logs: what stays, what waits, and what ends a round."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import pytest
+
+from pykraft.broker.config import CleanerConfig
+from pykraft.broker.logs.log_cleaner import LogCleaner
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.record_codec import RecordInput, decode_batch, encode_batch
+from pykraft.kafka_protocol.records import HEADER_BYTES, read_header, write_crc
+from pykraft.log_store import checkpoint
+from pykraft.log_store.interface import CorruptLogError
+from pykraft.runtime.clock import SystemClock
+from pykraft.runtime.tasks import TaskSupervisor, Workers
+from tests.batch_fields import BatchFields
+from tests.broker.data_cluster import DataBroker, DataCluster, DataPlaneTools
+from tests.faults import unexpected
+
+COMPACT = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "file.delete.delay.ms": "0"}
+T = TypeVar("T")
+
+
+def keyed(key: bytes, value: bytes | None, **fields: Any) -> bytes:
+    typed: BatchFields = fields  # type: ignore[assignment]
+    return encode_batch([RecordInput(key, value, (), 1_700_000_000_000)], **typed)
+
+
+async def produce(
+    cluster: DataCluster, leader: int, *records: tuple[bytes, bytes | None], topic: str = "t"
+) -> None:
+    client = await cluster.client(leader)
+    for key, value in records:
+        result = await client.produce(keyed(key, value), topic=topic, acks=1)
+        assert result.error_code == ErrorCode.NONE
+
+
+def roll(cluster: DataCluster, topic: str = "t") -> None:
+    for broker in cluster.brokers.values():
+        replica = broker.table.find(topic, 0)
+        if replica is not None and broker.node_id in cluster.controller.brokers:
+            replica.log.roll(0)
+
+
+async def clean(broker: DataBroker) -> None:
+    while await broker.data.cleaner.clean_dirtiest():
+        pass
+
+
+def stored(
+    cluster: DataCluster, node_id: int, topic: str = "t"
+) -> list[tuple[int, bytes | None, bytes | None]]:
+    log = cluster.partition(node_id, topic).log
+    return [
+        (record.offset, record.key, record.value)
+        for header, batch in log.iter_batches(0)
+        for record in decode_batch(batch, header)
+    ]
+
+
+def offsets_of(cluster: DataCluster, node_id: int, topic: str = "t") -> list[int]:
+    return [offset for offset, _, _ in stored(cluster, node_id, topic)]
+
+
+A, B, C = (b"a", b"1"), (b"b", b"1"), (b"c", b"1")
+
+
+def test_the_newest_record_of_each_key_stays_at_its_offset(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1, 2) as cluster:
+            await cluster.create(1, 2, configs=COMPACT)
+            await produce(cluster, 1, A, B, A, C, B)
+            await data_plane.until(lambda: cluster.partition(2).high_watermark == 5)
+            roll(cluster)
+            await produce(cluster, 1, A, A)
+            await data_plane.until(lambda: cluster.partition(2).high_watermark == 7)
+            for node_id in (1, 2):
+                await clean(cluster.brokers[node_id])
+                assert offsets_of(cluster, node_id) == [2, 3, 4, 5, 6]  # the head is whole
+            client = await cluster.client(1)
+            for offset in range(7):
+                found = await client.fetch(offset)
+                assert found.error_code == ErrorCode.NONE
+                header = read_header(found.records or b"")
+                assert header.base_offset <= offset < header.next_offset
+            checkpoints = checkpoint.read_offset_checkpoint(cluster.disk(1), "/d1/cleaner-offset-checkpoint")
+            assert checkpoints == {("t", 0): 5}
+            await data_plane.until(
+                lambda: not any(name.endswith(".deleted") for name in cluster.disk(1).list("/d1/t-0"))
+            )
+
+    data_plane.run(body)
+
+
+@pytest.mark.parametrize("power_loss", [None, *range(4)])
+def test_a_restart_knows_what_is_clean(data_plane: DataPlaneTools, power_loss: int | None) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1, configs=COMPACT)
+            await produce(cluster, 1, A, B, A)
+            roll(cluster)
+            await produce(cluster, 1, B)
+            await clean(cluster.brokers[1])
+            before = stored(cluster, 1)
+            broker = cluster.brokers[1]
+            await broker.logs.write_checkpoints({("t", 0): 4})
+            await broker.stop(clean=power_loss is None)
+            if power_loss is not None:
+                cluster.disk(1).crash(random.Random(power_loss))
+            broker = await cluster.start(1)
+            await data_plane.until(lambda: broker.table.find("t", 0))
+            assert not broker.logs.offline
+            assert stored(cluster, 1) == before
+            assert broker.logs.cleaned_offset(broker.logs.logs["t", 0]) == 3
+            await cluster.brokers[1].data.scrubber.scrub_all()
+            assert not broker.logs.offline
+
+    data_plane.run(body)
+
+
+def test_nothing_is_compacted_that_is_not_committed(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1, 2, configs=COMPACT)
+            await produce(cluster, 1, A, A)
+            roll(cluster)
+            await produce(cluster, 1, A)
+            partition = cluster.partition(1)
+            for committed, left in ((1, [0, 1, 2]), (2, [1, 2])):
+                partition.handle_follower_fetch(2, committed, 100, 0, 0)
+                assert partition.high_watermark == committed
+                await clean(cluster.brokers[1])
+                assert offsets_of(cluster, 1) == left
+
+    data_plane.run(body)
+
+
+def test_a_follower_that_ends_within_what_was_removed_follows_on(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1, 2) as cluster:
+            await cluster.create(1, 2, configs=COMPACT)
+            await produce(cluster, 1, A, A)
+            await data_plane.until(lambda: cluster.partition(2).high_watermark == 2)
+            await cluster.brokers[2].stop()
+            await produce(cluster, 1, A)
+            await cluster.shrink(1)
+            await produce(cluster, 1, A, B)
+            roll(cluster)
+            await produce(cluster, 1, C)
+            await clean(cluster.brokers[1])
+            assert offsets_of(cluster, 1) == [3, 4, 5]
+            await cluster.start(2)
+            await data_plane.until(lambda: cluster.brokers[2].table.find("t", 0))
+            await data_plane.until(lambda: cluster.partition(2).high_watermark == 6)
+            assert offsets_of(cluster, 2) == [0, 1, 3, 4, 5]
+            next_offset = 0
+            for header in cluster.partition(2).log.iter_headers(0):
+                assert header.base_offset == next_offset
+                next_offset = header.next_offset
+            assert not cluster.controller.lost
+            await cluster.brokers[2].data.scrubber.scrub_all()
+            assert not cluster.brokers[2].logs.offline
+
+    data_plane.run(body)
+
+
+def test_a_log_that_is_compacted_no_more_is_still_read_copied_and_scrubbed(
+    data_plane: DataPlaneTools,
+) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1, configs=COMPACT)
+            await produce(cluster, 1, A, A, B, A)
+            roll(cluster)
+            await produce(cluster, 1, C)
+            await clean(cluster.brokers[1])
+            await cluster.start(2)
+            replicas = data_plane.Registration((1, 2), (1,), 1, 1, 1)
+            cluster.controller.set_partition(replicas, configs={"cleanup.policy": "delete"})
+            cluster.brokers[1].data.publisher._reconfigure("t", cluster.controller.image)
+            await data_plane.until(lambda: cluster.brokers[2].table.find("t", 0))
+            await data_plane.until(lambda: cluster.partition(2).high_watermark == 5)
+            for node_id in (1, 2):
+                assert offsets_of(cluster, node_id) == [2, 3, 4]
+                await cluster.brokers[node_id].data.scrubber.scrub_all()
+            client = await cluster.client(1)
+            assert (await client.fetch(0)).error_code == ErrorCode.NONE
+            assert not cluster.controller.lost
+
+    data_plane.run(body)
+
+
+def test_a_coordinator_loads_only_what_is_live(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1, configs=COMPACT)
+            await produce(cluster, 1, *[(b"k%d" % (number % 3), b"v%d" % number) for number in range(40)])
+            roll(cluster)
+            await produce(cluster, 1, (b"k0", None))
+            await clean(cluster.brokers[1])
+            log = cluster.brokers[1].coordinator_log()
+            offset, loaded = 0, []
+            while offset < 41:
+                records, offset = await log.read(0, offset)
+                loaded += [(record.key, record.value) for record in records]
+            assert loaded == [(b"k1", b"v37"), (b"k2", b"v38"), (b"k0", b"v39"), (b"k0", None)]
+
+    data_plane.run(body)
+
+
+def test_a_batch_that_was_compacted_away_is_still_a_duplicate(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1, configs=COMPACT)
+            client = await cluster.client(1)
+            batches = [
+                keyed(b"a", b"%d" % number, producer_id=9, producer_epoch=0, base_sequence=number)
+                for number in range(4)
+            ]
+            for offset, batch in enumerate(batches):
+                assert (await client.produce(batch)).base_offset == offset
+            roll(cluster)
+            await produce(cluster, 1, A)
+            await clean(cluster.brokers[1])
+            assert offsets_of(cluster, 1) == [3, 4]
+            await cluster.brokers[1].stop(clean=False)
+            for name in cluster.disk(1).list("/d1/t-0"):
+                if name.endswith(".snapshot"):
+                    cluster.disk(1).remove(f"/d1/t-0/{name}")
+            await cluster.start(1)
+            await data_plane.until(lambda: cluster.brokers[1].table.find("t", 0))
+            client = await cluster.client(1)
+            for offset, batch in enumerate(batches):
+                assert (await client.produce(batch)).base_offset == offset
+            assert cluster.partition(1).log.log_end_offset == 5
+
+    data_plane.run(body)
+
+
+def test_producers_that_were_forgotten_and_compacted_away_may_go_on(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1, configs=COMPACT)
+            client = await cluster.client(1)
+            first = keyed(b"a", b"1", producer_id=9, producer_epoch=0, base_sequence=0)
+            await client.produce(first)
+            roll(cluster)
+            await produce(cluster, 1, A)
+            roll(cluster)
+            await produce(cluster, 1, B)
+            broker = cluster.brokers[1]
+            for now_ms in (0, 1000):
+                broker.logs.expire_producers(("t", 0), now_ms, 10)
+            await clean(broker)
+            assert offsets_of(cluster, 1) == [1, 2]
+            await broker.stop(clean=False)
+            for name in cluster.disk(1).list("/d1/t-0"):
+                if name.endswith(".snapshot"):
+                    cluster.disk(1).remove(f"/d1/t-0/{name}")
+            await cluster.start(1)
+            await data_plane.until(lambda: cluster.brokers[1].table.find("t", 0))
+            client = await cluster.client(1)
+            second = keyed(b"a", b"2", producer_id=9, producer_epoch=0, base_sequence=1)
+            assert (await client.produce(second)).error_code == ErrorCode.NONE
+
+    data_plane.run(body)
+
+
+def test_damage_is_not_given_a_new_checksum(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1, 2) as cluster:
+            await cluster.create(1, 2, configs=COMPACT)
+            await produce(cluster, 1, A, A, B)
+            await data_plane.until(lambda: cluster.partition(2).high_watermark == 3)
+            roll(cluster)
+            await produce(cluster, 1, C)
+            await data_plane.until(lambda: cluster.partition(2).high_watermark == 4)
+            path = f"/d1/t-0/{0:020d}.log"
+            cluster.disk(1).flip_bit(path, len(cluster.disk(1).read(path)) - 3, 1)
+            await clean(cluster.brokers[1])
+            await data_plane.until(lambda: cluster.controller.lost == [(1, "t")])
+            assert not any(
+                name.endswith((".cleaned", ".swap"))
+                for name in cluster.disk(1).list("/d1/t-0.00000000-damaged")
+            )
+
+    data_plane.run(body)
+
+
+def unreadable_records() -> bytes:
+    """A batch with a right checksum over records that cannot be decoded."""
+    batch = bytearray(keyed(b"a", b"1", base_offset=0, leader_epoch=0))
+    batch[HEADER_BYTES] = 0xFF
+    write_crc(batch, 0, len(batch))
+    return bytes(batch)
+
+
+def test_a_log_that_cannot_be_compacted_costs_no_other(
+    data_plane: DataPlaneTools, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            for topic in ("t", "u"):
+                await cluster.create(1, configs=COMPACT, topic=topic)
+            bad = unreadable_records()
+            cluster.partition(1, "t").log.append(bad, [read_header(bad)], now_ms=0)
+            cluster.partition(1, "t")._recount()
+            await produce(cluster, 1, A, A, topic="u")
+            for topic in ("t", "u"):
+                roll(cluster, topic)
+                await produce(cluster, 1, A, topic=topic)
+            with caplog.at_level(logging.ERROR):
+                for _ in range(3):
+                    await clean(cluster.brokers[1])
+            assert offsets_of(cluster, 1, "u") == [1, 2]
+            assert [record.getMessage().split(":")[0] for record in caplog.records] == [
+                "t-0 cannot be compacted and is left as it is"
+            ]
+            assert not cluster.brokers[1].logs.offline
+            assert not any(name.endswith(".cleaned") for name in cluster.disk(1).list("/d1/t-0"))
+
+    data_plane.run(body)
+
+
+def test_a_full_disk_costs_the_round_only(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1, configs=COMPACT)
+            await produce(cluster, 1, A, A)
+            roll(cluster)
+            await produce(cluster, 1, A)
+            cluster.disk(1).inject("append", errno.ENOSPC, path_part=".cleaned")
+            await clean(cluster.brokers[1])
+            assert offsets_of(cluster, 1) == [0, 1, 2]
+            assert not any(name.endswith(".cleaned") for name in cluster.disk(1).list("/d1/t-0"))
+
+    data_plane.run(body)
+
+
+class Steps(Workers):
+    """Runs jobs of compaction when they were started; before each a test may do something."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before: dict[int, Callable[[], Coroutine[Any, Any, None]]] = {}
+        self.count = 0
+
+    async def run(self, job: Callable[[], T]) -> T:
+        self.count += 1
+        if self.count in self.before:
+            await self.before.pop(self.count)()
+        return job()
+
+
+async def cleaner_of(broker: DataBroker, workers: Workers, config: CleanerConfig | None = None) -> LogCleaner:
+    settings = config or CleanerConfig(io_buffer_bytes=1)
+    return LogCleaner(
+        broker.logs,
+        broker.table.high_watermark,
+        lambda: settings,
+        SystemClock(),
+        workers,
+        broker.data.tasks,
+    )
+
+
+async def three_segments(cluster: DataCluster, configs: dict[str, str] = COMPACT) -> None:
+    await cluster.create(1, configs=configs)
+    for _ in range(3):
+        await produce(cluster, 1, A, B, A)
+        roll(cluster)
+    await produce(cluster, 1, C)
+    await cluster.brokers[1].logs.flush(("t", 0))
+
+
+@pytest.mark.parametrize("when", range(1, 40, 3))
+def test_a_topic_that_is_deleted_beside_a_round_leaves_nothing(data_plane: DataPlaneTools, when: int) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await three_segments(cluster)
+            broker, workers = cluster.brokers[1], Steps()
+
+            async def delete() -> None:
+                cluster.controller.delete_topic("t")
+                await data_plane.until(lambda: ("t", 0) not in broker.logs.logs)
+
+            workers.before[when] = delete
+            await (await cleaner_of(broker, workers)).clean_dirtiest()
+            if when in workers.before:
+                await delete()
+            await data_plane.until(lambda: not broker.disk.exists("/d1/t-0"))
+            assert not broker.logs.offline
+
+    data_plane.run(body)
+
+
+@pytest.mark.parametrize("when", range(1, 40, 3))
+def test_a_truncation_beside_a_round_ends_it(data_plane: DataPlaneTools, when: int) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await three_segments(cluster)
+            broker, workers, log = cluster.brokers[1], Steps(), cluster.partition(1).log
+
+            async def truncate() -> None:
+                log.truncate_to(4)
+
+            workers.before[when] = truncate
+            await (await cleaner_of(broker, workers)).clean_dirtiest()
+            if when in workers.before:
+                await truncate()
+            files = checkpoint.read_offset_checkpoint(cluster.disk(1), "/d1/cleaner-offset-checkpoint")
+            assert files.get(("t", 0), 0) <= log.log_end_offset <= 4
+            assert [key for _, key, _ in stored(cluster, 1)][-1:] in ([b"a"], [])
+            assert not any(name.endswith((".cleaned", ".swap")) for name in broker.disk.list("/d1/t-0"))
+            assert not broker.logs.offline
+
+    data_plane.run(body)
+
+
+@pytest.mark.parametrize("when", range(1, 40, 3))
+def test_retention_beside_a_round_ends_it(data_plane: DataPlaneTools, when: int) -> None:
+    configs = {**COMPACT, "cleanup.policy": "compact,delete", "retention.ms": "1"}
+
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await three_segments(cluster, configs)
+            broker, workers, log = cluster.brokers[1], Steps(), cluster.partition(1).log
+
+            async def retain() -> None:
+                await broker.data.maintenance.delete_old_segments()
+
+            workers.before[when] = retain
+            await (await cleaner_of(broker, workers)).clean_dirtiest()
+            if when in workers.before:
+                await retain()
+            assert log.log_start_offset == log.log_end_offset == 10
+            assert not any(name.endswith((".cleaned", ".swap")) for name in broker.disk.list("/d1/t-0"))
+            assert not broker.logs.offline
+
+    data_plane.run(body)
+
+
+def test_scrub_and_readers_beside_a_replacement_see_no_damage(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await three_segments(cluster, {**COMPACT, "file.delete.delay.ms": "60000"})
+            broker, log = cluster.brokers[1], cluster.partition(1).log
+            opened, scrubber = broker.logs.logs["t", 0], broker.data.scrubber
+            piece = log.read(4, 1 << 20)
+            assert piece is not None
+            as_before = piece.file.pread(piece.position, piece.size_bytes)
+            walking = log.iter_headers(0)
+            next(walking)
+            rewrites = log.rewrite_count
+            for segment in log._segments[:-1]:
+                segment.release_files(is_urgent=True)
+            await clean(broker)
+            assert piece.file.pread(piece.position, piece.size_bytes) == as_before
+            assert [header.base_offset for header in walking] == list(range(1, 10))
+
+            def look() -> None:
+                raise CorruptLogError(f"/d1/t-0/{0:020d}.log", 0, "this is another file now")
+
+            assert not await scrubber._is_sound(opened, rewrites, look)
+            assert not broker.logs.offline
+
+    data_plane.run(body)
+
+
+def test_the_throttle_counts_what_is_read_and_written(
+    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await three_segments(cluster)
+            broker, clock, slept_ms = cluster.brokers[1], StandingClock(), 0
+
+            class Sleepless(TaskSupervisor):
+                async def sleep(self, duration_ms: int) -> None:
+                    nonlocal slept_ms
+                    slept_ms += duration_ms
+                    clock.now_ms += duration_ms
+
+            config = CleanerConfig(io_buffer_bytes=100, max_io_bytes_per_second=1000.0)
+            cleaner = LogCleaner(
+                broker.logs,
+                broker.table.high_watermark,
+                lambda: config,
+                clock,
+                Steps(),
+                Sleepless(unexpected),
+            )
+            size = sum(segment.size_bytes for segment in cluster.partition(1).log._segments[:-1])
+            assert await cleaner.clean_dirtiest()
+            assert 2 * size - 300 <= slept_ms <= 4 * size
+
+    data_plane.run(body)
+
+
+class StandingClock:
+    """Stands still unless somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now_ms = 5
+
+    def wall_ms(self) -> int:
+        return 1_700_000_100_000 + self.now_ms
+
+    def monotonic_ms(self) -> int:
+        return self.now_ms
+
+
+def test_an_idle_broker_looks_into_no_file(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await three_segments(cluster)
+            await cluster.create(1, topic="u")
+            await produce(cluster, 1, A, A, topic="u")
+            broker = cluster.brokers[1]
+            await clean(broker)
+            await data_plane.until(
+                lambda: not any(name.endswith(".deleted") for name in cluster.disk(1).list("/d1/t-0"))
+            )
+            before = len(cluster.disk(1).calls)
+            for _ in range(3):
+                assert not await broker.data.cleaner.clean_dirtiest()
+            assert len(cluster.disk(1).calls) == before
+
+    data_plane.run(body)
+
+
+def test_settings_take_effect_while_brokers_run(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await three_segments(cluster)
+            broker = cluster.brokers[1]
+            cluster.controller.set_configs(4, "", {"log.cleaner.threads": "0"})
+            assert not await broker.data.cleaner.clean_dirtiest()
+            cluster.controller.set_configs(4, "1", {"log.cleaner.threads": "2"})
+            assert await broker.data.cleaner.clean_dirtiest()
+
+    data_plane.run(body)
+
+
+def test_a_paused_log_is_not_compacted(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await three_segments(cluster)
+            broker = cluster.brokers[1]
+            opened = broker.logs.logs["t", 0]
+            opened.is_cleaning_paused = True
+            assert not await broker.data.cleaner.clean_dirtiest()
+            opened.is_cleaning_paused = False
+            workers = Steps()
+
+            async def pause() -> None:
+                opened.is_cleaning_paused = True
+
+            workers.before[4] = pause
+            assert not await (await cleaner_of(broker, workers)).clean_dirtiest()
+            assert offsets_of(cluster, 1) == list(range(10))
+            assert not any(name.endswith(".cleaned") for name in broker.disk.list("/d1/t-0"))
+
+    data_plane.run(body)
+
+
+def test_a_round_is_stored_when_its_segments_are_durable(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await three_segments(cluster)
+            disk = cluster.disk(1)
+            disk.calls.clear()
+            await clean(cluster.brokers[1])
+            calls = [(call.operation, call.target or call.path) for call in disk.calls]
+            replaced = calls.index(("rename", f"/d1/t-0/{0:020d}.log"))
+            stored_at = calls.index(("rename", "/d1/cleaner-offset-checkpoint"))
+            assert ("flush_dir", "/d1/t-0") in calls[replaced:stored_at]
+
+    data_plane.run(body)
