@@ -127,11 +127,6 @@ class IndexFile:
         self.forget()
         self.is_unflushed = True
 
-    def use_path(self, path: str) -> None:
-        """The file is at another path now."""
-        self._file = None
-        self.path = path
-
     def release_files(self, *, is_urgent: bool) -> bool:
         """See :class:`~pykraft.runtime.file_budget.FileHolder`. Pending entries stay in memory, and entries
         written without a flush can be rebuilt from the segment.

@@ -40,8 +40,6 @@ class OpenLog:
     producers: ProducerState
     high_watermark: int
     snapshots: SnapshotWriter | None = None
-    is_cleaning_paused: bool = False
-    """No round of compaction begins, and the one that is under way ends."""
 
     @property
     def topic_partition(self) -> TopicPartition:

@@ -447,11 +447,12 @@ class LogManager:
     def promote(self, future: FutureLog) -> OpenLog | None:
         """Let the copy take the place of the log, in one turn of the event loop; returns what is used now.
 
-        None if it does not hold everything, or a flush or a snapshot of the log is under way.
+        None if it does not hold everything, or a flush, a snapshot or the end of a round of compaction of the
+        log is under way.
         """
         old = future.source
         key = old.topic_partition
-        is_busy = key in self._flushing or key == self._snapshot_key
+        is_busy = key in self._flushing or key == self._snapshot_key or key in self._cleaning
         if is_busy or self.logs.get(key) is not old or not future.holds_everything():
             return None
         new = future.take_place(self._disk)
@@ -469,6 +470,9 @@ class LogManager:
         with self._leaving_out(new.log_dir):
             self._checkpoints[new.log_dir].write_recovery_points()
             await self._checkpoints[new.log_dir].write_log_starts()
+            # No round has begun since the move did: the copy has what the last one left.
+            if (cleaned := self.cleaned_offset(old)) is not None:
+                await self.store_cleaned_offset(new, cleaned, new.log.truncation_count)
         with self._leaving_out(old.log_dir):
             await self._checkpoints[old.log_dir].forget([old.topic_partition])
         await self._guarded(old.log_dir, old.log.delete)
@@ -713,8 +717,9 @@ class LogManager:
             self._released.set()
 
     def may_clean(self, opened: OpenLog) -> bool:
-        """Whether a log is still in use, and nothing else wants its files to stay as they are."""
-        return self.logs.get(opened.topic_partition) is opened and not opened.is_cleaning_paused
+        """Whether a log is still in use, and is not being moved to another directory."""
+        key = opened.topic_partition
+        return self.logs.get(key) is opened and key not in self.futures
 
     def cleaned_offset(self, opened: OpenLog) -> int | None:
         """What the last round of compaction reached; None if there was none."""

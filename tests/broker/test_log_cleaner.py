@@ -6,7 +6,7 @@ import errno
 import logging
 import random
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import pytest
 
@@ -548,24 +548,43 @@ def test_settings_take_effect_while_brokers_run(data_plane: DataPlaneTools) -> N
     data_plane.run(body)
 
 
-def test_a_paused_log_is_not_compacted(data_plane: DataPlaneTools) -> None:
+def test_a_log_that_is_being_moved_is_not_compacted(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await three_segments(cluster)
             broker = cluster.brokers[1]
-            opened = broker.logs.logs["t", 0]
-            opened.is_cleaning_paused = True
+            futures = cast("dict[tuple[str, int], object]", broker.logs.futures)
+            futures["t", 0] = object()
             assert not await broker.data.cleaner.clean_dirtiest()
-            opened.is_cleaning_paused = False
+            futures.clear()
             workers = Steps()
 
-            async def pause() -> None:
-                opened.is_cleaning_paused = True
+            async def move() -> None:
+                futures["t", 0] = object()
 
-            workers.before[4] = pause
+            workers.before[4] = move
             assert not await (await cleaner_of(broker, workers)).clean_dirtiest()
             assert offsets_of(cluster, 1) == list(range(10))
             assert not any(name.endswith(".cleaned") for name in broker.disk.list("/d1/t-0"))
+            futures.clear()
+
+    data_plane.run(body)
+
+
+def test_a_moved_log_is_as_clean_as_it_was(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster() as cluster:
+            broker = await cluster.start(1, log_dirs=("/d1", "/e1"))
+            await three_segments(cluster)
+            await clean(broker)
+            cleaned, offsets = broker.logs.cleaned_offset(broker.logs.logs["t", 0]), offsets_of(cluster, 1)
+            assert cleaned and len(offsets) < 10
+            broker.data.moves.move(("t", 0), "/e1")
+            await data_plane.until(lambda: broker.logs.logs["t", 0].log_dir == "/e1")
+            await data_plane.until(lambda: broker.logs.cleaned_offset(broker.logs.logs["t", 0]))
+            assert broker.logs.cleaned_offset(broker.logs.logs["t", 0]) == cleaned
+            assert offsets_of(cluster, 1) == offsets
+            assert not await broker.data.cleaner.clean_dirtiest()
 
     data_plane.run(body)
 
