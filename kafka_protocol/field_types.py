@@ -10,8 +10,8 @@ optional on the wire: it is written only when it differs from its default.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, cast
+from functools import cache
+from typing import Any, NamedTuple, cast
 
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
 
@@ -31,29 +31,29 @@ FIXED_FORMATS = {
 """The kinds of fixed size, with their ``struct`` format. All others carry a length."""
 
 
-@dataclass(frozen=True, slots=True)
-class VersionRange:
+class VersionRange(NamedTuple):
     """Versions ``lowest`` to ``highest``, both included; empty when ``lowest > highest``."""
 
     lowest: int
     highest: int
 
-    @classmethod
-    def parse(cls, text: str) -> VersionRange:
+    @staticmethod
+    @cache
+    def parse(text: str) -> VersionRange:
         """Read ``"4+"``, ``"4-7"``, ``"4"`` or ``"none"``."""
         if text == "none":
-            return cls(0, -1)
+            return VersionRange(0, -1)
         if text.endswith("+"):
-            return cls(int(text[:-1]), _NO_UPPER_BOUND)
+            return VersionRange(int(text[:-1]), _NO_UPPER_BOUND)
         lowest, _, highest = text.partition("-")
-        return cls(int(lowest), int(highest or lowest))
+        return VersionRange(int(lowest), int(highest or lowest))
 
-    def __contains__(self, version: int) -> bool:
+    def __contains__(self, version: object) -> bool:
+        assert isinstance(version, int)
         return self.lowest <= version <= self.highest
 
 
-@dataclass(frozen=True, slots=True)
-class FieldSpec:
+class FieldSpec(NamedTuple):
     """One line of a message table.
 
     ``kind`` is a name of :data:`FIXED_FORMATS` or ``string bytes records struct array``. ``element`` is the

@@ -27,10 +27,11 @@ _FIXED_BYTES = {
 
 
 class PlanSource:
-    """Lines of one function, their indentation, and the objects the lines name."""
+    """Lines of one function below its ``header``, their indentation, and the objects the lines name."""
 
     def __init__(self, header: str) -> None:
-        self._lines = [header]
+        self.header = header
+        self._lines: list[str] = []
         self._depth = 1
         self._names: dict[str, object] = {}
 
@@ -57,7 +58,7 @@ class PlanSource:
 
     def compile(self, function: str, filename: str) -> Any:
         """The function called ``function`` that the lines define."""
-        code = compile("\n".join(self._lines), f"<{filename}>", "exec")
+        code = compile("\n".join([self.header, *self._lines]), f"<{filename}>", "exec")
         exec(code, self._names)
         return self._names[function]
 

@@ -8,18 +8,16 @@ the wire type with the versions in which it exists (see ``field_types``)::
         topics: list[MetadataRequestTopic] | None = array(MetadataRequestTopic, nullable="1+")
         allow_auto_topic_creation: bool = boolean("4+", default=True)
 
-Class and field names are Kafka's, in snake case. Instances are plain mutable slotted dataclasses with
-keyword arguments and Kafka's defaults. Values are what the wire carries: sentinels such as -1 stay, error
-codes are integers, ids are sixteen bytes. A field that the encoded version lacks is left out; a field that
-the decoded version lacks has its default.
+Class and field names are Kafka's, in snake case. Instances are plain mutable slotted objects with keyword
+arguments and Kafka's defaults (``table_class``). Values are what the wire carries: sentinels such as -1 stay,
+error codes are integers, ids are sixteen bytes. A field that the encoded version lacks is left out; a field
+that the decoded version lacks has its default.
 
 Functions for a (class, version) are compiled on first use and kept (``encode_plan``, ``decode_plan``).
 """
 
 from __future__ import annotations
 
-import dataclasses
-import inspect
 import struct as struct_module
 from collections.abc import Callable
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
@@ -33,7 +31,6 @@ from pykraft.kafka_protocol.field_types import (
     array,
     boolean,
     byte_string,
-    default_factory,
     float64,
     int8,
     int16,
@@ -47,6 +44,7 @@ from pykraft.kafka_protocol.field_types import (
     uuid,
 )
 from pykraft.kafka_protocol.primitives import Buffer, ProtocolError
+from pykraft.kafka_protocol.table_class import table_class
 
 __all__ = [
     "Body",
@@ -169,7 +167,7 @@ class Message:
 @dataclass_transform(kw_only_default=True)
 def struct(cls: type[_T]) -> type[_T]:
     """Class decorator: a struct nested in messages, read and written at the message's version."""
-    return _as_dataclass(cls)
+    return table_class(cls)
 
 
 @dataclass_transform(kw_only_default=True)
@@ -180,7 +178,7 @@ def message(
     existing, compact = VersionRange.parse(versions), VersionRange.parse(flexible)
 
     def decorate(cls: type[_M]) -> type[_M]:
-        result = _as_dataclass(cls)
+        result = table_class(cls)
         result.API_KEY = api_key
         result.MIN_VERSION = existing.lowest
         result.MAX_VERSION = existing.highest
@@ -190,23 +188,3 @@ def message(
         return result
 
     return decorate
-
-
-def _as_dataclass(cls: type[_T]) -> type[_T]:
-    """Replace the field specs in the class body by ordinary dataclass defaults."""
-    specs: list[FieldSpec] = []
-    for name in inspect.get_annotations(cls):
-        spec = cls.__dict__[name]
-        assert isinstance(spec, FieldSpec), f"{cls.__name__}.{name} is not declared with a wire type"
-        spec = dataclasses.replace(spec, name=name)
-        factory = default_factory(spec)
-        plain: Any = (
-            dataclasses.field(default_factory=factory)
-            if factory is not None
-            else dataclasses.field(default=spec.default)
-        )
-        setattr(cls, name, plain)
-        specs.append(spec)
-    result = dataclasses.dataclass(slots=True, kw_only=True)(cls)
-    result.FIELDS = tuple(specs)  # type: ignore[attr-defined]
-    return result
