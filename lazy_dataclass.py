@@ -63,7 +63,7 @@ def _generate(cls: type) -> None:
             if made not in _declared:
                 continue
             written, options = _declared.pop(made)
-            dataclasses.dataclass(**options)(written)  # type: ignore[call-overload]
+            dataclasses.dataclass(**options)(written)
             late = [name for name in _METHODS if vars(made).get(name) is _LATE[name]]
             for name in (*late, *_TABLES):
                 setattr(made, name, vars(written)[name])

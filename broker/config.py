@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from pykraft.configuration.settings import Settings, setting
+from pykraft.lazy_dataclass import dataclass
 from pykraft.metadata_log.records import Endpoint
 
 

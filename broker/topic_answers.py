@@ -10,7 +10,6 @@ client may see.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import Final
 
 from pykraft.broker.authorized_operations import NOT_ASKED, TOPIC_OPERATIONS
@@ -19,6 +18,7 @@ from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages.metadata import MetadataResponse
 from pykraft.kafka_protocol.primitives import write_uvarint
+from pykraft.lazy_dataclass import dataclass
 from pykraft.metadata_log.image import (
     UNKNOWN_DIRECTORIES,
     MetadataImage,

@@ -5,11 +5,11 @@ A group uses the value that was set for it, or else the server property.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from pykraft.configuration.keys import ConfigKey, table
 from pykraft.configuration.server_keys import COORDINATOR_KEYS
+from pykraft.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from functools import partial
 from typing import Final, TypeVar
+
+from pykraft.lazy_dataclass import dataclass
 
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,40}", re.ASCII)
 _LONGEST_SHOWN: Final = 100

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from pykraft.configuration.kafka_keys import INTERNAL_NAMES, STATIC_KEYS, STORED_KEYS, THROTTLE_KEYS
@@ -24,6 +23,7 @@ from pykraft.configuration.keys import (
     table,
 )
 from pykraft.configuration.topic_keys import SERVER_PROPERTY_TO_TOPIC, TOPIC_KEYS, check_topic_values
+from pykraft.lazy_dataclass import dataclass
 
 NODE_KEYS: Final = table(
     ConfigKey("process.roles", LIST, None, "broker, controller or both.", one_of("broker", "controller")),

@@ -10,12 +10,13 @@ A field has the key's default; fields without a key may be added as in any datac
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import Any, Final, Self
 
 from pykraft.configuration.keys import ConfigKey, ConfigValue
 from pykraft.configuration.server_keys import READ_KEYS
 from pykraft.configuration.topic_keys import TOPIC_KEYS
+from pykraft.lazy_dataclass import dataclass
 
 _KEYS: Final[Mapping[str, ConfigKey]] = {**TOPIC_KEYS, **READ_KEYS}
 

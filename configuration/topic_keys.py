@@ -6,7 +6,6 @@ A topic uses the value that was set on it, or else the server property, or else 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from pykraft.configuration.keys import (
@@ -25,6 +24,7 @@ from pykraft.configuration.keys import (
     one_of,
     table,
 )
+from pykraft.lazy_dataclass import dataclass
 
 FOREVER: Final = 2**63 - 1
 """A number of milliseconds or records that means no limit."""

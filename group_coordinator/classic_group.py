@@ -8,10 +8,11 @@ rebalance in progress (its members are told to rejoin).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum
 
 from pykraft.group_coordinator.records import ClassicMemberValue, GroupMetadataValue
+from pykraft.lazy_dataclass import dataclass
 from pykraft.metadata_log.persistent import Map
 
 

@@ -12,7 +12,7 @@ A draft collects the effects of one request or timer. The functions below move i
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from pykraft.group_coordinator.classic_group import ClassicGroup, ClassicMember, ClassicState
 from pykraft.group_coordinator.config import GroupConfig
@@ -23,6 +23,7 @@ from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from pykraft.kafka_protocol.messages.sync_group import SyncGroupResponse
 from pykraft.kafka_protocol.schema import Message
+from pykraft.lazy_dataclass import dataclass
 
 _ABSENT_CHECK_MS = 1_000
 """The least interval of checks of a group whose members are all static and away."""

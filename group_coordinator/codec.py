@@ -6,7 +6,6 @@ Unknown types decode to None: a reader must skip the records of a newer coordina
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, Final
 
 from pykraft.group_coordinator import record_tables as tables
@@ -40,6 +39,7 @@ from pykraft.kafka_protocol.versioned import (
     encode_versioned,
     read_version,
 )
+from pykraft.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

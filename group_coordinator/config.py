@@ -7,11 +7,12 @@ protocol is sent to members in every heartbeat answer.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pykraft.configuration.group_keys import HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS
 from pykraft.configuration.keys import ConfigError
 from pykraft.configuration.settings import Settings, from_minutes, setting
+from pykraft.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

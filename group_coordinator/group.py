@@ -9,7 +9,7 @@ and when loading alike, so that memory always agrees with the log.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from pykraft.group_coordinator.member import ConsumerMember
 from pykraft.group_coordinator.records import (
@@ -28,6 +28,7 @@ from pykraft.group_coordinator.records import (
     TargetAssignmentMetadataValue,
     TopicPartition,
 )
+from pykraft.lazy_dataclass import dataclass
 from pykraft.metadata_log.persistent import Map
 
 

@@ -10,7 +10,7 @@ This module never reads a clock and never looks at another group. Leaving is in 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from pykraft.group_coordinator.classic_group import ClassicGroup
 from pykraft.group_coordinator.current_assignment import reconcile
@@ -50,6 +50,7 @@ from pykraft.kafka_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     ConsumerGroupHeartbeatResponseTopicPartitions,
 )
+from pykraft.lazy_dataclass import dataclass
 
 
 @dataclass(slots=True)

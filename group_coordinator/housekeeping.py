@@ -9,7 +9,6 @@ left to do, since an offset names its topic by id.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 from typing import TypeAlias
 
@@ -26,6 +25,7 @@ from pykraft.group_coordinator.result import Call, CoordinatorResult
 from pykraft.group_coordinator.state import Group, GroupOffsets, ShardState, TopicKey
 from pykraft.group_coordinator.subscription import TopicsView
 from pykraft.kafka_protocol.ids import ZERO_UUID
+from pykraft.lazy_dataclass import dataclass
 from pykraft.metadata_log.persistent import Map, drain
 
 _NO_TOPICS: Map[TopicKey, Map[str, int]] = Map()

@@ -7,7 +7,7 @@ reconciled (epochs, state, partitions). This file decides no transitions; see
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import IntEnum
 
 from pykraft.group_coordinator.records import (
@@ -16,6 +16,7 @@ from pykraft.group_coordinator.records import (
     CurrentAssignmentValue,
     Partitions,
 )
+from pykraft.lazy_dataclass import dataclass
 
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1

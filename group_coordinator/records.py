@@ -8,10 +8,10 @@ in :mod:`pykraft.group_coordinator.replay`, their bytes in :mod:`pykraft.group_c
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
+from pykraft.lazy_dataclass import dataclass
 
 TopicPartition: TypeAlias = tuple[Uuid, int]
 Partitions: TypeAlias = frozenset[TopicPartition]

@@ -7,8 +7,6 @@ would be too large is refused. A pattern must match a whole topic name.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pykraft.group_coordinator.regex_classes import WORD, CharClass
 from pykraft.group_coordinator.regex_parser import (
     Assertion,
@@ -19,6 +17,7 @@ from pykraft.group_coordinator.regex_parser import (
     Repeat,
     Sequence,
 )
+from pykraft.lazy_dataclass import dataclass
 
 __all__ = ["Pattern", "RegexError", "compile_pattern"]
 

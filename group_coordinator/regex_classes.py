@@ -7,8 +7,9 @@ ASCII letters (long s and the Kelvin sign), and may lack all others.
 from __future__ import annotations
 
 import unicodedata
-from dataclasses import dataclass
 from functools import cache
+
+from pykraft.lazy_dataclass import dataclass
 
 Ranges = tuple[tuple[str, str], ...]
 

@@ -8,7 +8,7 @@ difference, since a pattern matches the whole name.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum, auto
 
 from pykraft.group_coordinator.regex_classes import (
@@ -21,6 +21,7 @@ from pykraft.group_coordinator.regex_classes import (
     folded,
     unicode_class,
 )
+from pykraft.lazy_dataclass import dataclass
 
 MAX_REPEAT = 1_000
 """The same limit as in RE2."""

@@ -7,7 +7,6 @@ has passed the records.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
@@ -20,6 +19,7 @@ from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.join_group import JoinGroupResponse
 from pykraft.kafka_protocol.messages.sync_group import SyncGroupResponse
 from pykraft.kafka_protocol.schema import Message
+from pykraft.lazy_dataclass import dataclass
 
 
 class ParkKind(Enum):

@@ -7,8 +7,9 @@ an argument; callers pass the monotonic clock.
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
 from enum import IntEnum
+
+from pykraft.lazy_dataclass import dataclass
 
 
 class TimerKind(IntEnum):

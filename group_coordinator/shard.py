@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
@@ -29,6 +28,7 @@ from pykraft.group_coordinator.state import EMPTY_STATE, ShardState
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.kafka_protocol.record_codec import Record
+from pykraft.lazy_dataclass import dataclass
 from pykraft.metadata_log.timeline import Timeline
 
 log = logging.getLogger(__name__)

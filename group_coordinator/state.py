@@ -6,13 +6,14 @@ a client that only commits): they then belong to an empty classic group.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TypeAlias
 
 from pykraft.group_coordinator.classic_group import ClassicGroup
 from pykraft.group_coordinator.group import ConsumerGroup
 from pykraft.group_coordinator.records import OffsetCommitValue
 from pykraft.kafka_protocol.ids import Uuid
+from pykraft.lazy_dataclass import dataclass
 from pykraft.metadata_log.persistent import Map
 
 Group: TypeAlias = ClassicGroup | ConsumerGroup

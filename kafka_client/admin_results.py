@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Self
 
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_protocol.enums import ConfigOperation, ConfigSource, UpgradeType
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
+from pykraft.lazy_dataclass import dataclass
 from pykraft.runtime.address import Address
 
 

@@ -7,7 +7,6 @@ error is final. One cluster object serves one task at a time.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from pykraft.kafka_client.connection import Connection, R
@@ -17,6 +16,7 @@ from pykraft.kafka_client.network import Network
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from pykraft.kafka_protocol.schema import Message
+from pykraft.lazy_dataclass import dataclass
 from pykraft.runtime.address import Address
 
 T = TypeVar("T")

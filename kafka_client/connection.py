@@ -9,7 +9,6 @@ and is never used again.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import TypeVar
 
 from pykraft.kafka_client.errors import (
@@ -24,6 +23,7 @@ from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.headers import decode_response_header, encode_request
 from pykraft.kafka_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from pykraft.kafka_protocol.schema import Message
+from pykraft.lazy_dataclass import dataclass
 from pykraft.runtime.address import Address
 
 CLIENT_SOFTWARE_NAME = "pykraft"

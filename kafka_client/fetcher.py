@@ -11,7 +11,6 @@ request), KIP-516 (topic ids), KIP-951 (leader hints), KIP-392 (a replica in the
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
 
 from pykraft.kafka_client.cluster import Cluster, is_passing
@@ -41,6 +40,7 @@ from pykraft.kafka_protocol.messages.fetch import (
 )
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.kafka_protocol.records import BatchHeader, crc_is_valid, iter_headers
+from pykraft.lazy_dataclass import dataclass
 from pykraft.runtime.address import Address
 
 _LAST_VERSION_WITH_TOPIC_NAMES: Final = 12

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from pykraft.kafka_client.group_config import COOPERATIVE_STICKY
 from pykraft.kafka_client.metadata import TopicPartition
+from pykraft.lazy_dataclass import dataclass
 
 Assignment = dict[str, list[TopicPartition]]
 

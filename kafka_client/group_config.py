@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from pykraft.kafka_client.metadata import TopicPartition
+from pykraft.lazy_dataclass import dataclass
 
 RANGE = "range"
 COOPERATIVE_STICKY = "cooperative-sticky"

@@ -7,7 +7,6 @@ lease on its own clock (:mod:`.group_ownership`), whether or not the coordinator
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pykraft.kafka_client.admin_groups import group_offsets
@@ -33,6 +32,7 @@ from pykraft.kafka_client.visible import visible_batches
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid, uuid_to_str
 from pykraft.kafka_protocol.record_codec import Record, decode_batch
+from pykraft.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     import random

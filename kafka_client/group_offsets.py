@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from pykraft.kafka_client.cluster import is_passing
 from pykraft.kafka_client.errors import CommitRefusedError, CommitUnknownError
@@ -23,6 +22,7 @@ from pykraft.kafka_protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
+from pykraft.lazy_dataclass import dataclass
 
 _LAST_VERSION_WITH_NAMES = 9
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from pykraft.kafka_client.cluster import Cluster, is_passing
 from pykraft.kafka_client.leader_requests import ask_leaders
@@ -19,6 +18,7 @@ from pykraft.kafka_protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from pykraft.lazy_dataclass import dataclass
 
 __all__ = [
     "EARLIEST_TIMESTAMP",

@@ -8,7 +8,7 @@ because brokers learn of changes at different times (KIP-320, KIP-516). Pure: it
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from pykraft.kafka_protocol.errors import ErrorCode
@@ -18,6 +18,7 @@ from pykraft.kafka_protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from pykraft.lazy_dataclass import dataclass
 from pykraft.runtime.address import Address
 
 

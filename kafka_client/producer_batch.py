@@ -7,7 +7,6 @@ through every retry; only a batch that is certainly not in the log may get anoth
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from pykraft.kafka_client.errors import MaybeWrittenError, NotWrittenError
@@ -17,6 +16,7 @@ from pykraft.kafka_protocol import records
 from pykraft.kafka_protocol.compression import Compression
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
+from pykraft.lazy_dataclass import dataclass
 
 ACKS_ALL = -1
 MAX_IDEMPOTENT_IN_FLIGHT = 5

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from pykraft.kafka_client.cluster import ClientConfig
 from pykraft.kafka_client.connection import Connection
@@ -25,6 +24,7 @@ from pykraft.kafka_protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from pykraft.lazy_dataclass import dataclass
 from pykraft.runtime.address import Address
 
 _LAST_VERSION_WITH_NAMES = 12

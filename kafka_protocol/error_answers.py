@@ -8,13 +8,13 @@ name it. A response whose version has no place for an error carries none.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, TypeVar
 
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.kafka_protocol.field_types import FieldSpec
 from pykraft.kafka_protocol.schema import Message
+from pykraft.lazy_dataclass import dataclass
 
 R = TypeVar("R", bound=Message)
 

@@ -9,12 +9,12 @@ supports.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 
 from pykraft.kafka_protocol.api_keys import ApiKey, flexible_from
 from pykraft.kafka_protocol.primitives import Buffer, ProtocolError, truncated
 from pykraft.kafka_protocol.schema import Message
 from pykraft.kafka_protocol.tagged import skip_tagged_fields
+from pykraft.lazy_dataclass import dataclass
 
 REQUEST_HEADER = struct.Struct(">hhih")
 """API key, version, correlation id, and the length of the client id that follows."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from pykraft.lazy_dataclass import dataclass
 
 ANONYMOUS = "User:ANONYMOUS"
 

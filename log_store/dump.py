@@ -7,9 +7,9 @@ as its length leads to another batch.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from pykraft.kafka_protocol.records import HEADER_BYTES, MAGIC, BatchHeader, crc_is_valid, read_header
+from pykraft.lazy_dataclass import dataclass
 from pykraft.runtime.disk import DiskFile
 
 

@@ -10,9 +10,9 @@ If the file is damaged, all of them are.
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
 
 from pykraft.kafka_protocol.records import BatchHeader
+from pykraft.lazy_dataclass import dataclass
 from pykraft.log_store.checkpoint import decode_checkpoint, encode_checkpoint
 from pykraft.log_store.interface import CorruptCheckpointError, EpochEnd
 from pykraft.runtime.disk import Disk, UnreadableError

@@ -8,8 +8,8 @@ the data of the failed flush may be lost even if a second one succeeds.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from pykraft.lazy_dataclass import dataclass
 from pykraft.log_store.epoch_cache import EpochEntry, LeaderEpochCache, encode_entries
 from pykraft.log_store.segment import Segment
 from pykraft.runtime.disk import Disk, DiskFile

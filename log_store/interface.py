@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from pykraft.configuration.settings import Settings, setting
 from pykraft.configuration.topic_keys import FOREVER
+from pykraft.lazy_dataclass import dataclass
 from pykraft.runtime.disk import DiskFile, UnreadableError
 
 METADATA_LOG_DIRECTORY = "__cluster_metadata-0"

@@ -5,9 +5,8 @@ Written once by formatting. A server compares it with its own configuration and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pykraft.kafka_protocol.ids import Uuid, uuid_from_str, uuid_to_str
+from pykraft.lazy_dataclass import dataclass
 from pykraft.log_store.checkpoint import parse_properties
 from pykraft.log_store.interface import CorruptCheckpointError
 from pykraft.runtime.disk import Disk

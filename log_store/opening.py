@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pykraft.kafka_protocol.records import HEADER_BYTES, BatchHeader
+from pykraft.lazy_dataclass import dataclass
 from pykraft.log_store.epoch_cache import LeaderEpochCache
 from pykraft.log_store.interface import CorruptLogError, LogConfig, RecoveryReport
 from pykraft.log_store.reader import Extent, walk

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from struct import Struct
 
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.kafka_protocol.records import LOG_OVERHEAD_BYTES, MAGIC, BatchHeader, crc_is_valid
 from pykraft.kafka_protocol.records import iter_headers as iter_batch_headers
+from pykraft.lazy_dataclass import dataclass
 from pykraft.log_store.epoch_cache import Epochs, find_wrong_epoch
 from pykraft.log_store.index_build import repairing_indexes
 from pykraft.log_store.interface import CorruptLogError, LogSlice, MissingOffsetError

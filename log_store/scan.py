@@ -6,7 +6,6 @@ Decides what a bad batch is. Must never continue past one: nothing after a wrong
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 
 from pykraft.kafka_protocol.records import (
@@ -17,6 +16,7 @@ from pykraft.kafka_protocol.records import (
     BatchHeader,
     crc_is_valid,
 )
+from pykraft.lazy_dataclass import dataclass
 from pykraft.log_store.interface import CorruptLogError
 from pykraft.runtime.disk import DiskFile
 

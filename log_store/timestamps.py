@@ -8,12 +8,13 @@ size, so that is left to the thread, which reads through descriptors of its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.kafka_protocol.record_codec import find_record
 from pykraft.kafka_protocol.records import BatchHeader
+from pykraft.lazy_dataclass import dataclass
 from pykraft.log_store.interface import CorruptLogError, TimestampOffset
 from pykraft.log_store.scan import SCAN_READ_AHEAD_BYTES, iter_headers
 from pykraft.log_store.segment import Segment

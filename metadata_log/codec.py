@@ -9,12 +9,13 @@ was written by newer code and is refused.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from operator import attrgetter
 from typing import Any, Final
 
 import msgpack
 
+from pykraft.lazy_dataclass import dataclass
 from pykraft.metadata_log import records as r
 from pykraft.metadata_log.records import Record
 

@@ -7,10 +7,11 @@ the new image. A topic that was created and deleted in between does not appear.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeVar
 
 from pykraft.kafka_protocol.ids import Uuid
+from pykraft.lazy_dataclass import dataclass
 from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage, TopicImage
 from pykraft.metadata_log.persistent import Map
 

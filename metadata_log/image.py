@@ -8,11 +8,12 @@ questions about an image; they make no decisions.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Sized
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from pykraft.kafka_protocol.enums import ConfigResourceType
 from pykraft.kafka_protocol.ids import Uuid
+from pykraft.lazy_dataclass import dataclass
 from pykraft.metadata_log.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from pykraft.metadata_log.persistent import Map
 from pykraft.metadata_log.records import (

@@ -7,11 +7,11 @@ values only.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
 from pykraft.kafka_protocol.ids import Uuid
+from pykraft.lazy_dataclass import dataclass
 
 NO_LEADER: Final = -1
 MIGRATING_DIRECTORY: Final = Uuid(bytes(16))

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
 from pykraft.kafka_protocol.enums import ConfigResourceType
 from pykraft.kafka_protocol.ids import uuid_to_str
+from pykraft.lazy_dataclass import dataclass
 from pykraft.metadata_log.image import MetadataImage, TopicImage
 from pykraft.metadata_log.record_json import value_to_json
 

@@ -5,9 +5,8 @@ Each node decides for itself, whichever snapshots the other nodes have.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pykraft.configuration.settings import Settings, setting
+from pykraft.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, cast
 
 from pykraft.broker.config import ListenerConfig
@@ -18,6 +17,7 @@ from pykraft.configuration.server_keys import KNOWN_NAMES, READ_KEYS, UNREAD_NAM
 from pykraft.configuration.topic_keys import TOPIC_TO_SERVER_PROPERTY
 from pykraft.group_coordinator.config import GroupConfig
 from pykraft.kafka_protocol.ids import ZERO_UUID
+from pykraft.lazy_dataclass import dataclass
 from pykraft.node.security import PLAINTEXT, check_protocols, check_security_keys, is_security_key
 from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
 from pykraft.runtime.address import MAX_PORT, Address, parse_address

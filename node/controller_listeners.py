@@ -12,13 +12,13 @@ that was accepted elsewhere: every byte of the quorum would pass through this pr
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from pykraft.broker.apis.services import ControllerServices
 from pykraft.broker.apis.table import make_controller_apis
 from pykraft.broker.serving.request_server import RequestServer
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.lazy_dataclass import dataclass
 from pykraft.metadata_log.controller.driver import ControllerDriver
 from pykraft.metadata_log.controller.forwarding import AskedOfQuorum, find_forwarded
 from pykraft.metadata_log.image import MetadataImage

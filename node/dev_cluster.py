@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from pykraft.configuration.keys import ConfigError
 from pykraft.configuration.properties import format_properties
 from pykraft.kafka_protocol.ids import Uuid, uuid_to_str
+from pykraft.lazy_dataclass import dataclass
 from pykraft.metadata_log.features import BOOTSTRAP_FEATURES
 from pykraft.node.config import ServerConfig, load_server_config
 from pykraft.node.format import format_directories, read_directory

@@ -12,10 +12,11 @@ unformatted.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from pykraft.configuration.keys import ConfigError
 from pykraft.kafka_protocol.ids import Uuid, uuid_from_str, uuid_to_str
+from pykraft.lazy_dataclass import dataclass
 from pykraft.log_store.interface import METADATA_LOG_DIRECTORY, CorruptCheckpointError
 from pykraft.log_store.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 from pykraft.metadata_log.bootstrap import write_bootstrap_checkpoint

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from pykraft.kafka_protocol.ids import Uuid, make_uuid, uuid_from_str, uuid_to_str
+from pykraft.lazy_dataclass import dataclass
 from pykraft.metadata_log.incarnations import incarnation_id_of
 from pykraft.runtime.directory_lock import DirectoryLock
 

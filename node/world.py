@@ -7,10 +7,11 @@ a simulation makes its own, and runs the same node.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from pykraft.broker.apis.services import Loggers
+from pykraft.lazy_dataclass import dataclass
 from pykraft.node.incarnation import Incarnation
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.disk import Disk

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
+from pykraft.lazy_dataclass import dataclass
 from pykraft.quorum.core.log_shape import SnapshotId
 from pykraft.quorum.core.voters import ReplicaKey
 

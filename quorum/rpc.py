@@ -8,7 +8,6 @@ outlined as :class:`BatchSpan` so that the core can judge them unseen. Anything 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -17,6 +16,7 @@ from google.protobuf.message import DecodeError
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
 from pykraft.kafka_protocol.records import BatchHeader, crc_is_valid, iter_headers
+from pykraft.lazy_dataclass import dataclass
 from pykraft.quorum.control_records import find_voters
 from pykraft.quorum.core import messages as m
 from pykraft.quorum.core.log_shape import BEGINNING, SnapshotId

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from crc32c import crc32c
 
@@ -23,6 +23,7 @@ from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.kafka_protocol.record_codec import Record, RecordInput, decode_batch, encode_batch
 from pykraft.kafka_protocol.records import HEADER_BYTES, BatchHeader, crc_is_valid, read_header
 from pykraft.kafka_protocol.value_batches import decode_values, encode_values
+from pykraft.lazy_dataclass import dataclass
 from pykraft.quorum import control_records as control
 from pykraft.quorum.control_records import ControlType, control_record
 from pykraft.quorum.core.log_shape import SnapshotId

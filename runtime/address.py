@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Final
+
+from pykraft.lazy_dataclass import dataclass
 
 MAX_PORT: Final = 65_535
 MAX_HOST_LENGTH: Final = 255

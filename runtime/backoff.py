@@ -6,8 +6,9 @@ Randomness is an argument.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
+
+from pykraft.lazy_dataclass import dataclass
 
 
 class RandomSource(Protocol):

@@ -10,9 +10,9 @@ cannot read back as :class:`UnreadableError`, because it costs less than a faile
 from __future__ import annotations
 
 import errno
-from dataclasses import dataclass
 from typing import Protocol
 
+from pykraft.lazy_dataclass import dataclass
 from pykraft.runtime.file_budget import FileHolder
 
 Buffer = bytes | bytearray | memoryview

@@ -14,12 +14,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 import grpc
 import grpc.aio
 
+from pykraft.lazy_dataclass import dataclass
 from pykraft.runtime.address import Address
 from pykraft.runtime.rpc import RpcFailure, RpcHandler
 from pykraft.runtime.tasks import FatalHandler, TaskSupervisor

@@ -8,9 +8,9 @@ gRPC is one adapter (:mod:`pykraft.runtime.grpc_rpc`); simulation supplies anoth
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Protocol
 
+from pykraft.lazy_dataclass import dataclass
 from pykraft.runtime.address import Address
 
 

@@ -38,7 +38,7 @@ def test_frozen_values_compare_hash_describe_and_refuse_changes(dataclass: Any) 
         kinds: ClassVar[int] = 3
         number: int
         names: tuple[str, ...] = ()
-        found: list[int] = field(default_factory=list)
+        found: list[int] = field(default_factory=list, hash=False)
         hidden: int = field(default=1, repr=False, compare=False)
 
         @property
@@ -49,7 +49,7 @@ def test_frozen_values_compare_hash_describe_and_refuse_changes(dataclass: Any) 
     assert value == Value(1, names=("a",), hidden=5) != Value(2)
     assert repr(value).endswith("Value(number=1, names=('a',), found=[])")
     assert (value.double, Value.kinds, Value.__doc__) == (2, 3, "A value.")
-    assert hash(Value(1, found=())) == hash(Value(1, found=()))
+    assert hash(Value(1)) == hash(Value(1)) != hash(Value(2))
     assert value.found is not Value(1).found
     assert _raised(lambda: setattr(value, "number", 2)) is dataclasses.FrozenInstanceError
     assert _raised(lambda: delattr(value, "number")) is dataclasses.FrozenInstanceError
@@ -104,7 +104,7 @@ def test_order_keywords_inheritance_and_own_methods(dataclass: Any) -> None:
     class Named:
         name: str
 
-    assert Base(1) < Base(1, 3) <= Base(2)
+    assert sorted([Base(2), Base(1, 3), Base(1)]) == [Base(1), Base(1, 3), Base(2)]  # type: ignore[type-var]
     derived = Derived(1)
     assert (derived.first, derived.second, derived.third) == (1, 20, 3)
     assert repr(derived) == "derived"
@@ -115,7 +115,7 @@ def test_order_keywords_inheritance_and_own_methods(dataclass: Any) -> None:
         case Derived(first, second, third):
             assert (first, second, third) == (1, 20, 3)
     assert isinstance(derived, Base)
-    assert Named(name="a").name == "a" and Named.__match_args__ == ()
+    assert Named(name="a").name == "a" and not Named.__match_args__
 
 
 def test_fields_are_known_before_the_first_instance() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 from pykraft.broker.config import BrokerConfig
@@ -18,6 +17,7 @@ from pykraft.broker.replicas.log_moves import LogMoves
 from pykraft.broker.replicas.replica_manager import ReplicaManager
 from pykraft.broker.replicas.wakeups import Wakeups
 from pykraft.group_coordinator.service import GroupCoordinatorService
+from pykraft.lazy_dataclass import dataclass
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.tasks import TaskSupervisor, Workers

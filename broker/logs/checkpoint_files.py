@@ -11,10 +11,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 
 from pykraft.broker.logs.offline_logs import TopicPartition
+from pykraft.lazy_dataclass import dataclass
 from pykraft.log_store import checkpoint
 from pykraft.log_store.interface import CorruptCheckpointError
 from pykraft.log_store.log import Log

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 
 from pykraft.broker.config import CleanerConfig
@@ -22,6 +21,7 @@ from pykraft.broker.logs.log_loading import OpenLog
 from pykraft.broker.logs.log_manager import LogManager
 from pykraft.broker.logs.offline_logs import TopicPartition
 from pykraft.kafka_protocol.primitives import ProtocolError
+from pykraft.lazy_dataclass import dataclass
 from pykraft.log_store.compaction.candidates import Cleanable
 from pykraft.log_store.compaction.cleaned_segment import SegmentTooLargeError
 from pykraft.log_store.compaction.cleaning import CleaningRound, Replacement, Step

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from pykraft.broker.logs import offline_logs
@@ -17,6 +17,7 @@ from pykraft.broker.logs.offline_logs import OfflineLog, TopicPartition
 from pykraft.broker.logs.producer_snapshots import SnapshotWriter, load_producers
 from pykraft.broker.logs.producer_state import ProducerState
 from pykraft.kafka_protocol.ids import Uuid
+from pykraft.lazy_dataclass import dataclass
 from pykraft.log_store import checkpoint
 from pykraft.log_store.interface import (
     DAMAGE_ERRORS,

@@ -8,9 +8,9 @@ has not started over yet. This module handles names and files; it decides nothin
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from pykraft.kafka_protocol.ids import Uuid
+from pykraft.lazy_dataclass import dataclass
 from pykraft.log_store.checkpoint import read_partition_metadata
 from pykraft.log_store.interface import CorruptCheckpointError
 from pykraft.log_store.log import rename_directory, renamed_directory

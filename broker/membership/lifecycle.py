@@ -10,9 +10,9 @@ safe either way (ARCHITECTURE.md, Fencing). It reads no clock: ``now_ms`` is an 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, auto
 
+from pykraft.lazy_dataclass import dataclass
 from pykraft.metadata_log.image import BrokerRegistration
 
 

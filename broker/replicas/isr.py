@@ -11,8 +11,10 @@ the partition epoch changes. This module decides and never sends.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
+
+from pykraft.lazy_dataclass import dataclass
 
 UNKNOWN_OFFSET = -1
 DAMAGE_CHECK_EVERY = 16

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 from pykraft.broker.replicas.partition import Partition
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.lazy_dataclass import dataclass
 from pykraft.log_store.interface import TimestampOffset
 from pykraft.log_store.log import Log
 

@@ -9,7 +9,7 @@ rows and answers errors that a handler raises.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from pykraft.kafka_protocol.api_keys import ApiKey
@@ -20,6 +20,7 @@ from pykraft.kafka_protocol.headers import RequestHeader
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.kafka_protocol.schema import Message
+from pykraft.lazy_dataclass import dataclass
 from pykraft.runtime.turns import Turns
 
 S = TypeVar("S", contravariant=True)

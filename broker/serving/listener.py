@@ -5,12 +5,12 @@ It only joins the two; requests go to the given :class:`RequestHandler`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from itertools import count
 
 from pykraft.configuration.settings import Settings, setting
 from pykraft.kafka_protocol.connection import MAX_PENDING_RESPONSES, Connection, RequestHandler
+from pykraft.lazy_dataclass import dataclass
 from pykraft.runtime.tcp import OnUnreadable, StreamConnection, StreamRuntime
 from pykraft.runtime.tcp_server import StreamServer, bind_failure
 

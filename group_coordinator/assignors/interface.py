@@ -8,11 +8,11 @@ exactly one subscriber, and move as few partitions as possible.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 from pykraft.group_coordinator.records import Partitions
 from pykraft.kafka_protocol.ids import Uuid
+from pykraft.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

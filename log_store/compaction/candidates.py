@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from pykraft.configuration.topic_keys import FOREVER
+from pykraft.lazy_dataclass import dataclass
 from pykraft.log_store.interface import LogConfig
 
 

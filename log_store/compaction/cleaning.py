@@ -15,11 +15,11 @@ it deleted has gone before, in files that are durable.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from pykraft.kafka_protocol.record_spans import iter_spans
 from pykraft.kafka_protocol.records import HEADER_BYTES, BatchHeader, read_header
+from pykraft.lazy_dataclass import dataclass
 from pykraft.log_store.compaction.candidates import Cleanable
 from pykraft.log_store.compaction.cleaned_segment import CleanedSegmentWriter
 from pykraft.log_store.compaction.grouping import group_segments

@@ -9,7 +9,7 @@ without records if need be. Data of an aborted transaction goes at once, a marke
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from pykraft.kafka_protocol.compression import Compression, compress, decompress
 from pykraft.kafka_protocol.record_codec import MAX_DECOMPRESSED_BYTES
@@ -22,6 +22,7 @@ from pykraft.kafka_protocol.records import (
     BatchHeader,
     replace_records,
 )
+from pykraft.lazy_dataclass import dataclass
 from pykraft.log_store.compaction.offset_map import OffsetMap
 from pykraft.log_store.compaction.transactions import CleanedTransactions, read_marker
 

@@ -8,11 +8,11 @@ leader. Other changes of leaders are not reported one by one, but as a number at
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from pykraft.kafka_protocol.enums import ConfigResourceType
 from pykraft.kafka_protocol.ids import uuid_to_str
+from pykraft.lazy_dataclass import dataclass
 from pykraft.metadata_log.features import level_name
 from pykraft.metadata_log.image import MetadataImage, PartitionRegistration
 from pykraft.metadata_log.records import (

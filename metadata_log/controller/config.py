@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from pykraft.configuration.settings import Settings, from_seconds, setting
+from pykraft.lazy_dataclass import dataclass
 
 
 class Rng(Protocol):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -18,6 +17,7 @@ from pykraft.configuration.keys import ConfigKey
 from pykraft.configuration.topic_keys import SERVER_PROPERTY_TO_TOPIC
 from pykraft.kafka_protocol.enums import ConfigResourceType
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.lazy_dataclass import dataclass
 from pykraft.metadata_log.broker_configs import (
     ALL_BROKERS,
     broker_wide_topic_configs,

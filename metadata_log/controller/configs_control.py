@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from pykraft.configuration.keys import ConfigError, ConfigKey, ConfigType
@@ -17,6 +16,7 @@ from pykraft.kafka_protocol.enums import ConfigOperation
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages import alter_configs as legacy
 from pykraft.kafka_protocol.messages import incremental_alter_configs as incremental
+from pykraft.lazy_dataclass import dataclass
 from pykraft.metadata_log.controller.config import ControllerConfig
 from pykraft.metadata_log.controller.config_resources import ConfigResource, find_config_resource
 from pykraft.metadata_log.controller.result import ControllerResult

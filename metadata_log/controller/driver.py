@@ -16,13 +16,14 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.kafka_protocol.schema import Message
+from pykraft.lazy_dataclass import dataclass
 from pykraft.metadata_log.codec import encode_record
 from pykraft.metadata_log.controller.announcements import announce
 from pykraft.metadata_log.controller.config import ControllerConfig, Rng

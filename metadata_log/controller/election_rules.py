@@ -7,12 +7,12 @@ Reads brokers, features and configurations out of an image; the choice itself is
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from pykraft.configuration.keys import ConfigValue
 from pykraft.configuration.topic_keys import TOPIC_KEYS
 from pykraft.kafka_protocol.ids import Uuid
+from pykraft.lazy_dataclass import dataclass
 from pykraft.metadata_log.broker_configs import broker_wide_topic_configs
 from pykraft.metadata_log.configs import parse_topic_config
 from pykraft.metadata_log.controller.config import ControllerConfig

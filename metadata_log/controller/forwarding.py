@@ -7,7 +7,6 @@ The decisions are in the module of the handler.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
@@ -41,6 +40,7 @@ from pykraft.kafka_protocol.messages.unregister_broker import (
 from pykraft.kafka_protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.kafka_protocol.schema import Message
+from pykraft.lazy_dataclass import dataclass
 from pykraft.metadata_log.controller.cluster_control import handle_unregister_broker
 from pykraft.metadata_log.controller.config import ControllerConfig, Rng
 from pykraft.metadata_log.controller.configs_control import (

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from copy import copy
-from dataclasses import dataclass
 from typing import Any, Final
 
 from pykraft.kafka_protocol.enums import ElectionType
@@ -28,6 +27,7 @@ from pykraft.kafka_protocol.messages.delete_topics import DeleteTopicsRequest
 from pykraft.kafka_protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from pykraft.kafka_protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from pykraft.kafka_protocol.schema import Message
+from pykraft.lazy_dataclass import dataclass
 from pykraft.metadata_log.image import MetadataImage
 
 PART_RECORDS: Final = 500

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from pykraft.lazy_dataclass import dataclass
 from pykraft.metadata_log.records import Record
 
 T = TypeVar("T")

@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import click
 
 from pykraft.configuration.keys import nearest_key
+from pykraft.lazy_dataclass import dataclass
 from pykraft.metadata_log.features import METADATA_VERSION, parse_metadata_version
 
 BOOTSTRAP_VARIABLE: Final = "PYKRAFT_BOOTSTRAP_SERVER"

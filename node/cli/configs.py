@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import click
@@ -13,6 +12,7 @@ from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_client.admin_results import ConfigChange, ConfigEntry
 from pykraft.kafka_protocol.enums import ConfigOperation, ConfigResourceType, ConfigSource
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.lazy_dataclass import dataclass
 from pykraft.node.cli.cluster_client import admin_client
 from pykraft.node.cli.common import bootstrap_option, json_option, one_action, pairs, print_json, wants_json
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 
 import click
 
 from pykraft.configuration.keys import ConfigError
 from pykraft.kafka_client.admin_results import QuorumDescription, QuorumReplica
 from pykraft.kafka_protocol.ids import ZERO_UUID, uuid_from_str, uuid_to_str
+from pykraft.lazy_dataclass import dataclass
 from pykraft.node.cli.cluster_client import admin_client
 from pykraft.node.cli.common import (
     ToolGroup,

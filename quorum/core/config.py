@@ -5,9 +5,8 @@ They are compared with the monotonic clock that the driver passes in; nothing he
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pykraft.configuration.settings import Settings, setting
+from pykraft.lazy_dataclass import dataclass
 from pykraft.runtime.address import Address
 
 

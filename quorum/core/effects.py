@@ -15,8 +15,7 @@ The promises a driver must keep, all of them safety:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from pykraft.lazy_dataclass import dataclass
 from pykraft.quorum.core.log_shape import SnapshotId
 from pykraft.quorum.core.messages import BatchSpan, FetchResponse, FetchSnapshotResponse, Request, Response
 from pykraft.quorum.core.roles import ElectionState

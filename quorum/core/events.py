@@ -6,8 +6,7 @@ next step begins (a flush is *started* by its effect and reported later by :clas
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from pykraft.lazy_dataclass import dataclass
 from pykraft.quorum.core.log_shape import SnapshotId
 from pykraft.quorum.core.messages import Request, Response
 from pykraft.quorum.core.voters import VoterSet

@@ -10,9 +10,8 @@ An answer that names a leader gives its address, because the receiver's voter se
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.lazy_dataclass import dataclass
 from pykraft.quorum.core.log_shape import SnapshotId
 from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
 from pykraft.runtime.address import Address

@@ -9,8 +9,8 @@ leader, so a smaller one is only a late or repeated message.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from pykraft.lazy_dataclass import dataclass
 from pykraft.quorum.core.voters import ReplicaKey
 
 LATEST_MS = 60_000

@@ -33,9 +33,9 @@ alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pykraft.lazy_dataclass import dataclass
 from pykraft.quorum.core.effects import EndRecovery
 
 if TYPE_CHECKING:

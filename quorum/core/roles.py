@@ -9,8 +9,9 @@ removal from the set is not committed yet may still lead, stand and resign.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from pykraft.lazy_dataclass import dataclass
 from pykraft.quorum.core.log_shape import SnapshotId
 from pykraft.quorum.core.messages import VoterChangeRequest
 from pykraft.quorum.core.progress import FetchProgress

@@ -7,9 +7,9 @@ effect goes through :meth:`CoreState.emit`. Randomness comes from the generator 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Protocol
 
+from pykraft.lazy_dataclass import dataclass
 from pykraft.quorum.core.config import QuorumConfig
 from pykraft.quorum.core.effects import Effect, Send
 from pykraft.quorum.core.log_shape import LogShape, SnapshotId

@@ -8,9 +8,9 @@ then *another* replica: it has forgotten its votes. Where the voter set was give
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid, uuid_to_str
+from pykraft.lazy_dataclass import dataclass
 from pykraft.runtime.address import Address
 
 
