@@ -13,6 +13,8 @@ from pykraft.jepsen_like.sim.cluster.data_watch import COMPLETE_LEADER, MONOTONE
 from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
 from pykraft.jepsen_like.sim.cluster.load import Load, _without_lost
 from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
+from pykraft.kafka_protocol.records import read_header
 from tests.broker.partitions import append, make, state
 
 TOPIC_ID = Uuid(b"i" * 16)
@@ -228,13 +230,12 @@ class StubReplica:
         self.leader_epoch = leader_epoch
         self.is_leader = True
         self.followers: dict[int, object] = {}
-        header = SimpleNamespace(
-            base_offset=0, next_offset=1, partition_leader_epoch=batch_epoch, crc=batch_epoch, producer_id=-1
-        )
+        data = encode_batch([RecordInput(None, b"%d" % batch_epoch, (), 0)], leader_epoch=batch_epoch)
+        header = read_header(data)
         self.log = SimpleNamespace(
             log_start_offset=0,
             iter_headers=lambda *range: [header],
-            iter_batches=lambda *range: [(header, b"")],
+            iter_batches=lambda *range: [(header, data)],
         )
 
 
@@ -315,6 +316,26 @@ def test_unread_damage_may_stay_in_a_replica_that_is_in_sync_again() -> None:
     assert failures == []
     watch.moved(machines[2], cast(Any, StubReplica(1, 0)))
     assert failures == [SAME_BELOW]
+
+
+def test_no_copy_is_held_against_one_that_had_been_damaged() -> None:
+    failures: list[str] = []
+    watch, _ = _watch_of((1, 2), failures)
+    machines = [cast(Any, SimpleNamespace(id=id, starts=1, serves=True)) for id in (1, 2)]
+    watch._copies_damaged.add((1, TOPIC_ID, 0))
+    watch.moved(machines[0], cast(Any, StubReplica(0, 1)))
+    watch.moved(machines[1], cast(Any, StubReplica(0, 0)))
+    assert failures == []
+
+
+def test_batch_that_has_rotted_is_not_among_the_lost_records() -> None:
+    watch, _ = _watch_of((1,), [])
+    replica = StubReplica(0, 0)
+    ((header, data),) = replica.log.iter_batches()
+    replica.log.iter_batches = lambda *range: [(header, data[:-1] + b"?")]
+    watch.moved(cast(Any, SimpleNamespace(id=1, starts=1, serves=True)), cast(Any, replica))
+    watch.copy_lost(1, TOPIC_ID, 0)
+    assert watch.find_lost("append") == {}
 
 
 def test_high_watermark_of_a_leader_falls_only_in_a_process_that_serves_nobody() -> None:

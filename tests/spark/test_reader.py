@@ -149,4 +149,6 @@ ours = {name.split(".")[1] for name in sys.modules if name.startswith("pykraft."
 print(sorted(ours | (sys.modules.keys() & {"grpc", "google.protobuf", "confluent_kafka"})))
 """
     notified = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert notified.stdout.strip() == "['kafka_client', 'kafka_protocol', 'runtime', 'spark']"
+    assert (
+        notified.stdout.strip() == "['kafka_client', 'kafka_protocol', 'lazy_dataclass', 'runtime', 'spark']"
+    )
