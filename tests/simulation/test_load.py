@@ -15,6 +15,7 @@ from pykraft.jepsen_like.sim.cluster.load import Load, _without_lost
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import read_header
+from pykraft.log_store.interface import LogConfig
 from tests.broker.partitions import append, make, state
 
 TOPIC_ID = Uuid(b"i" * 16)
@@ -234,6 +235,7 @@ class StubReplica:
         header = read_header(data)
         self.log = SimpleNamespace(
             log_start_offset=0,
+            config=LogConfig(),
             iter_headers=lambda *range: [header],
             iter_batches=lambda *range: [(header, data)],
         )

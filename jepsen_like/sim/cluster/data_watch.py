@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pykraft.broker.replicas.partition import Partition
     from pykraft.jepsen_like.sim.cluster.model import Model, ModelPartition
     from pykraft.jepsen_like.sim.cluster.view import Machine
+    from pykraft.log_store.log import Log
 
 COMPLETE_LEADER = "a leader holds every committed record"
 SAME_BELOW = "logs match below the high watermark"
@@ -39,6 +40,7 @@ MIN_INSYNC_REPLICAS = 2
 
 Key = tuple[Uuid, int]
 Written = dict[tuple[int, int], bytes]
+KeyAndValue = tuple[bytes | None, bytes | None]
 """Batches of a topic that a workload counts on, by their base offsets and checksums."""
 
 
@@ -57,7 +59,7 @@ class Reference:
     ``leader_epoch``: of the first leader that committed it. A process in an older epoch holds records that
     were committed before, and these are no longer required. ``checked``: for each machine the process and
     the offset up to which its log is known to be the same. ``is_doubtful``: some of it was read from a copy
-    that had been damaged: no other copy is held against it.
+    that had been damaged: no other copy is held against it. ``records``: of a log that is compacted.
     """
 
     start: int
@@ -68,6 +70,7 @@ class Reference:
     sequences: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     checked: dict[int, tuple[int, int]] = field(default_factory=dict)
     written: Written = field(default_factory=dict)
+    records: dict[int, KeyAndValue] = field(default_factory=dict)
 
 
 class DataWatch:
@@ -282,6 +285,8 @@ class DataWatch:
             if counts:
                 _note(reference.written, header, data)
             reference.batches[header.base_offset] = _batch(header)
+            if partition.log.config.is_compacted:
+                reference.records.update(_records(header, data))
             reference.is_doubtful |= is_damaged
             reference.end_offset = header.next_offset
             self.committed += header.next_offset - header.base_offset
@@ -351,14 +356,11 @@ class DataWatch:
             checked = 0
         first = max(checked, reference.start, partition.log.log_start_offset)
         end_offset = min(partition.high_watermark, reference.end_offset)
-        if first < end_offset:
-            for header in partition.log.iter_headers(first, end_offset):
-                if reference.batches.get(header.base_offset) != _batch(header):
-                    if reference.is_doubtful or (machine.id, *key) in self._copies_damaged:
-                        break
-                    known = reference.batches.get(header.base_offset)
-                    detail = f"{machine.id}: {partition} holds {header}, committed is {known}"
-                    self._fail(SAME_BELOW, detail)
+        is_doubtful = reference.is_doubtful or (machine.id, *key) in self._copies_damaged
+        if first < end_offset and not is_doubtful:
+            find = _find_other_record if partition.log.config.is_compacted else _find_other_batch
+            if found := find(partition.log, reference, first, end_offset):
+                self._fail(SAME_BELOW, f"{machine.id}: {partition} holds {found}")
         reference.checked[machine.id] = machine.starts, max(first, end_offset)
 
 
@@ -366,6 +368,29 @@ def _note(written: Written, header: BatchHeader, data: bytes) -> None:
     """Note a committed batch. One that has rotted since it was appended was noted then, or never answered."""
     if crc_is_valid(data, 0, header):
         written[header.base_offset, header.crc] = data
+
+
+def _find_other_batch(log: Log, reference: Reference, first: int, end_offset: int) -> str | None:
+    for header in log.iter_headers(first, end_offset):
+        known = reference.batches.get(header.base_offset)
+        if known != _batch(header):
+            return f"{header}, committed is {known}"
+    return None
+
+
+def _find_other_record(log: Log, reference: Reference, first: int, end_offset: int) -> str | None:
+    """Each replica compacts its own log: batches differ, but no record becomes another."""
+    for header, data in log.iter_batches(first, end_offset):
+        for offset, record in _records(header, data).items():
+            if (known := reference.records.get(offset, record)) != record:
+                return f"{record} at {offset}, committed is {known}"
+    return None
+
+
+def _records(header: BatchHeader, data: bytes) -> dict[int, KeyAndValue]:
+    if not crc_is_valid(data, 0, header):
+        return {}
+    return {record.offset: (record.key, record.value) for record in decode_batch(data, header)}
 
 
 def _batch(header: BatchHeader) -> Batch:

@@ -96,7 +96,10 @@ def _find_in_epochs(log: Log, headers: Sequence[BatchHeader]) -> str | None:
 
 
 def _find_in_times(log: Log, headers: Sequence[BatchHeader]) -> str | None:
-    """``headers`` may begin below the log start: records there are no longer found."""
+    """``headers`` may begin below the log start: records there are no longer found. Compaction leaves batches
+    without records, which have no time.
+    """
+    headers = [header for header in headers if header.record_count]
     times = sorted({header.max_timestamp for header in headers})
     for timestamp_ms in times[:: max(1, len(times) // _TIMES)]:
         first = next(header for header in headers if header.max_timestamp >= timestamp_ms)
