@@ -145,9 +145,9 @@ def check_directories(
 ) -> NodeIdentity:
     """The identity in the directory of the metadata log, and which others can be used with it.
 
-    One that cannot be read, belongs to another cluster or is a copy of another costs only its replicas (and
-    so does an ``unusable`` one, which has a reason already). :class:`ConfigError` for mistakes: a directory
-    that is not formatted, or belongs to another node; and if a broker has no directory that can be used.
+    One that cannot be read costs only its replicas (and so does an ``unusable`` one, which has a reason
+    already). :class:`ConfigError` for mistakes: a directory that is not formatted, belongs to another node or
+    cluster, or is a copy of another one; and if a broker has no directory that can be used.
     """
     metadata_dir = config.metadata_log_dir
     own = _check_formatted(read_directory(disk, metadata_dir), config, metadata_dir)
@@ -167,11 +167,15 @@ def check_directories(
             continue
         properties = _check_formatted(found, config, path)
         if properties.cluster_id != own.cluster_id:
-            offline[path] = f"it belongs to cluster {properties.cluster_id}, not to {own.cluster_id}"
-        elif properties.directory_id in directory_ids.values():
-            offline[path] = f"it has the directory id {uuid_to_str(properties.directory_id)} of another one"
-        else:
-            directory_ids[path] = properties.directory_id
+            raise ConfigError(
+                f"{path} belongs to cluster {properties.cluster_id}, other directories to {own.cluster_id};"
+                " `pykraft storage info -c server.properties` shows what is there"
+            )
+        if properties.directory_id in directory_ids.values():
+            raise ConfigError(
+                f"{path} has the directory id {uuid_to_str(properties.directory_id)} of another directory"
+            )
+        directory_ids[path] = properties.directory_id
         if disk.exists(f"{path}/{METADATA_LOG_DIRECTORY}"):
             raise ConfigError(
                 f"{path} holds a metadata log, but metadata.log.dir is {config.metadata_log_dir}"

@@ -109,7 +109,7 @@ class Cluster:
                 assert process.unordered_exit is None, process.output_tail()
             try:
                 return bool(self.status()["currentVoters"])
-            except subprocess.CalledProcessError:
+            except RuntimeError:
                 return False
 
         wait_until("the quorum is described", served, PATIENCE_S)

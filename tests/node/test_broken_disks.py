@@ -39,12 +39,6 @@ with_both_kinds_of_voters = pytest.mark.parametrize(
 )
 
 
-def wrong_cluster(site: Site) -> Path:
-    path = site.second / "meta.properties"
-    path.write_text(path.read_text().replace("cluster-1", "cluster-2"))
-    return site.second
-
-
 def reused_node_id(site: Site) -> Path:
     path = site.second / "meta.properties"
     path.write_text(path.read_text().replace("node.id=1", "node.id=2"))
@@ -53,11 +47,6 @@ def reused_node_id(site: Site) -> Path:
 
 def missing_directory(site: Site) -> Path:
     shutil.rmtree(site.second)
-    return site.second
-
-
-def copied_directory(site: Site) -> Path:
-    shutil.copy(site.first / "meta.properties", site.second)
     return site.second
 
 
@@ -164,8 +153,6 @@ def assigned_topics(site: Site) -> set[Uuid]:
 
 
 UNUSABLE = {
-    "wrong cluster id": wrong_cluster,
-    "copied directory": copied_directory,
     "not a directory": not_a_directory,
     "corrupt meta.properties": unreadable_properties,
 }

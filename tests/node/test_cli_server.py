@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -67,6 +68,7 @@ def test_directories_of_two_clusters_are_refused(
     for name, cluster in (("a", CLUSTER), ("b", OTHER_CLUSTER)):
         file = str(server_file(name, controller_quorum_voters=voters))
         assert pykraft("storage", "format", "-t", cluster, "-c", file).returncode == 0
+    shutil.rmtree(tmp_path / "b-data" / "__cluster_metadata-0")
     both = server_file("c", controller_quorum_voters=voters, log_dirs=f"{tmp_path}/a-data,{tmp_path}/b-data")
     said = refusal(pykraft, str(both))
     assert CLUSTER in said and OTHER_CLUSTER in said and "pykraft storage info" in said

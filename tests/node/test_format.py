@@ -113,27 +113,34 @@ def test_a_directory_of_another_node_or_cluster_is_refused() -> None:
     _format(disk, _config(node_id=2, voters="2@localhost:9093"))
     with pytest.raises(ConfigError, match=r"belongs to node 2, but node\.id is 1"):
         check_directories(disk, _config())
+    disk = MemoryDisk()
+    _format(disk, _config(log_dirs="/a"), standalone=True)
+    _format(disk, _config(log_dirs="/b"), "other-cluster", standalone=True)
+    disk.remove_tree("/b/__cluster_metadata-0")
+    with pytest.raises(ConfigError, match="/b belongs to cluster other-cluster"):
+        check_directories(disk, _config(log_dirs="/a,/b"))
+
+
+def test_a_copied_directory_is_refused() -> None:
+    disk = MemoryDisk()
+    _format(disk, _config(log_dirs="/a,/c"), standalone=True)
+    disk.make_dirs("/d")
+    disk.write_atomic("/d/meta.properties", disk.read("/c/meta.properties"))
+    with pytest.raises(ConfigError, match=r"/d has the directory id .* of another directory"):
+        check_directories(disk, _config(log_dirs="/a,/c,/d"))
 
 
 def test_a_directory_that_cannot_be_used_leaves_the_others() -> None:
     disk = MemoryDisk()
     _format(disk, _config(log_dirs="/a,/c"), standalone=True)
-    _format(disk, _config(log_dirs="/b"), "other-cluster", standalone=True)
-    disk.remove_tree("/b/__cluster_metadata-0")
-    disk.make_dirs("/d")
-    disk.write_atomic("/d/meta.properties", disk.read("/c/meta.properties"))
     disk.write_atomic("/e", b"a file")
-    config = _config(log_dirs="/a,/b,/c,/d,/e,/f")
+    config = _config(log_dirs="/a,/c,/e,/f")
     identity = check_directories(disk, config, {"/f": "it is locked"})
     assert identity.directory_ids.keys() == {"/a", "/c"}
-    assert sorted(identity.offline) == ["/b", "/d", "/e", "/f"]
-    assert "belongs to cluster other-cluster" in identity.offline["/b"]
-    assert "has the directory id" in identity.offline["/d"]
+    assert sorted(identity.offline) == ["/e", "/f"]
     assert identity.offline["/f"] == "it is locked"
-    with pytest.raises(
-        ConfigError, match=r"no log directory can be used: /b: it belongs to .*; /e: it is not a"
-    ):
-        check_directories(disk, _config(log_dirs="/b,/e", metadata_log_dir="/a"))
+    with pytest.raises(ConfigError, match=r"no log directory can be used: /e: it is not a"):
+        check_directories(disk, _config(log_dirs="/e", metadata_log_dir="/a"))
     with pytest.raises(ConfigError, match="/g is not formatted"):
         check_directories(disk, _config(log_dirs="/a,/g"))
 
