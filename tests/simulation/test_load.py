@@ -330,6 +330,22 @@ def test_no_copy_is_held_against_one_that_had_been_damaged() -> None:
     assert failures == []
 
 
+def test_replicas_of_a_compacted_log_hold_the_same_records_in_other_batches() -> None:
+    failures: list[str] = []
+    watch, _ = _watch_of((1, 2), failures)
+    machines = [cast(Any, SimpleNamespace(id=id, starts=1, serves=True)) for id in (1, 2, 3)]
+    leader, same, other = StubReplica(0, 0), StubReplica(0, 0), StubReplica(0, 1)
+    for replica in (leader, same, other):
+        replica.log.config = LogConfig(cleanup_policy=frozenset({"compact"}))
+    ((header, data),) = same.log.iter_batches()
+    same.log.iter_batches = lambda *range: [(header._replace(base_timestamp=-1), data)]
+    watch.moved(machines[0], cast(Any, leader))
+    watch.moved(machines[1], cast(Any, same))
+    assert failures == []
+    watch.moved(machines[2], cast(Any, other))
+    assert failures == [SAME_BELOW]
+
+
 def test_batch_that_has_rotted_is_not_among_the_lost_records() -> None:
     watch, _ = _watch_of((1,), [])
     replica = StubReplica(0, 0)
