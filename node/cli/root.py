@@ -32,6 +32,11 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     "features": ("pykraft.node.cli.features", "Show and change the levels of features."),
     "producer": ("pykraft.node.cli.producer", "Write lines of standard input to a topic."),
     "consumer": ("pykraft.node.cli.consumer", "Print the records of a topic."),
+    "producer-perf-test": (
+        "pykraft.node.cli.producer_perf_test",
+        "Measure how fast records are written.",
+    ),
+    "consumer-perf-test": ("pykraft.node.cli.consumer_perf_test", "Measure how fast records are read."),
     "dump-log": ("pykraft.node.cli.dump_log", "Print the content of log, index and snapshot files."),
     "metadata-shell": ("pykraft.node.cli.metadata_shell", "Browse the metadata in a log or snapshot."),
     "jepsen": ("pykraft.node.cli.jepsen", "Inject faults into a real cluster and check its history."),
