@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pykraft.kafka_client.admin import AdminClient, NewTopic
+from pykraft.kafka_client.admin import AdminClient
+from pykraft.kafka_client.admin_results import NewTopic
 from pykraft.kafka_client.list_offsets import LATEST_TIMESTAMP
 from pykraft.kafka_client.metadata import TopicPartition
 
