@@ -55,8 +55,10 @@ def test_lines_are_those_of_kafkas_tools(own: Callable[..., str], kafkas: Callab
     deprecated = (*written, "--num-records", "1", "--producer-props", "acks=1")
     # Kafka's tool creates the topic; the own one does not.
     assert shapes(kafkas(PRODUCER, *deprecated)) == shapes(own("producer-perf-test", *deprecated))
-    paced = (*written, "--num-records", "600", "--warmup-records", "100", "--reporting-interval", "1")
-    paced = (*paced, "--command-property", "acks=1", "linger.ms=1")
+    paced = (
+        *(*written, "--num-records", "600", "--warmup-records", "100", "--reporting-interval", "1"),
+        *("--command-property", "acks=1", "linger.ms=1"),
+    )
     by_kafka = shapes(kafkas(PRODUCER, *paced))
     assert len(by_kafka) == 5, "of the warm-up, steady state, an interval, and two summaries"
     assert by_kafka == shapes(own("producer-perf-test", *paced))
