@@ -36,6 +36,7 @@ _CLIENT_ID: Final = "perf-consumer-client"
 _POLL_MS: Final = 100
 _COMMIT_INTERVAL_MS: Final = 5_000
 """The default of Kafka's auto.commit.interval.ms."""
+_COMMIT_TIMEOUT_MS: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +245,7 @@ class _Reader:
         if not offsets:
             return
         try:
-            await self._member.commit(offsets)
+            await self._member.commit(offsets, _COMMIT_TIMEOUT_MS)
         except KafkaError as error:
             click.echo(f"WARNING: offsets were not committed: {error}", err=True)
 

@@ -239,6 +239,7 @@ SUITES = {
         "kafka_client/test_producer.py",
         "kafka_client/test_group_member.py",
         "kafka_client/test_group_belief.py",
+        "node/test_perf_stats.py",
         tried="test",
         without_a_bug="static",
     ),
