@@ -91,9 +91,8 @@ class LogMoves:
             self.move(key, log_dir)
 
     def _cancel(self, key: TopicPartition) -> None:
-        """The task of the move notices it, and deletes the copy."""
-        if self._logs.futures.pop(key, None) is not None:
-            self._assignments.check(key)
+        """The task of the move notices it, deletes the copy and tells the controller."""
+        self._logs.futures.pop(key, None)
 
     def _is_wanted(self, key: TopicPartition, opened: OpenLog, log_dir: str) -> bool:
         logs = self._logs
