@@ -9,7 +9,8 @@ that applies the responses knows what full responses would have told it. The rul
   or an error, or had no room left, or found a follower that has not acknowledged everything. So a round trip
   costs what has changed, however many partitions the session has.
 - A partition is told if there are records, an error, a diverging epoch or a preferred replica, or if high
-  watermark or log start differ from what was told last. After an error the high watermark is told again.
+  watermark or log start differ from what was told last. After an error or a diverging epoch both
+  are told again.
 - Partitions are looked at in the order of their ranks. One whose records were sent gets the last rank, so
   that all get their share of the limits of a response.
 - A partition at rest is one whose follower has everything: each request of the session counts as its fetch.
@@ -149,9 +150,9 @@ class CachedPartition:
         )
 
     def tell(self, result: FetchResult) -> None:
-        """The client is told a result."""
-        is_error = result.error_code != ErrorCode.NONE
-        self.high_watermark = UNKNOWN_OFFSET if is_error else result.high_watermark
+        """The client is told a result. One that has to truncate its log takes nothing else from it."""
+        is_taken = result.error_code == ErrorCode.NONE and result.diverging is None
+        self.high_watermark = result.high_watermark if is_taken else UNKNOWN_OFFSET
         self.log_start_offset = result.log_start_offset
 
 

@@ -16,6 +16,7 @@ from pykraft.kafka_protocol.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from pykraft.kafka_protocol.records import assign_offset
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.log_store.checkpoint import LOG_START_OFFSET_CHECKPOINT, read_offset_checkpoint
 from pykraft.metadata_log.delta import MetadataDelta
@@ -220,6 +221,26 @@ def test_follower_that_was_away_starts_over_at_the_new_log_start(data_plane: Dat
             await data_plane.until(lambda: set(controller.partition().isr) == {1, 2})
             log = cluster.partition(2).log
             assert (log.log_start_offset, log.stored_log_start_offset, log.log_end_offset) == (6, 6, 7)
+
+    data_plane.run(body)
+
+
+def test_follower_that_truncates_its_log_first_is_told_the_log_start(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        disks = {2: MemoryDisk()}
+        async with data_plane.cluster(1, 2, disks=dict(disks)) as cluster:
+            await cluster.create(1, 2)
+            await fill(data_plane, cluster, 4)
+            tail = bytearray(data_plane.batch(b"of a leader that was deposed"))
+            assign_offset(tail, 0, 4, 0)
+            cluster.partition(2).append_as_follower(memoryview(tail), 0)
+            await cluster.brokers[2].stop()
+            cluster.controller.elect(1, isr=[1])
+            cluster.partition(1).delete_records(2)
+            await cluster.start(2)
+            await data_plane.until(lambda: set(cluster.controller.partition().isr) == {1, 2})
+            log = cluster.partition(2).log
+            assert (log.log_start_offset, log.log_end_offset) == (2, 4)
 
     data_plane.run(body)
 

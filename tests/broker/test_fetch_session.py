@@ -92,6 +92,15 @@ def test_high_watermark_is_told_again_after_an_error() -> None:
     assert told(session, a=QUIET) == []
 
 
+def test_offsets_are_told_again_after_a_diverging_epoch() -> None:
+    session = begun(a=QUIET)
+    ask(session, "a")
+    # The follower truncates its log and takes nothing else from such an answer.
+    assert told(session, a=QUIET._replace(log_start_offset=3, diverging=(1, 3))) == ["a"]
+    assert told(session, a=QUIET._replace(log_start_offset=3)) == ["a"]
+    assert told(session, a=QUIET._replace(log_start_offset=3)) == []
+
+
 def test_partition_whose_records_were_sent_is_looked_at_last() -> None:
     session = begun(a=RECORDS, b=RECORDS, c=RECORDS)
     ask(session)
