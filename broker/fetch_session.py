@@ -87,8 +87,8 @@ class WaitingFetch(Protocol):
 class CountedFollower(Protocol):
     """The progress of a follower that the requests of a session count for."""
 
-    def leave_session(self) -> None:
-        """They count up to the last request, and no longer."""
+    def leave_session(self, session: FetchSession) -> None:
+        """They count up to the last request, and no longer; nothing changes if another session counts."""
         ...
 
 
@@ -138,7 +138,7 @@ class CachedPartition:
 
     def stop_counting(self) -> None:
         if self.follower is not None:
-            self.follower.leave_session()
+            self.follower.leave_session(self.session)
             self.follower = None
 
     def is_news(self, result: FetchResult) -> bool:

@@ -67,10 +67,13 @@ class FollowerProgress:
             return self._last_caught_up_ms
         return self.session.last_fetch_ms
 
-    def leave_session(self) -> None:
-        """The fetches of the session count up to the last one, and no longer."""
-        if self.session is not None:
-            self._last_caught_up_ms = self.last_fetch_ms = self.session.last_fetch_ms
+    def leave_session(self, session: FetchTime | None) -> None:
+        """The fetches of this session count up to the last one, and no longer.
+
+        A follower that goes over to another session is soon forgotten by the one that it had before.
+        """
+        if session is not None and session is self.session:
+            self._last_caught_up_ms = self.last_fetch_ms = session.last_fetch_ms
             self.session = None
 
     def may_have_found_damage(self, fetch_offset: int) -> bool:
@@ -100,7 +103,7 @@ class FollowerProgress:
         A follower that asks for the end of the log is caught up now; one that asks for where the log ended at
         its previous fetch was caught up at that fetch.
         """
-        self.leave_session()
+        self.leave_session(self.session)
         if fetch_offset >= leader_end_offset:
             self._last_caught_up_ms = now_ms
         elif self.last_fetch_ms is not None and fetch_offset >= self.last_fetch_end:

@@ -165,8 +165,9 @@ class Follower:
         self.session = session
         self.left_at_ms: int | None = None
 
-    def leave_session(self) -> None:
-        self.left_at_ms = self.session.last_fetch_ms
+    def leave_session(self, session: FetchSession) -> None:
+        assert session is self.session
+        self.left_at_ms = session.last_fetch_ms
 
 
 def test_requests_count_for_a_follower_until_its_partition_changes() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages import fetch
-from tests.broker.fetch_world import FOLLOWER, OTHER, FetchWorld, Slot, connect
+from tests.broker.fetch_world import FOLLOWER, FOLLOWER_EPOCH, OTHER, FetchWorld, Slot, connect
 
 VERSION = 12
 
@@ -88,3 +88,40 @@ def test_only_registered_brokers_get_the_session_of_a_follower() -> None:
             ],
         )
         assert (answer(world.send(request, 17, connect(1))).session_id != 0) is gets
+
+
+def follow(
+    world: FetchWorld, *topics: str, session: int = 0, epoch: int = 0, forget: str = "", on: int = 1
+) -> fetch.FetchResponse:
+    """A fetch of a follower that has nothing, and has everything as long as the log is empty."""
+    request = fetch.FetchRequest(
+        replica_state=fetch.ReplicaState(replica_id=FOLLOWER, replica_epoch=FOLLOWER_EPOCH),
+        session_id=session,
+        session_epoch=epoch,
+        topics=[
+            fetch.FetchTopic(
+                topic_id=world.topic_id(topic),
+                partitions=[fetch.FetchPartition(partition=0, log_start_offset=0)],
+            )
+            for topic in topics
+        ],
+        forgotten_topics_data=[
+            fetch.ForgottenTopic(topic_id=world.topic_id(topic), partitions=[0]) for topic in forget
+        ],
+    )
+    return answer(world.send(request, 17, connect(on)))
+
+
+def test_follower_that_goes_over_to_another_session_is_counted_there() -> None:
+    world = FetchWorld("ab")
+    partition = world.find("a")
+    assert partition is not None
+    old = follow(world, "a", "b").session_id
+    follow(world, session=old, epoch=1)
+    new = follow(world, "a", on=2).session_id  # by another of its fetchers, before the first one forgets it
+    follow(world, session=old, epoch=2, forget="a")
+    world.clock.now_ms += 60_000
+    follow(world, session=new, epoch=1, on=2)
+    follow(world, session=new, epoch=2, on=2)
+    world.append("a")
+    assert not partition.followers[FOLLOWER].is_lagging(1, world.clock.now_ms, 30_000)
