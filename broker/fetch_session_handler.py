@@ -76,6 +76,10 @@ class FetchSessionHandler:
         """Whether the next request names everything."""
         return self.state is not SessionState.OPEN
 
+    def knows(self, key: Key) -> bool:
+        """Whether the next request need not name a partition to have it fetched."""
+        return not self.is_full and key in self._known
+
     def build(self, wanted: Mapping[Key, FetchPartition | None]) -> FetchNames | None:
         """The next request; None if there is nothing to fetch.
 

@@ -23,12 +23,13 @@ MAX_RESPONSE_BYTES = 1 << 30
 class Followed:
     """One partition as it is fetched from one leader, in one leader epoch."""
 
-    __slots__ = ("epoch", "is_behind", "partition", "retry_ms")
+    __slots__ = ("epoch", "is_asked", "is_behind", "partition", "retry_ms")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.epoch = partition.leader_epoch
         self.retry_ms = 0
+        self.is_asked = False
         #: Whether the leader had committed more than this replica has, at the last answer.
         self.is_behind = True
 

@@ -82,6 +82,7 @@ class LeaderLink:
         self._client_id = f"broker-{config.node_id}-fetcher-{fetcher}"
         self._followed: dict[Key, Followed] = {}
         self._changed: dict[Key, None] = {}
+        self._asks_again = False
         self._retries: list[tuple[int, Key]] = []
         self._session = FetchSessionHandler()
         self._in_session: dict[Key, Followed] = {}  # as of the newest answer
@@ -137,6 +138,7 @@ class LeaderLink:
         self._take_retries(now_ms)
         is_full = session.is_full
         keys = self._followed if is_full else self._changed
+        again: dict[Key, None] = {}
         named: dict[Key, Followed | None] = {}
         wanted: dict[Key, FetchPartition | None] = {}
         for key in keys:
@@ -144,16 +146,23 @@ class LeaderLink:
             ready_ms = now_ms if followed is None else followed.ready_ms(self._quota, now_ms)
             if followed is None or ready_ms > now_ms:
                 named[key] = wanted[key] = None
+            elif not followed.is_asked and session.knows(key):
+                # What the leader has told so far, it told another: it is to forget that first.
+                again[key] = named[key] = wanted[key] = None
             else:
+                followed.is_asked = True
                 named[key], wanted[key] = followed, self._ask(followed)
             if ready_ms > now_ms:
                 heappush(self._retries, (ready_ms, key))
         self._arm_retry(now_ms)
         names = session.build(wanted)
-        self._changed = {}
+        self._changed = again
+        self._asks_again = bool(again)
         if names is not None:
             frame = self._encode(names, connection.next_correlation_id)
             connection.send(frame, Asked(is_full, named))
+        if again:
+            self.fetch_soon()
 
     def _ask(self, followed: Followed) -> FetchPartition:
         log = followed.partition.log
@@ -222,6 +231,8 @@ class LeaderLink:
             raise ProtocolError(f"fetch refused with {response.error_code}")
         self._session.answered(response.session_id, now_ms)
         self._note_answered(asked)
+        if self._asks_again:
+            self.fetch_soon()
         for result in response.results:
             key = (result.topic_id, result.partition)
             followed = self._followed.get(key)

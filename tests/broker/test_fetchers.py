@@ -66,3 +66,18 @@ def test_number_of_fetchers_changes_while_the_broker_runs(data_plane: DataPlaneT
                 await write_to_all(cluster, data_plane)
 
     data_plane.run(body)
+
+
+def test_partition_that_stays_with_its_fetcher_is_told_the_high_watermark(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1, 2) as cluster:
+            for topic in ("b", "d"):
+                await cluster.create(1, 2, topic=topic)
+            client = await cluster.client(1)
+            assert (await client.produce(data_plane.batch(b"v"), topic="b")).error_code == 0
+            # The next answer tells it, and comes when the followed partitions have been given out anew.
+            cluster.controller.set_configs(ConfigResourceType.BROKER, "", {"num.replica.fetchers": "2"})
+            assert links(cluster) == {0: 2}
+            await data_plane.until(lambda: cluster.partition(2, "b").high_watermark == 1)
+
+    data_plane.run(body)
