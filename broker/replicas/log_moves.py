@@ -206,6 +206,8 @@ class LogMoves:
             partition.use_log(new.log)
         logger.info("%s-%d was moved to %s", *key, new.log_dir)
         await self._logs.delete_moved(future.source, new)
+        if partition is not None:
+            partition.log_moved()
         self._assignments.check(key)
         return True
 

@@ -563,6 +563,11 @@ class Partition:
         """A log start, perhaps the newest, is durable."""
         self._wake_log_start_waiters()
 
+    def log_moved(self) -> None:
+        """The log that was given to :meth:`use_log`, and its log start, are durable: this may be news."""
+        self._wake_log_start_waiters()
+        self._events.state_changed(self)
+
     def brokers_changed(self) -> None:
         """Other brokers may be live than before."""
         self._wake_log_start_waiters()

@@ -10,6 +10,7 @@ import pytest
 
 from pykraft.broker.apis import alter_replica_log_dirs, describe_log_dirs
 from pykraft.broker.replicas.log_moves import RATE_CONFIG
+from pykraft.broker.replicas.partition import Partition
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.alter_replica_log_dirs import (
@@ -56,6 +57,19 @@ async def begin(
     await fill(cluster, data_plane, 1, count)
     await data_plane.until(lambda: cluster.controller.partition().directory(1) == directory_id("/d1"))
     return broker
+
+
+class Deletion:
+    """Notes the low watermark whenever it is woken after the move of the log."""
+
+    def __init__(self, partition: Partition) -> None:
+        self._partition = partition
+        self._old = partition.log
+        self.seen: list[int] = []
+
+    def wake(self) -> None:
+        if self._partition.log is not self._old:
+            self.seen.append(self._partition.low_watermark(lambda _: True))
 
 
 def is_moved(cluster: DataCluster, broker: DataBroker, path: str = "/e1") -> bool:
@@ -212,6 +226,30 @@ def test_a_log_whose_records_were_all_deleted_meanwhile_moves(data_plane: DataPl
             await data_plane.until(lambda: is_moved(cluster, broker))
             log = broker.logs.logs["t", 0].log
             assert (log.log_start_offset, log.log_end_offset) == (12, 12)
+
+    data_plane.run(body)
+
+
+def test_a_deletion_of_records_waits_until_the_moved_log_has_stored_its_start(
+    data_plane: DataPlaneTools,
+) -> None:
+    async def body() -> None:
+        async with data_plane.cluster() as cluster:
+            broker = await begin(cluster, data_plane)
+            cluster.controller.silent = True
+            await alter(broker, "/e1")
+            await data_plane.until(lambda: ("t", 0) in broker.logs.futures)
+            future = broker.logs.futures["t", 0]
+            await data_plane.until(lambda: future.lag == 0 and future.is_announced)
+            partition = cluster.partition(1)
+            partition.delete_records(4)
+            await data_plane.until(lambda: partition.log.stored_log_start_offset == 4)
+            waiting = Deletion(partition)
+            partition.log_start_waiters[waiting] = None
+            cluster.controller.silent = False
+            await data_plane.until(lambda: is_moved(cluster, broker))
+            await data_plane.until(lambda: partition.low_watermark(lambda _: True) == 4)
+            await data_plane.until(lambda: 4 in waiting.seen, 2)
 
     data_plane.run(body)
 
