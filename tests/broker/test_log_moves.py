@@ -9,6 +9,8 @@ import random
 import pytest
 
 from pykraft.broker.apis import alter_replica_log_dirs, describe_log_dirs
+from pykraft.broker.logs.future_log import FutureLog
+from pykraft.broker.logs.offline_logs import TopicPartition
 from pykraft.broker.replicas.log_moves import RATE_CONFIG
 from pykraft.broker.replicas.partition import Partition
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
@@ -23,6 +25,7 @@ from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.records import ConfigResourceType
 from tests.broker.damage import SEGMENTS, fill, flip, in_sync, read_all, values
 from tests.broker.data_cluster import DataBroker, DataCluster, DataPlaneTools, directory_id
+from tests.broker.partitions import append
 
 DIRS = ("/d1", "/e1")
 ONE_SEGMENT = f"{0:020d}"
@@ -134,6 +137,32 @@ def test_the_log_is_replaced_only_after_the_controller_knows(data_plane: DataPla
             cluster.controller.silent = False
             await data_plane.until(lambda: is_moved(cluster, broker))
             assert cluster.controller.partition().directory(1) == directory_id("/e1")
+
+    data_plane.run(body)
+
+
+def test_the_log_is_replaced_only_by_a_copy_with_all_that_was_appended_meanwhile(
+    data_plane: DataPlaneTools,
+) -> None:
+    async def body() -> None:
+        async with data_plane.cluster() as cluster:
+            broker = await begin(cluster, data_plane)
+            partition, moves = cluster.partition(1), broker.data.moves
+            is_recorded, more = moves._is_recorded, [values(12)]
+
+            def grow_when_recorded(key: TopicPartition, future: FutureLog) -> bool:
+                """More than one segment: more than the turn of the swap copies."""
+                is_known = is_recorded(key, future)
+                if is_known and more:
+                    for value in more.pop():
+                        append(partition, value)
+                return is_known
+
+            moves._is_recorded = grow_when_recorded  # type: ignore[method-assign]
+            assert await alter(broker, "/e1") is ErrorCode.NONE
+            await data_plane.until(lambda: is_moved(cluster, broker))
+            assert not more
+            assert await read_all(cluster, data_plane, 1) == 2 * values(12)
 
     data_plane.run(body)
 
