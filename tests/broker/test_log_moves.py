@@ -151,10 +151,12 @@ def test_the_log_is_replaced_only_by_a_copy_with_all_that_was_appended_meanwhile
             is_recorded, more = moves._is_recorded, [values(12)]
 
             def grow_when_recorded(key: TopicPartition, future: FutureLog) -> bool:
-                """More than one segment: more than the turn of the swap copies."""
+                """In two segments: more than the turn of the swap copies."""
                 is_known = is_recorded(key, future)
                 if is_known and more:
-                    for value in more.pop():
+                    for number, value in enumerate(more.pop()):
+                        if number == 6:
+                            partition.log.roll(0)
                         append(partition, value)
                 return is_known
 
