@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
 
 from pykraft.broker.apis import delete_records
+from pykraft.broker.logs.offline_logs import TopicPartition
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.delete_records import (
@@ -67,6 +69,32 @@ def test_deleted_records_are_gone_from_every_replica_even_after_a_power_loss(
             assert data_plane.values((await client.fetch(7)).records) == [b"7", b"8", b"9"]
             again = await delete(cluster, 3)
             assert (again.error_code, again.low_watermark) == (ErrorCode.NONE, 7)
+
+    data_plane.run(body)
+
+
+def test_follower_reports_a_log_start_only_when_it_is_stored(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1, 2) as cluster:
+            await cluster.create(1, 2)
+            await fill(data_plane, cluster)
+            leader, follower = cluster.brokers[1], cluster.brokers[2]
+            may_store, store = asyncio.Event(), follower.logs.store_log_starts
+
+            async def store_later(moved: Iterable[TopicPartition]) -> None:
+                await may_store.wait()
+                await store(moved)
+
+            follower.logs.store_log_starts = store_later  # type: ignore[method-assign]
+            deletion = asyncio.create_task(delete(cluster, 7))
+            await data_plane.until(lambda: cluster.partition(2).log.log_start_offset == 7)
+            fetches = leader.received[1]
+            await data_plane.until(lambda: leader.received[1] > fetches + 2)
+            assert cluster.partition(1).followers[2].log_start_offset < 7
+            assert not deletion.done()
+            may_store.set()
+            async with asyncio.timeout(15):
+                assert (await deletion).low_watermark == 7
 
     data_plane.run(body)
 
