@@ -97,7 +97,8 @@ class Log:
         self.recovery_report = parts.report
         self._disk = disk
         self._config = config
-        self._compacted_offset = parts.compacted_offset
+        #: Below it compaction may have left gaps.
+        self.compacted_offset = parts.compacted_offset
         self._use_segments(parts.segments)
         self._latest_epoch = parts.epochs.latest_epoch
         # Tokens that tell a finished flush what changed meanwhile.
@@ -328,7 +329,7 @@ class Log:
         """Whether compaction may have removed the record at an offset, here or where this log was copied
         from.
         """
-        return offset < self._compacted_offset or "compact" in self._config.cleanup_policy
+        return offset < self.compacted_offset or "compact" in self._config.cleanup_policy
 
     def offset_before(self, offset: int, size_bytes: int) -> int:
         """An offset at least so many bytes before another one, or the log start."""

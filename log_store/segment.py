@@ -543,6 +543,8 @@ class Segment:
         self.disk.remove(self.path)
         for index in self._index_files():
             index.remove()
+        if self.disk.exists(self._txn_index_path):
+            self.disk.remove(self._txn_index_path)
 
     def mark_deleted(self) -> list[str]:
         """Rename the files (:data:`DELETED_SUFFIX`), to be removed later, and return their new paths.
@@ -556,6 +558,8 @@ class Segment:
             if index.exists():
                 paths.append(index.path)
             index.forget()
+        if self.disk.exists(self._txn_index_path):
+            paths.append(self._txn_index_path)
         for path in paths:
             self.disk.rename(path, path + DELETED_SUFFIX)
         return [path + DELETED_SUFFIX for path in paths]
@@ -588,6 +592,11 @@ class Segment:
             file.close()
         for index in self._index_files():
             index.close()
+
+    @property
+    def _txn_index_path(self) -> str:
+        """Only segments that were compacted may have one."""
+        return segment_path(self.path.rpartition("/")[0], self.base_offset, TXN_INDEX_SUFFIX)
 
     def _index_files(self) -> tuple[IndexFile, IndexFile]:
         return self.offset_index.storage, self.time_index.storage

@@ -35,6 +35,8 @@ class FutureLog:
         self.source = source
         self.is_announced = False
         self._cut: int | None = None
+        #: The log start of the current log that the copy follows: it may be within the copy's next batch.
+        self._followed_start = 0
 
     @classmethod
     def create(cls, disk: Disk, log_dir: str, source: OpenLog, unique: str, now_ms: int) -> FutureLog:
@@ -62,12 +64,15 @@ class FutureLog:
     def must_follow(self) -> bool:
         """Whether :meth:`follow` comes before the next piece."""
         source = self.source.log
-        return self._cut is not None or self.log.log_end_offset < source.log_start_offset
+        is_new_start = self._followed_start != source.log_start_offset
+        return self._cut is not None or (is_new_start and self.log.log_end_offset < source.log_start_offset)
 
     def take_step(self) -> tuple[int | None, int]:
         """What :meth:`follow` has to do: where to truncate the copy, and where it must not begin before."""
+        first_offset = self._first_offset()
         cut, self._cut = self._cut, None
-        return cut, self._first_offset()
+        self._followed_start = self.source.log.log_start_offset
+        return cut, first_offset
 
     def _first_offset(self) -> int:
         """Where the current log begins: with the batch that holds its log start."""
@@ -122,4 +127,5 @@ class FutureLog:
         log.use_directory(target)
         log.advance_log_start(source.log.log_start_offset)
         log.adopt_epochs(source.log.epoch_cache.entries)
+        log.compacted_offset = source.log.compacted_offset
         return OpenLog(log, source.topic_id, self.log_dir, source.producers, source.high_watermark)

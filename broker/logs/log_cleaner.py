@@ -145,13 +145,19 @@ class LogCleaner:
             except (OSError, ProtocolError, SegmentTooLargeError) as error:
                 self._leave_alone(opened, error)
             finally:
-                await self._workers.run(cleaning.discard)
+                await self._discard(opened, cleaning)
             if is_complete:
                 await self._logs.store_cleaned_offset(opened, cleaning.end_offset, cuts)
         if is_complete:
             sizes = f"{size_before} bytes are {log.size_bytes}"
             logger.info("%s is compacted up to offset %d: %s", log.name, cleaning.end_offset, sizes)
         return is_complete and cleaning.end_offset > cleanable.first_dirty_offset
+
+    async def _discard(self, opened: OpenLog, cleaning: CleaningRound) -> None:
+        try:
+            await self._workers.run(cleaning.discard)
+        except OSError as error:
+            self._logs.storage_failed(opened.log, error)
 
     async def _run(self, opened: OpenLog, cleaning: CleaningRound, config: CleanerConfig) -> bool:
         """All steps of a round; False if it had to end before."""

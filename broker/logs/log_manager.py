@@ -29,6 +29,7 @@ from pykraft.broker.logs.log_loading import LoadedDir, OpenLog, create_log, load
 from pykraft.broker.logs.offline_logs import OfflineLog, TopicPartition
 from pykraft.broker.logs.producer_snapshots import SnapshotWriter, rebuild_producers
 from pykraft.broker.logs.producer_state import ProducerEntry
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid, uuid_to_str
 from pykraft.log_store import checkpoint
 from pykraft.log_store.interface import DAMAGE_ERRORS, STORAGE_ERRORS, TimestampOffset
@@ -175,6 +176,10 @@ class LogManager:
             self._adopt(kept)
             for other in copies:
                 if other is not kept:
+                    if other.topic_id == kept.topic_id:
+                        # a log that had just been moved: its new directory may not yet know its start
+                        start = min(other.log.log_start_offset, kept.log.log_end_offset)
+                        kept.log.advance_log_start(start)
                     logger.warning("%s is out of date: %s is used", other.log.directory, kept.log.directory)
                     await self._guarded(other.log.directory, partial(_set_aside, self._disk, other))
 
@@ -425,6 +430,8 @@ class LogManager:
         opened = self.logs.get(key)
         if opened is None:
             return None
+        with self._leaving_out(log_dir):
+            await self._checkpoints[log_dir].forget([key])  # what an earlier log has left
         now_ms = self._clock.wall_ms()
         job = partial(FutureLog.create, self._disk, log_dir, opened, unique, now_ms)
         future = await self._guarded(log_dir, job)
@@ -464,15 +471,16 @@ class LogManager:
 
     async def delete_moved(self, old: OpenLog, new: OpenLog) -> None:
         """The log was moved: make that durable, then delete the old one."""
+        # No round has begun since the move did: the copy has what the last one left.
+        cleaned, cuts = self.cleaned_offset(old), new.log.truncation_count
         done = await self._guarded(new.log_dir, partial(self._make_move_durable, new.log_dir))
         if done is None:
             return
         with self._leaving_out(new.log_dir):
             self._checkpoints[new.log_dir].write_recovery_points()
             await self._checkpoints[new.log_dir].write_log_starts()
-            # No round has begun since the move did: the copy has what the last one left.
-            if (cleaned := self.cleaned_offset(old)) is not None:
-                await self.store_cleaned_offset(new, cleaned, new.log.truncation_count)
+            if cleaned is not None:
+                await self.store_cleaned_offset(new, cleaned, cuts)
         with self._leaving_out(old.log_dir):
             await self._checkpoints[old.log_dir].forget([old.topic_partition])
         await self._guarded(old.log_dir, old.log.delete)
@@ -548,6 +556,7 @@ class LogManager:
                 try:
                     job = log.prepare_lookup(timestamp_ms)
                 except BadIndexError as error:
+                    self._refuse_unused(log)  # or nobody builds it again
                     while error.segment in self._rebuilding:
                         self._released.clear()
                         await self._released.wait()
@@ -557,8 +566,15 @@ class LogManager:
                     if log.rewrite_count == job.truncations:
                         return found
                 except DAMAGE_ERRORS as error:
+                    self._refuse_unused(log)  # its files may be deleted, and it is not the replica's any more
                     if log.is_damage(error, job.truncations):  # otherwise the log was cut meanwhile
                         raise
+
+    def _refuse_unused(self, log: Log) -> None:
+        """KAFKA_STORAGE_ERROR for a log that was deleted, moved or taken offline meanwhile."""
+        opened = self.logs.get(log.topic_partition)
+        if opened is None or opened.log is not log:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.directory} is no longer in use")
 
     # -- bad indexes -----------------------------------------------------------------------------------
 
@@ -731,7 +747,8 @@ class LogManager:
         """
         if self.may_clean(opened):
             files = self._checkpoints[opened.log_dir]
-            await files.write_cleaned_offset(opened.topic_partition, offset, truncation_count)
+            with self._leaving_out(opened.log_dir):
+                await files.write_cleaned_offset(opened.topic_partition, offset, truncation_count)
 
     async def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         for log_dir, meant in [(log_dir, self._logs_in(log_dir)) for log_dir in self.dirs.online]:

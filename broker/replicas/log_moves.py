@@ -26,6 +26,7 @@ from pykraft.broker.replicas.directory_assignments import DirectoryAssignments
 from pykraft.broker.replicas.ports import ImageSource
 from pykraft.broker.replicas.replica_table import ReplicaTable
 from pykraft.log_store.interface import DAMAGE_ERRORS, STORAGE_ERRORS, CorruptLogError
+from pykraft.log_store.segment import BadIndexError
 from pykraft.metadata_log.broker_configs import effective_dynamic_values
 from pykraft.runtime.backoff import RandomSource
 from pykraft.runtime.clock import Clock
@@ -132,13 +133,16 @@ class LogMoves:
     async def _copy_some(self, future: FutureLog) -> bool:
         """Copy the next piece, and pause as the limit requires; whether only a tail is left."""
         rate = self._rate()
-        if future.must_follow:
-            await self._run(future, partial(future.follow, future.take_step()))
         try:
+            if future.must_follow:
+                await self._run(future, partial(future.follow, future.take_step()))
             piece = future.next_piece(min(PIECE_BYTES, rate))
             if piece is None:
                 return True
             data = await self._workers.run(partial(piece.file.pread, piece.position, piece.size_bytes))
+        except BadIndexError:
+            await self._tasks.sleep(WAIT_MS)  # it is being built again
+            return False
         except DAMAGE_ERRORS as error:
             self._logs.report_damage(future.source.log, error)
             return False
@@ -194,6 +198,9 @@ class LogMoves:
                 data = piece.file.pread(piece.position, piece.size_bytes)
                 future.append(piece, data, self._clock.wall_ms())
             new = self._logs.promote(future)
+        except BadIndexError:
+            await self._tasks.sleep(WAIT_MS)
+            return False
         except STORAGE_ERRORS as error:
             self._handle_error(future, error)
             return False

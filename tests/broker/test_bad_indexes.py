@@ -11,8 +11,10 @@ from functools import partial
 import pytest
 
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
-from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.log_store.index_build import IndexBuild
 from pykraft.log_store.log import Log
+from pykraft.log_store.segment import Segment
 from pykraft.runtime.tasks import Workers
 from tests.broker.damage import (
     CLOSED,
@@ -170,3 +172,53 @@ def test_scrub_has_an_index_with_an_entry_too_few_built_again(data_plane: DataPl
 
 def _is(disk: MemoryDisk, path: str, content: bytes) -> bool:
     return disk.read(path) == content
+
+
+def test_a_look_up_in_a_log_that_is_gone_ends(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1, configs=CONFIGS)
+            await fill(cluster, data_plane, 1, 12)
+            broker, log = cluster.brokers[1], cluster.partition(1).log
+            empty(cluster.disk(1), TIME_INDEX)
+            missing(cluster.disk(1), INDEX)
+            release(log)
+            for segment in log._segments:
+                segment._max_timestamp, segment._indexes_checked = None, False
+            prepare = log.prepare_index_build
+
+            def prepare_late(segment: Segment) -> IndexBuild | None:
+                broker.logs.logs.pop(("t", 0), None)
+                return prepare(segment)
+
+            log.prepare_index_build = prepare_late  # type: ignore[method-assign]
+            async with asyncio.timeout(15):  # only where it is repeated for ever
+                with pytest.raises(KafkaError) as refused:
+                    await broker.logs.look_up_time(log, 1_800_000_000_000)
+            assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+
+    data_plane.run(body)
+
+
+def test_a_look_up_beside_a_move_costs_no_replica(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster() as cluster:
+            broker = await cluster.start(1, log_dirs=("/d1", "/e1"))
+            await cluster.create(1, configs=CONFIGS)
+            await fill(cluster, data_plane, 1, 12)
+            log, held = cluster.partition(1).log, Counting()
+            release(log)
+            workers, broker.logs._workers = broker.logs._workers, held
+            look_up = asyncio.create_task(broker.logs.look_up_time(log, 1))
+            await data_plane.until(lambda: held.jobs == 1)
+            broker.logs._workers = workers
+            broker.data.moves.move(("t", 0), "/e1")
+            await data_plane.until(lambda: not broker.disk.exists("/d1/t-0"))
+            held.may_go.set()
+            async with asyncio.timeout(15):  # only where it is repeated for ever
+                with pytest.raises(KafkaError) as refused:
+                    await look_up
+            assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+            assert broker.logs.logs["t", 0].log_dir == "/e1" and not broker.logs.offline
+
+    data_plane.run(body)

@@ -81,9 +81,9 @@ def test_follower_reports_a_log_start_only_when_it_is_stored(data_plane: DataPla
             leader, follower = cluster.brokers[1], cluster.brokers[2]
             may_store, store = asyncio.Event(), follower.logs.store_log_starts
 
-            async def store_later(moved: Iterable[TopicPartition]) -> None:
+            async def store_later(keys: Iterable[TopicPartition]) -> None:
                 await may_store.wait()
-                await store(moved)
+                await store(keys)
 
             follower.logs.store_log_starts = store_later  # type: ignore[method-assign]
             deletion = asyncio.create_task(delete(cluster, 7))

@@ -602,3 +602,43 @@ def test_a_round_is_stored_when_its_segments_are_durable(data_plane: DataPlaneTo
             assert ("flush_dir", "/d1/t-0") in calls[replaced:stored_at]
 
     data_plane.run(body)
+
+
+@pytest.mark.parametrize(
+    ("operations", "part"),
+    [
+        (("write_atomic",), "/d1/cleaner-offset"),
+        (("rename",), "/d1/cleaner-offset"),
+        (("rename",), "/d1/t-0"),
+        (("flush_dir",), "/d1/t-0"),
+        (("append", "remove"), ".cleaned"),
+    ],
+)
+def test_a_directory_that_fails_in_a_round_costs_no_other(
+    data_plane: DataPlaneTools, operations: tuple[str, ...], part: str
+) -> None:
+    async def body() -> None:
+        async with data_plane.cluster() as cluster:
+            broker = await cluster.start(1, log_dirs=("/d1", "/e1"))
+            await three_segments(cluster)
+            for operation in operations:
+                cluster.disk(1).inject(operation, errno.EIO, path_part=part, times=100)
+            await broker.data.cleaner.clean_dirtiest()
+            assert broker.logs.dirs.offline.keys() == {"/d1"}
+            assert broker.faults == []
+
+    data_plane.run(body)
+
+
+def test_the_transaction_index_of_a_deleted_segment_goes_with_it(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await three_segments(cluster)
+            disk, log = cluster.disk(1), cluster.partition(1).log
+            disk.write_atomic(f"/d1/t-0/{3:020d}.txnindex", b"")
+            log.truncate_to(1)
+            await data_plane.until(
+                lambda: not any(name.startswith(f"{3:020d}") for name in disk.list("/d1/t-0"))
+            )
+
+    data_plane.run(body)

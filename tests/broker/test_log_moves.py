@@ -10,6 +10,7 @@ import pytest
 
 from pykraft.broker.apis import alter_replica_log_dirs, describe_log_dirs
 from pykraft.broker.logs.future_log import FutureLog
+from pykraft.broker.logs.log_loading import OpenLog
 from pykraft.broker.logs.offline_logs import TopicPartition
 from pykraft.broker.replicas.log_moves import RATE_CONFIG
 from pykraft.broker.replicas.partition import Partition
@@ -23,7 +24,7 @@ from pykraft.kafka_protocol.messages.alter_replica_log_dirs import (
 from pykraft.kafka_protocol.messages.describe_log_dirs import DescribeLogDirsPartition, DescribeLogDirsRequest
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.records import ConfigResourceType
-from tests.broker.damage import SEGMENTS, fill, flip, in_sync, read_all, values
+from tests.broker.damage import CLOSED, SEGMENTS, fill, flip, in_sync, missing, read_all, values
 from tests.broker.data_cluster import DataBroker, DataCluster, DataPlaneTools, directory_id
 from tests.broker.partitions import append
 
@@ -410,5 +411,90 @@ def test_after_a_crash_at_any_point_the_log_is_whole_in_one_directory(
             client = await cluster.client(1)
             result = await client.produce(data_plane.batch(b"next"))
             assert (result.error_code, result.base_offset) == (ErrorCode.NONE, len(written))
+
+    data_plane.run(body)
+
+
+def test_a_log_that_begins_within_a_batch_moves(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster() as cluster:
+            broker = await begin(cluster, data_plane)
+            client = await cluster.client(1)
+            assert (await client.produce(data_plane.batch(b"a", b"b", b"c"))).base_offset == 12
+            log = cluster.partition(1).log
+            log.advance_log_start(13)
+            await alter(broker, "/e1")
+            await data_plane.until(lambda: is_moved(cluster, broker))
+            moved = broker.logs.logs["t", 0].log
+            assert (moved.log_start_offset, moved.log_end_offset) == (13, 15)
+
+    data_plane.run(body)
+
+
+def test_a_move_takes_nothing_from_an_earlier_log_of_the_directory(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster() as cluster:
+            broker = await begin(cluster, data_plane)
+            stored = broker.logs._checkpoints["/e1"]._stored
+            stored.compacted["t", 0] = 9
+            await alter(broker, "/e1")
+            await data_plane.until(lambda: is_moved(cluster, broker))
+            await data_plane.until(lambda: directories_of(cluster.disk(1)) == ["/e1/t-0"])
+            assert broker.logs.cleaned_offset(broker.logs.logs["t", 0]) is None
+
+    data_plane.run(body)
+
+
+def test_a_stored_log_start_outlives_a_crash_after_the_move(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster() as cluster:
+            broker = await begin(cluster, data_plane)
+            promote = broker.logs.promote
+            broker.logs.promote = lambda future: None  # type: ignore[method-assign]
+            await alter(broker, "/e1")
+            await data_plane.until(lambda: ("t", 0) in broker.logs.futures)
+            future = broker.logs.futures["t", 0]
+            await data_plane.until(lambda: future.log.log_end_offset == 12)
+            cluster.partition(1).log.advance_log_start(7)
+            await broker.logs.store_log_starts([("t", 0)])
+            assert cluster.partition(1).log.stored_log_start_offset == 7
+            await broker.logs.flush(("t", 0))
+            disk, is_swapped = cluster.disk(1), asyncio.Event()
+
+            async def die(old: OpenLog, new: OpenLog) -> None:
+                disk.flush_dir(new.log_dir)
+                is_swapped.set()
+                await asyncio.Event().wait()
+
+            broker.logs.delete_moved = die  # type: ignore[method-assign]
+            broker.logs.promote = promote  # type: ignore[method-assign]
+            await is_swapped.wait()
+            assert sorted(directories_of(disk)) == ["/d1/t-0", "/e1/t-0"]
+            await broker.stop(clean=False)
+            disk.crash(random.Random(1))
+            again = await cluster.start(1, log_dirs=DIRS)
+            await data_plane.until(lambda: again.table.find("t", 0) is not None)
+            assert again.logs.logs["t", 0].log.log_start_offset == 7
+
+    data_plane.run(body)
+
+
+@pytest.mark.parametrize("log_start", [0, 4])
+def test_an_index_that_a_move_finds_bad_is_built_again(data_plane: DataPlaneTools, log_start: int) -> None:
+    async def body() -> None:
+        async with data_plane.cluster() as cluster:
+            broker = await begin(cluster, data_plane)
+            log = cluster.partition(1).log
+            missing(cluster.disk(1), f"/d1/t-0/{CLOSED}.index")
+            log.advance_log_start(log_start)
+            for segment in log._segments[:-1]:
+                segment.close()
+                segment.positions.clear()
+                segment._indexes_checked = False
+            await alter(broker, "/e1")
+            await data_plane.until(lambda: is_moved(cluster, broker))
+            assert broker.faults == []
+            moved = broker.logs.logs["t", 0].log
+            assert (moved.log_start_offset, moved.log_end_offset) == (log_start, 12)
 
     data_plane.run(body)
