@@ -126,7 +126,11 @@ def test_broker_wide_value_is_set_for_all_and_for_one_while_they_run(
         alter_all_brokers(trio, ConfigChange("message.max.bytes", ConfigOperation.DELETE))
         assert alter(admin, "BROKER", "1", {"message.max.bytes": ("DELETE", None)}) == "OK"
     wait_until("as before", lambda: produce(trio, topic, 100_000) is None, PATIENCE_S)
-    assert described(admin, "BROKER", "1")["message.max.bytes"]["config_source"] == "DEFAULT_CONFIG"
+    wait_until(
+        "described as before",
+        lambda: described(admin, "BROKER", "1")["message.max.bytes"]["config_source"] == "DEFAULT_CONFIG",
+        PATIENCE_S,
+    )
 
 
 def test_both_alter_apis_of_both_clients(
@@ -169,7 +173,7 @@ def test_group_has_a_session_of_its_own(admin: KafkaAdminClient, fresh: Callable
         lambda: described(admin, "GROUP", group)["consumer.session.timeout.ms"]["value"] == "50000",
         PATIENCE_S,
     )
-    assert group in admin.list_config_resources(["GROUP"])["group"]
+    wait_until("listed", lambda: group in admin.list_config_resources(["GROUP"]).get("group", ()), PATIENCE_S)
     listed = admin.list_config_resources()
     assert listed["broker"] == ["1", "2", "3"]
 

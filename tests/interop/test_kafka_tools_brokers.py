@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka import Producer
 
+from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
 from pykraft.jepsen_like.process_cluster import ProcessCluster
 from pykraft.node.cli.root import cli
 from tests.interop.java_jars import KafkaTools
@@ -150,8 +151,12 @@ def test_log_levels_are_set_described_and_reset(ask: Ask) -> None:
 
 def test_subscriptions_to_client_metrics_are_stored(ask: Ask) -> None:
     ask(METRICS, "--alter", "--name", "sub", "--metrics", "a.b,c", "--interval", 1000)
-    assert "sub" in ask(METRICS, "--list").split()
-    described = ask(METRICS, "--describe", "--name", "sub")
-    assert "interval.ms=1000" in described and "metrics=a.b,c" in described
+    wait_until("listed", lambda: "sub" in ask(METRICS, "--list").split(), PATIENCE_S)
+
+    def is_described() -> bool:
+        described = ask(METRICS, "--describe", "--name", "sub")
+        return "interval.ms=1000" in described and "metrics=a.b,c" in described
+
+    wait_until("described", is_described, PATIENCE_S)
     ask(METRICS, "--delete", "--name", "sub")
-    assert "sub" not in ask(METRICS, "--list").split()
+    wait_until("deleted", lambda: "sub" not in ask(METRICS, "--list").split(), PATIENCE_S)
