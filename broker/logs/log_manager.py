@@ -1,4 +1,4 @@
-"""The logs in this broker's log directories: opened, flushed, trimmed, checkpointed, deleted.
+"""The logs in this broker's log directories: opened, flushed, trimmed, checkpointed, moved, deleted.
 
 Everything that may block for long (opening, flushing, deleting, checkpoint files) runs in an executor on
 values that nothing else uses meanwhile; the logs themselves are used on the event loop only. An error of a
@@ -8,7 +8,7 @@ a later one succeeds (:mod:`.log_dirs`). If the broker cannot do without that di
 one of the disk, the node halts (``on_fatal``). Decides when and where logs are written, never what they
 contain.
 
-It is long because logs are flushed, cut, deleted and set aside while others still use them.
+It is long because logs are flushed, cut, moved, deleted and set aside while others still use them.
 """
 
 from __future__ import annotations
