@@ -5,11 +5,15 @@ else fails no test. ``wall_limit_s`` is real time and ends a test that hangs; it
 makes progress never reaches it, however many other processes want the processor. Both apply to setup, call
 and teardown separately. A test that never returns to Python is ended by pytest's own
 ``faulthandler_timeout``, which prints the stacks.
+
+Hypothesis draws the same examples in every run, so that a test means the same everywhere. The profile "hunt"
+(``HYPOTHESIS_PROFILE=hunt``) draws others each time; what it finds becomes an ``@example``.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 import threading
@@ -19,6 +23,11 @@ from pathlib import Path
 from types import FrameType
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("same", derandomize=True, database=None, deadline=None)
+settings.register_profile("hunt", database=None, deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 _AGAIN_S = 30.0
 """An event loop swallows a failure raised in a callback and may then sleep, so it is raised again,
