@@ -4,7 +4,8 @@
                                          [--idle-s 20] [--lag-ms 30000]
 
 For each number of idle partitions (replication factor 3) three combined nodes are started anew. One client
-writes a batch of one record with acks=all to a topic of its own, one at a time. Then nothing happens for
+writes a batch of one record with acks=all to a topic of its own, one at a time, after the nodes have come to
+rest: a created topic is there long before all its replicas are open. Then nothing happens for
 ``--idle-s``. A row has the median and the 99th percentile of the writes, the processor time of each node in
 the quiet time, in percent of a core, and the ratio of its median to that of the first row. ``--lag-ms`` is
 ``replica.lag.time.max.ms``.
@@ -45,6 +46,8 @@ NODES = 3
 PER_TOPIC = 500
 WRITTEN = "written"
 SETTLE_S = 10
+AT_REST_PERCENT = 5
+"""A node that uses less of a core over :data:`SETTLE_S` has nothing left to open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,17 @@ class Cluster:
             fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
             used.append((int(fields[11]) + int(fields[12])) / ticks)
         return used
+
+    async def use(self, duration_s: float) -> tuple[float, ...]:
+        """The processor time of each node over a while, in percent of a core."""
+        before, start_s = self.cpu_s(), time.monotonic()
+        await asyncio.sleep(duration_s)
+        after, passed_s = self.cpu_s(), time.monotonic() - start_s
+        return tuple(100 * (b - a) / passed_s for a, b in zip(before, after, strict=True))
+
+    async def come_to_rest(self) -> None:
+        while max(await self.use(SETTLE_S)) > AT_REST_PERCENT:
+            pass
 
 
 async def _listens(port: int) -> bool:
@@ -140,17 +154,14 @@ async def measure(partitions: int, writes: int, idle_s: float, lag_ms: int) -> R
             await create(client, WRITTEN, 1)
             for first in range(0, partitions, PER_TOPIC):
                 await create(client, f"idle-{first}", min(PER_TOPIC, partitions - first))
-            await asyncio.sleep(SETTLE_S)
+            await cluster.come_to_rest()
             asked = MetadataRequest(topics=[MetadataRequestTopic(name=WRITTEN)])
             (topic,) = (await client.call(asked, 9, MetadataResponse)).topics
             leader = next(spec for spec in specs if spec.node_id == topic.partitions[0].leader_id)
             took_ms = await write(leader.port, writes)
             await asyncio.sleep(SETTLE_S)
-            before, start_s = cluster.cpu_s(), time.monotonic()
-            await asyncio.sleep(idle_s)
-            after, passed_s = cluster.cpu_s(), time.monotonic() - start_s
+            idle = await cluster.use(idle_s)
             client.close()
-    idle = tuple(100 * (b - a) / passed_s for a, b in zip(before, after, strict=True))
     return Row(partitions, took_ms[len(took_ms) // 2], took_ms[int(len(took_ms) * 0.99)], idle)
 
 

@@ -13,7 +13,7 @@ from collections import deque
 from typing import Any, cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pykraft.broker.fetch_session import FINAL_EPOCH
@@ -332,6 +332,9 @@ def evict(client: Client) -> None:
 @pytest.mark.parametrize("kind", VERSIONS)
 @settings(max_examples=150, deadline=None)
 @given(steps=STEPS)
+@example([("fetch", 0, 0), ("delete", 0, 0), ("fetch", 0, 0)])
+@example([("fetch", 0, 0), ("lose", 0, 0), ("fetch", 0, 0)])
+@example([("isr", 0, 1), ("fetch", 0, 0), ("fetch", 0, 0)])
 def test_session_tells_what_full_answers_would(kind: str, steps: list[tuple[str, int, int]]) -> None:
     twins = Twins(kind)
     for action, number, amount in steps:
