@@ -2,9 +2,9 @@
 
 One process, no sockets: the best of many rounds, in microseconds. *Header* is what every batch costs (61
 bytes of header, the CRC); *all* is header and walk, for records of one length, and for records of random
-lengths up to twice the size, which are read one by one.
+lengths up to twice the size. With ``--python`` as where the compiled walk is not installed.
 
-    python benchmarks/validation.py [--rounds N]
+    python benchmarks/validation.py [--rounds N] [--python]
 """
 
 from __future__ import annotations
@@ -14,9 +14,14 @@ import os
 import random
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
+from unittest.mock import patch
 
+from pykraft.broker.replicas import validate
 from pykraft.broker.replicas.validate import ClientBatch
+from pykraft.kafka_protocol.compiled_walk import IS_COMPILED
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
+from pykraft.kafka_protocol.record_walk import RecordWalk
 from pykraft.log_store.interface import LogConfig
 
 BATCH_BYTES = (16 << 10, 64 << 10, 1 << 20)
@@ -39,7 +44,7 @@ def begin(view: memoryview) -> ClientBatch:
     return ClientBatch(view, CONFIG, NOW_MS, 9)
 
 
-def validate(view: memoryview) -> None:
+def validate_all(view: memoryview) -> None:
     batch = begin(view)
     batch.advance(WORK)
     assert batch.is_done
@@ -60,7 +65,15 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=300)
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--python", action="store_true")
+    options = parser.parse_args()
+    is_compiled = IS_COMPILED and not options.python
+    with nullcontext() if is_compiled else patch.multiple(validate, IS_COMPILED=False, begin_walk=RecordWalk):
+        print("walked in", "C" if is_compiled else "Python")
+        measure(options.rounds)
+
+
+def measure(rounds: int) -> None:
     rng = random.Random(1)
     print("batch     record    records   header us   all us, one length   all us, random lengths")
     for batch_bytes in BATCH_BYTES:
@@ -72,7 +85,7 @@ def main() -> None:
             mixed = batch_of([rng.randrange(2 * record_bytes) for _ in range(count)])
             header, all_even, all_mixed = (
                 best_us(job, rounds)
-                for job in (lambda: begin(even), lambda: validate(even), lambda: validate(mixed))  # noqa: B023
+                for job in (lambda: begin(even), lambda: validate_all(even), lambda: validate_all(mixed))  # noqa: B023
             )
             print(
                 f"{batch_bytes >> 10:5} KiB {record_bytes:7} B {count:8} {header:11.1f}"

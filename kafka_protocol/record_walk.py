@@ -4,7 +4,8 @@ Accepts what ``record_codec.decode_batch`` reads, and only if the offset deltas 
 record ends where the batch ends. Records of one length often follow each other; the bytes at the same place
 of each are then a column: ``body[place::length]``. As long as the columns of all lengths are constant and
 those of the offset deltas are the expected ones, records are checked by a few comparisons in C; every other
-record is read by itself. A walk stops after a given amount of work and is continued later.
+record is read by itself. A walk stops after a given amount of work and is continued later. The same walk in C
+is in :mod:`~pykraft.kafka_protocol.compiled_walk`.
 
 Record layout (numbers are zigzag varints): length, attributes 1, timestamp delta, offset delta, key length
 and key (-1: null), value length and value, header count, and for each header name length and name, value
@@ -103,7 +104,7 @@ class RecordWalk:
 
     def __init__(self, body: Buffer, record_count: int, rules: RecordRules) -> None:
         if not 0 < record_count <= len(body) // _MIN_RECORD_BYTES:
-            raise _invalid(f"{record_count} records in {len(body)} bytes")
+            raise malformed(f"{record_count} records in {len(body)} bytes")
         self._body = body
         self._count = record_count
         self._rules = rules
@@ -119,19 +120,22 @@ class RecordWalk:
 
     def advance(self, work: int) -> int:
         """Continue to the end or until ``work`` is done; returns how much was done (1: one record read)."""
-        try:
-            done = self._read_headers(work) if self._headers_left else self._read_records(work)
-        except IndexError:
-            raise _invalid("the last record is cut short") from None
-        except ProtocolError as error:
-            raise _invalid(error.message) from None
+        done = self._continue(work)
         if self._index == self._count and not self._headers_left:
             if self._position != len(self._body):
-                raise _invalid("bytes follow the last record")
+                raise malformed("bytes follow the last record")
             self.is_done = True
         elif len(self.rejected) >= MAX_REJECTED_RECORDS:
             self.is_done = True
         return done
+
+    def _continue(self, work: int) -> int:
+        try:
+            return self._read_headers(work) if self._headers_left else self._read_records(work)
+        except IndexError:
+            raise malformed("the last record is cut short") from None
+        except ProtocolError as error:
+            raise malformed(error.message) from None
 
     def _read_records(self, work: int) -> int:
         """The hot loop: varints of one byte, and of two where they are common, are inlined.
@@ -158,7 +162,7 @@ class RecordWalk:
                     n, position = read_uvarint_tail(body, position, n)
             end = position + (n >> 1)
             if n & 1 or end > size:
-                raise _invalid("a record is cut short")
+                raise malformed("a record is cut short")
             stamp_at = position + 1  # the byte before it holds the record's attributes: unused
             n = body[stamp_at]
             delta_at = stamp_at + 1
@@ -181,7 +185,7 @@ class RecordWalk:
                 else:
                     n, position = read_uvarint_tail(body, position, n)
             if n != index << 1:
-                raise _invalid(f"record {index} has the offset delta {(n >> 1) ^ -(n & 1)}")
+                raise malformed(f"record {index} has the offset delta {(n >> 1) ^ -(n & 1)}")
             key_at = position
             n = body[position]
             position += 1
@@ -191,7 +195,7 @@ class RecordWalk:
             if n & 1 == 0:
                 position += n >> 1
             elif n != 1:
-                raise _invalid("a key of negative length")
+                raise malformed("a key of negative length")
             elif requires_keys:
                 self._reject_keyless(index)
             value_at = position
@@ -208,14 +212,14 @@ class RecordWalk:
             if n & 1 == 0:
                 position += n >> 1
             elif n != 1:
-                raise _invalid("a value of negative length")
+                raise malformed("a value of negative length")
             headers_at = position
             if body[position] == 0:
                 position += 1
             else:
                 n, position = read_varint(body, position)
                 if not 0 <= n <= (end - position) // _MIN_HEADER_BYTES:
-                    raise _invalid(f"{n} headers")
+                    raise malformed(f"{n} headers")
                 if n > _MANY_HEADERS:
                     index += 1
                     self._headers_left, self._end = n, end
@@ -223,7 +227,7 @@ class RecordWalk:
                 for _ in range(n):
                     position = _read_header(body, position)[-1]
             if position != end:
-                raise _invalid("a record does not fill its length")
+                raise malformed("a record does not fill its length")
             index += 1
             if index > seek_from and index < count and body[end] == body[start] and not self.rejected:
                 lengths = (start, stamp_at - 1), (key_at, key_start), (value_at, value_start)
@@ -245,7 +249,7 @@ class RecordWalk:
         self._position = position
         self._headers_left -= count
         if not self._headers_left and position != self._end:
-            raise _invalid("a record does not fill its length")
+            raise malformed("a record does not fill its length")
         return count
 
     def _is_in_time(self, stamp: int) -> bool:
@@ -345,11 +349,11 @@ def _read_header(body: Buffer, position: int) -> tuple[int, int, int, int]:
     """Where the name and the value of the header at ``position`` start and end, in this order."""
     length, name_at = read_varint(body, position)
     if length < 0:
-        raise _invalid("a header without a name")
+        raise malformed("a header without a name")
     name_end = name_at + length
     length, value_at = read_varint(body, name_end)
     if length < -1:
-        raise _invalid("a header value of negative length")
+        raise malformed("a header value of negative length")
     return name_at, name_end, value_at, value_at + max(length, 0)
 
 
@@ -364,5 +368,6 @@ def _find_header_lengths(body: Buffer, position: int) -> Iterator[Places]:
         start = value_end
 
 
-def _invalid(what: str) -> ProtocolError:
+def malformed(what: str) -> ProtocolError:
+    """The error of a body that is not what its batch's header says."""
     return ProtocolError(f"malformed records: {what}", ErrorCode.INVALID_RECORD)

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from pykraft.configuration.keys import ConfigError
+from pykraft.kafka_protocol.compiled_walk import IS_COMPILED
 from pykraft.node.config import ServerConfig
 from pykraft.node.errors import StartError
 from pykraft.node.incarnation import Incarnation, draw_uuid, enter_directories
@@ -52,6 +53,8 @@ def run_nodes(
     """
     locks: list[DirectoryLock] = []
     processes = []
+    if not IS_COMPILED:
+        logger.info("records are validated in Python, which is slower: the compiled walk is not installed")
     try:
         for config in configs:
             taken, unusable = _lock_directories(config)

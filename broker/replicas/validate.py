@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pykraft.kafka_protocol.compiled_walk import IS_COMPILED, begin_walk
 from pykraft.kafka_protocol.compression import Compression, compress, unfold
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.primitives import Buffer, ProtocolError
@@ -42,8 +43,8 @@ _COMPACT = "compact"
 _ZSTD_FROM_PRODUCE_VERSION = 7
 _MAGIC_OFFSET = 16
 _COPIED_RECORD_BYTES = 1024
-"""Records smaller than this on average are read from a copy of the batch: bytes are read faster than a view,
-and for larger records the copy costs more than it saves.
+"""Python reads records smaller than this on average from a copy of the batch: bytes are read faster than a
+view, and for larger records the copy costs more than it saves.
 """
 _COPIED_BATCH_BYTES = 4 << 20
 
@@ -102,7 +103,7 @@ class ClientBatch:
         if header.compression is Compression.NONE:
             payload = self.records[HEADER_BYTES:]
             limit = min(header.record_count * _COPIED_RECORD_BYTES, _COPIED_BATCH_BYTES)
-            is_copied = header.size_bytes <= limit
+            is_copied = header.size_bytes <= limit and not IS_COMPILED
             self._begin_walk(bytes(payload) if is_copied else payload)
             return 0
         try:
@@ -127,7 +128,7 @@ class ClientBatch:
 
     def _begin_walk(self, body: Buffer) -> None:
         self._body = body
-        self._walk = RecordWalk(body, self.header.record_count, self._rules)
+        self._walk = begin_walk(body, self.header.record_count, self._rules)
 
     @property
     def needs_recompression(self) -> bool:

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+from pykraft.broker.replicas import validate
+from pykraft.kafka_protocol.record_walk import RecordWalk
 from tests.broker.data_cluster import DataPlaneTools
 
 
 @pytest.fixture
 def data_plane() -> DataPlaneTools:
     return DataPlaneTools()
+
+
+@pytest.fixture
+def walked_in_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches are walked as where the compiled walk is not installed: long ones take several turns."""
+    monkeypatch.setattr(validate, "begin_walk", RecordWalk)
+    monkeypatch.setattr(validate, "IS_COMPILED", False)

@@ -1,4 +1,4 @@
-"""Batches that take longer to validate than a turn of the loop has room for."""
+"""Batches that take longer to validate in Python than a turn of the loop has room for."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BATCH_US = 20
 PIECE_US = BATCH_US + PIECE_WORK // WORK_PER_US
 
 LONG = 3 * TURN_US * WORK_PER_US
-"""Records of a batch whose validation takes several turns, if no two neighbours are alike."""
+"""Records of a batch whose validation takes several turns in Python, if no two neighbours are alike."""
 
 
 def long_batch(data_plane: DataPlaneTools, **fields: Unpack[BatchFields]) -> bytes:

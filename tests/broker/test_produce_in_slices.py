@@ -20,6 +20,8 @@ from tests.broker.data_cluster import DataPlaneTools
 from tests.broker.long_batches import LONG, Gate, _crc, long_batch
 from tests.narrowing import as_type, present
 
+pytestmark = pytest.mark.usefixtures("walked_in_python")
+
 
 def test_long_batch_is_appended_before_later_requests_of_its_connection(data_plane: DataPlaneTools) -> None:
     async def body() -> None:

@@ -20,6 +20,8 @@ from tests.broker.data_cluster import DataPlaneTools
 from tests.broker.long_batches import BATCH_US, PIECE_US, WORK_PER_US, Gate, long_batch, produce_request
 from tests.narrowing import present
 
+pytestmark = pytest.mark.usefixtures("walked_in_python")
+
 
 class WorkClock:
     """Time advances only by work; it is counted for each turn of the loop."""

@@ -1,4 +1,7 @@
-"""The walk over records without objects: accepts what the decoder reads, and nothing else."""
+"""The walk over records without objects: accepts what the decoder reads, and nothing else.
+
+Every body is walked in Python and, where it is installed, by the compiled loop.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pykraft.kafka_protocol import records
+from pykraft.kafka_protocol.compiled_walk import IS_COMPILED, CompiledRecordWalk
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.primitives import ProtocolError, write_varint
 from pykraft.kafka_protocol.record_codec import Record, RecordInput, decode_batch, encode_batch
@@ -59,10 +63,30 @@ def body_of(shapes: list[Shape]) -> bytes:
 def walk(
     body: bytes | bytearray | memoryview, count: int, rules: RecordRules = ANYTHING, work: int = 1 << 30
 ) -> RecordWalk:
-    done = RecordWalk(body, count, rules)
-    while not done.is_done:
-        assert done.advance(work) > 0
+    """The walk in Python; the compiled one has found the same, or refused the body, too."""
+    compiled, error = _outcome(CompiledRecordWalk, body, count, rules, work) if IS_COMPILED else (None, None)
+    done, expected = _outcome(RecordWalk, body, count, rules, work)
+    if IS_COMPILED:
+        assert (error is None) == (expected is None), (error, expected)
+    if expected is not None:
+        raise expected
+    assert done is not None
+    if compiled is not None:
+        assert (compiled.rejected, compiled.greatest_delta) == (done.rejected, done.greatest_delta)
     return done
+
+
+def _outcome(
+    kind: type[RecordWalk], body: bytes | bytearray | memoryview, count: int, rules: RecordRules, work: int
+) -> tuple[RecordWalk | None, ProtocolError | None]:
+    try:
+        walk = kind(body, count, rules)
+        while not walk.is_done:
+            assert walk.advance(work) > 0
+    except ProtocolError as error:
+        assert error.code is ErrorCode.INVALID_RECORD
+        return None, error
+    return walk, None
 
 
 def decoded(body: bytes, count: int) -> list[Record] | None:
@@ -232,6 +256,37 @@ def test_every_byte_of_a_run_other_than_content_is_checked() -> None:
     )  # attributes, timestamp, key, value, names, header value
 
 
+def record_of(*parts: bytes) -> bytes:
+    content = b"".join((b"\0", *parts))
+    return varint(len(content)) + content
+
+
+WIDEST_STAMP, TOO_WIDE_STAMP = b"\xff" * 9 + b"\x01", b"\xff" * 9 + b"\x02"
+WIDE_ZERO, TOO_WIDE_ZERO = b"\x80\x80\x80\x80\x00", b"\x80\x80\x80\x80\x10"
+
+
+@pytest.mark.parametrize(
+    ("record", "is_accepted"),
+    [
+        (record_of(WIDEST_STAMP, b"\0\1\1\0"), True),
+        (record_of(TOO_WIDE_STAMP, b"\0\1\1\0"), False),
+        (record_of(b"\0", WIDE_ZERO, b"\1\1\0"), True),
+        (record_of(b"\0", TOO_WIDE_ZERO, b"\1\1\0"), False),
+        (record_of(b"\0\0\1\1\2", b"\0\1"), True),
+        (record_of(b"\0\0\1\1\2", b"\1\1"), False),  # a null name of a header
+        (record_of(b"\0\0\1\1\2", b"\0\3"), False),
+        (record_of(b"\0\0\3\1\0"), False),
+        (record_of(b"\0\0\1\3\0"), False),
+        (record_of(b"\0\0\1\1\1"), False),
+        (b"\0", False),
+    ],
+)
+def test_numbers_at_their_limits(record: bytes, is_accepted: bool) -> None:
+    body = record + bytes(8)  # so many bytes that more than one would fit
+    assert not check(body, 1)
+    assert check(record + encode(Shape(), 1), 2) is is_accepted
+
+
 def test_count_over_fewer_records_is_refused_before_anything_is_read() -> None:
     body = body_of([Shape()])
     with pytest.raises(ProtocolError, match=r"1000000 records in \d+ bytes"):
@@ -253,6 +308,33 @@ def test_walk_stops_when_its_work_is_done_and_continues_where_it_was() -> None:
     assert steps >= 10
 
 
+@pytest.mark.skipif(not IS_COMPILED, reason="NOT TESTED: the compiled walk is not installed (no C compiler)")
+def test_compiled_walk_stops_when_its_work_is_done_and_continues_where_it_was() -> None:
+    shapes = [Shape(b"k", bytes(index % 50), ((b"h", None),) * (index % 40)) for index in range(3000)]
+    body = body_of(shapes)
+    done = CompiledRecordWalk(body, len(shapes), ANYTHING._replace(requires_keys=True, greatest_delta=0))
+    steps = 0
+    while not done.is_done:
+        assert done.advance(10) <= 10
+        steps += 1
+    assert steps >= 200
+    assert done.greatest_delta == 0 and not done.rejected
+
+
+@pytest.mark.skipif(not IS_COMPILED, reason="NOT TESTED: the compiled walk is not installed (no C compiler)")
+@pytest.mark.parametrize("beyond", [1 << 63, 1 << 64, -(1 << 63) - 1, -(1 << 64)])
+@pytest.mark.parametrize("delta", [(1 << 63) - 1, -(1 << 63), 0])
+def test_rules_beyond_64_bits_mean_the_same_to_the_compiled_walk(beyond: int, delta: int) -> None:
+    """The base timestamp of a client may be any, and rules are relative to it."""
+    body = body_of([Shape(timestamp_delta=delta)])
+    for rules in (
+        RecordRules(False, beyond, 1 << 65, 5),
+        RecordRules(False, -(1 << 65), beyond, 5),
+        RecordRules(False, 1, 1, beyond),
+    ):
+        assert check(body, 1, rules)
+
+
 def test_records_of_one_length_cost_little_work_and_others_one_each() -> None:
     same = RecordWalk(body_of([Shape()] * 5000), 5000, ANYTHING)
     assert 300 < same.advance(1 << 30) < 500
@@ -270,6 +352,12 @@ def test_walk_ends_early_when_too_many_records_break_a_rule() -> None:
         work += done.advance(500)
     assert len(done.rejected) >= MAX_REJECTED_RECORDS
     assert work < 2 * MAX_REJECTED_RECORDS
+    if IS_COMPILED:
+        compiled = CompiledRecordWalk(
+            body_of([Shape()] * count), count, ANYTHING._replace(requires_keys=True)
+        )
+        compiled.advance(1 << 30)
+        assert compiled.is_done and len(compiled.rejected) == MAX_REJECTED_RECORDS
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, lambda body: memoryview(bytearray(body))])
