@@ -83,6 +83,10 @@ _LENGTH_OFFSET = _position("batch_length")
 _MIN_LENGTH = HEADER_BYTES - LOG_OVERHEAD_BYTES
 
 
+_CODECS = tuple(Compression)
+"""By their numbers."""
+
+
 class BatchHeader(NamedTuple):
     """The header of one batch, as it is encoded."""
 
@@ -128,7 +132,7 @@ class BatchHeader(NamedTuple):
         codec = self.attributes & COMPRESSION_MASK
         if codec > Compression.ZSTD:
             raise ProtocolError(f"unknown compression codec {codec}", ErrorCode.CORRUPT_MESSAGE)
-        return Compression(codec)
+        return _CODECS[codec]
 
     @property
     def is_control(self) -> bool:

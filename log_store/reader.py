@@ -1,8 +1,9 @@
 """The start and end of a read: from offsets to positions, the hot path of Fetch.
 
 A consumer that keeps up continues where its last slice ended, and is bounded by a high watermark at which
-some follower's slice ended. Those positions are remembered (a few a segment), to be found at once; anything
-else costs an index look-up and a scan of at most one index interval.
+some follower's slice ended; one that reads batch by batch continues after the last. Those positions are
+remembered (a few a segment), to be found at once; anything else costs an index look-up and a scan of at most
+one index interval.
 """
 
 from __future__ import annotations
@@ -10,19 +11,17 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from struct import Struct
 
 from pykraft.kafka_protocol.primitives import ProtocolError
-from pykraft.kafka_protocol.records import LOG_OVERHEAD_BYTES, MAGIC, BatchHeader, crc_is_valid
+from pykraft.kafka_protocol.records import MAGIC, BatchHeader, crc_is_valid
 from pykraft.kafka_protocol.records import iter_headers as iter_batch_headers
 from pykraft.lazy_dataclass import dataclass
 from pykraft.log_store.epoch_cache import Epochs, find_wrong_epoch
 from pykraft.log_store.index_build import repairing_indexes
 from pykraft.log_store.interface import CorruptLogError, LogSlice, MissingOffsetError
 from pykraft.log_store.scan import iter_headers
-from pykraft.log_store.segment import Segment
+from pykraft.log_store.segment import FoundBatch, Segment
 
-_START_OF_BATCH = Struct(">qi").unpack  # base offset, length
 _CACHED_POSITIONS = 32
 
 
@@ -49,7 +48,7 @@ def read_slice(
         is_newest = index == len(segments) - 1
         found = _locate(segment, offset)
         if found is not None:
-            position, base_offset, first_bytes = found
+            position, base_offset, next_offset, first_bytes = found
             if bound < (log_end_offset if is_newest else base_offsets[index + 1]):
                 end = _end_position(segment, bound)
             else:
@@ -59,6 +58,8 @@ def read_slice(
             size = end - position
             if size > max_bytes:
                 size = max(max_bytes, first_bytes) if at_least_one else max_bytes
+            if size == first_bytes:
+                _remember(segment, next_offset, position + size)
             return LogSlice(segment.file, position, size, base_offset) if size > 0 else None
         if is_newest:
             return None
@@ -142,13 +143,12 @@ def read_checked(piece: LogSlice, epochs: Epochs = ()) -> bytes:
     return data
 
 
-def _locate(segment: Segment, offset: int) -> tuple[int, int, int] | None:
-    """(position, base offset, size) of the batch that holds or follows ``offset``."""
+def _locate(segment: Segment, offset: int) -> FoundBatch | None:
+    """The batch that holds or follows ``offset``."""
     position = segment.positions.get(offset)
     if position is None or position >= segment.size_bytes:
         return segment.find(offset)
-    base_offset, length = _START_OF_BATCH(segment.file.pread(position, LOG_OVERHEAD_BYTES))
-    return position, base_offset, length + LOG_OVERHEAD_BYTES
+    return segment.batch_at(position)
 
 
 def _end_position(segment: Segment, bound: int) -> int:

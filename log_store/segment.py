@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from struct import Struct
+from typing import TypeAlias
 
 from crc32c import crc32c
 
@@ -40,6 +41,9 @@ BLOCKS_WITHOUT_ENTRY = 64
 
 _OFFSETS_OF_BATCH = Struct(">qi11xi").unpack_from  # base offset, length, last offset delta of a batch header
 _OFFSETS_BYTES = 27
+
+FoundBatch: TypeAlias = tuple[int, int, int, int]
+"""Position, base offset, next offset, size in bytes."""
 
 
 def segment_path(directory: str, base_offset: int, suffix: str = LOG_SUFFIX) -> str:
@@ -405,8 +409,8 @@ class Segment:
 
     # -- reading ---------------------------------------------------------------------------------------
 
-    def find(self, offset: int) -> tuple[int, int, int] | None:
-        """(position, base offset, size in bytes) of the first batch whose last offset is ≥ ``offset``.
+    def find(self, offset: int) -> FoundBatch | None:
+        """The first batch whose last offset is ≥ ``offset``.
 
         Costs an index look-up, which is checked, and a scan of at most the index interval and one batch.
         :class:`BadIndexError` if the index leads to another batch, or to none, or not near enough.
@@ -434,12 +438,19 @@ class Segment:
                 if length < MIN_LENGTH or position + at + length + LOG_OVERHEAD_BYTES > end:
                     raise CorruptLogError(self.path, position + at, f"batch length is {length}")
                 if base_offset + last_offset_delta >= offset:
-                    return position + at, base_offset, length + LOG_OVERHEAD_BYTES
+                    next_offset = base_offset + last_offset_delta + 1
+                    return position + at, base_offset, next_offset, length + LOG_OVERHEAD_BYTES
                 at += length + LOG_OVERHEAD_BYTES
             if at == 0:
                 raise CorruptLogError(self.path, position, "batch header is cut short")
             position += at
         return None
+
+    def batch_at(self, position: int) -> FoundBatch:
+        """The batch at a position that an earlier read has found."""
+        block = self.file.pread(position, _OFFSETS_BYTES)
+        base_offset, length, last_offset_delta = _OFFSETS_OF_BATCH(block, 0)
+        return position, base_offset, base_offset + last_offset_delta + 1, length + LOG_OVERHEAD_BYTES
 
     def offset_before(self, offset: int, size_bytes: int) -> tuple[int, int]:
         """An offset at least so many bytes before the batch of another one, and 0; or the first offset of the

@@ -133,14 +133,8 @@ class ClientBatch:
     @property
     def needs_recompression(self) -> bool:
         """Whether :meth:`finish` compresses the batch, and so must run in a thread."""
-        return self._stored_codec is not self.header.compression
-
-    @property
-    def _stored_codec(self) -> Compression:
         wanted = self._config.compression_type
-        if wanted == AS_PRODUCED:
-            return self.header.compression
-        return Compression.NONE if wanted == "uncompressed" else Compression[wanted.upper()]
+        return wanted != AS_PRODUCED and _codec_of(wanted) is not self.header.compression
 
     def finish(self) -> None:
         """After the walk: refuse the batch for its records, or make ``records`` and ``header`` final."""
@@ -176,11 +170,16 @@ class ClientBatch:
         )
 
     def _recompress(self) -> None:
-        codec = self._stored_codec
+        codec = _codec_of(self._config.compression_type)
         payload = compress(codec, self._body, self._config.compression_level)
         self.records = memoryview(replace_records(self.header, payload, codec))
         self.header = read_header(self.records)
         _check_size(len(self.records), self._config)
+
+
+def _codec_of(compression_type: str) -> Compression:
+    """Of a topic that does not keep batches as produced."""
+    return Compression.NONE if compression_type == "uncompressed" else Compression[compression_type.upper()]
 
 
 def _check_header(records: memoryview | None, config: LogConfig, version: int) -> BatchHeader:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -205,17 +208,35 @@ def test_changed_settings_apply_from_the_next_append(place: Place, fill: Fill) -
 
 
 def test_reads_at_the_end_of_the_previous_slice_do_not_search(memory: MemoryPlace, fill: Fill) -> None:
-    reads: list[int] = []
-
-    class CountingDisk(SpyDisk):
-        pass
-
     log = memory.open(LogConfig(index_interval_bytes=1 << 20))
     fill(log, 400)
     followed = log.read(300, 1 << 20)  # a follower at the end
     assert followed is not None
-    file = followed.file
     fill(log, 10)
+    with counted_reads(followed.file) as reads:
+        found = log.read(400, 1 << 20)  # where the follower's slice ended
+        assert found is not None and found.base_offset == 400
+        bounded = log.read(400, 1 << 20, end_offset=410)
+        assert bounded == found
+    assert reads == [27, 27]
+
+
+def test_reads_of_one_batch_after_the_other_search_once(memory: MemoryPlace, fill: Fill) -> None:
+    log = memory.open(LogConfig(index_interval_bytes=1 << 20))
+    fill(log, 100)
+    first = log.read(40, 1)
+    assert first is not None
+    with counted_reads(first.file) as reads:
+        for offset in range(41, 60):
+            found = log.read(offset, 1)
+            assert found is not None and found.base_offset == offset
+    assert reads == [27] * 19
+
+
+@contextmanager
+def counted_reads(file: DiskFile) -> Iterator[list[int]]:
+    """The lengths of the positioned reads of such files."""
+    reads: list[int] = []
     original = type(file).pread
 
     def counting(self: DiskFile, position: int, length_bytes: int) -> bytes:
@@ -223,14 +244,9 @@ def test_reads_at_the_end_of_the_previous_slice_do_not_search(memory: MemoryPlac
         chunk: bytes = original(self, position, length_bytes)
         return chunk
 
-    patch = pytest.MonkeyPatch()
-    with patch.context() as context:
+    with pytest.MonkeyPatch.context() as context:
         context.setattr(type(file), "pread", counting)
-        found = log.read(400, 1 << 20)  # where the follower's slice ended
-        assert found is not None and found.base_offset == 400
-        bounded = log.read(400, 1 << 20, end_offset=410)
-        assert bounded == found
-    assert reads == [12, 12]
+        yield reads
 
 
 def test_epochs_follow_the_batches_and_survive(place: Place, make_batch: MakeBatch) -> None:
