@@ -146,9 +146,11 @@ def read_checked(piece: LogSlice, epochs: Epochs = ()) -> bytes:
 def _locate(segment: Segment, offset: int) -> FoundBatch | None:
     """The batch that holds or follows ``offset``."""
     position = segment.positions.get(offset)
-    if position is None or position >= segment.size_bytes:
-        return segment.find(offset)
-    return segment.batch_at(position)
+    if position is not None and position < segment.size_bytes:
+        found = segment.batch_at(position)
+        if found[2] > offset:
+            return found
+    return segment.find(offset)
 
 
 def _end_position(segment: Segment, bound: int) -> int:

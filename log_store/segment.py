@@ -449,6 +449,8 @@ class Segment:
     def batch_at(self, position: int) -> FoundBatch:
         """The batch at a position that an earlier read has found."""
         block = self.file.pread(position, _OFFSETS_BYTES)
+        if len(block) < _OFFSETS_BYTES:
+            raise CorruptLogError(self.path, position, "batch header is cut short")
         base_offset, length, last_offset_delta = _OFFSETS_OF_BATCH(block, 0)
         return position, base_offset, base_offset + last_offset_delta + 1, length + LOG_OVERHEAD_BYTES
 
