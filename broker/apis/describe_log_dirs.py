@@ -59,7 +59,7 @@ async def _describe_offline(services: BrokerServices, wanted: Wanted | None) -> 
         if wanted is not None and index not in wanted.get(topic, ()):
             continue
         try:
-            size_bytes = await logs.offline_size_bytes(offline)
+            size_bytes = await logs.damaged.size_bytes(offline)
         except OSError:
             size_bytes = -1
         partition = DescribeLogDirsPartition(partition_index=index, partition_size=size_bytes, offset_lag=-1)

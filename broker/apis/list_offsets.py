@@ -121,6 +121,7 @@ async def _find(
     services: BrokerServices, partition: Partition, timestamp: int, *, is_replica: bool
 ) -> FoundOffset:
     try:
-        return await find_offset(partition, timestamp, services.logs.look_up_time, is_replica=is_replica)
+        look_up = services.logs.time_lookups.look_up
+        return await find_offset(partition, timestamp, look_up, is_replica=is_replica)
     except STORAGE_ERRORS as error:
         raise partition.storage_failed(error) from error

@@ -97,7 +97,7 @@ class LogCleaner:
 
     def _may_clean(self, opened: OpenLog) -> bool:
         is_left_alone = self._uncleanable.get(opened.topic_partition) is opened
-        return self._logs.may_clean(opened) and not is_left_alone and not opened.producers.is_behind
+        return self._logs.table.may_clean(opened) and not is_left_alone and not opened.producers.is_behind
 
     async def _find_cleanable(self, opened: OpenLog) -> Cleanable | None:
         """What may be compacted of a log, once it is flushed as far as that."""
@@ -105,18 +105,17 @@ class LogCleaner:
         if limit_offset is None:
             return None
         dirty_end = min(limit_offset, log.segment_base_offsets[-1])
-        if dirty_end <= (self._logs.cleaned_offset(opened) or 0):
+        if dirty_end <= (self._logs.checkpoints.cleaned_offset(opened) or 0):
             return None
         if log.recovery_point < dirty_end:
             await self._logs.flush(opened.topic_partition)
-        if not self._logs.may_clean(opened):
+        if not self._logs.table.may_clean(opened):
             return None
+        cleaned, now_ms = self._logs.checkpoints.cleaned_offset(opened), self._clock.wall_ms()
         try:
-            return log.find_cleanable(
-                self._logs.cleaned_offset(opened), limit_offset=limit_offset, now_ms=self._clock.wall_ms()
-            )
+            return log.find_cleanable(cleaned, limit_offset=limit_offset, now_ms=now_ms)
         except DAMAGE_ERRORS as error:
-            self._logs.report_damage(log, error)
+            self._logs.damaged.report(log, error)
             return None
 
     # -- one round -------------------------------------------------------------------------------------
@@ -134,20 +133,21 @@ class LogCleaner:
         )
         size_before, cuts = log.size_bytes, log.truncation_count
         is_complete = False
-        with self._logs.cleaning(opened):
+        uses = self._logs.uses
+        with uses.using(uses.cleaning, opened.topic_partition):
             try:
                 is_complete = await self._run(opened, cleaning, config)
             except DAMAGE_ERRORS as error:
                 path = error.path if isinstance(error, CorruptLogError) else str(error.filename)
                 if log.truncation_count == cuts and log.has_file(path):
                     self._leave_alone(opened, error)
-                    self._logs.report_damage(log, error)
+                    self._logs.damaged.report(log, error)
             except (OSError, ProtocolError, SegmentTooLargeError) as error:
                 self._leave_alone(opened, error)
             finally:
                 await self._discard(opened, cleaning)
             if is_complete:
-                await self._logs.store_cleaned_offset(opened, cleaning.end_offset, cuts)
+                await self._logs.checkpoints.store_cleaned_offset(opened, cleaning.end_offset, cuts)
         if is_complete:
             sizes = f"{size_before} bytes are {log.size_bytes}"
             logger.info("%s is compacted up to offset %d: %s", log.name, cleaning.end_offset, sizes)
@@ -157,7 +157,7 @@ class LogCleaner:
         try:
             await self._workers.run(cleaning.discard)
         except OSError as error:
-            self._logs.storage_failed(opened.log, error)
+            self._logs.damaged.storage_failed(opened.log, error)
 
     async def _run(self, opened: OpenLog, cleaning: CleaningRound, config: CleanerConfig) -> bool:
         """All steps of a round; False if it had to end before."""
@@ -167,7 +167,7 @@ class LogCleaner:
             began_ms = self._clock.monotonic_ms()
             done = await self._workers.run(partial(_advance, steps, io_bytes))
             took_ms = self._clock.monotonic_ms() - began_ms
-            if not self._logs.may_clean(opened) or opened.log.truncation_count != cuts:
+            if not self._logs.table.may_clean(opened) or opened.log.truncation_count != cuts:
                 return False
             if done.replacement is not None and not await self._replace(opened, done.replacement):
                 return False
@@ -183,7 +183,7 @@ class LogCleaner:
                 return False
             await self._workers.run(partial(log.disk.flush_dir, log.directory))
         except OSError as error:
-            self._logs.storage_failed(log, error)
+            self._logs.damaged.storage_failed(log, error)
             raise
         return True
 
@@ -193,7 +193,7 @@ class LogCleaner:
         rate = max(1.0, self._config().max_io_bytes_per_second)
         self._throttled_until_ms = max(self._throttled_until_ms, now_ms) + int(io_bytes * 1000 / rate)
         until_ms = max(now_ms + took_ms, self._throttled_until_ms)
-        while (left_ms := until_ms - self._clock.monotonic_ms()) > 0 and self._logs.may_clean(opened):
+        while (left_ms := until_ms - self._clock.monotonic_ms()) > 0 and self._logs.table.may_clean(opened):
             await self._tasks.sleep(min(left_ms, LONGEST_PAUSE_MS))
 
     def _leave_alone(self, opened: OpenLog, error: Exception) -> None:

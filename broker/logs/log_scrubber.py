@@ -85,7 +85,7 @@ class LogScrubber:
         another.
         """
         path = piece.file.path
-        opened = self._logs.find_file(path)
+        opened = self._logs.table.find_file(path)
         if opened is not None:
             look = partial(_read_through, opened.log.disk, path, piece.position, piece.size_bytes)
             await self._is_sound(opened, opened.log.rewrite_count, look)
@@ -98,7 +98,7 @@ class LogScrubber:
             await self._workers.run(look)
         except DAMAGE_ERRORS as error:
             if opened.log.is_damage(error, cuts):
-                self._logs.report_damage(opened.log, error)
+                self._logs.damaged.report(opened.log, error)
             return False
         return True
 

@@ -128,7 +128,7 @@ class DataPlane:
             if partition is not None:
                 events.readable_again(partition)
 
-        logs.on_index_rebuilt = wake_readers
+        logs.index_rebuilds.on_rebuilt = wake_readers
         moves = self.moves = LogMoves(config, logs, table, metadata, assignments, workers, clock, rng, tasks)
         self.reconciler = LogReconciler(
             node_id,

@@ -109,7 +109,7 @@ class LogMoves:
             if key in self._logs.futures or not self._is_wanted(key, opened, log_dir):
                 return  # asked for twice, or not any more
             unique = f"{int(self._rng.random() * 2**53):032x}"
-            future = await self._logs.create_future(key, log_dir, unique)
+            future = await self._logs.copies.create(key, log_dir, unique)
             if future is None:
                 self._forget(key, log_dir)
                 return
@@ -118,7 +118,7 @@ class LogMoves:
                 if await self._copy_some(future) and await self._finish(key, future):
                     return
             self._forget(key, log_dir)
-            await self._logs.discard_future(future)
+            await self._logs.copies.discard(future)
             self._assignments.check(key)
             logger.warning("the move of %s-%d to %s has ended without effect", *key, log_dir)
 
@@ -144,7 +144,7 @@ class LogMoves:
             await self._tasks.sleep(WAIT_MS)  # it is being built again
             return False
         except DAMAGE_ERRORS as error:
-            self._logs.report_damage(future.source.log, error)
+            self._logs.damaged.report(future.source.log, error)
             return False
         cuts = future.source.log.truncation_count
         if future.must_follow:
@@ -173,9 +173,9 @@ class LogMoves:
         """The current log is damaged, or the copy is, which ends the move, or the copy's directory fails."""
         source = future.source
         if isinstance(error, CorruptLogError) and source.log.has_file(error.path):
-            self._logs.report_damage(source.log, error)
+            self._logs.damaged.report(source.log, error)
         elif isinstance(error, OSError) and not isinstance(error, DAMAGE_ERRORS):
-            self._logs.copy_failed(future, error)
+            self._logs.copies.failed(future, error)
         else:
             logger.warning("%s: %s", future.log.directory, error)
             self._cancel(source.topic_partition)
@@ -197,7 +197,7 @@ class LogMoves:
             if piece is not None and not future.must_follow and piece.size_bytes <= TAIL_BYTES:
                 data = piece.file.pread(piece.position, piece.size_bytes)
                 future.append(piece, data, self._clock.wall_ms())
-            new = self._logs.promote(future)
+            new = self._logs.copies.promote(future)
         except BadIndexError:
             await self._tasks.sleep(WAIT_MS)
             return False
@@ -212,7 +212,7 @@ class LogMoves:
         if partition is not None:
             partition.use_log(new.log)
         logger.info("%s-%d was moved to %s", *key, new.log_dir)
-        await self._logs.delete_moved(future.source, new)
+        await self._logs.copies.delete_moved(future.source, new)
         if partition is not None:
             partition.log_moved()
         self._assignments.check(key)

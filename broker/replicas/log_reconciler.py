@@ -125,7 +125,7 @@ class LogReconciler:
 
     async def _may_open(self, topic: TopicImage | None, name: str, index: int) -> bool:
         """Whether a new log may replace an offline one. One that is no longer assigned is forgotten."""
-        await self._logs.set_aside_damaged((name, index))
+        await self._logs.damaged.set_aside((name, index))
         offline = self._logs.offline.get((name, index))
         if offline is None or not offline.is_set_aside:
             return False  # its directory has failed
@@ -155,7 +155,7 @@ class LogReconciler:
         if logs.dirs.may_be_offline(directory):
             logs.unavailable[key] = (topic.id, logs.dirs.path_of(directory) or "")
             return True
-        logs.note_missing(key, topic.id, directory)
+        logs.damaged.note_missing(key, topic.id, directory)
         return False
 
     def _is_assigned(self, opened: OpenLog) -> tuple[bool, bool]:

@@ -37,7 +37,7 @@ class LogStarts:
         try:
             while self._moved:
                 moved, self._moved = self._moved, {}
-                await self._logs.store_log_starts((p.topic, p.index) for p in moved)
+                await self._logs.checkpoints.store_log_starts((p.topic, p.index) for p in moved)
                 for partition in moved:
                     partition.log_start_stored()
                     self._fetchers.report_log_start(partition)

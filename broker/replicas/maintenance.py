@@ -76,14 +76,14 @@ class LogMaintenance:
         return {(p.topic, p.index): p.high_watermark for p in self._table}
 
     async def _checkpoint_high_watermarks(self) -> None:
-        await self._logs.write_high_watermarks(self.high_watermarks())
+        await self._logs.checkpoints.write_high_watermarks(self.high_watermarks())
 
     async def _checkpoint(self) -> None:
         """Flush finished segments, so that a start after a crash need not check them again."""
         for partition in list(self._table):
             if partition.log.recovery_point < partition.log.segment_base_offsets[-1]:
                 await self._logs.flush((partition.topic, partition.index))
-        await self._logs.write_checkpoints(self.high_watermarks())
+        await self._logs.checkpoints.write(self.high_watermarks())
 
     async def delete_old_segments(self) -> None:
         """Apply retention by time and size, up to the high watermark at most, and expire idle producers."""
@@ -99,11 +99,11 @@ class LogMaintenance:
                 partition.storage_failed(error)
                 continue
             key = (partition.topic, partition.index)
-            self._logs.expire_producers(key, clock.monotonic_ms(), self._producer_id_expiration_ms())
+            self._logs.producers.expire(key, clock.monotonic_ms(), self._producer_id_expiration_ms())
             await self._tasks.sleep(0)
-        await self._logs.store_log_starts(retired)
+        await self._logs.checkpoints.store_log_starts(retired)
         for key in retired:
-            self._logs.delete_retired_segments(key)
+            self._logs.checkpoints.delete_retired_segments(key)
             await self._tasks.sleep(0)
 
     def _producer_id_expiration_ms(self) -> int:

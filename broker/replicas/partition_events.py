@@ -77,8 +77,8 @@ class BrokerPartitionEvents:
             self._fetchers.state_changed(partition)
 
     def producers_lost(self, partition: Partition) -> None:
-        rebuild = self._logs.rebuild_producers((partition.topic, partition.index))
+        rebuild = self._logs.producers.rebuild((partition.topic, partition.index))
         self._tasks.start(rebuild, "rebuild-producers")
 
     def storage_failed(self, partition: Partition, error: OSError | CorruptLogError) -> None:
-        self._logs.storage_failed(partition.log, error)
+        self._logs.damaged.storage_failed(partition.log, error)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from pykraft.broker.logs.log_manager import LogManager
+from pykraft.broker.logs.producer_jobs import ProducerJobs
 from pykraft.runtime.tasks import Workers
 
 T = TypeVar("T")
@@ -26,20 +27,28 @@ class AtOnce(Workers):
         return job()
 
 
-class Logs(LogManager):
-    """Never waits; ``pauses`` counts how often other work would have had its turn."""
+class Producers(ProducerJobs):
+    """``pauses`` counts how often other work would have had its turn."""
 
     pauses = 0
 
     async def pause(self) -> None:
         self.pauses += 1
 
+    def write_soon(self) -> None:
+        now(self.write_due())
+
+
+class Logs(LogManager):
+    """Never waits."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.producers.__class__ = Producers
+
     async def run_together(self, jobs: Sequence[Callable[[], None]]) -> None:
         for job in jobs:
             job()
-
-    def write_snapshots_soon(self) -> None:
-        now(self.write_snapshots())
 
     def remove_later(self, paths: Sequence[str], delay_ms: int) -> None:
         """Leave the files of deleted segments to the next start."""

@@ -64,11 +64,11 @@ class Events:
     def state_changed(self, partition: Partition) -> None: ...
 
     def log_start_moved(self, partition: Partition) -> None:
-        now(self._logs.store_log_starts([KEY]))
+        now(self._logs.checkpoints.store_log_starts([KEY]))
         partition.log_start_stored()
 
     def producers_lost(self, partition: Partition) -> None:
-        now(self._logs.rebuild_producers(KEY))
+        now(self._logs.producers.rebuild(KEY))
 
     def storage_failed(self, partition: Partition, error: Exception) -> None:
         raise AssertionError(f"{partition}: {error}")
@@ -390,18 +390,18 @@ class World(IsrWorld):
         if job == 0:
             now(logs.flush(KEY))
         elif job == 1:
-            now(logs.write_checkpoints({KEY: partition.high_watermark}))
+            now(logs.checkpoints.write({KEY: partition.high_watermark}))
         elif job == 2:
-            now(logs.write_high_watermarks({KEY: partition.high_watermark}))
+            now(logs.checkpoints.write_high_watermarks({KEY: partition.high_watermark}))
         else:
             # No broker remembers the batches that a producer may still retry once they are deleted and it is
             # restarted.
             limit = min([partition.high_watermark, *(b.offset for b in self.batches if not b.acknowledged)])
             if node.topic_id == self.topic_id and partition.log.retire_old_segments(1, limit_offset=limit):
-                now(logs.store_log_starts([KEY]))
-                logs.delete_retired_segments(KEY)
+                now(logs.checkpoints.store_log_starts([KEY]))
+                logs.checkpoints.delete_retired_segments(KEY)
                 self.counts["retention"] += 1
-            logs.expire_producers(KEY, 0, 1)
+            logs.producers.expire(KEY, 0, 1)
 
     def isr_work(self, node: Node) -> None:
         proposal = node.replica.next_proposal(self.now_ms, LAG_MS, self.eligible)

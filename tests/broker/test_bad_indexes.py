@@ -89,7 +89,7 @@ def test_many_fetches_of_a_segment_cost_one_build_and_other_segments_are_served_
             await cluster.create(1, configs=CONFIGS)
             await fill(cluster, data_plane, 1, 12)
             broker, log = cluster.brokers[1], cluster.partition(1).log
-            workers = broker.logs._workers = Counting()
+            workers = broker.logs.index_rebuilds._workers = Counting()
             flip(7)(cluster.disk(1), INDEX)
             release(log)
             waiting = [await cluster.client(1) for _ in range(5)]
@@ -115,13 +115,13 @@ def test_truncation_during_a_build_makes_it_begin_again(data_plane: DataPlaneToo
             await cluster.create(1, configs=CONFIGS)
             await fill(cluster, data_plane, 1, 6)
             broker, log = cluster.brokers[1], cluster.partition(1).log
-            workers = broker.logs._workers = Counting()
+            workers = broker.logs.index_rebuilds._workers = Counting()
             segment = log._active
             log.doubt_indexes(segment.base_offset)
             await data_plane.until(lambda: workers.jobs == 1)
             log.truncate_to(5)
             workers.may_go.set()
-            await data_plane.until(lambda: not broker.logs._rebuilding)
+            await data_plane.until(lambda: not broker.logs.index_rebuilds._rebuilding)
             assert workers.jobs == 2 and not broker.logs.offline
             assert segment.offset_index.last_entry is not None and segment.offset_index.last_entry[0] == 4
 
@@ -146,7 +146,7 @@ def test_retention_does_not_believe_a_wrong_time(data_plane: DataPlaneTools, dam
             disk = cluster.disk(1)
             damage(disk, f"/d1/t-0/{0:020}.timeindex")
             await broker.data.maintenance.delete_old_segments()
-            await data_plane.until(lambda: not broker.logs._rebuilding)
+            await data_plane.until(lambda: not broker.logs.index_rebuilds._rebuilding)
             await broker.data.maintenance.delete_old_segments()
             assert log.log_start_offset == 0
             assert oldest.max_timestamp == (now_ms, 0)
@@ -194,7 +194,7 @@ def test_a_look_up_in_a_log_that_is_gone_ends(data_plane: DataPlaneTools) -> Non
             log.prepare_index_build = prepare_late  # type: ignore[method-assign]
             async with asyncio.timeout(15):  # only where it is repeated for ever
                 with pytest.raises(KafkaError) as refused:
-                    await broker.logs.look_up_time(log, 1_800_000_000_000)
+                    await broker.logs.time_lookups.look_up(log, 1_800_000_000_000)
             assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
 
     data_plane.run(body)
@@ -208,10 +208,10 @@ def test_a_look_up_beside_a_move_costs_no_replica(data_plane: DataPlaneTools) ->
             await fill(cluster, data_plane, 1, 12)
             log, held = cluster.partition(1).log, Counting()
             release(log)
-            workers, broker.logs._workers = broker.logs._workers, held
-            look_up = asyncio.create_task(broker.logs.look_up_time(log, 1))
+            workers, broker.logs.time_lookups._workers = broker.logs.time_lookups._workers, held
+            look_up = asyncio.create_task(broker.logs.time_lookups.look_up(log, 1))
             await data_plane.until(lambda: held.jobs == 1)
-            broker.logs._workers = workers
+            broker.logs.time_lookups._workers = workers
             broker.data.moves.move(("t", 0), "/e1")
             await data_plane.until(lambda: not broker.disk.exists("/d1/t-0"))
             held.may_go.set()

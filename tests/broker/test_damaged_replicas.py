@@ -227,13 +227,13 @@ def test_loss_is_not_reported_before_the_directory_is_set_aside(data_plane: Data
             controller.silent = True
             cluster.partition(2).storage_failed(FileNotFoundError("planted"))
             await data_plane.until(lambda: controller.reports)
-            broker.logs._flushing.add(("u", 0))  # it takes a long time
+            broker.logs.uses.flushing.add(("u", 0))  # it takes a long time
             present(broker.table.find("u", 0)).storage_failed(FileNotFoundError("planted"))
             controller.silent = False
             await data_plane.until(lambda: (2, "t") in controller.lost)
             reported, is_reconciled = list(controller.lost), broker.replicas.is_reconciled
-            broker.logs._flushing.discard(("u", 0))
-            broker.logs._released.set()
+            broker.logs.uses.flushing.discard(("u", 0))
+            broker.logs.uses._released.set()
             assert reported == [(2, "t")] and not is_reconciled
             await data_plane.until(lambda: in_sync(cluster, 2, 0) and in_sync(cluster, 2, 0, "u"))
             assert controller.lost == [(2, "t"), (2, "u")]

@@ -79,13 +79,13 @@ def test_follower_reports_a_log_start_only_when_it_is_stored(data_plane: DataPla
             await cluster.create(1, 2)
             await fill(data_plane, cluster)
             leader, follower = cluster.brokers[1], cluster.brokers[2]
-            may_store, store = asyncio.Event(), follower.logs.store_log_starts
+            may_store, store = asyncio.Event(), follower.logs.checkpoints.store_log_starts
 
             async def store_later(keys: Iterable[TopicPartition]) -> None:
                 await may_store.wait()
                 await store(keys)
 
-            follower.logs.store_log_starts = store_later  # type: ignore[method-assign]
+            follower.logs.checkpoints.store_log_starts = store_later  # type: ignore[method-assign]
             deletion = asyncio.create_task(delete(cluster, 7))
             await data_plane.until(lambda: cluster.partition(2).log.log_start_offset == 7)
             fetches = leader.received[1]

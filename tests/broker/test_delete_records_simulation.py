@@ -104,8 +104,8 @@ class DeletingWorld(World):
     def store(self, node: Node) -> None:
         if node.node_id in self.unstored and node.logs is not None:
             self.unstored.discard(node.node_id)
-            now(node.logs.store_log_starts([KEY]))
-            node.logs.delete_retired_segments(KEY)
+            now(node.logs.checkpoints.store_log_starts([KEY]))
+            node.logs.checkpoints.delete_retired_segments(KEY)
             node.replica.log_start_stored()
 
     def look_at_deletions(self) -> None:

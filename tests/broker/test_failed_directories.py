@@ -205,7 +205,7 @@ def test_the_last_directory_ends_the_broker(data_plane: DataPlaneTools, path_par
             disk.break_directory("/d1")
             disk.break_directory("/e1")
             with pytest.raises(OSError, match="injected"):
-                await broker.logs.write_checkpoints({})
+                await broker.logs.checkpoints.write({})
             assert len(seen) >= 1 and "injected" in seen[0]
             seen.clear()
             disk.mend_directory("/d1")
@@ -224,7 +224,7 @@ def test_what_the_process_lacks_is_not_taken_for_a_failed_directory(
             await create_both(cluster, data_plane, 1)
             cluster.disk(1).inject("write_atomic", number, path_part="/d1/re")
             with pytest.raises(OSError, match="injected"):
-                await broker.logs.write_checkpoints({})
+                await broker.logs.checkpoints.write({})
             assert broker.logs.dirs.offline == {} and len(broker.faults) == 1
             broker.faults.clear()
 
@@ -238,7 +238,7 @@ def test_describe_log_dirs_names_the_failed_directory(data_plane: DataPlaneTools
             await create_both(cluster, data_plane, 1)
             cluster.disk(1).break_directory("/d1")
             await broker.logs.flush(("t", 0))
-            await broker.logs.write_checkpoints({})
+            await broker.logs.checkpoints.write({})
             request = DescribeLogDirsRequest(topics=None)
             response = await describe_log_dirs.handle(broker.services, RequestContext(), request, 4)
             first, second = response.results
@@ -263,7 +263,7 @@ def test_a_replica_that_fails_before_its_directory_is_known_is_reported_with_it(
             for topic in ("t", "u"):
                 await cluster.create(1, 2, topic=topic)
             cluster.disk(1).break_directory("/d1")
-            await broker.logs.write_checkpoints({})
+            await broker.logs.checkpoints.write({})
             await data_plane.until(lambda: broker.table.find("t", 0) is None)
             assert cluster.controller.partition("t").leader == 1
             cluster.controller.silent = False

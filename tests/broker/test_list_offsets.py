@@ -103,7 +103,7 @@ def test_look_up_by_time_runs_in_a_worker_and_survives_what_happens_to_its_log(
                 await client.produce(data_plane.batch(b"v", timestamp_ms=time_ms))
                 cluster.partition(1).log.roll(0)
             log = cluster.partition(1).log
-            workers = broker.logs._workers = Held()
+            workers = broker.logs.time_lookups._workers = Held()
             if change == "index":
                 log._segments[1].close()
                 log._segments[1]._indexes_checked = False
@@ -137,7 +137,7 @@ def test_batch_that_unfolds_to_a_hundred_times_its_size_is_searched_by_one_worke
             client, broker = await cluster.client(1), cluster.brokers[1]
             result = await client.produce(encode_batch(records, compression=Compression.ZSTD))
             assert result.error_code == ErrorCode.NONE
-            workers = broker.logs._workers = Held()
+            workers = broker.logs.time_lookups._workers = Held()
             answers = [ask(cluster, 1400 + number) for number in range(5)]
             await data_plane.until(lambda: workers.jobs > 0)
             jobs = workers.jobs

@@ -56,7 +56,7 @@ async def with_old_topic(disk: MemoryDisk) -> LogManager:
     fill(opened.log, 100)
     opened.log.advance_log_start(50)
     await logs.flush(KEY)
-    await logs.write_checkpoints({KEY: 90})
+    await logs.checkpoints.write({KEY: 90})
     return logs
 
 
@@ -128,7 +128,7 @@ def test_high_watermarks_being_written_do_not_reach_a_new_namesake(data_plane: D
             await logs.start()
             (opened,) = await logs.open_or_create([("t", 0, OLD_ID, CONFIG)])
             fill(opened.log, 100)
-            writing = asyncio.create_task(logs.write_checkpoints({KEY: 90}))
+            writing = asyncio.create_task(logs.checkpoints.write({KEY: 90}))
             recreating = asyncio.create_task(logs.open_or_create([("t", 0, NEW_ID, CONFIG)]))
             await asyncio.gather(writing, recreating)
             assert logs.logs[KEY].topic_id == NEW_ID
@@ -149,7 +149,7 @@ def test_recovery_point_above_the_recovered_log_is_lowered_before_anything_is_ap
         (opened,) = await logs.open_or_create([("t", 0, OLD_ID, CONFIG)])
         fill(opened.log, 100)
         await logs.flush(KEY)
-        await logs.write_checkpoints({KEY: 90})
+        await logs.checkpoints.write({KEY: 90})
         opened.log.truncate_to(60)
         abandon(logs)  # kill -9 between the truncation and its checkpoint
         again = manager(disk)
@@ -212,7 +212,7 @@ def test_log_starts_being_written_do_not_outlive_a_truncation(data_plane: DataPl
             (opened,) = await logs.open_or_create([("t", 0, OLD_ID, CONFIG)])
             fill(opened.log, 100)
             executor.submit(gate.wait)  # the disk is slow
-            storing = asyncio.create_task(logs.store_log_starts([KEY]))
+            storing = asyncio.create_task(logs.checkpoints.store_log_starts([KEY]))
             await asyncio.sleep(0)
             await asyncio.sleep(0)
             opened.log.truncate_fully_and_start_at(500)  # its leader starts there
@@ -238,10 +238,10 @@ def test_stored_log_start_outlives_a_cut_above_or_at_it(data_plane: DataPlaneToo
             (opened,) = await logs.open_or_create([("t", 0, OLD_ID, CONFIG)])
             fill(opened.log, 100)
             opened.log.advance_log_start(50)
-            await logs.store_log_starts([KEY])
+            await logs.checkpoints.store_log_starts([KEY])
             assert opened.log.stored_log_start_offset == 50
             executor.submit(gate.wait)  # the disk is slow
-            storing = asyncio.create_task(logs.store_log_starts([KEY]))
+            storing = asyncio.create_task(logs.checkpoints.store_log_starts([KEY]))
             await asyncio.sleep(0)
             await asyncio.sleep(0)
             opened.log.truncate_to(end_offset)  # another leader wrote other records there
@@ -267,7 +267,7 @@ def test_log_start_counts_as_stored_only_once_its_file_is_durable(data_plane: Da
             fill(opened.log, 100)
             opened.log.advance_log_start(50)
             executor.submit(gate.wait)  # the disk is slow
-            storing = asyncio.create_task(logs.store_log_starts([KEY]))
+            storing = asyncio.create_task(logs.checkpoints.store_log_starts([KEY]))
             await asyncio.sleep(0)
             assert opened.log.stored_log_start_offset == 0
             gate.set()
@@ -291,7 +291,7 @@ def test_stored_log_start_does_not_outlive_a_truncation(data_plane: DataPlaneToo
         await logs.start()
         (opened,) = await logs.open_or_create([("t", 0, OLD_ID, CONFIG)])
         fill(opened.log, 100)
-        await logs.write_checkpoints({KEY: 90})
+        await logs.checkpoints.write({KEY: 90})
         opened.log.truncate_fully_and_start_at(500)  # its leader starts there
         abandon(logs)  # kill -9 before the next checkpoint
         again = manager(disk)
@@ -330,7 +330,7 @@ def test_high_watermarks_waiting_for_another_directory_do_not_reach_a_new_namesa
             (opened,) = await logs.open_or_create([(*KEY, OLD_ID, CONFIG)])
             assert opened.log_dir == "/e"
             fill(opened.log, 100)
-            writing = asyncio.create_task(logs.write_high_watermarks({other: 0, KEY: 90}))
+            writing = asyncio.create_task(logs.checkpoints.write_high_watermarks({other: 0, KEY: 90}))
             await asyncio.to_thread(disk.is_writing.wait)
             (opened,) = await logs.open_or_create([(*KEY, NEW_ID, CONFIG)])
             fill(opened.log, 100)
@@ -358,14 +358,16 @@ def test_log_found_damaged_right_before_the_stop_is_damaged_at_the_next_start(
             fill(opened.log, 10)
             opened.log.roll(0)
         await logs.flush(KEY)
-        await logs.write_checkpoints({KEY: 30})
+        await logs.checkpoints.write({KEY: 30})
         if not is_clean:
             disk.remove(f"{opened.log.directory}/{10:020d}.log")
-        logs._take_offline(opened, CorruptLogError(opened.log.directory, 0, "planted"))  # and not set aside
+        logs.damaged.take_offline(
+            opened, CorruptLogError(opened.log.directory, 0, "planted")
+        )  # and not set aside
         if is_clean:
             await logs.stop(1, {})
         else:
-            await logs.write_checkpoints({})
+            await logs.checkpoints.write({})
             abandon(logs)  # kill -9
         again = manager(disk)
         await again.start()

@@ -109,7 +109,7 @@ def test_a_restart_knows_what_is_clean(data_plane: DataPlaneTools, power_loss: i
             await clean(cluster.brokers[1])
             before = stored(cluster, 1)
             broker = cluster.brokers[1]
-            await broker.logs.write_checkpoints({("t", 0): 4})
+            await broker.logs.checkpoints.write({("t", 0): 4})
             await broker.stop(clean=power_loss is None)
             if power_loss is not None:
                 cluster.disk(1).crash(random.Random(power_loss))
@@ -117,7 +117,7 @@ def test_a_restart_knows_what_is_clean(data_plane: DataPlaneTools, power_loss: i
             await data_plane.until(lambda: broker.table.find("t", 0))
             assert not broker.logs.offline
             assert stored(cluster, 1) == before
-            assert broker.logs.cleaned_offset(broker.logs.logs["t", 0]) == 3
+            assert broker.logs.checkpoints.cleaned_offset(broker.logs.logs["t", 0]) == 3
             await cluster.brokers[1].data.scrubber.scrub_all()
             assert not broker.logs.offline
 
@@ -256,7 +256,7 @@ def test_producers_that_were_forgotten_and_compacted_away_may_go_on(data_plane: 
             await produce(cluster, 1, B)
             broker = cluster.brokers[1]
             for now_ms in (0, 1000):
-                broker.logs.expire_producers(("t", 0), now_ms, 10)
+                broker.logs.producers.expire(("t", 0), now_ms, 10)
             await clean(broker)
             assert offsets_of(cluster, 1) == [1, 2]
             await broker.stop(clean=False)
@@ -577,12 +577,15 @@ def test_a_moved_log_is_as_clean_as_it_was(data_plane: DataPlaneTools) -> None:
             broker = await cluster.start(1, log_dirs=("/d1", "/e1"))
             await three_segments(cluster)
             await clean(broker)
-            cleaned, offsets = broker.logs.cleaned_offset(broker.logs.logs["t", 0]), offsets_of(cluster, 1)
+            cleaned, offsets = (
+                broker.logs.checkpoints.cleaned_offset(broker.logs.logs["t", 0]),
+                offsets_of(cluster, 1),
+            )
             assert cleaned and len(offsets) < 10
             broker.data.moves.move(("t", 0), "/e1")
             await data_plane.until(lambda: broker.logs.logs["t", 0].log_dir == "/e1")
-            await data_plane.until(lambda: broker.logs.cleaned_offset(broker.logs.logs["t", 0]))
-            assert broker.logs.cleaned_offset(broker.logs.logs["t", 0]) == cleaned
+            await data_plane.until(lambda: broker.logs.checkpoints.cleaned_offset(broker.logs.logs["t", 0]))
+            assert broker.logs.checkpoints.cleaned_offset(broker.logs.logs["t", 0]) == cleaned
             assert offsets_of(cluster, 1) == offsets
             assert not await broker.data.cleaner.clean_dirtiest()
 

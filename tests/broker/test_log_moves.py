@@ -199,13 +199,13 @@ def test_a_cancelled_move_that_the_controller_knew_is_taken_back(data_plane: Dat
     async def body() -> None:
         async with data_plane.cluster() as cluster:
             broker = await begin(cluster, data_plane)
-            promote = broker.logs.promote
-            broker.logs.promote = lambda future: None  # type: ignore[method-assign]
+            promote = broker.logs.copies.promote
+            broker.logs.copies.promote = lambda future: None  # type: ignore[method-assign]
             await alter(broker, "/e1")
             await data_plane.until(lambda: cluster.controller.partition().directory(1) == directory_id("/e1"))
             await alter(broker, "/d1")
             await data_plane.until(lambda: cluster.controller.partition().directory(1) == directory_id("/d1"))
-            broker.logs.promote = promote  # type: ignore[method-assign]
+            broker.logs.copies.promote = promote  # type: ignore[method-assign]
             await data_plane.until(lambda: directories_of(cluster.disk(1)) == ["/d1/t-0"])
             await alter(broker, "/e1")
             await data_plane.until(lambda: is_moved(cluster, broker))
@@ -218,8 +218,8 @@ def test_truncation_and_retention_during_a_move_reach_the_copy(data_plane: DataP
     async def body() -> None:
         async with data_plane.cluster(2) as cluster:
             broker = await begin(cluster, data_plane, 1, 2)
-            promote = broker.logs.promote
-            broker.logs.promote = lambda future: None  # type: ignore[method-assign]
+            promote = broker.logs.copies.promote
+            broker.logs.copies.promote = lambda future: None  # type: ignore[method-assign]
             await alter(broker, "/e1")
             await data_plane.until(lambda: ("t", 0) in broker.logs.futures)
             future = broker.logs.futures["t", 0]
@@ -236,7 +236,7 @@ def test_truncation_and_retention_during_a_move_reach_the_copy(data_plane: DataP
                     partition.log.end_offset_for_epoch(1).end_offset == 12 and partition.log.latest_epoch == 1
                 )
             )
-            broker.logs.promote = promote  # type: ignore[method-assign]
+            broker.logs.copies.promote = promote  # type: ignore[method-assign]
             await data_plane.until(lambda: is_moved(cluster, broker))
             moved, old = broker.logs.logs["t", 0].log, cluster.partition(2).log
             assert (moved.log_start_offset, moved.log_end_offset) == (4, 12)
@@ -435,12 +435,12 @@ def test_a_move_takes_nothing_from_an_earlier_log_of_the_directory(data_plane: D
     async def body() -> None:
         async with data_plane.cluster() as cluster:
             broker = await begin(cluster, data_plane)
-            stored = broker.logs._checkpoints["/e1"]._stored
+            stored = broker.logs.checkpoints.files["/e1"]._stored
             stored.compacted["t", 0] = 9
             await alter(broker, "/e1")
             await data_plane.until(lambda: is_moved(cluster, broker))
             await data_plane.until(lambda: directories_of(cluster.disk(1)) == ["/e1/t-0"])
-            assert broker.logs.cleaned_offset(broker.logs.logs["t", 0]) is None
+            assert broker.logs.checkpoints.cleaned_offset(broker.logs.logs["t", 0]) is None
 
     data_plane.run(body)
 
@@ -449,14 +449,14 @@ def test_a_stored_log_start_outlives_a_crash_after_the_move(data_plane: DataPlan
     async def body() -> None:
         async with data_plane.cluster() as cluster:
             broker = await begin(cluster, data_plane)
-            promote = broker.logs.promote
-            broker.logs.promote = lambda future: None  # type: ignore[method-assign]
+            promote = broker.logs.copies.promote
+            broker.logs.copies.promote = lambda future: None  # type: ignore[method-assign]
             await alter(broker, "/e1")
             await data_plane.until(lambda: ("t", 0) in broker.logs.futures)
             future = broker.logs.futures["t", 0]
             await data_plane.until(lambda: future.log.log_end_offset == 12)
             cluster.partition(1).log.advance_log_start(7)
-            await broker.logs.store_log_starts([("t", 0)])
+            await broker.logs.checkpoints.store_log_starts([("t", 0)])
             assert cluster.partition(1).log.stored_log_start_offset == 7
             await broker.logs.flush(("t", 0))
             disk, is_swapped = cluster.disk(1), asyncio.Event()
@@ -466,8 +466,8 @@ def test_a_stored_log_start_outlives_a_crash_after_the_move(data_plane: DataPlan
                 is_swapped.set()
                 await asyncio.Event().wait()
 
-            broker.logs.delete_moved = die  # type: ignore[method-assign]
-            broker.logs.promote = promote  # type: ignore[method-assign]
+            broker.logs.copies.delete_moved = die  # type: ignore[method-assign]
+            broker.logs.copies.promote = promote  # type: ignore[method-assign]
             await is_swapped.wait()
             assert sorted(directories_of(disk)) == ["/d1/t-0", "/e1/t-0"]
             await broker.stop(clean=False)

@@ -21,7 +21,7 @@ from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import BatchHeader, assign_offset, read_header
 from pykraft.log_store.producer_snapshot import encode_snapshot, list_snapshots, snapshot_path
 from pykraft.runtime.clock import SystemClock
-from tests.broker.at_once import AtOnce, Logs, now
+from tests.broker.at_once import AtOnce, Logs, Producers, now
 from tests.broker.crash import abandon
 from tests.faults import unexpected
 
@@ -72,7 +72,7 @@ class Owner:
         """Append as a partition does."""
         if self.opened.log.truncate_to(offset) and not self.state.truncate_to(self.opened.log.log_end_offset):
             self.state.fall_behind()
-            now(self.logs.rebuild_producers(KEY))
+            now(self.logs.producers.rebuild(KEY))
 
     def stop(self) -> None:
         now(self.logs.stop(1, {}))
@@ -86,9 +86,9 @@ class Owner:
         log = self.opened.log
         log.advance_log_start(offset)
         if log.retire_old_segments(0):
-            now(self.logs.store_log_starts([KEY]))
-            self.logs.delete_retired_segments(KEY)
-        self.logs.expire_producers(KEY, 0, 10**9)
+            now(self.logs.checkpoints.store_log_starts([KEY]))
+            self.logs.checkpoints.delete_retired_segments(KEY)
+        self.logs.producers.expire(KEY, 0, 10**9)
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ def test_state_from_snapshots_is_the_state_of_all_batches(seed: int) -> None:
             owner.kill()
         elif action < 0.98:
             now(owner.logs.flush(KEY))
-            now(owner.logs.write_checkpoints({}))
+            now(owner.logs.checkpoints.write({}))
             owner.disk.crash(rng)
             owner.start()
         elif end:
@@ -242,9 +242,10 @@ def test_truncation_that_loses_a_producer_is_followed_by_a_rebuild_in_slices(
     with pytest.raises(KafkaError) as refused:
         owner.state.check(read_header(encode_batch([RecordInput(None, b"v", (), 0)], producer_id=1)))
     assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
-    now(owner.logs.rebuild_producers(KEY))
+    now(owner.logs.producers.rebuild(KEY))
     assert len(replayed) == end
-    assert owner.logs.pauses == end // HEADERS_PER_SLICE
+    assert isinstance(owner.logs.producers, Producers)
+    assert owner.logs.producers.pauses == end // HEADERS_PER_SLICE
     assert last_batches(owner.state) == last_batches(from_all_batches(owner))
 
 
@@ -252,7 +253,7 @@ def test_truncation_that_loses_a_producer_is_followed_by_a_rebuild_in_slices(
 def test_rebuild_ends_at_a_base_offset_that_hides_what_follows(owner: Owner, base_offset: int) -> None:
     """It would read the same batches for ever, and hold the event loop meanwhile."""
     damaged: list[tuple[str, int]] = []
-    owner.logs._on_damage = damaged.append
+    owner.logs.damaged._on_damage = damaged.append
     for _ in range(4):
         owner.append(1)
     log = owner.opened.log
@@ -263,7 +264,7 @@ def test_rebuild_ends_at_a_base_offset_that_hides_what_follows(owner: Owner, bas
             if (byte ^ owner.disk.read(path)[3 * size + index]) >> bit & 1:
                 owner.disk.flip_bit(path, 3 * size + index, bit)
     owner.state.fall_behind()
-    now(owner.logs.rebuild_producers(KEY))
+    now(owner.logs.producers.rebuild(KEY))
     assert damaged == [KEY]
 
 
@@ -282,9 +283,9 @@ def test_log_that_grows_and_is_truncated_during_a_rebuild_is_read_to_its_end(own
         if steps:
             steps.pop(0)()
 
-    logs.pause = interfere  # type: ignore[method-assign]
+    logs.producers.pause = interfere  # type: ignore[method-assign]
     owner.state.fall_behind()
-    now(logs.rebuild_producers(KEY))
+    now(logs.producers.rebuild(KEY))
     assert log.log_end_offset < HEADERS_PER_SLICE
     assert not owner.state.is_behind
     assert last_batches(owner.state) == last_batches(from_all_batches(owner))
@@ -295,9 +296,9 @@ def test_unknown_producer_must_begin_at_zero_unless_one_was_removed(owner: Owner
         owner.append(number % 3)
     owner.stop()
     assert owner.state.complete, "the snapshots hold every producer there ever was"
-    owner.logs.expire_producers(KEY, 0, 10)
+    owner.logs.producers.expire(KEY, 0, 10)
     owner.append(0)
-    owner.logs.expire_producers(KEY, 11, 10)
+    owner.logs.producers.expire(KEY, 11, 10)
     assert len(owner.state) == 1 and not owner.state.complete
     owner.stop()
     assert not owner.state.complete, "nor after a restart"
@@ -355,22 +356,22 @@ ProducerRebuildEntry = rebuild(
 ).capture()[77]
 
 
-class LaterLogs(Logs):
+class LaterProducers(Producers):
     """Snapshots that are due wait, as when those of other logs come first."""
 
-    def write_snapshots_soon(self) -> None:
+    def write_soon(self) -> None:
         pass
 
 
 def later(owner: Owner) -> None:
-    owner.logs.__class__ = LaterLogs
+    owner.logs.producers.__class__ = LaterProducers
 
 
 def roll_with(owner: Owner) -> int:
     """Append batches of one producer until a snapshot is due; returns its offset."""
-    while not owner.logs._snapshots:
+    while not owner.logs.producers._due:
         owner.append(7)
-    return owner.logs._snapshots[KEY][0]
+    return owner.logs.producers._due[KEY][1]
 
 
 def test_snapshot_that_was_due_before_a_truncation_is_not_written_after_it(
@@ -379,7 +380,7 @@ def test_snapshot_that_was_due_before_a_truncation_is_not_written_after_it(
     later(owner)
     offset = roll_with(owner)
     owner.truncate(3)  # another leader has other records
-    now(owner.logs.write_snapshots())
+    now(owner.logs.producers.write_due())
     while owner.opened.log.log_end_offset <= offset:
         owner.append(8, 2)
     owner.kill()
@@ -393,7 +394,7 @@ def test_snapshot_that_was_due_of_a_deleted_log_is_not_written_into_its_namesake
     roll_with(owner)
     now(owner.logs.delete([KEY]))
     now(owner.logs.open_or_create([(*KEY, Uuid(b"b" * 16), CONFIG)]))
-    now(owner.logs.write_snapshots())
+    now(owner.logs.producers.write_due())
     assert list_snapshots(owner.disk, DIRECTORY) == []
 
 
@@ -413,8 +414,8 @@ def test_log_is_not_deleted_while_its_snapshot_is_written(owner: Owner) -> None:
 
     owner.opened.snapshots._run = recreated_meanwhile
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(owner.logs._released, "wait", _Once)
-        now(owner.logs.write_snapshots())
+        patch.setattr(owner.logs.uses._released, "wait", _Once)
+        now(owner.logs.producers.write_due())
 
 
 class _Once:

@@ -67,7 +67,7 @@ def test_follower_that_truncates_lowers_its_recovery_point_at_once(data_plane: D
                 assign_offset(data, 0, offset, 0)
                 follower.append_as_follower(memoryview(data), 0)
             await broker.logs.flush(("t", 0))
-            await broker.logs.write_checkpoints({})
+            await broker.logs.checkpoints.write({})
             path = f"/d2/{RECOVERY_POINT_CHECKPOINT}"
             assert read_offset_checkpoint(broker.disk, path) == {("t", 0): 3}
             cluster.controller.elect(1)

@@ -123,9 +123,9 @@ def test_failure_to_set_a_damaged_log_aside_is_reported_although_no_task_waits(
         logs = manager(MemoryDisk(), faults)
         await logs.start()
         (opened,) = await logs.open_or_create([("t", 0, ID, CONFIG)])
-        logs.report_damage(opened.log, CorruptLogError("/d/t-0", 0, "a hole"))
+        logs.damaged.report(opened.log, CorruptLogError("/d/t-0", 0, "a hole"))
         monkeypatch.setattr(offline_logs, "set_aside", None)
-        waiting = asyncio.ensure_future(logs.set_aside_damaged(("t", 0)))
+        waiting = asyncio.ensure_future(logs.damaged.set_aside(("t", 0)))
         await asyncio.sleep(0)
         waiting.cancel()
         while len(faults) < 2:
@@ -220,7 +220,7 @@ def test_truncation_lowers_the_stored_recovery_point_at_once(data_plane: DataPla
         (opened,) = await logs.open_or_create([("t", 0, ID, CONFIG)])
         fill(opened.log, 5)
         await logs.flush(("t", 0))
-        await logs.write_checkpoints({})
+        await logs.checkpoints.write({})
         path = "/d/recovery-point-offset-checkpoint"
         assert read_offset_checkpoint(disk, path) == {("t", 0): 5}
         opened.log.truncate_to(2)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
-from pykraft.broker.logs.log_manager import LogManager
+from pykraft.broker.logs.log_checkpoints import LogCheckpoints
 from pykraft.broker.membership.alter_partition import ControllerAlterPartition
 from pykraft.broker.membership.lifecycle import BrokerLifecycle
 from pykraft.broker.membership.lifecycle_driver import LifecycleDriver
@@ -233,8 +233,10 @@ def _lead(machine: SimNode, method: Callable[..., None], part: Partition, now_ms
     machine.watch.checker.data.leads(machine, part)
 
 
-@_probe(LogManager, "delete_retired_segments")
-def _retire(machine: SimNode, method: Callable[..., None], part: LogManager, key: tuple[str, int]) -> None:
+@_probe(LogCheckpoints, "delete_retired_segments")
+def _retire(
+    machine: SimNode, method: Callable[..., None], part: LogCheckpoints, key: tuple[str, int]
+) -> None:
     method(part, key)
     replicas = machine.parts.replicas
     partition = None if replicas is None else replicas.table.find(*key)

@@ -1,0 +1,100 @@
+"""The copies of logs that are being moved, and the moment in which a copy takes its log's place (KIP-113).
+
+:mod:`pykraft.broker.replicas.log_moves` decides when each step is taken; :mod:`.future_log` decides what is
+copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from pykraft.broker.logs.directory_failures import DirectoryFailures
+from pykraft.broker.logs.future_log import FutureLog
+from pykraft.broker.logs.log_checkpoints import LogCheckpoints
+from pykraft.broker.logs.log_loading import OpenLog
+from pykraft.broker.logs.log_table import LogTable, LogUses
+from pykraft.broker.logs.offline_logs import TopicPartition
+from pykraft.runtime.clock import Clock
+from pykraft.runtime.disk import Disk
+
+
+class LogCopies:
+    """``adopt`` takes a log into use that has taken another's place."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        table: LogTable,
+        uses: LogUses,
+        checkpoints: LogCheckpoints,
+        failures: DirectoryFailures,
+        clock: Clock,
+        adopt: Callable[[OpenLog], None],
+    ) -> None:
+        self._disk = disk
+        self._table = table
+        self._uses = uses
+        self._checkpoints = checkpoints
+        self._failures = failures
+        self._clock = clock
+        self._adopt = adopt
+
+    async def create(self, key: TopicPartition, log_dir: str, unique: str) -> FutureLog | None:
+        """An empty copy of a log in another directory; None if that fails, or the log is gone."""
+        opened = self._table.logs.get(key)
+        if opened is None:
+            return None
+        await self._checkpoints.forget(log_dir, [key])  # what an earlier log has left
+        now_ms = self._clock.wall_ms()
+        job = partial(FutureLog.create, self._disk, log_dir, opened, unique, now_ms)
+        future = await self._failures.guarded(log_dir, job)
+        if future is not None and self._table.is_in_use(opened):
+            self._table.futures[key] = future
+        return future
+
+    def failed(self, future: FutureLog, error: OSError) -> None:
+        """A copy could not be written: its directory has failed."""
+        self._failures.fail(future.log_dir, error)
+
+    async def discard(self, future: FutureLog) -> None:
+        """Delete a copy that no longer grows."""
+        key = future.source.topic_partition
+        if self._table.futures.get(key) is future:
+            del self._table.futures[key]
+        future.log.abandon()
+        await self._failures.guarded(future.log_dir, partial(self._disk.remove_tree, future.log.directory))
+
+    def promote(self, future: FutureLog) -> OpenLog | None:
+        """Let the copy take the place of the log, in one turn of the event loop; returns what is used now.
+
+        None if it does not hold everything, or a flush, a snapshot or the end of a round of compaction of the
+        log is under way.
+        """
+        old = future.source
+        key = old.topic_partition
+        is_current = self._table.is_in_use(old) and not self._uses.is_used(key)
+        if not is_current or not future.holds_everything():
+            return None
+        new = future.take_place(self._disk)
+        del self._table.futures[key]
+        old.log.before_truncation = old.log.on_roll = None
+        self._adopt(new)
+        return new
+
+    async def delete_moved(self, old: OpenLog, new: OpenLog) -> None:
+        """The log was moved: make that durable, then delete the old one."""
+        # No round has begun since the move did: the copy has what the last one left.
+        cleaned, cuts = self._checkpoints.cleaned_offset(old), new.log.truncation_count
+        done = await self._failures.guarded(new.log_dir, partial(self._make_durable, new.log_dir))
+        if done is None:
+            return
+        await self._checkpoints.write_offsets(new.log_dir)
+        if cleaned is not None:
+            await self._checkpoints.store_cleaned_offset(new, cleaned, cuts)
+        await self._checkpoints.forget(old.log_dir, [old.topic_partition])
+        await self._failures.guarded(old.log_dir, old.log.delete)
+
+    def _make_durable(self, log_dir: str) -> bool:
+        self._disk.flush_dir(log_dir)
+        return True

@@ -1,0 +1,89 @@
+"""Which logs this broker has, and which of them a job in the executor is using.
+
+Knows names and states; touches no file. The logs are used on the event loop only. While a flush, a producer
+snapshot or a round of compaction uses the files of a log, its directory is neither renamed nor removed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pykraft.broker.logs.future_log import FutureLog
+from pykraft.broker.logs.log_loading import OpenLog
+from pykraft.broker.logs.offline_logs import OfflineLog, TopicPartition
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.log_store.log import Log
+
+
+class LogTable:
+    """``logs`` maps (topic, partition) to the open logs, ``offline`` to the damaged ones that have not been
+    replaced, ``unavailable`` to the topic id and the directory of those in failed directories.
+    """
+
+    def __init__(self) -> None:
+        self.logs: dict[TopicPartition, OpenLog] = {}
+        self.offline: dict[TopicPartition, OfflineLog] = {}
+        self.unavailable: dict[TopicPartition, tuple[Uuid, str]] = {}
+        #: The copies of logs that are being moved (:mod:`pykraft.broker.replicas.log_moves`), and the
+        #: directories that logs are to be moved to, or created in.
+        self.futures: dict[TopicPartition, FutureLog] = {}
+        self.wanted_dirs: dict[TopicPartition, str] = {}
+
+    def is_in_use(self, opened: OpenLog) -> bool:
+        """Whether it is still the log of its replica."""
+        return self.logs.get(opened.topic_partition) is opened
+
+    def find(self, log: Log) -> OpenLog | None:
+        """The entry of a log; None if it was deleted, moved or taken offline meanwhile."""
+        opened = self.logs.get(log.topic_partition)
+        return None if opened is None or opened.log is not log else opened
+
+    def find_file(self, path: str) -> OpenLog | None:
+        """The log that this segment file belongs to; None if it belongs to none any more."""
+        topic, _, index = path.split("/")[-2].rpartition("-")
+        opened = self.logs.get((topic, int(index)))
+        return None if opened is None or not opened.log.has_file(path) else opened
+
+    def logs_in(self, log_dir: str) -> dict[TopicPartition, Log]:
+        return {key: opened.log for key, opened in self.logs.items() if opened.log_dir == log_dir}
+
+    def damaged_in(self, log_dir: str) -> list[TopicPartition]:
+        """The damaged logs whose directories are not yet renamed."""
+        return [k for k, one in self.offline.items() if one.log_dir == log_dir and not one.is_set_aside]
+
+    def may_clean(self, opened: OpenLog) -> bool:
+        """Whether a log is still in use, and is not being moved to another directory."""
+        return self.is_in_use(opened) and opened.topic_partition not in self.futures
+
+
+class LogUses:
+    """The logs whose files are used by jobs."""
+
+    def __init__(self) -> None:
+        self.flushing: set[TopicPartition] = set()
+        #: The logs that a round of compaction reads.
+        self.cleaning: set[TopicPartition] = set()
+        #: The log whose producer snapshot is being written.
+        self.snapshotting: set[TopicPartition] = set()
+        self._released = asyncio.Event()
+
+    @contextmanager
+    def using(self, users: set[TopicPartition], key: TopicPartition) -> Iterator[None]:
+        """Keep the log's directory as it is until the end of the block."""
+        users.add(key)
+        try:
+            yield
+        finally:
+            users.discard(key)
+            self._released.set()
+
+    def is_used(self, key: TopicPartition) -> bool:
+        return key in self.flushing or key in self.cleaning or key in self.snapshotting
+
+    async def until_unused(self, key: TopicPartition) -> None:
+        """Wait until neither a flush, a snapshot nor a compaction of the log is under way."""
+        while self.is_used(key):
+            self._released.clear()
+            await self._released.wait()
