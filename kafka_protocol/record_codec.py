@@ -27,7 +27,7 @@ from pykraft.kafka_protocol.records import BatchHeader
 MAX_DECOMPRESSED_BYTES = 64 << 20
 """The default limit on the decompressed size of one batch."""
 
-_MIN_RECORD_BYTES = 7
+MIN_RECORD_BYTES = 7
 _MIN_HEADER_BYTES = 2
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -133,21 +133,20 @@ def decode_batch(
     """
     header = header or records.read_header(batch)
     if header.magic != records.MAGIC:
-        raise _corrupt(f"magic {header.magic}")
+        raise corrupt_batch(f"magic {header.magic}")
     if not records.HEADER_BYTES <= header.size_bytes <= len(batch):
-        raise _corrupt(f"length {header.batch_length}")
+        raise corrupt_batch(f"length {header.batch_length}")
     with memoryview(batch) as whole, whole[records.HEADER_BYTES : header.size_bytes] as payload:
         body = decompress(header.compression, payload, max(max_bytes, len(payload)))
-    if not 0 <= header.record_count <= len(body) // _MIN_RECORD_BYTES:
-        raise _corrupt(f"{header.record_count} records in {len(body)} bytes")
+    check_record_count(body, header.record_count)
     try:
         return _read_records(body, header)
     except IndexError:
-        raise _corrupt("the last record is cut short") from None
+        raise corrupt_batch("the last record is cut short") from None
     except ProtocolError as error:
         if error.code is ErrorCode.CORRUPT_MESSAGE:
             raise
-        raise _corrupt(error.message) from None
+        raise corrupt_batch(error.message) from None
 
 
 def find_record(
@@ -168,8 +167,8 @@ def find_record(
     try:
         for _ in range(header.record_count):
             length, position = read_varint(body, position)
-            if length < _MIN_RECORD_BYTES - 1:
-                raise _corrupt("a record is cut short")
+            if length < MIN_RECORD_BYTES - 1:
+                raise corrupt_batch("a record is cut short")
             timestamp_delta, at = read_varlong(body, position + 1)
             if timestamp_delta >= least_timestamp_delta:
                 offset_delta, _ = read_varint(body, at)
@@ -177,12 +176,19 @@ def find_record(
                     return header.base_timestamp + timestamp_delta, header.base_offset + offset_delta
             position += length
     except IndexError:
-        raise _corrupt("the last record is cut short") from None
+        raise corrupt_batch("the last record is cut short") from None
     return None
 
 
-def _corrupt(what: str) -> ProtocolError:
+def corrupt_batch(what: str) -> ProtocolError:
+    """The error of a batch whose records are not what its header or their lengths say."""
     return ProtocolError(f"corrupt record batch: {what}", ErrorCode.CORRUPT_MESSAGE)
+
+
+def check_record_count(body: bytes, record_count: int) -> None:
+    """:class:`ProtocolError` if that many records cannot be in the decompressed bytes of a batch."""
+    if not 0 <= record_count <= len(body) // MIN_RECORD_BYTES:
+        raise corrupt_batch(f"{record_count} records in {len(body)} bytes")
 
 
 def _read_records(body: bytes, header: BatchHeader) -> list[Record]:
@@ -203,7 +209,7 @@ def _read_records(body: bytes, header: BatchHeader) -> list[Record]:
             n, position = read_uvarint_tail(body, position, n)
         end = position + (n >> 1)
         if n & 1 or end > body_bytes:
-            raise _corrupt("a record is cut short")
+            raise corrupt_batch("a record is cut short")
         position += 1  # the record's attributes: unused
         n = body[position]
         if n > 127:
@@ -226,7 +232,7 @@ def _read_records(body: bytes, header: BatchHeader) -> list[Record]:
             key = body[position:stop]
             position = stop
         elif n != 1:
-            raise _corrupt("a key of negative length")
+            raise corrupt_batch("a key of negative length")
         n = body[position]
         position += 1
         if n > 127:
@@ -236,18 +242,18 @@ def _read_records(body: bytes, header: BatchHeader) -> list[Record]:
             value = body[position:stop]
             position = stop
         elif n != 1:
-            raise _corrupt("a value of negative length")
+            raise corrupt_batch("a value of negative length")
         headers: Headers = ()
         if body[position] == 0:
             position += 1
         else:
             headers, position = _read_headers(body, position, end)
         if position != end:
-            raise _corrupt("a record does not fill its length")
+            raise corrupt_batch("a record does not fill its length")
         timestamp = base_timestamp + timestamp_delta if append_time is None else append_time
         result.append(new_record(Record, (offset, timestamp, key, value, headers)))
     if position != body_bytes:
-        raise _corrupt("bytes follow the last record")
+        raise corrupt_batch("bytes follow the last record")
     return result
 
 
@@ -255,23 +261,23 @@ def _read_bytes(body: bytes, position: int, end: int) -> tuple[bytes | None, int
     length, position = read_varint(body, position)
     if length < 0:
         if length != -1:
-            raise _corrupt(f"a length of {length}")
+            raise corrupt_batch(f"a length of {length}")
         return None, position
     stop = position + length
     if stop > end:
-        raise _corrupt("a length reaches past its record")
+        raise corrupt_batch("a length reaches past its record")
     return body[position:stop], stop
 
 
 def _read_headers(body: bytes, position: int, end: int) -> tuple[Headers, int]:
     count, position = read_varint(body, position)
     if not 0 <= count <= (end - position) // _MIN_HEADER_BYTES:
-        raise _corrupt(f"{count} headers")
+        raise corrupt_batch(f"{count} headers")
     headers: list[tuple[str, bytes | None]] = []
     for _ in range(count):
         name, position = _read_bytes(body, position, end)
         if name is None:
-            raise _corrupt("a header without a name")
+            raise corrupt_batch("a header without a name")
         value, position = _read_bytes(body, position, end)
         headers.append((str(name, "utf-8", "replace"), value))  # brokers accept any bytes; so must a reader
     return tuple(headers), position

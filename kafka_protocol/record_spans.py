@@ -9,16 +9,8 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import NamedTuple
 
-from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.primitives import (
-    ProtocolError,
-    read_uvarint_tail,
-    read_varint,
-    read_varlong,
-    write_varint,
-)
-
-_MIN_RECORD_BYTES = 7
+from pykraft.kafka_protocol.primitives import read_uvarint_tail, read_varint, read_varlong, write_varint
+from pykraft.kafka_protocol.record_codec import check_record_count, corrupt_batch
 
 
 class RecordSpan(NamedTuple):
@@ -39,16 +31,15 @@ class RecordSpan(NamedTuple):
 def iter_spans(body: bytes, record_count: int) -> Iterator[RecordSpan]:
     """The records of a batch, decompressed.
 
-    :class:`ProtocolError` (CORRUPT_MESSAGE) unless ``body`` is exactly so many records.
+    ``ProtocolError`` (CORRUPT_MESSAGE) unless ``body`` is exactly so many records.
     """
-    if not 0 <= record_count <= len(body) // _MIN_RECORD_BYTES:
-        raise _corrupt(f"{record_count} records in {len(body)} bytes")
+    check_record_count(body, record_count)
     try:
         position = yield from _iter_spans(body, record_count)
     except IndexError:
-        raise _corrupt("the last record is cut short") from None
+        raise corrupt_batch("the last record is cut short") from None
     if position != len(body):
-        raise _corrupt("bytes follow the last record")
+        raise corrupt_batch("bytes follow the last record")
 
 
 def _iter_spans(body: bytes, record_count: int) -> Generator[RecordSpan, None, int]:
@@ -63,7 +54,7 @@ def _iter_spans(body: bytes, record_count: int) -> Generator[RecordSpan, None, i
             n, position = read_uvarint_tail(body, position, n)
         end = position + (n >> 1)
         if n & 1 or end > len(body):
-            raise _corrupt("a record is cut short")
+            raise corrupt_batch("a record is cut short")
         position += 1  # the record's attributes: unused
         n = body[position]
         if n > 127:
@@ -87,10 +78,10 @@ def _iter_spans(body: bytes, record_count: int) -> Generator[RecordSpan, None, i
             key = body[position:stop]
             position = stop
         elif n != 1:
-            raise _corrupt("a key of negative length")
+            raise corrupt_batch("a key of negative length")
         length, position = read_varint(body, position)
         if length < -1 or position + max(length, 0) > end:
-            raise _corrupt("a value reaches past its record")
+            raise corrupt_batch("a value reaches past its record")
         yield new_span(RecordSpan, (start, rest, end, timestamp_delta, offset_delta, key, length < 0))
         position = end
     return position
@@ -103,7 +94,3 @@ def write_shifted(out: bytearray, body: bytes, span: RecordSpan, shift_ms: int) 
     write_varint(out, len(head) + span.end - span.rest)
     out += head
     out += body[span.rest : span.end]
-
-
-def _corrupt(what: str) -> ProtocolError:
-    return ProtocolError(f"corrupt record batch: {what}", ErrorCode.CORRUPT_MESSAGE)

@@ -15,6 +15,7 @@ from pykraft.metadata_log.controller.cluster_control import check_broker_epoch
 from pykraft.metadata_log.controller.config import ControllerConfig
 from pykraft.metadata_log.controller.elections import Elections, PartitionChangeBuilder
 from pykraft.metadata_log.controller.request_parts import PART_RECORDS
+from pykraft.metadata_log.controller.requested_partitions import RequestedPartitions
 from pykraft.metadata_log.controller.requests import (
     AlterPartitionRequest,
     AlterPartitionResponse,
@@ -39,15 +40,14 @@ def handle_alter_partition(
     elections = Elections(image, config)
     records: list[Record] = []
     results = []
-    seen = set()
+    requested = RequestedPartitions(image)
     builders: dict[Uuid, PartitionChangeBuilder] = {}
     for change in request.partitions:
-        partition = image.partition(change.topic_id, change.index)
-        error = _check(image, request.broker_id, partition, change)
-        if (change.topic_id, change.index) in seen:
-            error = ErrorCode.INVALID_REQUEST
-        seen.add((change.topic_id, change.index))
-        if partition is None or error is not ErrorCode.NONE:
+        error = requested.check(change.topic_id, change.index)
+        if error is ErrorCode.NONE:
+            partition = image.topics_by_id[change.topic_id].partitions[change.index]
+            error = _check(image, request.broker_id, partition, change)
+        if error is not ErrorCode.NONE:
             results.append(PartitionIsrResult(change.topic_id, change.index, error))
             continue
         builder = builders.get(change.topic_id)
@@ -83,12 +83,8 @@ def _result(change: PartitionIsrChange, sender: int, partition: PartitionRegistr
 
 
 def _check(
-    image: MetadataImage, broker_id: int, partition: PartitionRegistration | None, change: PartitionIsrChange
+    image: MetadataImage, broker_id: int, partition: PartitionRegistration, change: PartitionIsrChange
 ) -> ErrorCode:
-    if partition is None:
-        if image.topic_by_id(change.topic_id) is None:
-            return ErrorCode.UNKNOWN_TOPIC_ID
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if change.leader_epoch > partition.leader_epoch or change.partition_epoch > partition.partition_epoch:
         # The leader has seen a later state than this controller: a newer controller must be active.
         return ErrorCode.NOT_CONTROLLER

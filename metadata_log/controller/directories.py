@@ -15,10 +15,10 @@ from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log.controller.cluster_control import check_broker_epoch
 from pykraft.metadata_log.controller.config import ControllerConfig
 from pykraft.metadata_log.controller.elections import Elections
+from pykraft.metadata_log.controller.requested_partitions import RequestedPartitions
 from pykraft.metadata_log.controller.requests import (
     AssignReplicasToDirsRequest,
     AssignReplicasToDirsResponse,
-    ReplicaDirectory,
 )
 from pykraft.metadata_log.controller.result import ControllerResult
 from pykraft.metadata_log.image import (
@@ -41,13 +41,12 @@ def handle_assign_replicas_to_dirs(
     elections = Elections(image, config)
     records: list[Record] = []
     errors = []
-    seen = set()
+    requested = RequestedPartitions(image)
     for assignment in request.assignments:
         topic_id, index = assignment.topic_id, assignment.index
-        error = _check(image, broker, assignment)
-        if (topic_id, index) in seen:
+        error = requested.check_replica(broker.id, topic_id, index)
+        if assignment.directory not in (*broker.log_dirs, LOST_DIRECTORY):
             error = ErrorCode.INVALID_REQUEST
-        seen.add((topic_id, index))
         errors.append(error)
         if error is ErrorCode.NONE:
             topic = image.topics_by_id[topic_id]
@@ -63,17 +62,6 @@ def handle_assign_replicas_to_dirs(
                 assert record is not None, "the directory changes"
                 records.append(record)
     return ControllerResult(tuple(records), AssignReplicasToDirsResponse(tuple(errors)))
-
-
-def _check(image: MetadataImage, broker: BrokerRegistration, assignment: ReplicaDirectory) -> ErrorCode:
-    if assignment.directory not in (*broker.log_dirs, LOST_DIRECTORY):
-        return ErrorCode.INVALID_REQUEST
-    if image.topic_by_id(assignment.topic_id) is None:
-        return ErrorCode.UNKNOWN_TOPIC_ID
-    partition = image.partition(assignment.topic_id, assignment.index)
-    if partition is None:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return ErrorCode.NONE if broker.id in partition.replicas else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def _assigned(partition: PartitionRegistration, broker_id: int, directory: Uuid) -> tuple[Uuid, ...]:

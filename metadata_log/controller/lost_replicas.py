@@ -17,6 +17,7 @@ from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.metadata_log.controller.cluster_control import check_broker_epoch
 from pykraft.metadata_log.controller.config import ControllerConfig
 from pykraft.metadata_log.controller.elections import Elections
+from pykraft.metadata_log.controller.requested_partitions import RequestedPartitions
 from pykraft.metadata_log.controller.requests import (
     LostReplica,
     LostReplicaResult,
@@ -24,7 +25,7 @@ from pykraft.metadata_log.controller.requests import (
     ReportLostReplicasResponse,
 )
 from pykraft.metadata_log.controller.result import ControllerResult
-from pykraft.metadata_log.image import MetadataImage
+from pykraft.metadata_log.image import MetadataImage, PartitionRegistration
 from pykraft.metadata_log.records import Record
 
 
@@ -36,18 +37,17 @@ def handle_report_lost_replicas(
     elections = Elections(image, config)
     records: list[Record] = []
     results = []
-    seen = set()
+    requested = RequestedPartitions(image)
     for lost in request.partitions:
         topic_id, index = lost.topic_id, lost.index
-        error = _check(image, broker_id, lost)
-        if (topic_id, index) in seen:
-            error = ErrorCode.INVALID_REQUEST
-        seen.add((topic_id, index))
+        error = requested.check_replica(broker_id, topic_id, index)
+        if error is ErrorCode.NONE:
+            topic = image.topics_by_id[topic_id]
+            partition = topic.partitions[index]
+            error = _check_epoch(partition, lost)
         if error is not ErrorCode.NONE:
             results.append(LostReplicaResult(topic_id, index, error))
             continue
-        topic = image.topics_by_id[topic_id]
-        partition = topic.partitions[index]
         record = elections.builder(topic.name).build(topic_id, index, partition, lost=broker_id)
         assert record is not None, "a loss always raises the epochs"
         records.append(record)
@@ -55,14 +55,7 @@ def handle_report_lost_replicas(
     return ControllerResult(tuple(records), ReportLostReplicasResponse(tuple(results)))
 
 
-def _check(image: MetadataImage, broker_id: int, lost: LostReplica) -> ErrorCode:
-    if image.topic_by_id(lost.topic_id) is None:
-        return ErrorCode.UNKNOWN_TOPIC_ID
-    partition = image.partition(lost.topic_id, lost.index)
-    if partition is None:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if broker_id not in partition.replicas:
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+def _check_epoch(partition: PartitionRegistration, lost: LostReplica) -> ErrorCode:
     if lost.leader_epoch is None:
         # A needless copy is better than a lost replica of an earlier version that leads until its upgrade.
         return ErrorCode.NONE
