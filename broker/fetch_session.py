@@ -87,7 +87,7 @@ class WaitingFetch(Protocol):
 class CountedFollower(Protocol):
     """The progress of a follower that the requests of a session count for."""
 
-    def leave_session(self, session: FetchSession) -> None:
+    def stop_counting(self, fetches: CachedPartition) -> None:
         """They count up to the last request, and no longer; nothing changes if another session counts."""
         ...
 
@@ -136,9 +136,17 @@ class CachedPartition:
         if wake and session.waiting is not None:
             session.waiting.wake()
 
+    @property
+    def last_fetch_ms(self) -> int:
+        return self.session.last_fetch_ms
+
+    def displaced(self) -> None:
+        """A fetch of the follower over another connection counts, and it may be an older one."""
+        self.changed(wake=False)
+
     def stop_counting(self) -> None:
         if self.follower is not None:
-            self.follower.leave_session(self.session)
+            self.follower.stop_counting(self)
             self.follower = None
 
     def is_news(self, result: FetchResult) -> bool:

@@ -8,7 +8,8 @@ sending full requests. For a new one room is made by closing, in this order:
   partitions are worth less than more. Anyone may close one that was created more than :data:`EVICTION_MS`
   ago, a follower also any consumer's; but none that is worth more than the new one.
 
-So consumers never close the session of a follower that fetches. Slots alone would not bound memory: the
+So consumers never close the session of a follower that fetches. Those of a broker's earlier incarnations end
+with the first one of the next. Slots alone would not bound memory: the
 sessions of all consumers together hold at most :data:`MAX_CONSUMER_PARTITIONS`, those of followers
 :data:`MAX_FOLLOWER_PARTITIONS`. Decides this and nothing else; time and randomness are arguments.
 """
@@ -85,6 +86,8 @@ class FetchSessionCache:
     ) -> FetchSession | None:
         """The session that a full request asks for, with the answer to it; None if there is no room."""
         is_follower = request.replica_id != CONSUMER_ID
+        if is_follower:
+            self._close_older(request.replica_id, request.replica_epoch)
         size = sum(len(topic.partitions) for topic in request.topics)
         if not self._has_room(size, is_follower=is_follower) or not self._make_room(
             size, is_follower=is_follower, now_ms=now_ms
@@ -101,6 +104,12 @@ class FetchSessionCache:
         self._sessions[session.id] = session
         self._count(session)
         return session
+
+    def _close_older(self, replica_id: int, replica_epoch: int) -> None:
+        """Close the sessions of earlier incarnations of a broker: nobody fetches in them any more."""
+        for session in list(self._sessions.values()):
+            if session.replica_id == replica_id and session.replica_epoch < replica_epoch:
+                self._remove(session)
 
     def _has_room(self, size: int = 0, *, is_follower: bool) -> bool:
         most = MAX_FOLLOWER_PARTITIONS if is_follower else MAX_CONSUMER_PARTITIONS

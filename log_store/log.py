@@ -644,6 +644,11 @@ class Log:
             self.log_start_offset = offset
             self.epoch_cache.truncate_from_start(offset)
 
+    def adopt_log_start(self, other: Log) -> None:
+        """Take the log start of a log with the same batches, and how far that one is durable."""
+        self.advance_log_start(other.log_start_offset)
+        self.stored_log_start_offset = other.stored_log_start_offset
+
     def log_start_stored(self, offset: int) -> None:
         """The owner has stored this log start durably, and nothing was truncated meanwhile."""
         self.stored_log_start_offset = max(self.stored_log_start_offset, min(offset, self.log_start_offset))

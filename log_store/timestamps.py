@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from pykraft.kafka_protocol.compression import decompress
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.kafka_protocol.record_codec import find_record
-from pykraft.kafka_protocol.records import BatchHeader
+from pykraft.kafka_protocol.record_spans import iter_spans
+from pykraft.kafka_protocol.records import HEADER_BYTES, BatchHeader
 from pykraft.lazy_dataclass import dataclass
 from pykraft.log_store.interface import CorruptLogError, TimestampOffset
 from pykraft.log_store.scan import SCAN_READ_AHEAD_BYTES, iter_headers
@@ -78,13 +80,35 @@ class TimeLookup:
         timestamp_ms = header.max_timestamp if header.is_log_append_time else found[0]
         return TimestampOffset(timestamp_ms, found[1], epoch)
 
+    def largest_timestamp_ms(self, file: DiskFile, position: int, header: BatchHeader) -> int:
+        """Of the records of a batch that are not below the log start; -1 if there is none."""
+        least_delta = self.log_start_offset - header.base_offset
+        if header.is_log_append_time or least_delta <= 0:
+            return header.max_timestamp
+        batch = file.pread(position, header.size_bytes)
+        try:
+            body = decompress(
+                header.compression, batch[HEADER_BYTES : header.size_bytes], MOST_UNFOLDED_BYTES
+            )
+            deltas = (
+                span.timestamp_delta
+                for span in iter_spans(body, header.record_count)
+                if span.offset_delta >= least_delta
+            )
+            latest_delta = max(deltas, default=None)
+        except ProtocolError as error:
+            if error.code is ErrorCode.MESSAGE_TOO_LARGE:
+                return header.max_timestamp
+            raise CorruptLogError(file.path, position, error.message) from error
+        return -1 if latest_delta is None else header.base_timestamp + latest_delta
+
 
 @dataclass(frozen=True, slots=True)
 class LatestLookup:
     """The search for the first of the records with the largest timestamp.
 
     ``segments``: (largest timestamp, look-up), the largest first. A time may be that of an empty batch whose
-    records compaction has removed.
+    records compaction has removed, or of a record below the log start.
     """
 
     segments: tuple[tuple[int, TimeLookup], ...]
@@ -107,14 +131,14 @@ class LatestLookup:
 
 
 def _largest_timestamp_ms(lookup: TimeLookup) -> int:
-    """The largest timestamp of a batch that has records."""
+    """The largest timestamp of the records from the log start on."""
     largest_ms = 0
     for path, _, end in lookup.pieces:
         file = lookup.disk.open(path, create=False)
         try:
-            for _, header in iter_headers(file, 0, end, SCAN_READ_AHEAD_BYTES):
+            for position, header in iter_headers(file, 0, end, SCAN_READ_AHEAD_BYTES):
                 if header.record_count and header.last_offset >= lookup.log_start_offset:
-                    largest_ms = max(largest_ms, header.max_timestamp)
+                    largest_ms = max(largest_ms, lookup.largest_timestamp_ms(file, position, header))
         finally:
             file.close()
     return largest_ms

@@ -55,7 +55,7 @@ class FetchParts:
         ):
             return False
         cached.follower = follower
-        follower.session = session
+        follower.counted = cached
         return True
 
     def may_have_session(self, request: FetchRequestView) -> bool:

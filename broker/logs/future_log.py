@@ -125,7 +125,7 @@ class FutureLog:
         source, log = self.source, self.log
         disk.rename(log.directory, target)
         log.use_directory(target)
-        log.advance_log_start(source.log.log_start_offset)
+        log.adopt_log_start(source.log)
         log.adopt_epochs(source.log.epoch_cache.entries)
         log.compacted_offset = source.log.compacted_offset
         return OpenLog(log, source.topic_id, self.log_dir, source.producers, source.high_watermark)

@@ -7,7 +7,8 @@ log itself happens on the loop, between two steps: the round of a log that was t
 offline meanwhile ends there.
 
 A log that cannot be compacted is left alone until the next start, and logged once. It keeps growing and costs
-no other log anything; where it is damaged, it is repaired as damage is.
+no other log anything; where it is damaged, it is repaired as damage is. A log for which there was no room is
+tried again later. (Apache Kafka takes the whole directory offline when the cleaner finds its disk full.)
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from functools import partial
+from math import inf
 
 from pykraft.broker.config import CleanerConfig
+from pykraft.broker.logs.log_dirs import is_out_of_space
 from pykraft.broker.logs.log_loading import OpenLog
 from pykraft.broker.logs.log_manager import LogManager
 from pykraft.broker.logs.offline_logs import TopicPartition
@@ -37,6 +40,8 @@ STEP_RECORDS = 2000
 """Of one step: some milliseconds."""
 MIN_BACKOFF_MS = 100
 LOGS_PER_TURN = 200
+NO_ROOM_PAUSE_MS = 300_000
+"""How long a log is left alone for which there was no room on the disk: retention may make some."""
 LONGEST_PAUSE_MS = 200
 """A round that waits for the throttle looks so often whether its log is still there."""
 
@@ -61,7 +66,8 @@ class LogCleaner:
         self._clock = clock
         self._workers = workers
         self._tasks = tasks
-        self._uncleanable: dict[TopicPartition, OpenLog] = {}
+        #: The logs that are left alone, and until when.
+        self._left_alone: dict[TopicPartition, tuple[OpenLog, float]] = {}
         self._throttled_until_ms = 0
 
     async def run(self) -> None:
@@ -96,7 +102,8 @@ class LogCleaner:
         return due
 
     def _may_clean(self, opened: OpenLog) -> bool:
-        is_left_alone = self._uncleanable.get(opened.topic_partition) is opened
+        left_alone, until_ms = self._left_alone.get(opened.topic_partition, (None, 0))
+        is_left_alone = left_alone is opened and self._clock.monotonic_ms() < until_ms
         return self._logs.table.may_clean(opened) and not is_left_alone and not opened.producers.is_behind
 
     async def _find_cleanable(self, opened: OpenLog) -> Cleanable | None:
@@ -197,11 +204,16 @@ class LogCleaner:
             await self._tasks.sleep(min(left_ms, LONGEST_PAUSE_MS))
 
     def _leave_alone(self, opened: OpenLog, error: Exception) -> None:
-        self._uncleanable = {
-            key: one for key, one in self._uncleanable.items() if self._logs.logs.get(key) is one
+        self._left_alone = {
+            key: one for key, one in self._left_alone.items() if self._logs.table.is_in_use(one[0])
         }
-        self._uncleanable[opened.topic_partition] = opened
-        logger.error("%s cannot be compacted and is left as it is: %s", opened.log.name, error)
+        if isinstance(error, OSError) and is_out_of_space(error):
+            until_ms: float = self._clock.monotonic_ms() + NO_ROOM_PAUSE_MS
+            logger.error("%s cannot be compacted now and is tried again later: %s", opened.log.name, error)
+        else:
+            until_ms = inf
+            logger.error("%s cannot be compacted and is left as it is: %s", opened.log.name, error)
+        self._left_alone[opened.topic_partition] = (opened, until_ms)
 
 
 @dataclass(frozen=True, slots=True)

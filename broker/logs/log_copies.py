@@ -6,17 +6,21 @@ copied.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import partial
 
 from pykraft.broker.logs.directory_failures import DirectoryFailures
-from pykraft.broker.logs.future_log import FutureLog
+from pykraft.broker.logs.future_log import FutureLog, future_name
 from pykraft.broker.logs.log_checkpoints import LogCheckpoints
+from pykraft.broker.logs.log_dirs import LogDirs, is_out_of_space
 from pykraft.broker.logs.log_loading import OpenLog
 from pykraft.broker.logs.log_table import LogTable, LogUses
 from pykraft.broker.logs.offline_logs import TopicPartition
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.disk import Disk
+
+logger = logging.getLogger(__name__)
 
 
 class LogCopies:
@@ -25,6 +29,7 @@ class LogCopies:
     def __init__(
         self,
         disk: Disk,
+        dirs: LogDirs,
         table: LogTable,
         uses: LogUses,
         checkpoints: LogCheckpoints,
@@ -33,6 +38,7 @@ class LogCopies:
         adopt: Callable[[OpenLog], None],
     ) -> None:
         self._disk = disk
+        self._dirs = dirs
         self._table = table
         self._uses = uses
         self._checkpoints = checkpoints
@@ -47,15 +53,36 @@ class LogCopies:
             return None
         await self._checkpoints.forget(log_dir, [key])  # what an earlier log has left
         now_ms = self._clock.wall_ms()
-        job = partial(FutureLog.create, self._disk, log_dir, opened, unique, now_ms)
+        job = partial(self._create_unless_full, log_dir, opened, unique, now_ms)
         future = await self._failures.guarded(log_dir, job)
         if future is not None and self._table.is_in_use(opened):
             self._table.futures[key] = future
         return future
 
-    def failed(self, future: FutureLog, error: OSError) -> None:
-        """A copy could not be written: its directory has failed."""
+    def _create_unless_full(
+        self, log_dir: str, source: OpenLog, unique: str, now_ms: int
+    ) -> FutureLog | None:
+        """Blocks."""
+        try:
+            return FutureLog.create(self._disk, log_dir, source, unique, now_ms)
+        except OSError as error:
+            if not is_out_of_space(error):
+                raise
+            logger.error("%s cannot be moved to %s: %s", source.log.name, log_dir, error)
+            self._disk.remove_tree(f"{log_dir}/{future_name(*source.topic_partition, unique)}")
+            return None
+
+    def failed(self, future: FutureLog, error: OSError) -> bool:
+        """A copy could not be written: its directory has failed, or is full; whether the copy is to be
+        discarded.
+
+        Apache Kafka takes a full directory offline, with all replicas in it. But the copy is the only one
+        that has lost anything, and what it took is free once it is deleted.
+        """
+        if is_out_of_space(error):
+            return True
         self._failures.fail(future.log_dir, error)
+        return False
 
     async def discard(self, future: FutureLog) -> None:
         """Delete a copy that no longer grows."""
@@ -90,6 +117,8 @@ class LogCopies:
         if done is None:
             return
         await self._checkpoints.write_offsets(new.log_dir)
+        if not self._dirs.is_online(new.log_dir):
+            return  # its checkpoint may lack the log start, which the old directory has
         if cleaned is not None:
             await self._checkpoints.store_cleaned_offset(new, cleaned, cuts)
         await self._checkpoints.forget(old.log_dir, [old.topic_partition])

@@ -14,6 +14,12 @@ from pykraft.kafka_protocol.ids import Uuid
 
 _OF_THE_PROCESS: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
 """These errors say nothing about a disk."""
+_OUT_OF_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
+
+
+def is_out_of_space(error: OSError) -> bool:
+    """Whether a disk has no room for what was to be written; it has lost nothing else."""
+    return error.errno in _OUT_OF_SPACE
 
 
 class LogDirs:

@@ -80,7 +80,7 @@ class LogManager:
         damaged = self.damaged = DamagedLogs(disk, dirs, table, uses, failures, workers, tasks, on_damage)
         checkpoints = self.checkpoints = LogCheckpoints(dirs, table, failures, damaged)
         self.producers = ProducerJobs(disk, table, uses, damaged, workers, tasks)
-        self.copies = LogCopies(disk, table, uses, checkpoints, failures, clock, self._adopt_moved)
+        self.copies = LogCopies(disk, dirs, table, uses, checkpoints, failures, clock, self._adopt_moved)
         self.index_rebuilds = IndexRebuilds(table, damaged, workers, tasks)
         self.time_lookups = TimeLookups(table, self.index_rebuilds, workers)
         #: The broker epoch of the last orderly stop, None after an unclean one.

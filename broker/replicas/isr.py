@@ -20,22 +20,28 @@ UNKNOWN_OFFSET = -1
 DAMAGE_CHECK_EVERY = 16
 
 
-class FetchTime(Protocol):
-    """A fetch session of a follower: each of its requests is a fetch of all its partitions."""
+class CountedFetches(Protocol):
+    """The partition in a fetch session of a follower: each request of the session is a fetch of it."""
 
     @property
     def last_fetch_ms(self) -> int: ...
+
+    def displaced(self) -> None:
+        """Another fetch counts now. If that one came late, the next request of the session corrects it."""
+        ...
 
 
 class FollowerProgress:
     """What the leader knows about one follower from its fetches.
 
-    While the follower has everything, its fetches are not noted here one by one: those of ``session`` count.
+    While the follower has everything, its fetches are not noted here one by one: those of a session
+    count.
     """
 
     __slots__ = (
         "_last_caught_up_ms",
         "broker_epoch",
+        "counted",
         "last_fetch_end",
         "last_fetch_ms",
         "log_end_offset",
@@ -43,7 +49,6 @@ class FollowerProgress:
         "repeated_fetches",
         "sent_log_start_offset",
         "sent_offset",
-        "session",
     )
 
     def __init__(self, last_caught_up_ms: int | None) -> None:
@@ -56,25 +61,25 @@ class FollowerProgress:
         self.last_fetch_ms: int | None = None
         self.last_fetch_end = UNKNOWN_OFFSET
         self._last_caught_up_ms = last_caught_up_ms
-        self.session: FetchTime | None = None
+        self.counted: CountedFetches | None = None
         self.sent_offset = UNKNOWN_OFFSET
         self.repeated_fetches = 0
 
     @property
     def last_caught_up_ms(self) -> int | None:
         """The latest time at which it is known to have had all that the leader had; None if never."""
-        if self.session is None:
+        if self.counted is None:
             return self._last_caught_up_ms
-        return self.session.last_fetch_ms
+        return self.counted.last_fetch_ms
 
-    def leave_session(self, session: FetchTime | None) -> None:
+    def stop_counting(self, fetches: CountedFetches) -> None:
         """The fetches of this session count up to the last one, and no longer.
 
         A follower that goes over to another session is soon forgotten by the one that it had before.
         """
-        if session is not None and session is self.session:
-            self._last_caught_up_ms = self.last_fetch_ms = session.last_fetch_ms
-            self.session = None
+        if fetches is self.counted:
+            self._last_caught_up_ms = self.last_fetch_ms = fetches.last_fetch_ms
+            self.counted = None
 
     def may_have_found_damage(self, fetch_offset: int) -> bool:
         """Whether the follower may have found the records at an offset damaged.
@@ -103,7 +108,10 @@ class FollowerProgress:
         A follower that asks for the end of the log is caught up now; one that asks for where the log ended at
         its previous fetch was caught up at that fetch.
         """
-        self.leave_session(self.session)
+        if self.counted is not None:
+            displaced = self.counted
+            self.stop_counting(displaced)
+            displaced.displaced()
         if fetch_offset >= leader_end_offset:
             self._last_caught_up_ms = now_ms
         elif self.last_fetch_ms is not None and fetch_offset >= self.last_fetch_end:

@@ -169,15 +169,15 @@ class LogMoves:
         except STORAGE_ERRORS as error:
             self._handle_error(future, error)
 
-    def _handle_error(self, future: FutureLog, error: Exception) -> None:
-        """The current log is damaged, or the copy is, which ends the move, or the copy's directory fails."""
+    def _handle_error(self, future: FutureLog, error: OSError | CorruptLogError) -> None:
+        """The current log is damaged, or the copy is or has no room, which ends the move, or the copy's
+        directory fails.
+        """
         source = future.source
         if isinstance(error, CorruptLogError) and source.log.has_file(error.path):
             self._logs.damaged.report(source.log, error)
-        elif isinstance(error, OSError) and not isinstance(error, DAMAGE_ERRORS):
-            self._logs.copies.failed(future, error)
-        else:
-            logger.warning("%s: %s", future.log.directory, error)
+        elif isinstance(error, DAMAGE_ERRORS) or self._logs.copies.failed(future, error):
+            logger.error("%s: %s", future.log.directory, error)
             self._cancel(source.topic_partition)
 
     async def _finish(self, key: TopicPartition, future: FutureLog) -> bool:

@@ -161,20 +161,19 @@ def test_only_the_next_request_of_the_same_client_is_taken(
 
 
 class Follower:
-    def __init__(self, session: FetchSession) -> None:
-        self.session = session
+    def __init__(self, cached: CachedPartition) -> None:
+        self.cached = cached
         self.left_at_ms: int | None = None
 
-    def leave_session(self, session: FetchSession) -> None:
-        assert session is self.session
-        self.left_at_ms = session.last_fetch_ms
+    def stop_counting(self, fetches: CachedPartition) -> None:
+        assert fetches is self.cached
+        self.left_at_ms = fetches.last_fetch_ms
 
 
 def test_requests_count_for_a_follower_until_its_partition_changes() -> None:
     session = begun(a=QUIET)
     cached = session.partitions["a", 0]
-    follower = Follower(session)
-    cached.follower = follower
+    follower = cached.follower = Follower(cached)
     session.update([], [], 100)
     assert (follower.left_at_ms, session.last_fetch_ms) == (None, 100)
     cached.changed(wake=True)
@@ -184,7 +183,7 @@ def test_requests_count_for_a_follower_until_its_partition_changes() -> None:
 
 def test_requests_do_not_count_for_a_forgotten_follower() -> None:
     session = begun(a=QUIET, b=QUIET)
-    follower = Follower(session)
-    session.partitions["a", 0].follower = follower
+    cached = session.partitions["a", 0]
+    follower = cached.follower = Follower(cached)
     session.update([], [ForgottenTopic("a", None, [0])], 100)
     assert follower.left_at_ms == 0

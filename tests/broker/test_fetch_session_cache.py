@@ -152,6 +152,16 @@ def test_consumer_never_closes_the_session_of_a_follower_that_fetches() -> None:
     assert all(map(world.has, followers))
 
 
+def test_sessions_of_an_earlier_incarnation_end_with_the_first_of_the_next() -> None:
+    world = Cache(slots=5)
+    broker_id, epoch = FOLLOWER
+    old, other = world.made(replica=FOLLOWER), world.made(replica=(broker_id + 1, epoch))
+    second = world.made(replica=FOLLOWER)  # it has several fetchers
+    assert world.has(old)
+    again = world.made(replica=(broker_id, epoch + 1))
+    assert not world.has(old) and not world.has(second) and world.has(other) and world.has(again)
+
+
 def test_session_without_partitions_is_closed() -> None:
     world = Cache()
     session = world.made(2)

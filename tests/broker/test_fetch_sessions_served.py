@@ -91,9 +91,15 @@ def test_only_registered_brokers_get_the_session_of_a_follower() -> None:
 
 
 def follow(
-    world: FetchWorld, *topics: str, session: int = 0, epoch: int = 0, forget: str = "", on: int = 1
+    world: FetchWorld,
+    *topics: str,
+    session: int = 0,
+    epoch: int = 0,
+    forget: str = "",
+    on: int = 1,
+    offset: int = 0,
 ) -> fetch.FetchResponse:
-    """A fetch of a follower that has nothing, and has everything as long as the log is empty."""
+    """A fetch of a follower whose log ends at ``offset``."""
     request = fetch.FetchRequest(
         replica_state=fetch.ReplicaState(replica_id=FOLLOWER, replica_epoch=FOLLOWER_EPOCH),
         session_id=session,
@@ -101,7 +107,7 @@ def follow(
         topics=[
             fetch.FetchTopic(
                 topic_id=world.topic_id(topic),
-                partitions=[fetch.FetchPartition(partition=0, log_start_offset=0)],
+                partitions=[fetch.FetchPartition(partition=0, log_start_offset=0, fetch_offset=offset)],
             )
             for topic in topics
         ],
@@ -125,3 +131,18 @@ def test_follower_that_goes_over_to_another_session_is_counted_there() -> None:
     follow(world, session=new, epoch=2, on=2)
     world.append("a")
     assert not partition.followers[FOLLOWER].is_lagging(1, world.clock.now_ms, 30_000)
+
+
+def test_late_fetch_over_another_connection_takes_nothing_back_for_long() -> None:
+    world = FetchWorld("ab")
+    partition = world.find("a")
+    assert partition is not None
+    old = follow(world, "a").session_id
+    world.append("a")
+    new = follow(world, "a", on=2, offset=1).session_id  # its fetchers are others now
+    follow(world, session=new, epoch=1, on=2)
+    assert partition.followers[FOLLOWER].log_end_offset == 1
+    follow(world, "a", session=old, epoch=1)  # was sent before, and says that it ends at 0
+    follow(world, session=old, epoch=2, forget="a")
+    follow(world, session=new, epoch=2, on=2)
+    assert partition.followers[FOLLOWER].log_end_offset == 1

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 import pytest
 
 from pykraft.broker.config import CleanerConfig
-from pykraft.broker.logs.log_cleaner import LogCleaner
+from pykraft.broker.logs.log_cleaner import NO_ROOM_PAUSE_MS, LogCleaner
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.record_codec import RecordInput, decode_batch, encode_batch
 from pykraft.kafka_protocol.records import HEADER_BYTES, read_header, write_crc
@@ -339,6 +339,28 @@ def test_a_full_disk_costs_the_round_only(data_plane: DataPlaneTools) -> None:
             await clean(cluster.brokers[1])
             assert offsets_of(cluster, 1) == [0, 1, 2]
             assert not any(name.endswith(".cleaned") for name in cluster.disk(1).list("/d1/t-0"))
+
+    data_plane.run(body)
+
+
+def test_a_log_for_which_there_was_no_room_is_tried_again_later(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1, configs=COMPACT)
+            await produce(cluster, 1, A, A)
+            roll(cluster)
+            await produce(cluster, 1, A)
+            broker, clock = cluster.brokers[1], StandingClock()
+            broker.data.cleaner._clock = clock
+            cluster.disk(1).inject("append", errno.ENOSPC, path_part=".cleaned")
+            assert not await broker.data.cleaner.clean_dirtiest()
+            clock.now_ms += NO_ROOM_PAUSE_MS - 1
+            assert not await broker.data.cleaner.clean_dirtiest()
+            assert offsets_of(cluster, 1) == [0, 1, 2]
+            clock.now_ms += 1
+            assert await broker.data.cleaner.clean_dirtiest()
+            assert offsets_of(cluster, 1) == [1, 2]
+            assert broker.logs.dirs.online == ["/d1"]
 
     data_plane.run(body)
 

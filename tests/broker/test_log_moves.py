@@ -10,7 +10,7 @@ import pytest
 
 from pykraft.broker.apis import alter_replica_log_dirs, describe_log_dirs
 from pykraft.broker.logs.future_log import FutureLog
-from pykraft.broker.logs.log_loading import OpenLog
+from pykraft.broker.logs.log_loading import FUTURE_SUFFIX, OpenLog
 from pykraft.broker.logs.offline_logs import TopicPartition
 from pykraft.broker.replicas.log_moves import RATE_CONFIG
 from pykraft.broker.replicas.partition import Partition
@@ -61,6 +61,15 @@ async def begin(
     await fill(cluster, data_plane, 1, count)
     await data_plane.until(lambda: cluster.controller.partition().directory(1) == directory_id("/d1"))
     return broker
+
+
+async def hold_back(cluster: DataCluster, data_plane: DataPlaneTools, broker: DataBroker) -> None:
+    """A move to /e1 that has copied everything, and takes its place when ``promote`` is given back."""
+    broker.logs.copies.promote = lambda future: None  # type: ignore[method-assign]
+    await alter(broker, "/e1")
+    await data_plane.until(lambda: ("t", 0) in broker.logs.futures)
+    future = broker.logs.futures["t", 0]
+    await data_plane.until(lambda: future.log.log_end_offset == 12)
 
 
 class Deletion:
@@ -496,5 +505,68 @@ def test_an_index_that_a_move_finds_bad_is_built_again(data_plane: DataPlaneTool
             assert broker.faults == []
             moved = broker.logs.logs["t", 0].log
             assert (moved.log_start_offset, moved.log_end_offset) == (log_start, 12)
+
+    data_plane.run(body)
+
+
+@pytest.mark.parametrize("when", ["creation", "growth"])
+def test_a_full_directory_ends_a_move_to_it_and_nothing_else(data_plane: DataPlaneTools, when: str) -> None:
+    async def body() -> None:
+        async with data_plane.cluster() as cluster:
+            broker, disk = await begin(cluster, data_plane), cluster.disk(1)
+            name = "partition.metadata" if when == "creation" else f"{ONE_SEGMENT}.log"
+            disk.inject("append", errno.ENOSPC, path_part=f"{FUTURE_SUFFIX}/{name}")
+            assert await alter(broker, "/e1") is ErrorCode.NONE
+            await data_plane.until(lambda: not broker.logs.wanted_dirs and not broker.logs.futures)
+            await data_plane.until(lambda: directories_of(disk) == ["/d1/t-0"])
+            assert broker.logs.dirs.online == list(DIRS)
+            assert await read_all(cluster, data_plane, 1) == values(12)
+            assert await alter(broker, "/e1") is ErrorCode.NONE, "there is room again"
+            await data_plane.until(lambda: is_moved(cluster, broker))
+            assert await read_all(cluster, data_plane, 1) == values(12)
+
+    data_plane.run(body)
+
+
+def test_a_log_start_is_as_durable_after_a_move_as_it_was_before(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster() as cluster:
+            broker = await begin(cluster, data_plane)
+            stored: list[tuple[int, int]] = []
+            cluster.partition(1).log.advance_log_start(6)
+            await hold_back(cluster, data_plane, broker)
+            assert broker.logs.futures["t", 0].log.segment_base_offsets[0] == 6
+
+            async def look(old: OpenLog, new: OpenLog) -> None:
+                stored.append((new.log.log_start_offset, new.log.stored_log_start_offset))
+
+            broker.logs.copies.delete_moved = look  # type: ignore[method-assign]
+            del broker.logs.copies.promote
+            await data_plane.until(lambda: stored)
+            assert stored == [(6, 0)], "no file says so yet"
+
+    data_plane.run(body)
+
+
+def test_the_old_log_stays_if_the_new_directory_fails_before_it_knows_the_log_start(
+    data_plane: DataPlaneTools,
+) -> None:
+    async def body() -> None:
+        async with data_plane.cluster() as cluster:
+            broker, disk = await begin(cluster, data_plane), cluster.disk(1)
+            await hold_back(cluster, data_plane, broker)
+            cluster.partition(1).log.advance_log_start(2)
+            await broker.logs.checkpoints.store_log_starts([("t", 0)])
+            disk.inject("write_atomic", errno.EIO, path_part="/e1/log-start-offset-checkpoint")
+            del broker.logs.copies.promote
+            await data_plane.until(lambda: not broker.logs.dirs.is_online("/e1"))
+            await data_plane.until(lambda: ("t", 0) in broker.logs.unavailable)
+            await data_plane.until(lambda: not broker.data.moves._slots["/e1"].locked())
+            await broker.stop(clean=False)
+            disk.crash(random.Random(1))
+            again = await cluster.start(1, log_dirs=DIRS)
+            await data_plane.until(lambda: again.table.find("t", 0) is not None)
+            log = again.logs.logs["t", 0].log
+            assert (log.log_start_offset, log.log_end_offset) == (2, 12)
 
     data_plane.run(body)

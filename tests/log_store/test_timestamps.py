@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
@@ -113,6 +113,34 @@ def test_first_record_not_earlier_is_found(
     newest = log.max_timestamp()
     assert newest is not None and newest.timestamp_ms == latest
     assert records[newest.offset][1] == latest
+
+
+@settings(derandomize=True, max_examples=60, deadline=None)
+@given(
+    batches=st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=4), min_size=1, max_size=20),
+    start=st.integers(0, 79),
+    append_times=st.booleans(),
+)
+@example([[9, 5, 6], [2]], 1, False)
+@example([[9, 5], [8]], 1, False)
+@example([[9]], 1, False)
+def test_records_below_the_log_start_have_no_latest_time(
+    batches: list[list[int]], start: int, append_times: bool
+) -> None:
+    log = Log.open(MemoryDisk(), "/t-0", LogConfig(segment_bytes=400, index_interval_bytes=100), now_ms=0)
+    times: list[int] = []
+    for batch in batches:
+        append_time_ms = max(batch) if append_times else None
+        _append(log, *batch, append_time_ms=append_time_ms)
+        times += batch if append_time_ms is None else [append_time_ms] * len(batch)
+    start = min(start, log.log_end_offset)
+    log.advance_log_start(start)
+    newest = log.max_timestamp()
+    if start == log.log_end_offset:
+        assert newest is None
+    else:
+        assert newest is not None and newest.offset >= start
+        assert newest.timestamp_ms == max(times[start:]) == times[newest.offset]
 
 
 def test_lost_time_index_does_not_lose_the_latest_time(place: Place) -> None:
