@@ -163,11 +163,16 @@ class Admin:
         self,
         replicas: Mapping[TopicPartition, Sequence[int] | None],
         *,
+        allow_replication_factor_change: bool = True,
         timeout_ms: int | None = None,
     ) -> list[PartitionOutcome]:
-        """Move partitions to these replicas; None cancels a reassignment."""
+        """Move partitions to these replicas; None cancels a reassignment. If the replication factor may not
+        change, partitions of which it would are refused with INVALID_REPLICATION_FACTOR.
+        """
         by = self.cluster.deadline(timeout_ms)
-        return await admin_leaders.alter_reassignments(self.cluster, replicas, by)
+        return await admin_leaders.alter_reassignments(
+            self.cluster, replicas, by, allow_replication_factor_change=allow_replication_factor_change
+        )
 
     async def list_partition_reassignments(
         self, *, timeout_ms: int | None = None

@@ -53,7 +53,11 @@ async def elect_leaders(
 
 
 async def alter_reassignments(
-    cluster: Cluster, replicas: Mapping[TopicPartition, Sequence[int] | None], deadline_ms: int
+    cluster: Cluster,
+    replicas: Mapping[TopicPartition, Sequence[int] | None],
+    deadline_ms: int,
+    *,
+    allow_replication_factor_change: bool = True,
 ) -> list[PartitionOutcome]:
     """Move partitions to these replicas; None cancels a reassignment and reverts it."""
     topics = [
@@ -71,7 +75,9 @@ async def alter_reassignments(
     ]
 
     async def attempt() -> list[PartitionOutcome]:
-        request = AlterPartitionReassignmentsRequest(topics=topics)
+        request = AlterPartitionReassignmentsRequest(
+            topics=topics, allow_replication_factor_change=allow_replication_factor_change
+        )
         response = await cluster.ask_any(request, AlterPartitionReassignmentsResponse, deadline_ms)
         check(response.error_code, response.error_message, "AlterPartitionReassignments")
         return [

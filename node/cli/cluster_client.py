@@ -12,6 +12,7 @@ import click
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.node.cli.directory_moves import ANY, Replica
 from pykraft.node.cli.reach import check_reachable
 
 _TIMEOUT_MS: Final = 15_000
@@ -40,6 +41,26 @@ def admin_client(bootstrap_server: str, timeout_ms: int = _TIMEOUT_MS) -> Iterat
 def read_partitions_file(path: str) -> list[tuple[TopicPartition, tuple[int, ...]]]:
     """The partitions in a JSON file of Kafka's tools, with their replicas if it names any."""
     return _read_file(path, _SHAPE, _partition_in_file)
+
+
+def read_reassignment_file(path: str) -> tuple[dict[TopicPartition, tuple[int, ...]], dict[Replica, str]]:
+    """The partitions in a JSON file of kafka-reassign-partitions, with their replicas, and the directories of
+    those replicas for which it names one.
+    """
+    found = _read_file(path, _SHAPE, _reassignment_in_file)
+    replicas = {partition: tuple(broker for broker, _ in named) for partition, named in found}
+    for partition, brokers in replicas.items():
+        if not brokers:
+            raise click.UsageError(f"{partition} has no replicas in {path}")
+        if len(set(brokers)) != len(brokers):
+            raise click.UsageError(f"{path} names a replica of {partition} twice")
+    directories = {
+        Replica(broker, partition): directory
+        for partition, named in found
+        for broker, directory in named
+        if directory != ANY
+    }
+    return replicas, directories
 
 
 def read_topics_file(path: str) -> list[str]:
@@ -92,6 +113,14 @@ def _partition_in_file(item: Any) -> tuple[TopicPartition, tuple[int, ...]]:
         type(it) is int for it in (item["partition"], *replicas)
     ):
         raise ValueError(f"{item} is not a partition")
-    if any(directory != "any" for directory in item.get("log_dirs", [])):
-        raise ValueError("replicas cannot be moved to a directory: log_dirs must be any")
     return TopicPartition(item["topic"], item["partition"]), tuple(replicas)
+
+
+def _reassignment_in_file(item: Any) -> tuple[TopicPartition, list[tuple[int, str]]]:
+    partition, replicas = _partition_in_file(item)
+    directories = item.get("log_dirs", [ANY] * len(replicas))
+    if len(directories) != len(replicas):
+        raise ValueError(f"{partition} has {len(replicas)} replicas and {len(directories)} log_dirs")
+    if not all(isinstance(directory, str) for directory in directories):
+        raise ValueError(f"the log_dirs of {partition} are not paths")
+    return partition, list(zip(replicas, directories, strict=True))

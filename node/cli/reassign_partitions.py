@@ -1,13 +1,12 @@
-"""``pykraft reassign-partitions``, with the flags, files and messages of kafka-reassign-partitions.
-
-Replicas are not moved between the directories of one broker: ``log_dirs`` other than "any" are refused.
-"""
+"""``pykraft reassign-partitions``, with the flags, files and messages of kafka-reassign-partitions."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from random import Random
+from types import MappingProxyType
+from typing import NamedTuple
 
 import click
 
@@ -15,9 +14,24 @@ from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_client.admin_results import PartitionOutcome, PartitionReassignment
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.metadata_log.controller.placement import place_replicas
-from pykraft.node.cli.cluster_client import admin_client, read_partitions_file, read_topics_file
+from pykraft.node.cli.cluster_client import admin_client, read_reassignment_file, read_topics_file
 from pykraft.node.cli.common import bootstrap_option, json_option, one_action, print_json, wants_json
-from pykraft.node.cli.reassignment_throttles import Replicas, clear_throttles, find_moves, set_throttles
+from pykraft.node.cli.directory_moves import (
+    ANY,
+    Directories,
+    Replica,
+    cancel_moves,
+    find_places,
+    start_moves,
+)
+from pykraft.node.cli.reassignment_progress import print_progress, progress_as_objects
+from pykraft.node.cli.reassignment_throttles import (
+    Replicas,
+    clear_throttles,
+    find_moves,
+    set_directory_throttle,
+    set_throttles,
+)
 
 
 @click.command()
@@ -32,7 +46,8 @@ from pykraft.node.cli.reassignment_throttles import Replicas, clear_throttles, f
 @click.option(
     "--reassignment-json-file",
     metavar="FILE",
-    help='{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2]}, …]}',
+    help='{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2], "log_dirs": '
+    '["any", "/data/2"]}, …]}. log_dirs may be left out; a path moves the replica there on its broker.',
 )
 @click.option(
     "--topics-to-move-json-file",
@@ -49,6 +64,28 @@ from pykraft.node.cli.reassignment_throttles import Replicas, clear_throttles, f
     help="Execute: copy so many bytes a second at most, for each broker. Run --verify until all is moved: it "
     "removes the throttle. With --additional the rate of moves under way is changed.",
 )
+@click.option(
+    "--replica-alter-log-dirs-throttle",
+    "directory_throttle",
+    type=click.IntRange(min=1),
+    metavar="BYTES",
+    help="Execute: copy so many bytes a second at most between the directories of each broker. --verify "
+    "removes this throttle, too.",
+)
+@click.option(
+    "--timeout",
+    "timeout_ms",
+    type=click.IntRange(min=0),
+    default=10_000,
+    show_default=True,
+    metavar="MS",
+    help="Execute, cancel: how long to wait until moves to directories have begun.",
+)
+@click.option(
+    "--disallow-replication-factor-change",
+    is_flag=True,
+    help="Execute: refuse partitions whose number of replicas would change.",
+)
 @click.option("--preserve-throttles", is_flag=True, help="Verify, cancel: leave throttles as they are.")
 @json_option
 def command(
@@ -64,15 +101,22 @@ def command(
     disable_rack_aware: bool,
     additional: bool,
     throttle: int | None,
+    directory_throttle: int | None,
+    timeout_ms: int,
+    disallow_replication_factor_change: bool,
     preserve_throttles: bool,
 ) -> None:
-    """Move replicas between brokers."""
+    """Move replicas between brokers, and between the directories of a broker."""
     action = one_action(
         {"generate": generate, "execute": execute, "verify": verify, "cancel": cancel, "list": list_}
     )
-    if throttle is not None and action != "execute":
-        raise click.UsageError("--throttle is an option of --execute")
-    wanted: dict[TopicPartition, Sequence[int]] = {}
+    for option, is_given in {
+        "--throttle": throttle is not None,
+        "--replica-alter-log-dirs-throttle": directory_throttle is not None,
+        "--disallow-replication-factor-change": disallow_replication_factor_change,
+    }.items():
+        if is_given and action != "execute":
+            raise click.UsageError(f"{option} is an option of --execute")
     if action == "generate":
         if topics_to_move_json_file is None or broker_list is None:
             raise click.UsageError("--generate needs --topics-to-move-json-file and --broker-list")
@@ -80,22 +124,28 @@ def command(
         with admin_client(bootstrap_server) as client:
             _generate(client, topics, brokers, use_racks=not disable_rack_aware)
         return
+    wanted: Replicas = {}
+    directories: Directories = {}
     if action != "list":
         if reassignment_json_file is None:
             raise click.UsageError(f"--{action} needs --reassignment-json-file")
-        for partition, replicas in read_partitions_file(reassignment_json_file):
-            if not replicas:
-                raise click.UsageError(f"{partition} has no replicas in {reassignment_json_file}")
-            wanted[partition] = replicas
+        wanted, directories = read_reassignment_file(reassignment_json_file)
     with admin_client(bootstrap_server) as client:
         if action == "list":
             _list(client)
         elif action == "execute":
-            _execute(client, wanted, additional, throttle)
+            throttles = Throttles(throttle, directory_throttle)
+            may_change = not disallow_replication_factor_change
+            _execute(
+                client, wanted, directories, throttles, additional=additional, may_change_factor=may_change
+            )
+            if directories:
+                start_moves(client, directories, timeout_ms)
         elif action == "verify":
-            _verify(client, wanted, preserve_throttles)
+            _verify(client, wanted, directories, preserve_throttles)
         else:
             _cancel(client, wanted)
+            cancel_moves(client, directories, timeout_ms)
             if not preserve_throttles:
                 clear_throttles(client, wanted)
 
@@ -154,67 +204,64 @@ def _generate(client: AdminClient, topics: Sequence[str], brokers: Sequence[int]
         partitions = sorted(partition for partition in current if partition.topic == topic)
         placed = place_replicas(racks, len(partitions), len(current[partitions[0]]), Random())
         proposed.update(zip(partitions, placed, strict=True))
-    click.echo(f"Current partition replica assignment\n{_as_json(current)}\n")
+    click.echo(f"Current partition replica assignment\n{_as_json(current, _directories(client, current))}\n")
     click.echo(f"Proposed partition reassignment configuration\n{_as_json(proposed)}")
 
 
-def _execute(client: AdminClient, wanted: Replicas, additional: bool, throttle: int | None) -> None:
+class Throttles(NamedTuple):
+    """Bytes a second between brokers, and between the directories of a broker; None: as they are."""
+
+    brokers: int | None
+    directories: int | None
+
+
+def _execute(
+    client: AdminClient,
+    wanted: Replicas,
+    directories: Directories,
+    throttles: Throttles,
+    *,
+    additional: bool,
+    may_change_factor: bool,
+) -> None:
     ongoing = client.list_partition_reassignments()
     if not additional and ongoing:
         raise click.ClickException(
             "Cannot execute because there is an existing partition assignment. Use --additional to override "
-            "this and create a new partition assignment in addition to the existing one."
+            "this and create a new partition assignment in addition to the existing one. The --additional flag "
+            "can also be used to change the throttle by resubmitting the current reassignment."
         )
     current = _current(client, wanted)
-    click.echo(f"Current partition replica assignment\n\n{_as_json(current)}\n")
+    where = _directories(client, current)
+    click.echo(f"Current partition replica assignment\n\n{_as_json(current, where)}\n")
     click.echo("Save this to use as the --reassignment-json-file option during rollback")
-    if throttle is not None:
+    if any(throttles):
         click.echo(
             "Warning: You must run --verify periodically, until the reassignment completes, to ensure the "
             "throttle is removed."
         )
-        set_throttles(client, find_moves(ongoing, wanted, current), throttle)
-    outcomes = client.alter_partition_reassignments(wanted)
+    if throttles.brokers is not None:
+        set_throttles(client, find_moves(ongoing, wanted, current), throttles.brokers)
+    if throttles.directories is not None:
+        brokers = {replica.broker for replica in directories}
+        set_directory_throttle(client, brokers, throttles.directories)
+    outcomes = client.alter_partition_reassignments(wanted, allow_replication_factor_change=may_change_factor)
     _refuse_failures(outcomes, "Error reassigning partition(s):")
     click.echo(f"Successfully started partition reassignment{_plural(wanted)} for {_names(wanted)}")
 
 
-def _verify(client: AdminClient, wanted: Replicas, preserve_throttles: bool) -> None:
-    current, ongoing = _current(client, wanted), client.list_partition_reassignments()
-    _print_progress(wanted, current, ongoing)
-    if not ongoing and not preserve_throttles:
-        clear_throttles(client, wanted, quiet=wants_json())
-
-
-def _print_progress(
-    wanted: Replicas, current: Replicas, ongoing: Mapping[TopicPartition, PartitionReassignment]
+def _verify(
+    client: AdminClient, wanted: Replicas, directories: Directories, preserve_throttles: bool
 ) -> None:
+    current, ongoing = _current(client, wanted), client.list_partition_reassignments()
+    places = find_places(client, directories)
     if wants_json():
-        print_json(
-            [
-                {
-                    "topic": partition.topic,
-                    "partition": partition.partition,
-                    "replicas": list(current.get(partition, ())),
-                    "targetReplicas": list(wanted[partition]),
-                    "inProgress": partition in ongoing,
-                }
-                for partition in sorted(wanted)
-            ]
-        )
-        return
-    click.echo("Status of partition reassignment:")
-    for partition in sorted(wanted):
-        if partition in ongoing:
-            click.echo(f"Reassignment of partition {partition} is still in progress.")
-        elif tuple(current.get(partition, ())) == tuple(wanted[partition]):
-            click.echo(f"Reassignment of partition {partition} is completed.")
-        else:
-            click.echo(
-                f"There is no active reassignment of partition {partition}, but replica set is "
-                f"{_ids(current.get(partition, ()))} rather than {_ids(wanted[partition])}."
-            )
-    click.echo()
+        print_json(progress_as_objects(wanted, current, ongoing, directories, places))
+    else:
+        print_progress(wanted, current, ongoing, directories, places)
+    is_moving = any(place.future is not None for place in places.values())
+    if not ongoing and not is_moving and not preserve_throttles:
+        clear_throttles(client, wanted, quiet=wants_json())
 
 
 def _cancel(client: AdminClient, wanted: Replicas) -> None:
@@ -246,13 +293,20 @@ def _refuse_failures(outcomes: Iterable[PartitionOutcome], headline: str) -> Non
         raise click.ClickException("\n".join([headline, *failed]))
 
 
-def _as_json(replicas: Replicas) -> str:
+def _directories(client: AdminClient, replicas: Replicas) -> Directories:
+    """Where the replicas are, as far as their brokers tell."""
+    asked = [Replica(broker, partition) for partition, brokers in replicas.items() for broker in brokers]
+    places = find_places(client, asked)
+    return {replica: place.current for replica, place in places.items() if place.current is not None}
+
+
+def _as_json(replicas: Replicas, directories: Directories = MappingProxyType({})) -> str:
     partitions = [
         {
             "topic": partition.topic,
             "partition": partition.partition,
             "replicas": list(replicas[partition]),
-            "log_dirs": ["any"] * len(replicas[partition]),
+            "log_dirs": [directories.get(Replica(id, partition), ANY) for id in replicas[partition]],
         }
         for partition in sorted(replicas)
     ]

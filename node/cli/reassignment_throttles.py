@@ -66,6 +66,14 @@ def set_throttles(client: AdminClient, moves: Mapping[TopicPartition, Move], rat
     click.echo(f"The inter-broker throttle limit was set to {rate} B/s")
 
 
+def set_directory_throttle(client: AdminClient, brokers: Iterable[int], rate: int) -> None:
+    """Limit moves between the directories of each of these brokers to ``rate`` bytes a second."""
+    for broker in sorted(set(brokers)):
+        change = ConfigChange(_DIRECTORY_RATE, ConfigOperation.SET, str(rate))
+        client.alter_configs(ConfigResourceType.BROKER, str(broker), [change])
+    click.echo(f"The replica-alter-dir throttle limit was set to {rate} B/s")
+
+
 def clear_throttles(client: AdminClient, wanted: Replicas, *, quiet: bool = False) -> None:
     """Clear the throttles of all brokers and of the topics of ``wanted``, whoever set them: nothing tells
     which brokers took part in moves that have ended.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -63,6 +64,34 @@ def test_a_replica_moves_between_the_directories_of_a_node_and_is_found_there_ag
     seen: list[dict[str, set[str]]] = []
     assert asyncio.run(run_node(site, lambda: seen.append(where(site, "--broker-list", "1")))) == []
     assert seen == [kept]
+
+
+def test_a_reassignment_may_name_directories(site: Site, tmp_path: Path) -> None:
+    file = tmp_path / "move.json"
+
+    def run(*options: str) -> str:
+        given = ["--bootstrap-server", site.broker, "--reassignment-json-file", str(file), *options]
+        result = CliRunner().invoke(cli, ["reassign-partitions", *given])
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    def move() -> None:
+        first, second = str(site.first), str(site.second)
+        source, target = (first, second) if "t1-0" in where(site)[first] else (second, first)
+        partition = {"topic": "t1", "partition": 0, "replicas": [1], "log_dirs": [target]}
+        file.write_text(json.dumps({"version": 1, "partitions": [partition]}))
+        printed = run("--execute", "--replica-alter-log-dirs-throttle", "100000000").splitlines()
+        assert json.loads(printed[2])["partitions"][0]["log_dirs"] == [source]
+        assert "The replica-alter-dir throttle limit was set to 100000000 B/s" in printed
+        assert printed[-1].startswith(f"Successfully started moving log directory to {target} for replica")
+        done = "Reassignment of replica t1-0-1 completed successfully."
+        wait_until("t1-0 has moved", lambda: done in run("--verify").splitlines(), 15)
+        (shown,) = json.loads(run("--verify", "--json"))
+        assert shown["directories"] == [
+            {"broker": 1, "logDir": target, "futureLogDir": None, "targetLogDir": target}
+        ]
+
+    assert asyncio.run(run_node(site, move)) == []
 
 
 def test_brokers_that_do_not_exist_are_named(site: Site) -> None:

@@ -92,5 +92,5 @@ def test_verify_clears_throttles_when_nothing_moves_any_more(is_moving: bool, pr
     set_throttles(client.admin, {U0: Move(frozenset({1}), frozenset({2}))}, 5000)
     # Another partition than the one that moves: its throttle may be needed still.
     with click.Context(reassign_partitions.command):
-        reassign_partitions._verify(client.admin, {U0: (1, 2)}, preserve)
+        reassign_partitions._verify(client.admin, {U0: (1, 2)}, {}, preserve)
     assert client.is_throttled() is (is_moving or preserve)
