@@ -44,10 +44,15 @@ def decode_checkpoint(data: bytes, path: str) -> list[list[str]]:
 
 
 def read_offset_checkpoint(disk: Disk, path: str) -> dict[tuple[str, int], int]:
-    """(topic, partition) → offset; empty when the file does not exist."""
+    """(topic, partition) → offset; empty when the file does not exist.
+
+    Kafka creates that of the cleaner with nothing in it.
+    """
     try:
         data = disk.read(path)
     except FileNotFoundError:
+        return {}
+    if not data and path.endswith(f"/{CLEANER_OFFSET_CHECKPOINT}"):
         return {}
     offsets: dict[tuple[str, int], int] = {}
     for entry in decode_checkpoint(data, path):

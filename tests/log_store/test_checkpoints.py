@@ -41,6 +41,12 @@ def test_malformed_offset_checkpoint_is_an_error_that_names_the_file(
         checkpoint.read_offset_checkpoint(memory.disk, path)
 
 
+def test_empty_checkpoint_of_kafkas_cleaner_is_no_error(memory: MemoryPlace) -> None:
+    path = f"{memory.root}/{checkpoint.CLEANER_OFFSET_CHECKPOINT}"
+    memory.disk.write_atomic(path, b"")
+    assert checkpoint.read_offset_checkpoint(memory.disk, path) == {}
+
+
 def test_partition_metadata_has_kafkas_bytes(place: Place) -> None:
     with pytest.raises(FileNotFoundError):
         checkpoint.read_partition_metadata(place.disk, place.root)
