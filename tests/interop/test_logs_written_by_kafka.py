@@ -108,7 +108,7 @@ async def compact(logs: LogManager) -> int:
     )
     while await cleaner.clean_dirtiest():
         pass
-    return logs.cleaned_offset(opened) or 0
+    return logs.checkpoints.cleaned_offset(opened) or 0
 
 
 def read_committed(log: Log) -> Committed:
