@@ -644,11 +644,15 @@ class Partition:
         """Truncate the log where the leader's diverges (its end of ``diverging_epoch``); returns the new end.
 
         If this log does not know that epoch, the end of the last epoch before it is the best known common
-        point, and the next fetch starts there (KIP-279).
+        point, and the next fetch starts there (KIP-279). If this log starts beyond that, nothing of it is in
+        the leader's, and it begins anew there.
         """
         own = self.log.end_offset_for_epoch(diverging_epoch)
         cut = end_offset if own.end_offset < 0 else min(end_offset, own.end_offset)
-        self.truncate_to(min(cut, self.log.log_end_offset))
+        if cut < self.log.log_start_offset:
+            self.restart_at(cut)
+        else:
+            self.truncate_to(cut)
         return self.log.log_end_offset
 
     def truncate_to(self, offset: int) -> None:

@@ -149,6 +149,22 @@ def test_empty_log_that_starts_within_a_batch_of_its_leader_begins_with_that_bat
     assert (partition.log.log_start_offset, partition.high_watermark) == (8, 10)
 
 
+def test_log_that_starts_beyond_what_its_leader_has_of_its_epoch_begins_anew_there() -> None:
+    """An unclean election: the leader has lost what was deleted here, and all that followed."""
+    partition = make()
+    partition.apply(state(2), 0)
+    partition.restart_at(3)
+    partition.append_as_follower(memoryview(stored(3, 0)), 0)
+    leader = make(2)
+    leader.apply(state(2, epoch=3), 0)
+    end = leader.check_follower(1, partition.log.log_end_offset, partition.log.latest_epoch)
+    assert end is not None
+    assert partition.truncate_to_divergence(end.epoch, end.end_offset) == 0
+    assert (partition.log.log_start_offset, partition.high_watermark) == (0, 0)
+    partition.append_as_follower(memoryview(stored(0, 0)), 0)
+    assert partition.log.log_end_offset == 1
+
+
 @pytest.mark.parametrize("rot", [None, -1], ids=["not empty", "damaged batch"])
 def test_log_is_not_started_over_for_a_batch_that_cannot_follow_it(rot: int | None) -> None:
     partition = make()
