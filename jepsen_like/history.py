@@ -14,7 +14,10 @@ The operations of the append workload:
 ``assign``     ok: the process starts reading anew, so that its position carries no promise
 ``poll``       ok: ``records`` of one key; info: ``error`` (a read position the broker no longer honours)
 ``final``      ok: ``records`` of one key in the last read from the start, after everything has healed
+``final-start``  ok: ``offset`` is the log start where this read begins; without one it begins at 0
 ``final-end``  ok: ``offset`` is the high watermark that this read reached
+``delete-records``  invoke: records below ``value`` (-1: the high watermark) are to be deleted; ok:
+               ``offset`` is the low watermark: no record below it is ever read again
 ``replica``    ok: ``records`` in one replica's own log; ``detail.batches``: one list a batch
 ``leader``     info, process ``observer``: the partition ``key`` is led by broker ``value`` ('-1': nobody)
 ``controller`` info, process ``observer``: the active controller is node ``value``

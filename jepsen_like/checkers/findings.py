@@ -30,6 +30,7 @@ class Anomaly(StrEnum):
     NONMONOTONIC_POLL = "nonmonotonic-poll"
     POSITION_LOST = "position-lost"
     READ_TOO_FAR = "read-too-far"
+    DELETED_READ = "deleted-read"
     DIVERGENT_REPLICA = "divergent-replica"
     WRONG_OFFSET_FOR_TIME = "wrong-offset-for-time"
     OWNED_TWICE = "owned-twice"
@@ -60,6 +61,7 @@ MEANING: dict[Anomaly, str] = {
     Anomaly.NONMONOTONIC_POLL: "the consumer went backwards between two polls",
     Anomaly.POSITION_LOST: "a position below the high watermark was refused",
     Anomaly.READ_TOO_FAR: "a record at or above the high watermark of the same answer",
+    Anomaly.DELETED_READ: "in the last read, although its deletion was answered",
     Anomaly.WRONG_OFFSET_FOR_TIME: "an offset found by time is not that of the first record at or after it",
     Anomaly.OWNED_TWICE: "two members of a group believed at once that they owned a partition",
     Anomaly.FOREIGN_ASSIGNMENT: "a member was assigned a partition of a topic that it had not subscribed to",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pykraft.jepsen_like.checkers.consumption import check_consumption
 from pykraft.jepsen_like.checkers.findings import Anomaly, Finding, Findings
-from pykraft.jepsen_like.checkers.log_index import build_index
+from pykraft.jepsen_like.checkers.log_index import LogIndex, build_index
 from pykraft.jepsen_like.checkers.ownership import check_ownership
 from pykraft.jepsen_like.checkers.reads import check_reads
 from pykraft.jepsen_like.checkers.registers import check_registers
@@ -64,6 +64,14 @@ def examine(events: Iterable[Event], min_insync_replicas: int = 2) -> Report:
         check_consumption(index, findings)
     for event in index.others:
         kind = _REPORTED.get((event.op, event.type))
+        if kind is Anomaly.POSITION_LOST and _is_deleted(index, event):
+            continue
         if kind is not None:
             findings.add(kind, event.key or "", f"{event.process}: {event.error}")
     return Report(findings.result(), resends)
+
+
+def _is_deleted(index: LogIndex, event: Event) -> bool:
+    """Whether a position was lost because the records there were deleted."""
+    key = index.keys.get(event.key or "")
+    return key is not None and event.offset is not None and event.offset < key.deletable

@@ -79,7 +79,9 @@ class ReplicaLog:
 class KeyIndex:
     """Everything in a history about one key. ``sends`` is in the order of invocation.
 
-    ``resent`` is filled by the checker: see ``resends``.
+    ``resent`` is filled by the checker: see ``resends``. ``low_watermark``: the highest one with which a
+    deletion of records was answered; ``asked_to``: the highest offset below which records were to be deleted;
+    ``open_deletions``: how many deletions of everything were never answered.
     """
 
     key: str
@@ -88,9 +90,18 @@ class KeyIndex:
     reads: list[Read] = field(default_factory=list)
     lookups: list[TimeLookup] = field(default_factory=list)
     final: dict[int, str] = field(default_factory=dict)
+    final_start: int = 0
     final_end: int | None = None
+    low_watermark: int = 0
+    asked_to: int = 0
+    open_deletions: int = 0
     replicas: dict[str, ReplicaLog] = field(default_factory=dict)
     resent: Mapping[str, frozenset[int]] = field(default_factory=dict)
+
+    @property
+    def deletable(self) -> int:
+        """The end of what may have been deleted: below the log start, and below what was asked for."""
+        return self.final_start if self.open_deletions else min(self.final_start, self.asked_to)
 
 
 @dataclass(slots=True)
@@ -130,6 +141,10 @@ def build_index(events: Iterable[Event]) -> LogIndex:
                 index.others.append(event)
             case "producer":
                 index.producers[event.process] = _producer_kind(event.detail or {})
+            case "final-start" if event.key is not None:
+                index.key(event.key).final_start = event.offset or 0
+            case "delete-records" if event.key is not None and event.value is not None:
+                _add_deletion(index.key(event.key), event, int(event.value))
             case "offset-for-time" if event.key is not None and event.type == "ok":
                 _add_lookup(index.key(event.key), event)
             case _:
@@ -165,6 +180,18 @@ def _add_lookup(key: KeyIndex, event: Event) -> None:
     detail = event.detail or {}
     asked_us, timestamp_ms = detail["asked_us"], detail["timestamp_ms"]
     key.lookups.append(TimeLookup(event.process, asked_us, timestamp_ms, event.offset))
+
+
+def _add_deletion(key: KeyIndex, event: Event, offset: int) -> None:
+    """A deletion of everything ends at the high watermark of that moment: known only from its answer."""
+    if event.type == "invoke":
+        key.open_deletions += offset < 0
+        key.asked_to = max(key.asked_to, offset)
+    elif event.type in ("ok", "fail"):
+        key.open_deletions -= offset < 0
+    if event.type == "ok" and event.offset is not None:
+        key.low_watermark = max(key.low_watermark, event.offset)
+        key.asked_to = max(key.asked_to, event.offset if offset < 0 else 0)
 
 
 def _add_read(key: KeyIndex, event: Event, started: set[tuple[str, str]]) -> None:

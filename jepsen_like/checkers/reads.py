@@ -42,11 +42,16 @@ def _check_values(key: KeyIndex, findings: Findings) -> dict[int, str]:
             ):
                 findings.add(Anomaly.DUPLICATE, key.key, f"{value} read at {first} and at {offset}")
             _check_origin(key, value, offset, findings)
+    first = min(key.final, default=key.low_watermark)
+    if first < key.low_watermark:
+        example = f"offset {first} is in the last read, deleted was up to {key.low_watermark}"
+        findings.add(Anomaly.DELETED_READ, key.key, example)
     if key.final_end is not None:
         in_final = set(key.final.values())
         for value, offset in offset_of.items():
             send = key.sends.get(value)
-            if value not in in_final and not (send is not None and send.must_stay):
+            is_missing = value not in in_final and offset >= key.deletable
+            if is_missing and not (send is not None and send.must_stay):
                 findings.add(
                     Anomaly.VANISHED_READ,
                     key.key,

@@ -215,6 +215,11 @@ def _read_too_far(events: list[Event]) -> list[Event]:
     return [*events[:place], edited, *events[place + 1 :]]
 
 
+def _read_deleted(events: list[Event]) -> list[Event]:
+    deletion = Event("ok", "deleter", 0, "delete-records", KEY, "5", 5)
+    return [*events, replace(deletion, type="invoke", offset=None), deletion]
+
+
 def _find_later(events: list[Event]) -> list[Event]:
     place = next(n for n, e in enumerate(events) if e.op == "offset-for-time")
     edited = replace(events[place], offset=(events[place].offset or 0) + 1)
@@ -251,6 +256,7 @@ PLANTS: tuple[tuple[str, Anomaly, Plant], ...] = (
     ("an acknowledged value is beyond the last read", Anomaly.UNSEEN, _hide_tail),
     ("a value is in the log twice", Anomaly.DUPLICATE, _duplicate),
     ("a poll goes beyond the high watermark", Anomaly.READ_TOO_FAR, _read_too_far),
+    ("the last read has what was deleted", Anomaly.DELETED_READ, _read_deleted),
     ("an offset found by time is late", Anomaly.WRONG_OFFSET_FOR_TIME, _find_later),
     ("a poller saw another value at an offset", Anomaly.INCONSISTENT_OFFSETS, _second_value),
     ("a value was acknowledged elsewhere", Anomaly.MOVED_OFFSET, _move_offset),

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pykraft.jepsen_like.checkers.ownership import OFFSETS_TOPIC
 from pykraft.jepsen_like.history import Event
 
-_OF_A_LOG = frozenset({"send", "poll", "offset-for-time"})
+_OF_A_LOG = frozenset({"send", "poll", "offset-for-time", "delete-records"})
 _OF_COMMITS = frozenset({"commit", "committed"})
 
 

@@ -1,8 +1,8 @@
 """Checks that an offset found by time is that of the first record in the log at or after that time.
 
 Records have the timestamps of their producers, in no order. The log below the high watermark only grows, so
-an offset found at any moment must be the one that the last read shows. Finding nothing is wrong if a record
-at or after the time was acknowledged before the look-up.
+an offset found at any moment must be the one that the last read shows, unless it was deleted. Finding nothing
+is wrong if a record at or after the time was acknowledged before the look-up, and was not deleted.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ def check_times(key: KeyIndex, findings: Findings) -> None:
     for lookup in key.lookups:
         place = bisect_left(newest, lookup.timestamp_ms)
         expected = offsets[place] if place < len(offsets) else None
+        if lookup.offset is not None and lookup.offset < key.deletable:
+            continue
         if lookup.offset is None:
             if (known := _known_by_then(key, lookup)) is not None:
                 example = f"nothing at or after {lookup.timestamp_ms}, though {known} was acknowledged"
@@ -45,6 +47,7 @@ def _known_by_then(key: KeyIndex, lookup: TimeLookup) -> str | None:
             and send.timestamp_ms >= lookup.timestamp_ms
             and send.answered_us is not None
             and send.answered_us < lookup.asked_us
+            and (send.offset is None or send.offset >= key.deletable)
         ):
             return send.value
     return None

@@ -1,8 +1,8 @@
 """Checks the outcome of every send: lost, unseen, moved or reordered.
 
-A value acknowledged with acks=all must be in the last read; if its producer is idempotent, at the offset of
-its acknowledgement, and after the values that the producer sent to the same key before it. A send that was
-answered with ``info``, or not at all, or had fewer acks, may be there or not.
+A value acknowledged with acks=all must be in the last read, unless it may have been deleted; if its producer
+is idempotent, at the offset of its acknowledgement, and after the values that the producer sent to the same
+key before it. A send that was answered with ``info``, or not at all, or had fewer acks, may be there or not.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ def check_writes(key: KeyIndex, findings: Findings) -> None:
     for send in key.sends.values():
         read_at = offset_of.get(send.value)
         if send.must_stay:
-            if send.value not in in_final and (read_at is None or key.final_end is not None):
+            is_deleted = send.offset is not None and send.offset < key.deletable
+            is_missing = send.value not in in_final and not is_deleted
+            if is_missing and (read_at is None or key.final_end is not None):
                 _add_missing(key, findings, send.value, send.offset, read_at, bound)
             if send.offset is not None:
                 places = {send.offset} if read_at is None else {send.offset, read_at}

@@ -3,7 +3,8 @@
 Every value is unique and names its producer and its place in the producer's order. Most producers are
 idempotent with acks=all; a few have weaker guarantees (no idempotence, acks=1, acks=0). From time to time a
 producer is abandoned and another takes its place. Readers are assigned, not subscribed, so that they must see
-all records, in order. One task looks up offsets by time.
+all records, in order. One task looks up offsets by time. Another deletes records, if that is configured; then
+readers begin at the log start.
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ REOPEN_AFTER_S = 1.0
 CLOSE_S = 15.0
 TIMESTAMP_JITTER_MS = 2_000
 FINAL_LOOKUPS = 3
+DELETER = "deleter"
+ALL_SHARE = 0.2
+"""Of the deletions: those of everything that is committed."""
 
 STRONG = ProducerConfig("")
 WEAK = (
@@ -50,7 +54,8 @@ WEAK = (
 class AppendConfig:
     """``sends_per_s`` is for all strong producers together, ``weak_sends_per_s`` for each weak one.
 
-    ``abandon_every_s`` is the mean lifetime of a producer. The first ``pipelined_producers`` have five
+    ``abandon_every_s`` is the mean lifetime of a producer. ``delete_every_s`` is the mean time between two
+    deletions of records, None: there are none. The first ``pipelined_producers`` have five
     requests in flight, the others one: see ``checkers/resends``.
     """
 
@@ -65,6 +70,7 @@ class AppendConfig:
     abandon_every_s: float = 25.0
     pipelined_producers: int = 1
     look_every_s: float = 0.5
+    delete_every_s: float | None = None
 
 
 class AppendWorkload:
@@ -76,6 +82,7 @@ class AppendWorkload:
         self._history = history
         self._rng = random.Random(seed)
         self._producing = Tasks()
+        self._deleting = Tasks()
         self._reading = Tasks()
         self._answers_s = 0.0
         self._strong: set[str] = set()
@@ -105,11 +112,15 @@ class AppendWorkload:
             kind = replace(weak, name=f"w{number}")
             self._producing.start(self._produce(kind, config.weak_sends_per_s, self._draw()))
         self._reading.start(self._seek(self._draw()))
+        if config.delete_every_s is not None:
+            self._deleting.start(self._delete(config.delete_every_s, self._draw()))
 
     async def finish(self, limits: Limits) -> None:
         self._answers_s = limits.answers_s
         if not await self._producing.stop(limits.answers_s + CLOSE_S):
             self._no_progress(None, "producers still wait for answers")
+        if not await self._deleting.stop(limits.answers_s):
+            self._no_progress(None, "a deletion of records was not answered")
         for partition in range(self._config.partitions):
             if not await self._read_to_end(partition, limits):
                 self._no_progress(partition, "the final read did not reach every acknowledged offset")
@@ -198,20 +209,30 @@ class AppendWorkload:
 
     # --- readers -------------------------------------------------------------------------------------------
 
-    def _open_reader(self, name: str, partitions: list[int]) -> Reader:
-        detail = {"topic": self._config.topic, "partitions": partitions}
+    def _open_reader(self, name: str, positions: Mapping[int, int]) -> Reader:
+        detail = {"topic": self._config.topic, "partitions": list(positions)}
         self._history.record("ok", name, "assign", detail=detail)
-        return self._clients.reader(name, {self._place(partition): 0 for partition in partitions})
+        return self._clients.reader(name, {self._place(number): at for number, at in positions.items()})
 
     async def _follow(self, name: str, partitions: list[int]) -> None:
         """Read continuously; a position that the broker refuses is recorded, and everything is read again."""
-        reader = self._open_reader(name, partitions)
+        reader = self._open_reader(name, dict.fromkeys(partitions, 0))
         while not self._reading.stopping.is_set():
             if await self._poll(reader, name, "poll") is None:
-                await reader.close()
                 await self._reading.pause(REOPEN_AFTER_S)
-                reader = self._open_reader(name, partitions)
+                positions = {number: await self._log_start(reader, number) for number in partitions}
+                await reader.close()
+                reader = self._open_reader(name, positions)
         await reader.close()
+
+    async def _log_start(self, reader: Reader, partition: int) -> int:
+        """Where a partition is read from; 0 also where that cannot be found now: it is asked for again."""
+        if self._config.delete_every_s is None:
+            return 0
+        try:
+            return await reader.log_start(self._place(partition))
+        except OperationError:
+            return 0
 
     async def _poll(self, reader: Reader, name: str, op: str) -> Mapping[TopicPartition, Polled] | None:
         """Record what one poll returned, a pair of events for each partition; None: a position was lost."""
@@ -236,7 +257,11 @@ class AppendWorkload:
         loop, place, name = asyncio.get_running_loop(), self._place(partition), f"final-{partition}"
         deadline, all_replicated = loop.time() + limits.read_s, loop.time() + limits.settle_s
         position, end = 0, -1
-        reader = self._open_reader(name, [partition])
+        reader = self._open_reader(name, {partition: 0})
+        if self._config.delete_every_s is not None:
+            position = await self._find_start(reader, partition, name, deadline)
+            await reader.close()
+            reader = self._open_reader(name, {partition: position})
         while loop.time() < deadline:
             if position >= end:
                 try:
@@ -256,6 +281,44 @@ class AppendWorkload:
         if position >= end >= 0:
             self._history.record("ok", name, "final-end", key=str(place), offset=position)
         return position >= end >= self.end_offsets[place]
+
+    async def _find_start(self, reader: Reader, partition: int, name: str, deadline: float) -> int:
+        """Record where the log starts for the last read."""
+        loop, place = asyncio.get_running_loop(), self._place(partition)
+        while loop.time() < deadline:
+            try:
+                start = await reader.log_start(place)
+            except OperationError as error:
+                self._history.record("info", name, "log-start-failed", error=str(error))
+                await asyncio.sleep(POLL_S)
+            else:
+                self._history.record("ok", name, "final-start", key=str(place), offset=start)
+                return start
+        return 0
+
+    # --- deletions -----------------------------------------------------------------------------------------
+
+    async def _delete(self, every_s: float, rng: random.Random) -> None:
+        """Delete records of one partition after the other: below some offset, or all that are committed."""
+        admin = self._clients.admin(DELETER)
+        while await self._deleting.pause(rng.uniform(0.2, 1.8) * every_s):
+            place = self._place(rng.randrange(self._config.partitions))
+            end = self.end_offsets[place]
+            # One in ten is above every acknowledged offset; that may be refused.
+            offset = -1 if rng.random() < ALL_SHARE else rng.randrange(end + end // 10 + 1)
+            key, value = str(place), str(offset)
+            self._history.record("invoke", DELETER, "delete-records", key=key, value=value)
+            try:
+                low_watermark = await admin.delete_records(place, offset)
+            except OperationError as error:
+                self._history.record(
+                    error.outcome, DELETER, "delete-records", key=key, value=value, error=str(error)
+                )
+            else:
+                self._history.record(
+                    "ok", DELETER, "delete-records", key=key, value=value, offset=low_watermark
+                )
+        await admin.close()
 
     # --- times ---------------------------------------------------------------------------------------------
 

@@ -131,6 +131,10 @@ class Reader(Protocol):
         """The next records; empty if there were none in time. :class:`PositionLostError`."""
         ...
 
+    async def log_start(self, partition: TopicPartition) -> int:
+        """The leader's log start: records below it were deleted. :class:`OperationError`."""
+        ...
+
     async def end_offset(self, partition: TopicPartition) -> int:
         """The leader's high watermark. :class:`OperationError`."""
         ...
@@ -220,6 +224,10 @@ class Admin(Protocol):
 
     async def offset_for_time(self, partition: TopicPartition, timestamp_ms: int) -> int | None:
         """The first offset whose record has this timestamp or a later one; None: there is none."""
+        ...
+
+    async def delete_records(self, partition: TopicPartition, offset: int) -> int:
+        """Delete the records below ``offset``, -1: below the high watermark; returns the low watermark."""
         ...
 
     async def committed(

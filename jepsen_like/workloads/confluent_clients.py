@@ -250,13 +250,20 @@ class ConfluentReader(_Threaded):
         super().__init__({**settings, "group.id": "unused", "auto.offset.reset": "error"}, threads)
         self._consumer.assign([ck.TopicPartition(*place, offset) for place, offset in positions.items()])
 
+    async def log_start(self, partition: TopicPartition) -> int:
+        return (await self._look_up(partition))[0]
+
     async def end_offset(self, partition: TopicPartition) -> int:
+        return (await self._look_up(partition))[1]
+
+    async def _look_up(self, partition: TopicPartition) -> tuple[int, int]:
+        """The log start and the high watermark."""
         ask = partial(self._consumer.get_watermark_offsets, timeout=2.0, cached=False)
         try:
-            _, high = await self._call(ask, ck.TopicPartition(*partition))
+            low, high = await self._call(ask, ck.TopicPartition(*partition))
         except KafkaException as error:
             raise UnknownOutcomeError(str(error)) from error
-        return int(high)
+        return int(low), int(high)
 
     async def close(self) -> None:
         await self._call(self._consumer.close)

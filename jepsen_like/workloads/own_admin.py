@@ -108,6 +108,12 @@ class OwnAdmin:
     async def offset_for_time(self, partition: TopicPartition, timestamp_ms: int) -> int | None:
         return (await _answered(self._admin.list_offsets({partition: timestamp_ms})))[partition].offset
 
+    async def delete_records(self, partition: TopicPartition, offset: int) -> int:
+        answer = (await _answered(self._admin.delete_records({partition: offset})))[partition]
+        if isinstance(answer, KafkaError):
+            raise _outcome(answer)
+        return answer
+
     async def committed(
         self, group: str, partitions: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, Commit | None]:

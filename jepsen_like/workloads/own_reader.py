@@ -8,14 +8,14 @@ from pykraft.jepsen_like.workloads.client import Polled, PositionLostError, Unkn
 from pykraft.kafka_client.cluster import ClientConfig, Cluster
 from pykraft.kafka_client.errors import LogTruncatedError, OffsetOutOfRangeError
 from pykraft.kafka_client.fetcher import FetchConfig, FetchedBatches, PartitionFetcher
-from pykraft.kafka_client.list_offsets import LATEST_TIMESTAMP, list_offsets
+from pykraft.kafka_client.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, list_offsets
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_client.network import Network
 from pykraft.kafka_client.visible import visible_batches
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.kafka_protocol.record_codec import decode_batch
 
-END_OFFSET_TIMEOUT_MS = 2_000
+LOOK_UP_TIMEOUT_MS = 2_000
 SHORTEST_FETCH_MS = 20
 
 
@@ -44,10 +44,16 @@ class OwnReader:
                     polled[place] = found
         return polled
 
+    async def log_start(self, partition: TopicPartition) -> int:
+        return await self._look_up(partition, EARLIEST_TIMESTAMP)
+
     async def end_offset(self, partition: TopicPartition) -> int:
-        deadline_ms = self._cluster.deadline(END_OFFSET_TIMEOUT_MS)
+        return await self._look_up(partition, LATEST_TIMESTAMP)
+
+    async def _look_up(self, partition: TopicPartition, timestamp: int) -> int:
+        deadline_ms = self._cluster.deadline(LOOK_UP_TIMEOUT_MS)
         try:
-            found = await list_offsets(self._cluster, {partition: LATEST_TIMESTAMP}, deadline_ms)
+            found = await list_offsets(self._cluster, {partition: timestamp}, deadline_ms)
         except KafkaError as error:
             raise UnknownOutcomeError(f"{error.code.name}: {error.message}") from error
         return found[partition].offset or 0

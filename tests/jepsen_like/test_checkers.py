@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from types import FrameType
 
 import pytest
@@ -159,3 +160,47 @@ def test_duplicate_without_that_excuse_is_found(max_in_flight: int, second_epoch
     report = examine(_written_again(max_in_flight, second_epoch))
     assert {finding.kind for finding in report.findings} == {Anomaly.DUPLICATE, Anomaly.MOVED_OFFSET}
     assert report.client_resends == 0
+
+
+def _deleted(asked: int, low_watermark: int | None, start: int) -> list[Event]:
+    """Four records, of which the last read finds those from ``start`` on."""
+    sends = [
+        Event(kind, "p", 9, "send", "k", f"p-{n}", n if kind == "ok" else None, detail={"timestamp_ms": n})
+        for n in range(4)
+        for kind in ("invoke", "ok")
+    ]
+    answer = [] if low_watermark is None else [low_watermark]
+    return [
+        *sends,
+        Event("ok", "c", 1, "poll", "k", records=[(n, f"p-{n}") for n in range(4)]),
+        Event("ok", "seeker", 1, "offset-for-time", "k", None, 0, detail={"timestamp_ms": 0, "asked_us": 0}),
+        Event("invoke", "deleter", 2, "delete-records", "k", str(asked)),
+        *(Event("ok", "deleter", 3, "delete-records", "k", str(asked), low) for low in answer),
+        Event("info", "c", 3, "poll", "k", offset=1, error="out of range"),
+        Event("ok", "final", 4, "final-start", "k", offset=start),
+        Event("ok", "final", 4, "final", "k", records=[(n, f"p-{n}") for n in range(start, 4)]),
+        Event("ok", "final", 5, "final-end", "k", offset=4),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("asked", "low_watermark", "start"), [(2, 2, 2), (2, None, 2), (-1, 3, 3), (-1, 4, 4), (-1, None, 3)]
+)
+def test_records_that_were_to_be_deleted_need_not_be_there(
+    asked: int, low_watermark: int | None, start: int
+) -> None:
+    assert check(_deleted(asked, low_watermark, start)) == ()
+
+
+@pytest.mark.parametrize(("asked", "low_watermark", "start"), [(2, 2, 3), (2, None, 3), (-1, 2, 3)])
+def test_more_than_was_to_be_deleted_is_lost(asked: int, low_watermark: int | None, start: int) -> None:
+    kinds = {finding.kind for finding in check(_deleted(asked, low_watermark, start))}
+    assert kinds == {Anomaly.LOST_WRITE}
+
+
+def test_position_above_the_log_start_is_not_lost_by_a_deletion() -> None:
+    history = [
+        replace(event, offset=3) if event.op == "poll" and event.type == "info" else event
+        for event in _deleted(2, 2, 2)
+    ]
+    assert {finding.kind for finding in check(history)} == {Anomaly.POSITION_LOST}

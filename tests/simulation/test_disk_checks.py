@@ -10,6 +10,7 @@ import pytest
 from pykraft.broker.logs.log_loading import create_log
 from pykraft.jepsen_like.sim.cluster.disk_checks import (
     EVERY_LOG_OPENS,
+    LOG_START_IS_STORED,
     METADATA_OPENS,
     NOTHING_FLUSHED_IS_LOST,
     check_disk,
@@ -110,14 +111,29 @@ def _voter(mark_ends_at: int) -> tuple[MemoryDisk, ServerConfig]:
 
 def test_flushed_records_of_the_metadata_log_that_are_gone_are_missed() -> None:
     disk, config = _voter(0)
-    check_disk(disk.copy(), config, StoppedClock(), ())
+    check_disk(disk.copy(), config, StoppedClock(), (), {})
     disk, config = _voter(7)
     with pytest.raises(InvariantViolation, match=NOTHING_FLUSHED_IS_LOST):
-        check_disk(disk, config, StoppedClock(), ())
+        check_disk(disk, config, StoppedClock(), (), {})
 
 
 def test_vote_that_cannot_be_read_is_found() -> None:
     disk, config = _voter(0)
     disk.write_atomic(f"{config.metadata_log_dir}/{METADATA_LOG_DIRECTORY}/quorum-state", b"nonsense")
     with pytest.raises(InvariantViolation, match=METADATA_OPENS):
-        check_disk(disk, config, StoppedClock(), ())
+        check_disk(disk, config, StoppedClock(), (), {})
+
+
+def test_log_start_that_was_stored_and_is_not_found_again_is_missed() -> None:
+    broker = draw_options(0).brokers[0]
+    config = server_config(draw_options(0), broker, session_ms=9000)
+    disk = MemoryDisk()
+    format_directories(
+        disk, config, uuid_to_str(Uuid(b"c" * 16)), draw_options(0).features, lambda: Uuid(b"d" * 16), 0
+    )
+    topic_id = Uuid(b"t" * 16)
+    create_log(disk, config.log_dirs[0], f"{config.log_dirs[0]}/t-0", LogConfig(), topic_id, 0)
+    check_disk(disk.copy(), config, StoppedClock(), (), {("t", 0, topic_id): 0})
+    check_disk(disk.copy(), config, StoppedClock(), (), {("t", 0, Uuid(b"u" * 16)): 5})
+    with pytest.raises(InvariantViolation, match=LOG_START_IS_STORED):
+        check_disk(disk, config, StoppedClock(), (), {("t", 0, topic_id): 5})

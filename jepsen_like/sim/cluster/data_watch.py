@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from pykraft.jepsen_like.sim.cluster.deletion_watch import DeletionWatch
 from pykraft.jepsen_like.sim.cluster.options import is_guaranteed
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.record_codec import decode_batch
@@ -32,7 +33,6 @@ ALL_HOLD = "what is committed is held by the whole ISR"
 MONOTONE = "the high watermark never falls in a leader epoch"
 NO_TRUNCATION = "what is committed is not truncated"
 SEQUENCES = "per producer, batches are in the order of their sequences, each once"
-LOG_START = "the log starts at or below the high watermark"
 
 _SEQUENCE_MASK = 0x7FFFFFFF
 MIN_INSYNC_REPLICAS = 2
@@ -86,6 +86,7 @@ class DataWatch:
         self._lost_at: dict[int, int] = {}
         self._copies_lost: set[tuple[int, Uuid, int]] = set()
         self._copies_damaged: set[tuple[int, Uuid, int]] = set()
+        self.deletions = DeletionWatch(model, fail, self._copies_damaged)
         self._late: dict[Key, Written] = {}
         """Records committed by leaders that had been replaced: not yet part of any reference."""
         self._late_end: dict[tuple[Uuid, int, int], int] = {}
@@ -178,6 +179,7 @@ class DataWatch:
             unguaranteed.update(reference.written)
         if partition is not None:
             self._unguaranteed_epoch[key] = partition.leader_epoch
+        self.deletions.exempt(key)
         topic = self._model.ever_topics[key[0]]
         self.exempted += 1
         if self.on_exempted is not None:
@@ -192,8 +194,9 @@ class DataWatch:
     def moved(self, machine: Machine, partition: Partition) -> None:
         """The high watermark of a replica has moved."""
         key = (partition.topic_id, partition.index)
-        self.retired(machine, partition)
+        self.deletions.moved(machine, partition)
         if partition.is_leader:
+            self.deletions.committed(partition)
             self._check_monotone(machine, partition)
             self._check_held(partition)
         if (machine.id, *key) in self._copies_lost:
@@ -203,13 +206,9 @@ class DataWatch:
                 self._commit(key, partition, is_damaged=(machine.id, *key) in self._copies_damaged)
             self._compare(machine, key, partition)
 
-    def retired(self, machine: Machine, partition: Partition) -> None:
-        """Retention may have moved the log start."""
-        if partition.log.log_start_offset > partition.high_watermark:
-            self._fail(LOG_START, f"{machine.id}: {partition} starts at {partition.log.log_start_offset}")
-
     def leads(self, machine: Machine, partition: Partition) -> None:
         """A replica becomes leader."""
+        self.deletions.leads(machine, partition)
         reference = self._references.get((partition.topic_id, partition.index))
         known = self._find((partition.topic_id, partition.index))
         if reference is None:
@@ -373,7 +372,7 @@ def _note(written: Written, header: BatchHeader, data: bytes) -> None:
 def _find_other_batch(log: Log, reference: Reference, first: int, end_offset: int) -> str | None:
     for header in log.iter_headers(first, end_offset):
         known = reference.batches.get(header.base_offset)
-        if known != _batch(header):
+        if header.base_offset >= first and known != _batch(header):  # else the log starts within it
             return f"{header}, committed is {known}"
     return None
 

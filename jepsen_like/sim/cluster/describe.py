@@ -23,7 +23,7 @@ _OFTEN = {
     ("offset-for-time", "ok"): "offsets found by time",
     ("commit", "ok"): "offsets committed",
 }
-_FINAL_OPERATIONS = ("final", "final-end", "replica")
+_FINAL_OPERATIONS = ("final", "final-start", "final-end", "replica")
 
 
 def describe_world(options: WorldOptions) -> str:

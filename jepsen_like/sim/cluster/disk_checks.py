@@ -6,13 +6,14 @@ is not taken for a fault of the product.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from pykraft.broker.logs.log_loading import load_dir
 from pykraft.broker.logs.offline_logs import find_set_aside
 from pykraft.jepsen_like.sim.cluster.derived_checks import DERIVED, find_difference
 from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
+from pykraft.kafka_protocol.ids import Uuid
 from pykraft.log_store.interface import (
     METADATA_LOG_DIRECTORY,
     CorruptCheckpointError,
@@ -31,25 +32,45 @@ if TYPE_CHECKING:
 
 EVERY_LOG_OPENS: Final = "every_log_opens_after_a_crash"
 METADATA_OPENS: Final = "the_metadata_log_opens_after_a_crash"
+LOG_START_IS_STORED: Final = "a start finds the log start that was stored"
 NOTHING_FLUSHED_IS_LOST: Final = "a_crash_takes_no_record_that_was_flushed"
+
+Replica = tuple[str, int, Uuid]
+"""Topic, partition, topic id."""
 
 _DAMAGE: Final = (QuorumStateError, CorruptLogError, CorruptCheckpointError, ValueError, OSError)
 
 
-def check_disk(disk: MemoryDisk, config: ServerConfig, clock: Clock, damaged: Collection[str]) -> None:
+def check_disk(
+    disk: MemoryDisk,
+    config: ServerConfig,
+    clock: Clock,
+    damaged: Collection[str],
+    log_starts: Mapping[Replica, int],
+) -> None:
     """Check every file that a start of this node would read. ``disk`` is changed as by a start.
 
-    ``damaged``: directories of partitions in which damage was injected.
+    ``damaged``: directories of partitions in which damage was injected. ``log_starts``: of the replicas, as
+    far as the node has stored them.
     """
     _check_metadata_opens(disk, config, clock)
     if config.is_broker:
-        check_logs_open(disk, config.log_dirs, clock.wall_ms(), damaged)
+        found = check_logs_open(disk, config.log_dirs, clock.wall_ms(), damaged)
+        for replica, log_start in log_starts.items():
+            if found.get(replica, log_start) < log_start:
+                topic, index, _ = replica
+                detail = f"{topic}-{index} starts at {found[replica]}, stored was {log_start}"
+                raise InvariantViolation(LOG_START_IS_STORED, detail)
 
 
 def check_logs_open(
     disk: MemoryDisk, log_dirs: Iterable[str], now_ms: int, damaged: Collection[str] = ()
-) -> None:
-    """Every partition's log opens, as a start of the node would open it; ``disk`` is changed as by one."""
+) -> dict[Replica, int]:
+    """Every partition's log opens, as a start of the node would open it; ``disk`` is changed as by one.
+
+    Returns the log starts of undamaged logs, of two copies of a log the higher one.
+    """
+    log_starts: dict[Replica, int] = {}
     for log_dir in log_dirs:
         before = {offline.directory for offline in find_set_aside(disk, log_dir).values()}
         loaded = load_dir(disk, log_dir, LogConfig(), now_ms)
@@ -58,11 +79,14 @@ def check_logs_open(
                 difference = find_difference(opened.log, opened.producers, is_loaded=True)
                 if difference is not None:
                     raise InvariantViolation(DERIVED, f"{opened.log.directory} opened again: {difference}")
+                replica = (*opened.topic_partition, opened.topic_id)
+                log_starts[replica] = max(opened.log.log_start_offset, log_starts.get(replica, 0))
             opened.log.abandon()
         for (topic, index), offline in loaded.offline.items():
             if offline.directory not in before and f"{log_dir}/{topic}-{index}" not in damaged:
                 detail = f"{topic}-{index} in {log_dir}: {offline.reason}"
                 raise InvariantViolation(EVERY_LOG_OPENS, detail)
+    return log_starts
 
 
 def _check_metadata_opens(disk: MemoryDisk, config: ServerConfig, clock: Clock) -> None:

@@ -117,6 +117,7 @@ class Load:
             weak_sends_per_s=rng.choice((2, 10)),
             abandon_every_s=rng.choice((5.0, 25.0)),
             pipelined_producers=rng.choice((0, 1, 3)),
+            delete_every_s=self._world.options.delete_every_s,
         )
         if self.kind == "changes":
             changes = ChangesConfig(append, admins=2, change_every_s=rng.choice((1.0, 3.0)))
@@ -162,6 +163,7 @@ class Load:
             event
             for position, event in enumerate(self.history.events)
             if not self._is_noticed_late(position, event, lost, missed)
+            and not self._is_undone(position, event)
             and not self._is_found_by_former_leader(position, event)
         )
         report = examine(list(_without_lost(events, lost)), MIN_INSYNC_REPLICAS)
@@ -193,6 +195,11 @@ class Load:
     def _others_exempted(self) -> list[str]:
         """Partitions whose history is exempted as a whole, until all faults have ended."""
         return [key for key in self._exempted if key.rpartition("-")[0] != APPEND]
+
+    def _is_undone(self, position: int, event: Event) -> bool:
+        """A log start may go back when no replica is left that is sure to have it."""
+        is_deletion = event.op == "delete-records" and event.type == "ok"
+        return is_deletion and position < self._exempted.get(event.key or "", 0)
 
     def _is_found_by_former_leader(self, position: int, event: Event) -> bool:
         """A former leader that is cut off from the controller looks up times in its own log and finds nothing
@@ -255,18 +262,31 @@ def _without_lost(events: Iterable[Event], lost: Lost) -> Iterator[Event]:
 
 
 class _History(MemoryHistory):
-    """Checks the coordinator of a group at the time by which the group must be stable."""
+    """Checks the coordinator of a group at the time by which the group must be stable, and deletions."""
 
     def __init__(self, world: World) -> None:
         super().__init__(lambda: int(world.loop.now_s * 1_000_000))
         self._world = world
+        self._exempted_before = 0
+        """How many partitions had lost records when the deletion that is under way was asked for."""
 
     def _add(self, event: Event) -> None:
         super()._add(event)
+        if event.op == "delete-records":
+            self._note_deletion(event)
         if event.op == "settled":
             within_ms = (event.detail or {})["within_us"] / 1000
             self._world.later(within_ms, self._look, event.key)
             self._world.checker.groups.calm(event.key or "", 3 * GROUPS.heartbeat_interval_ms / 1000)
+
+    def _note_deletion(self, event: Event) -> None:
+        data = self._world.checker.data
+        if event.type == "invoke":
+            self._exempted_before = data.exempted
+        elif event.offset is not None and data.exempted == self._exempted_before:
+            topic, _, index = (event.key or "").rpartition("-")
+            with suppress(InvariantViolation):  # the simulation knows
+                data.deletions.answered(topic, int(index), event.offset)
 
     def _look(self, group_id: str) -> None:
         with suppress(InvariantViolation):  # the simulation knows

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pykraft.broker.membership.lifecycle import BrokerState
 from pykraft.jepsen_like.sim.cluster.derived_checks import DERIVED, find_difference
 from pykraft.jepsen_like.sim.cluster.disk import CrashPointDisk
-from pykraft.jepsen_like.sim.cluster.disk_checks import check_disk
+from pykraft.jepsen_like.sim.cluster.disk_checks import Replica, check_disk
 from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
 from pykraft.jepsen_like.sim.cluster.parts import Parts
 from pykraft.jepsen_like.sim.cluster.settings import SECOND_DATA, quorum_address, server_config
@@ -293,9 +293,14 @@ class SimNode:
         config = server_config(self.world.options, self.id, session_ms=self.world.options.session_ms)
         self.disks_checked += 1
         try:
-            check_disk(copy, config, self.clock, self.disk.damaged_logs)
+            check_disk(copy, config, self.clock, self.disk.damaged_logs, self._stored_log_starts())
         except InvariantViolation as violation:
             self.world.failed(violation)
+
+    def _stored_log_starts(self) -> dict[Replica, int]:
+        """What the newest process has stored. Nothing of it is on a disk that was replaced."""
+        replicas = () if self.parts.replicas is None else self.parts.replicas.table
+        return {(one.topic, one.index, one.topic_id): one.log.stored_log_start_offset for one in replicas}
 
     def scrub(self) -> asyncio.Task[None]:
         """Read all logs once more, which a broker does every hour, and a schedule is shorter."""

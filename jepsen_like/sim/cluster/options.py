@@ -34,7 +34,8 @@ class WorldOptions:
     ``fault_change_chance``: the probability of a change of voters while a fault begins. ``roll_ms``: the time
     that the records of a partition's segment span. ``index_interval_bytes``: between two entries of its
     indexes. ``flush_messages``: a partition's log is flushed after so many records; None: only when it rolls.
-    ``two_dirs``: brokers have two log directories.
+    ``two_dirs``: brokers have two log directories. ``delete_every_s``: the mean time between two deletions of
+    records of the workload, None: there are none.
     """
 
     controllers: tuple[int, ...]
@@ -62,6 +63,7 @@ class WorldOptions:
     index_interval_bytes: int
     flush_messages: int | None
     two_dirs: bool
+    delete_every_s: float | None
 
     def session_ms_of(self, seed: int, process: str) -> int:
         """The session timeout that a controller's process is configured with."""
@@ -119,4 +121,5 @@ def draw_options(seed: int) -> WorldOptions:
         index_interval_bytes=logs.choice((100, 4096)),
         flush_messages=logs.choice((None, None, 20)),
         two_dirs=random.Random(f"directories {seed}").random() < 0.25,
+        delete_every_s=random.Random(f"deletions {seed}").choice((None, None, 0.5, 2.0)),
     )

@@ -17,6 +17,7 @@ from pykraft.broker.membership.lifecycle import BrokerLifecycle
 from pykraft.broker.membership.lifecycle_driver import LifecycleDriver
 from pykraft.broker.replicas.partition import Partition
 from pykraft.broker.replicas.replica_manager import ReplicaManager
+from pykraft.broker.replicas.replica_publisher import ReplicaPublisher
 from pykraft.group_coordinator.runtime import CoordinatorRuntime
 from pykraft.group_coordinator.shard import Shard
 from pykraft.jepsen_like.sim.cluster.parts import DeltaMirror
@@ -241,7 +242,7 @@ def _retire(
     replicas = machine.parts.replicas
     partition = None if replicas is None else replicas.table.find(*key)
     if partition is not None:
-        machine.watch.checker.data.retired(machine, partition)
+        machine.watch.checker.data.deletions.moved(machine, partition)
 
 
 def _cut(machine: SimNode, method: Callable[..., None], part: Partition, offset: int) -> None:
@@ -251,6 +252,34 @@ def _cut(machine: SimNode, method: Callable[..., None], part: Partition, offset:
 
 _probe(Partition, "truncate_to")(_cut)
 _probe(Partition, "restart_at")(_cut)
+
+
+# --- deletion of records -----------------------------------------------------------------------------------
+
+
+@_probe(Partition, "delete_records")
+def _delete_records(machine: SimNode, method: Callable[..., int], part: Partition, offset: int) -> int:
+    end_offset = method(part, offset)
+    machine.watch.checker.data.deletions.moved(machine, part)
+    return end_offset
+
+
+@_probe(Partition, "read_committed")
+def _read(
+    machine: SimNode, method: Callable[..., Any], part: Partition, offset: int, *args: Any, **named: Any
+) -> Any:
+    found = method(part, offset, *args, **named)
+    if found is not None:
+        machine.watch.checker.data.deletions.served(machine, part, offset)
+    return found
+
+
+@_probe(ReplicaPublisher, "take_up")
+def _take_up(
+    machine: SimNode, method: Callable[..., None], part: ReplicaPublisher, partition: Partition
+) -> None:
+    machine.watch.checker.data.deletions.opened(machine, partition)
+    method(part, partition)
 
 
 # --- groups -----------------------------------------------------------------------------------------------

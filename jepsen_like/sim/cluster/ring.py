@@ -12,7 +12,7 @@ import contextlib
 import gc
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pykraft.group_coordinator.partitioning import OFFSETS_TOPIC
@@ -30,6 +30,7 @@ from pykraft.jepsen_like.sim.processes import ProcessKilledError
 from pykraft.jepsen_like.sim.schedule import Outcome, Ring, Schedule
 
 if TYPE_CHECKING:
+    from pykraft.broker.replicas.partition import Partition
     from pykraft.jepsen_like.sim.cluster.node import SimNode
     from pykraft.jepsen_like.sim.story import Story
 
@@ -38,6 +39,7 @@ DISK_EVERY_MS = 3000
 """How often a copy of some machine's disk is opened, in addition to those of machines that crash."""
 BALANCED_WITHIN_MS = 25_000
 """More than the interval in which the controller checks the balance of leaders."""
+LOG_STARTS_WITHIN_MS = 5000
 LOAD_WITHIN_MS = 300_000
 """More than all limits of a workload together: an operation that is late is in its history."""
 
@@ -90,6 +92,7 @@ async def _run_faults(world: World, schedule: Schedule, clients: Clients, load: 
     nemesis.heal()
     await _demand_progress(world, clients, load)
     world.checker.everything_agrees()
+    await _compare_log_starts(world)
     for broker in world.brokers:
         broker.check_replicas()
     for machine in world.nodes.values():
@@ -175,6 +178,34 @@ async def _scrub(world: World) -> float:
     if not await _wait_until(world, LOAD_WITHIN_MS, lambda: all(task.done() for task in scrubbing)):
         raise _stuck(world, "the scrub of the logs does not come to its end", LOAD_WITHIN_MS)
     return world.loop.now_s - began_s
+
+
+async def _compare_log_starts(world: World) -> None:
+    """Every replica stores the log start that its leader has now."""
+    wanted = {
+        (partition.topic_id, partition.index): partition.log.log_start_offset
+        for partition in _replicas(world)
+        if partition.is_leader
+    }
+
+    def find_behind() -> list[Partition]:
+        return [
+            partition
+            for partition in _replicas(world)
+            if partition.log.stored_log_start_offset < wanted.get((partition.topic_id, partition.index), 0)
+        ]
+
+    if not await _wait_until(world, LOG_STARTS_WITHIN_MS, lambda: not find_behind()):
+        behind = find_behind()[0]
+        stored, start = behind.log.stored_log_start_offset, wanted[behind.topic_id, behind.index]
+        what = f"a replica of {behind} has stored the log start {stored}, its leader's is {start}"
+        raise _stuck(world, what, LOG_STARTS_WITHIN_MS)
+
+
+def _replicas(world: World) -> Iterator[Partition]:
+    for broker in world.brokers:
+        if broker.parts.replicas is not None:
+            yield from broker.parts.replicas.table
 
 
 async def _elect_the_last(world: World, clients: Clients, limit_ms: float) -> None:
