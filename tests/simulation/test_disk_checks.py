@@ -128,9 +128,8 @@ def test_log_start_that_was_stored_and_is_not_found_again_is_missed() -> None:
     broker = draw_options(0).brokers[0]
     config = server_config(draw_options(0), broker, session_ms=9000)
     disk = MemoryDisk()
-    format_directories(
-        disk, config, uuid_to_str(Uuid(b"c" * 16)), draw_options(0).features, lambda: Uuid(b"d" * 16), 0
-    )
+    ids = iter(Uuid(bytes([number]) * 16) for number in range(1, 9))
+    format_directories(disk, config, uuid_to_str(Uuid(b"c" * 16)), draw_options(0).features, ids.__next__, 0)
     topic_id = Uuid(b"t" * 16)
     create_log(disk, config.log_dirs[0], f"{config.log_dirs[0]}/t-0", LogConfig(), topic_id, 0)
     check_disk(disk.copy(), config, StoppedClock(), (), {("t", 0, topic_id): 0})

@@ -8,11 +8,13 @@ from :mod:`.strangers`.
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pykraft.jepsen_like.sim.cluster.admins import Admins
+from pykraft.jepsen_like.sim.cluster.directories import RATE, Directories
 from pykraft.jepsen_like.sim.cluster.options import TOPICS
 from pykraft.jepsen_like.sim.cluster.requests import TIMEOUT_MS, ClientRequests, Operation
+from pykraft.jepsen_like.sim.cluster.settings_admin import SettingsAdmin
 from pykraft.jepsen_like.sim.cluster.strangers import Strangers
 from pykraft.kafka_protocol.enums import ConfigResourceType
 from pykraft.kafka_protocol.errors import ErrorCode
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
     from pykraft.jepsen_like.sim.cluster.world import World
 
 CLIENTS = 3
+CLEARED: Final = frozenset({RATE})
+"""The settings that are removed when all faults have ended."""
 
 
 class Clients:
@@ -55,12 +59,17 @@ class Clients:
         self._next_value = 0
         self.requests = ClientRequests(world)
         self.admins = Admins(world, self.requests)
+        self.settings = SettingsAdmin(world, self.requests, CLEARED)
+        self.directories = Directories(world, self.requests, self.settings)
+        moves_logs = world.options.log_dirs > 1 and world.options.moves_logs
         self.strangers = Strangers(world, world.start_client("strangers").process, self.requests.note)
         operations: tuple[tuple[int, Operation], ...] = (
             (5, self._create),
             (3, self._delete),
             (3, self._alter_config),
             (2, self._create_partitions),
+            (6 if moves_logs else 0, self.directories.move_log),
+            (1 if moves_logs else 0, self.directories.limit_moves),
             *self.admins.operations,
             *self.strangers.operations,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from pykraft.broker.logs.log_loading import partition_of_future
 from pykraft.broker.logs.offline_logs import read_topic_id
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.jepsen_like.sim.processes import ProcessKilledError
@@ -27,7 +28,7 @@ class CrashPointDisk(MemoryDisk):
         self._power_loss = False
         self.was_damaged = False
         self.damaged_logs: set[str] = set()
-        """Directories of partitions whose files were damaged on purpose."""
+        """Names of logs, as ``topic-0``, whose files were damaged on purpose: they may be moved meanwhile."""
         self.writes = 0
 
     def die_in_call(self, number: int, path_part: str, *, power_loss: bool) -> None:
@@ -72,12 +73,25 @@ class CrashPointDisk(MemoryDisk):
         self.was_damaged = True
         super().inject(operation, error_number, path_part=path_part, times=times)
 
+    def log_sizes(self, log_dir: str) -> dict[tuple[str, int], int]:
+        """The partitions whose logs are in a directory, or are being copied there, with their bytes."""
+        found = {}
+        for name in self.list(log_dir):
+            partition = partition_of_future(name)
+            topic, _, number = name.rpartition("-")
+            if partition is None and number.isdigit() and name != METADATA_LOG_DIRECTORY:
+                partition = topic, int(number)
+            if partition is not None:
+                files = (f"{log_dir}/{name}/{file}" for file in self.list(f"{log_dir}/{name}"))
+                found[partition] = sum(len(self._file(file).data) for file in files if file.endswith(".log"))
+        return found
+
     def flip_bit(self, path: str, position: int, bit: int = 0) -> None:
-        self.damaged_logs.add(path.rpartition("/")[0])
+        self.damaged_logs.add(path.split("/")[-2])
         super().flip_bit(path, position, bit)
 
     def make_unreadable(self, path: str, position: int = 0, length_bytes: int = 512) -> None:
-        self.damaged_logs.add(path.rpartition("/")[0])
+        self.damaged_logs.add(path.split("/")[-2])
         super().make_unreadable(path, position, length_bytes)
 
     def enter(self, operation: str, path: str, target: str = "") -> int | None:

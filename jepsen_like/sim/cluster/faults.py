@@ -65,7 +65,7 @@ KINDS = (
 )
 
 DIRECTORY_FAILURE = "directory failure"
-"""In the place of some faults of these kinds, where brokers have two directories."""
+"""In the place of some faults of these kinds, where brokers have several directories."""
 _MADE_DIRECTORY_FAILURES = ("disk fault", "rot", "bad sector", "death in a disk call", "pause")
 
 _UNTARGETED = ("power loss of all", "bad network", "lease race", CALM_RACE)
@@ -193,7 +193,7 @@ class ClusterNemesis:
         world.later(self._lasts_ms(fault), self._end, fault.number)
 
     def _in_a_directory(self, fault: Fault) -> Fault:
-        if not self._world.options.two_dirs or fault.kind not in _MADE_DIRECTORY_FAILURES:
+        if self._world.options.log_dirs == 1 or fault.kind not in _MADE_DIRECTORY_FAILURES:
             return fault
         chosen = random.Random(f"directory {self._world.seed} {fault.number}").random() < 0.7
         return replace(fault, kind=DIRECTORY_FAILURE) if chosen else fault
@@ -259,7 +259,7 @@ class ClusterNemesis:
             case "disk fault" if victim.alive:
                 return self._fail_disk(rng, victim)
             case kind if kind == DIRECTORY_FAILURE and victim.is_broker and victim.may_mend:
-                return victim.fail_directory()
+                return victim.fail_directory(rng)
             case "death in a disk call" if victim.alive:
                 number = rng.choice((1, 2, 3, 5, 10))
                 part = rng.choice(("", "", ".log", "quorum-state", ".checkpoint"))

@@ -16,7 +16,7 @@ from pykraft.jepsen_like.sim.cluster.disk import CrashPointDisk
 from pykraft.jepsen_like.sim.cluster.disk_checks import Replica, check_disk
 from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
 from pykraft.jepsen_like.sim.cluster.parts import Parts
-from pykraft.jepsen_like.sim.cluster.settings import SECOND_DATA, quorum_address, server_config
+from pykraft.jepsen_like.sim.cluster.settings import data_dirs, quorum_address, server_config
 from pykraft.jepsen_like.sim.processes import ProcessClock, ProcessKilledError, SimProcess
 from pykraft.jepsen_like.sim.schedule import describe
 from pykraft.jepsen_like.sim.virtual_loop import SimExecutor
@@ -37,8 +37,9 @@ from pykraft.runtime.loggers import ProcessLoggers
 from pykraft.runtime.tcp import StreamRuntime
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
+    from pykraft.broker.logs.log_manager import LogManager
     from pykraft.jepsen_like.sim.cluster.view import MachineWorld
     from pykraft.jepsen_like.sim.cluster.watch import Watch
 
@@ -77,9 +78,10 @@ class SimNode:
         self._dead_secrets: list[Uuid] = []
         self._lost_power = False
 
-    @property
-    def _second_directory_id(self) -> Uuid:
-        return Uuid(bytes(byte ^ 0x80 for byte in self.directory_id))
+    def _directory_ids(self) -> Iterator[Uuid]:
+        """Of its log directories, the first of which is also the one that voters are named by."""
+        for number in range(len(data_dirs(self.world.options))):
+            yield Uuid(bytes(byte ^ number << 6 for byte in self.directory_id))
 
     @property
     def key(self) -> ReplicaKey:
@@ -101,6 +103,12 @@ class SimNode:
     def image(self) -> MetadataImage:
         """The committed metadata as the newest process knows it, or knew it."""
         return self.parts.image
+
+    @property
+    def logs(self) -> LogManager:
+        """The logs of partitions of the newest process, which has opened them."""
+        assert self.parts.logs is not None
+        return self.parts.logs
 
     # --- what clients meet ------------------------------------------------------------------------------
 
@@ -144,7 +152,8 @@ class SimNode:
         if self.alive or not self.may_start:
             return
         if self.may_mend:
-            self.disk.mend_directory(SECOND_DATA)
+            for path in data_dirs(self.world.options):
+                self.disk.mend_directory(path)
         self._note_dead()
         self.starts += 1
         process = self.process = SimProcess(f"{self.id}.{self.starts}", self.clock.rate, self.id)
@@ -223,7 +232,7 @@ class SimNode:
             server_config(options, self.id, session_ms=options.session_ms),
             self.world.cluster_id,
             options.features,
-            iter([self.directory_id, self._second_directory_id]).__next__,
+            self._directory_ids().__next__,
             self.clock.wall_ms(),
             initial_voters=self.world.voters if first_voter else None,
         )
@@ -236,18 +245,19 @@ class SimNode:
         self.disk_is_new = True
         self.world.log_event(self.id, "has a new, empty disk")
 
-    def fail_directory(self) -> Callable[[], None]:
-        """Let the second log directory fail until the next start after the returned function was called.
+    def fail_directory(self, rng: random.Random) -> Callable[[], None]:
+        """Let a log directory, not the first, fail until the next start after what is returned was called.
 
         That function starts the node again, so that its replicas return.
         """
-        self.disk.break_directory(SECOND_DATA)
+        path = rng.choice(data_dirs(self.world.options)[1:])
+        self.disk.break_directory(path)
         self.may_mend = False
         broken = self.disk
 
         def undo() -> None:
             self.may_mend = True
-            if self.disk is broken and self.disk.is_broken(SECOND_DATA):
+            if self.disk is broken and self.disk.is_broken(path):
                 self.kill(power_loss=False)
                 self.disk.repair()
                 self.start()
@@ -311,7 +321,7 @@ class SimNode:
     def check_replicas(self) -> None:
         """Whether each replica knows of its log what the log says."""
         for partition in self.parts.replicas.table if self.parts.replicas is not None else ():
-            if partition.log.directory in self.disk.damaged_logs:
+            if partition.log.name in self.disk.damaged_logs:
                 continue
             difference = find_difference(partition.log, partition.producers, is_loaded=False)
             if difference is not None:

@@ -34,8 +34,8 @@ class WorldOptions:
     ``fault_change_chance``: the probability of a change of voters while a fault begins. ``roll_ms``: the time
     that the records of a partition's segment span. ``index_interval_bytes``: between two entries of its
     indexes. ``flush_messages``: a partition's log is flushed after so many records; None: only when it rolls.
-    ``two_dirs``: brokers have two log directories. ``delete_every_s``: the mean time between two deletions of
-    records of the workload, None: there are none.
+    ``log_dirs``: of each broker; ``moves_logs``: administrators move logs between them.
+    ``delete_every_s``: the mean time between two deletions of records of the workload, None: there are none.
     """
 
     controllers: tuple[int, ...]
@@ -62,7 +62,8 @@ class WorldOptions:
     roll_ms: int
     index_interval_bytes: int
     flush_messages: int | None
-    two_dirs: bool
+    log_dirs: int
+    moves_logs: bool
     delete_every_s: float | None
 
     def session_ms_of(self, seed: int, process: str) -> int:
@@ -93,6 +94,7 @@ def draw_options(seed: int) -> WorldOptions:
     rng = random.Random(f"world {seed}")
     controllers, brokers, voting = rng.choice(_SHAPES)
     logs = random.Random(f"logs {seed}")
+    directories = random.Random(f"directories {seed}")
     session_ms = rng.choice((9000, 9000, 4500))
     voters_in_log = voting < len(controllers) or rng.random() < 0.7
     return WorldOptions(
@@ -120,6 +122,7 @@ def draw_options(seed: int) -> WorldOptions:
         roll_ms=logs.choice((1000, 5000, 604_800_000)),
         index_interval_bytes=logs.choice((100, 4096)),
         flush_messages=logs.choice((None, None, 20)),
-        two_dirs=random.Random(f"directories {seed}").random() < 0.25,
+        log_dirs=directories.choice((2, 3)) if directories.random() < 0.3 else 1,
+        moves_logs=directories.random() < 0.7,
         delete_every_s=random.Random(f"deletions {seed}").choice((None, None, 0.5, 2.0)),
     )

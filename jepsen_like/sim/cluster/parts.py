@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage
 
 if TYPE_CHECKING:
+    from pykraft.broker.logs.log_manager import LogManager
     from pykraft.broker.membership.lifecycle import BrokerLifecycle
     from pykraft.broker.membership.lifecycle_driver import LifecycleDriver
     from pykraft.broker.replicas.replica_manager import ReplicaManager
@@ -61,6 +62,7 @@ class Parts:
         self.lifecycle: BrokerLifecycle | None = None
         self.driver: LifecycleDriver | None = None
         self.replicas: ReplicaManager | None = None
+        self.logs: LogManager | None = None
         self.groups: CoordinatorRuntime | None = None
         self.mirror: DeltaMirror | None = None
 

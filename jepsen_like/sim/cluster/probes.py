@@ -68,6 +68,7 @@ _remember(ControllerDriver, "controller")
 _remember(BrokerLifecycle, "lifecycle")
 _remember(LifecycleDriver, "driver")
 _remember(ReplicaManager, "replicas")
+_remember(LogManager, "logs")
 _remember(CoordinatorRuntime, "groups")
 
 

@@ -19,12 +19,14 @@ from pykraft.group_coordinator.partitioning import OFFSETS_TOPIC
 from pykraft.jepsen_like.sim.cluster.clients import Clients
 from pykraft.jepsen_like.sim.cluster.dead_broker import DeadBrokerWatch
 from pykraft.jepsen_like.sim.cluster.describe import describe_world, log_history
+from pykraft.jepsen_like.sim.cluster.directories import MOVES_WITHIN_MS
 from pykraft.jepsen_like.sim.cluster.faults import ClusterNemesis, plan_faults
 from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
 from pykraft.jepsen_like.sim.cluster.leadership import find_leaderless, find_unfinished, has_preferred_leaders
 from pykraft.jepsen_like.sim.cluster.lease_race import is_stable
 from pykraft.jepsen_like.sim.cluster.load import Load
 from pykraft.jepsen_like.sim.cluster.options import WorldOptions
+from pykraft.jepsen_like.sim.cluster.requests import TIMEOUT_MS
 from pykraft.jepsen_like.sim.cluster.world import World, make_loop
 from pykraft.jepsen_like.sim.processes import ProcessKilledError
 from pykraft.jepsen_like.sim.schedule import Outcome, Ring, Schedule
@@ -93,6 +95,8 @@ async def _run_faults(world: World, schedule: Schedule, clients: Clients, load: 
     await _demand_progress(world, clients, load)
     world.checker.everything_agrees()
     await _compare_log_starts(world)
+    if world.options.log_dirs > 1:
+        await _compare_directories(world, clients)
     for broker in world.brokers:
         broker.check_replicas()
     for machine in world.nodes.values():
@@ -152,6 +156,7 @@ async def _demand_progress(world: World, clients: Clients, load: Load | None) ->
     began_s += await _scrub(world)
     if not await _wait_until(world, left_ms(), serves):
         raise _stuck(world, "not every broker serves after its logs were scrubbed", limit_ms)
+    began_s += await _clear_settings(world, clients)
     if not await _wait_until(world, left_ms(), lambda: find_unfinished(world.checker.model) is None):
         raise _stuck(world, f"{find_unfinished(world.checker.model)} is not complete", limit_ms)
     if load is not None:
@@ -178,6 +183,28 @@ async def _scrub(world: World) -> float:
     if not await _wait_until(world, LOAD_WITHIN_MS, lambda: all(task.done() for task in scrubbing)):
         raise _stuck(world, "the scrub of the logs does not come to its end", LOAD_WITHIN_MS)
     return world.loop.now_s - began_s
+
+
+async def _clear_settings(world: World, clients: Clients) -> float:
+    """Lift the limits that administrators have set; returns the seconds that this took."""
+    began_s = world.loop.now_s
+    while not clients.settings.is_clear:
+        clients.requests.begin(world.brokers[0], clients.settings.clear)
+        await _wait_until(world, 1000, lambda: clients.settings.is_clear)
+        if (world.loop.now_s - began_s) * 1000 > LOAD_WITHIN_MS:
+            raise _stuck(world, "settings are not removed", LOAD_WITHIN_MS)
+    return world.loop.now_s - began_s
+
+
+async def _compare_directories(world: World, clients: Clients) -> None:
+    find = clients.directories.find_unfinished
+    if not await _wait_until(world, MOVES_WITHIN_MS, lambda: find() is None):
+        raise _stuck(world, f"not done: {find()}", MOVES_WITHIN_MS)
+    for broker in world.brokers:
+        clients.requests.begin(broker, clients.directories.check)
+    await _wait_until(world, TIMEOUT_MS, lambda: len(clients.directories.checked) == len(world.brokers))
+    if len(clients.directories.checked) < len(world.brokers):
+        raise _stuck(world, "not every broker describes its directories", TIMEOUT_MS)
 
 
 async def _compare_log_starts(world: World) -> None:

@@ -14,9 +14,12 @@ from pykraft.runtime.address import Address
 CLIENT_PORT: Final = 9092
 QUORUM_PORT: Final = 9093
 DATA: Final = "/data"
-SECOND_DATA: Final = "/data-2"
-"""The second log directory of brokers that have two. Replicas are in both, the metadata log in the first."""
 GROUPS: Final = GroupsConfig()
+
+
+def data_dirs(options: WorldOptions) -> tuple[str, ...]:
+    """The log directories of a broker. Replicas are in all of them, the metadata log in the first."""
+    return (DATA, *(f"{DATA}-{number}" for number in range(2, options.log_dirs + 1)))
 
 
 def quorum_address(node_id: int) -> Address:
@@ -40,7 +43,7 @@ def server_config(options: WorldOptions, node_id: int, *, session_ms: int) -> Se
         "process.roles": ",".join(["controller"] * is_controller + ["broker"] * is_broker),
         "listeners": ",".join(listeners),
         "controller.listener.names": "CONTROLLER",
-        "log.dirs": f"{DATA},{SECOND_DATA}" if options.two_dirs and is_broker else DATA,
+        "log.dirs": ",".join(data_dirs(options)) if is_broker else DATA,
         "broker.rack": f"r{node_id % 3}",
         "broker.session.timeout.ms": session_ms,
         "broker.heartbeat.interval.ms": options.heartbeat_ms,
