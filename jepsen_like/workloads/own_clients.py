@@ -7,22 +7,27 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import cycle
 
 from pykraft.jepsen_like.workloads.client import MemberConfig, OwnershipListener, ProducerConfig
 from pykraft.jepsen_like.workloads.own_admin import OwnAdmin, client_config
 from pykraft.jepsen_like.workloads.own_member import OwnMember
 from pykraft.jepsen_like.workloads.own_producer import OwnProducer
-from pykraft.jepsen_like.workloads.own_reader import OwnReader
+from pykraft.jepsen_like.workloads.own_reader import RACK_MAX_AGE_MS, OwnReader
 from pykraft.kafka_client.aio import AsyncioNetwork
 from pykraft.kafka_client.cluster import ClientConfig
+from pykraft.kafka_client.fetcher import FetchConfig
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_client.network import ConcurrentNetwork, parse_bootstrap_servers
 from pykraft.runtime.address import Address
 
 
 class OwnClients:
-    """:class:`~pykraft.jepsen_like.workloads.client.Clients` of a cluster at ``addresses``."""
+    """:class:`~pykraft.jepsen_like.workloads.client.Clients` of a cluster at ``addresses``.
+
+    ``racks``: of the readers and members, in turns; those of "" read from leaders only (KIP-392).
+    """
 
     def __init__(
         self,
@@ -30,21 +35,24 @@ class OwnClients:
         addresses: tuple[Address, ...],
         rng: random.Random,
         wall_ms: Callable[[], int],
+        racks: Sequence[str] = ("",),
     ) -> None:
         self._network = network
         self._addresses = addresses
         self._rng = rng
         self.wall_ms = wall_ms
+        self._racks = cycle(racks)
 
     def producer(self, config: ProducerConfig) -> OwnProducer:
         return OwnProducer(self._network, self._config(config.name), config)
 
     def reader(self, name: str, positions: Mapping[TopicPartition, int]) -> OwnReader:
-        return OwnReader(self._network, self._config(name), positions)
+        return OwnReader(self._network, self._config(name), positions, next(self._racks))
 
     def member(self, config: MemberConfig, listener: OwnershipListener) -> OwnMember:
         chance = random.Random(self._rng.random())
-        return OwnMember(self._network, self._config(config.name), config, listener, chance)
+        fetch = FetchConfig(rack=next(self._racks), metadata_max_age_ms=RACK_MAX_AGE_MS)
+        return OwnMember(self._network, self._config(config.name), config, listener, chance, fetch)
 
     def admin(self, name: str) -> OwnAdmin:
         return OwnAdmin(self._network, self._config(name))

@@ -16,6 +16,7 @@ from pykraft.jepsen_like.workloads.client import (
 )
 from pykraft.kafka_client.cluster import ClientConfig
 from pykraft.kafka_client.errors import CommitRefusedError, LogTruncatedError, OffsetOutOfRangeError
+from pykraft.kafka_client.fetcher import FetchConfig
 from pykraft.kafka_client.group_config import GroupConfig
 from pykraft.kafka_client.group_member import GroupMember, OffsetAndMetadata
 from pykraft.kafka_client.metadata import TopicPartition
@@ -33,6 +34,7 @@ class OwnMember:
         config: MemberConfig,
         listener: OwnershipListener,
         rng: random.Random,
+        fetch: FetchConfig,
     ) -> None:
         group = GroupConfig(
             config.group,
@@ -45,7 +47,7 @@ class OwnMember:
             max_poll_interval_ms=config.session_timeout_ms,
             auto_offset_reset="earliest",
         )
-        self._member = GroupMember(network, client, group, _Listener(listener), rng)
+        self._member = GroupMember(network, client, group, _Listener(listener), rng, fetch)
 
     async def poll(self, timeout_s: float) -> Mapping[TopicPartition, Polled]:
         try:

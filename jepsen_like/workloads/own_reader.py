@@ -17,17 +17,23 @@ from pykraft.kafka_protocol.record_codec import decode_batch
 
 LOOK_UP_TIMEOUT_MS = 2_000
 SHORTEST_FETCH_MS = 20
+RACK_MAX_AGE_MS = 3_000
+"""How long the leader's choice of a replica is followed."""
 
 
 class OwnReader:
     """:class:`~pykraft.jepsen_like.workloads.client.Reader`; for one task."""
 
     def __init__(
-        self, network: Network, config: ClientConfig, positions: Mapping[TopicPartition, int]
+        self,
+        network: Network,
+        config: ClientConfig,
+        positions: Mapping[TopicPartition, int],
+        rack: str,
     ) -> None:
         self._network = network
         self._cluster = Cluster(network, config)
-        fetch = FetchConfig(max_wait_ms=SHORTEST_FETCH_MS)
+        fetch = FetchConfig(max_wait_ms=SHORTEST_FETCH_MS, rack=rack, metadata_max_age_ms=RACK_MAX_AGE_MS)
         self._fetchers = {
             place: PartitionFetcher(self._cluster, place.topic, None, place.partition, offset, fetch)
             for place, offset in positions.items()

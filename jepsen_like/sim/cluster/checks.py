@@ -13,6 +13,7 @@ from pykraft.broker.membership.lifecycle import BrokerState
 from pykraft.group_coordinator.partitioning import OFFSETS_TOPIC
 from pykraft.jepsen_like.sim.cluster.data_watch import DataWatch
 from pykraft.jepsen_like.sim.cluster.describe import describe_record
+from pykraft.jepsen_like.sim.cluster.follower_reads import FollowerReads
 from pykraft.jepsen_like.sim.cluster.group_watch import GroupWatch
 from pykraft.jepsen_like.sim.cluster.image_invariants import (
     InvariantViolation,
@@ -81,6 +82,7 @@ class ClusterChecker:
         self._world = world
         self.model = Model()
         self.data = DataWatch(self.model, self.fail)
+        self.follower_reads = FollowerReads(self.fail, self.data.deletions.committed_to)
         self.groups = GroupWatch(self.fail, lambda: self._newest, lambda: world.loop.now_s)
         self.committed: dict[int, _Committed] = {}
         self.epoch_at: list[int] = []

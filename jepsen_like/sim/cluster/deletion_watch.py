@@ -42,6 +42,10 @@ class DeletionWatch:
         key = (partition.topic_id, partition.index)
         self._committed[key] = max(self._committed.get(key, 0), partition.high_watermark)
 
+    def committed_to(self, partition: Partition) -> int:
+        """The highest high watermark that any leader had."""
+        return self._committed.get((partition.topic_id, partition.index), 0)
+
     def exempt(self, key: Key) -> None:
         """No replica is left that is sure to hold the partition's records, nor its log start."""
         self._low_watermarks.pop(key, None)

@@ -20,6 +20,7 @@ from pykraft.jepsen_like.checkers.history import examine
 from pykraft.jepsen_like.history import Event, MemoryHistory
 from pykraft.jepsen_like.sim.cluster import brief
 from pykraft.jepsen_like.sim.cluster.data_watch import MIN_INSYNC_REPLICAS
+from pykraft.jepsen_like.sim.cluster.follower_reads import RACKS
 from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
 from pykraft.jepsen_like.sim.cluster.options import is_guaranteed
 from pykraft.jepsen_like.sim.cluster.settings import GROUPS
@@ -77,7 +78,8 @@ class Load:
     async def _start(self) -> Workload:
         world = self._world
         wall_ms = VirtualClock(world.loop).wall_ms
-        clients = OwnClients(AsyncioNetwork(), world.bootstrap, self._rng, wall_ms)
+        racks = RACKS if world.options.reads_followers else ("",)
+        clients = OwnClients(AsyncioNetwork(), world.bootstrap, self._rng, wall_ms, racks)
         self._client.run(brief.fill(world, clients))
         workload = self._make(clients)
         admin = clients.admin("setup")

@@ -36,6 +36,7 @@ class WorldOptions:
     indexes. ``flush_messages``: a partition's log is flushed after so many records; None: only when it rolls.
     ``log_dirs``: of each broker; ``moves_logs``: administrators move logs between them.
     ``delete_every_s``: the mean time between two deletions of records of the workload, None: there are none.
+    ``reads_followers``: consumers read from a replica in their rack.
     """
 
     controllers: tuple[int, ...]
@@ -65,6 +66,7 @@ class WorldOptions:
     log_dirs: int
     moves_logs: bool
     delete_every_s: float | None
+    reads_followers: bool
 
     def session_ms_of(self, seed: int, process: str) -> int:
         """The session timeout that a controller's process is configured with."""
@@ -124,5 +126,6 @@ def draw_options(seed: int) -> WorldOptions:
         flush_messages=logs.choice((None, None, 20)),
         log_dirs=directories.choice((2, 3)) if directories.random() < 0.3 else 1,
         moves_logs=directories.random() < 0.7,
+        reads_followers=random.Random(f"racks {seed}").random() < 0.4,
         delete_every_s=random.Random(f"deletions {seed}").choice((None, None, 0.5, 2.0)),
     )

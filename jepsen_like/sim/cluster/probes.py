@@ -255,7 +255,7 @@ _probe(Partition, "truncate_to")(_cut)
 _probe(Partition, "restart_at")(_cut)
 
 
-# --- deletion of records -----------------------------------------------------------------------------------
+# --- reads of clients, deletion of records ----------------------------------------------------------------
 
 
 @_probe(Partition, "delete_records")
@@ -272,6 +272,7 @@ def _read(
     found = method(part, offset, *args, **named)
     if found is not None:
         machine.watch.checker.data.deletions.served(machine, part, offset)
+        machine.watch.checker.follower_reads.read(machine, part)
     return found
 
 

@@ -121,6 +121,7 @@ async def _run_faults(world: World, schedule: Schedule, clients: Clients, load: 
             "fences during faults": fences_during_faults,
             "snapshots loaded": checker.snapshots_loaded,
             "clients served": checker.served,
+            "reads served by followers": checker.follower_reads.served,
             "unreplicated writes taken": checker.taken_writes,
             "voter changes": world.voter_watch.changes,
             "records committed": checker.data.committed,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
+from pykraft.broker.replica_selector import RACK_AWARE_SELECTOR
+from pykraft.jepsen_like.sim.cluster.follower_reads import RACKS
 from pykraft.jepsen_like.sim.cluster.options import WorldOptions
 from pykraft.jepsen_like.sim.streams import address_of
 from pykraft.jepsen_like.workloads.group_seat import GroupsConfig
@@ -44,7 +46,7 @@ def server_config(options: WorldOptions, node_id: int, *, session_ms: int) -> Se
         "listeners": ",".join(listeners),
         "controller.listener.names": "CONTROLLER",
         "log.dirs": ",".join(data_dirs(options)) if is_broker else DATA,
-        "broker.rack": f"r{node_id % 3}",
+        "broker.rack": RACKS[node_id % len(RACKS)],
         "broker.session.timeout.ms": session_ms,
         "broker.heartbeat.interval.ms": options.heartbeat_ms,
         "controller.quorum.fetch.max.bytes": options.fetch_max_bytes,
@@ -70,6 +72,8 @@ def server_config(options: WorldOptions, node_id: int, *, session_ms: int) -> Se
         "group.consumer.session.timeout.ms": GROUPS.session_timeout_ms,
         "group.consumer.heartbeat.interval.ms": GROUPS.heartbeat_interval_ms,
     }
+    if options.reads_followers:
+        properties["replica.selector.class"] = RACK_AWARE_SELECTOR
     if options.flush_messages is not None:
         properties["log.flush.interval.messages"] = options.flush_messages
     if options.voters_in_log:
