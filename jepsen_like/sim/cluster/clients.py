@@ -16,6 +16,8 @@ from pykraft.jepsen_like.sim.cluster.options import TOPICS
 from pykraft.jepsen_like.sim.cluster.requests import TIMEOUT_MS, ClientRequests, Operation
 from pykraft.jepsen_like.sim.cluster.settings_admin import SettingsAdmin
 from pykraft.jepsen_like.sim.cluster.strangers import Strangers
+from pykraft.jepsen_like.sim.cluster.throttles import SETTINGS as THROTTLE_SETTINGS
+from pykraft.jepsen_like.sim.cluster.throttles import Throttles
 from pykraft.kafka_protocol.enums import ConfigResourceType
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.create_partitions import (
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
     from pykraft.jepsen_like.sim.cluster.world import World
 
 CLIENTS = 3
-CLEARED: Final = frozenset({RATE})
+CLEARED: Final = frozenset({RATE}) | THROTTLE_SETTINGS
 """The settings that are removed when all faults have ended."""
 
 
@@ -61,6 +63,7 @@ class Clients:
         self.admins = Admins(world, self.requests)
         self.settings = SettingsAdmin(world, self.requests, CLEARED)
         self.directories = Directories(world, self.requests, self.settings)
+        self.throttles = Throttles(world, self.settings)
         moves_logs = world.options.log_dirs > 1 and world.options.moves_logs
         self.strangers = Strangers(world, world.start_client("strangers").process, self.requests.note)
         operations: tuple[tuple[int, Operation], ...] = (
@@ -70,6 +73,7 @@ class Clients:
             (2, self._create_partitions),
             (6 if moves_logs else 0, self.directories.move_log),
             (1 if moves_logs else 0, self.directories.limit_moves),
+            (4 if world.options.throttles else 0, self.throttles.throttle),
             *self.admins.operations,
             *self.strangers.operations,
         )

@@ -88,7 +88,7 @@ class Directories:
     # --- the end ----------------------------------------------------------------------------------------
 
     def find_unfinished(self) -> str | None:
-        """A move that is under way, or a log that the controller knows in another directory."""
+        """A move that is under way, a log that the controller knows elsewhere, or one that is left."""
         for node in self._world.brokers:
             logs = node.logs
             for name, index in sorted(logs.futures.keys() | (logs.wanted_dirs.keys() & logs.logs.keys())):
@@ -101,6 +101,10 @@ class Directories:
                     known = logs.dirs.path_of(partition.directories.get(node.id, UNASSIGNED_DIRECTORY))
                     if known != opened.log_dir:
                         return f"{topic.name}-{index} of broker {node.id}: {opened.log_dir}, known is {known}"
+            for path in data_dirs(self._world.options):
+                used = {key for key, opened in logs.logs.items() if opened.log_dir == path}
+                if differ := used ^ node.disk.log_sizes(path).keys():
+                    return f"{path} of broker {node.id}: {sorted(differ)}"
         return None
 
     async def check(self, node: SimNode) -> None:

@@ -36,7 +36,8 @@ class WorldOptions:
     indexes. ``flush_messages``: a partition's log is flushed after so many records; None: only when it rolls.
     ``log_dirs``: of each broker; ``moves_logs``: administrators move logs between them.
     ``delete_every_s``: the mean time between two deletions of records of the workload, None: there are none.
-    ``reads_followers``: consumers read from a replica in their rack.
+    ``reads_followers``: consumers read from a replica in their rack. ``throttles``: administrators limit how
+    fast replicas are copied.
     """
 
     controllers: tuple[int, ...]
@@ -67,6 +68,7 @@ class WorldOptions:
     moves_logs: bool
     delete_every_s: float | None
     reads_followers: bool
+    throttles: bool
 
     def session_ms_of(self, seed: int, process: str) -> int:
         """The session timeout that a controller's process is configured with."""
@@ -126,6 +128,7 @@ def draw_options(seed: int) -> WorldOptions:
         flush_messages=logs.choice((None, None, 20)),
         log_dirs=directories.choice((2, 3)) if directories.random() < 0.3 else 1,
         moves_logs=directories.random() < 0.7,
+        throttles=random.Random(f"throttles {seed}").random() < 0.3,
         reads_followers=random.Random(f"racks {seed}").random() < 0.4,
         delete_every_s=random.Random(f"deletions {seed}").choice((None, None, 0.5, 2.0)),
     )

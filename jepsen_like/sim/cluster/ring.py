@@ -27,6 +27,7 @@ from pykraft.jepsen_like.sim.cluster.lease_race import is_stable
 from pykraft.jepsen_like.sim.cluster.load import Load
 from pykraft.jepsen_like.sim.cluster.options import WorldOptions
 from pykraft.jepsen_like.sim.cluster.requests import TIMEOUT_MS
+from pykraft.jepsen_like.sim.cluster.throttles import STAYS_IN_SYNC, InSyncReplicas
 from pykraft.jepsen_like.sim.cluster.world import World, make_loop
 from pykraft.jepsen_like.sim.processes import ProcessKilledError
 from pykraft.jepsen_like.sim.schedule import Outcome, Ring, Schedule
@@ -42,6 +43,8 @@ DISK_EVERY_MS = 3000
 BALANCED_WITHIN_MS = 25_000
 """More than the interval in which the controller checks the balance of leaders."""
 LOG_STARTS_WITHIN_MS = 5000
+THROTTLED_MS = 2000
+"""In addition to the time that a follower may lag."""
 LOAD_WITHIN_MS = 300_000
 """More than all limits of a workload together: an operation that is late is in its history."""
 
@@ -157,6 +160,7 @@ async def _demand_progress(world: World, clients: Clients, load: Load | None) ->
     began_s += await _scrub(world)
     if not await _wait_until(world, left_ms(), serves):
         raise _stuck(world, "not every broker serves after its logs were scrubbed", limit_ms)
+    began_s += await _keep_throttles(world)
     began_s += await _clear_settings(world, clients)
     if not await _wait_until(world, left_ms(), lambda: find_unfinished(world.checker.model) is None):
         raise _stuck(world, f"{find_unfinished(world.checker.model)} is not complete", limit_ms)
@@ -183,6 +187,21 @@ async def _scrub(world: World) -> float:
     scrubbing = [broker.scrub() for broker in world.brokers]
     if not await _wait_until(world, LOAD_WITHIN_MS, lambda: all(task.done() for task in scrubbing)):
         raise _stuck(world, "the scrub of the logs does not come to its end", LOAD_WITHIN_MS)
+    return world.loop.now_s - began_s
+
+
+async def _keep_throttles(world: World) -> float:
+    """Let throttles be in force for some time without faults; returns the seconds that this took."""
+    if not world.options.throttles or world.seed % 2:
+        return 0.0
+    began_s = world.loop.now_s
+    # Followers that were out of sync when the faults ended have left, or are in sync.
+    await _wait_until(world, world.options.lag_ms + THROTTLED_MS, lambda: False)
+    in_sync = InSyncReplicas(world.checker.model)
+    await _wait_until(world, world.options.lag_ms + THROTTLED_MS, lambda: False)
+    starved = in_sync.find_starved()
+    if starved is not None:
+        raise InvariantViolation(STAYS_IN_SYNC, starved)
     return world.loop.now_s - began_s
 
 

@@ -1,0 +1,84 @@
+"""Throttles of replication (KIP-73): administrators set and lift them at random.
+
+No throttle costs a follower its place in the ISR: what is copied for followers in sync is never held back. So
+when all faults have ended, while throttles are in force and clients write, no follower that is in sync leaves
+the ISR. When the throttles are lifted every follower catches up.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Final
+
+from pykraft.broker.replicas.replication_quota import (
+    FOLLOWER_RATE,
+    FOLLOWER_REPLICAS,
+    LEADER_RATE,
+    LEADER_REPLICAS,
+)
+from pykraft.jepsen_like.sim.cluster.brief import TOPIC as BRIEF
+from pykraft.jepsen_like.sim.cluster.options import TOPICS
+from pykraft.jepsen_like.workloads.append import AppendConfig
+from pykraft.kafka_protocol.enums import ConfigResourceType
+from pykraft.metadata_log import records as r
+
+if TYPE_CHECKING:
+    from pykraft.jepsen_like.sim.cluster.model import Model
+    from pykraft.jepsen_like.sim.cluster.node import SimNode
+    from pykraft.jepsen_like.sim.cluster.settings_admin import SettingsAdmin
+    from pykraft.jepsen_like.sim.cluster.world import World
+
+STAYS_IN_SYNC: Final = "a throttle costs no follower its place in the ISR"
+SETTINGS: Final = frozenset({LEADER_RATE, FOLLOWER_RATE, LEADER_REPLICAS, FOLLOWER_REPLICAS})
+
+_RATES: Final = (None, "0", "1", "300", "5000", "1000000")
+_THROTTLED: Final = (AppendConfig().topic, AppendConfig().topic, BRIEF, *TOPICS[:2])
+
+
+class Throttles:
+    """The requests of administrators."""
+
+    def __init__(self, world: World, settings: SettingsAdmin) -> None:
+        self._world = world
+        self._settings = settings
+        self._rng = random.Random(f"throttles {world.seed}")
+
+    async def throttle(self, node: SimNode) -> None:
+        """Set or lift a limit of one broker or of all, or name the replicas that it is for."""
+        rng, brokers = self._rng, [str(one.id) for one in self._world.brokers]
+        if rng.random() < 0.5:
+            resource = rng.choice(("", *brokers))
+            name, value = rng.choice((LEADER_RATE, FOLLOWER_RATE)), rng.choice(_RATES)
+            await self._settings.set(node, ConfigResourceType.BROKER, resource, name, value)
+            return
+        topic, name = rng.choice(_THROTTLED), rng.choice((LEADER_REPLICAS, FOLLOWER_REPLICAS))
+        some = ",".join(f"{index}:{broker}" for index in range(2) for broker in rng.sample(brokers, 2))
+        value = rng.choice((None, "*", "*", some))
+        await self._settings.set(node, ConfigResourceType.TOPIC, topic, name, value)
+
+
+class InSyncReplicas:
+    """The members of every ISR at some moment."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._known = {
+            (topic_id, index): (partition.leader_epoch, partition.isr)
+            for topic_id, topic in model.topics.items()
+            for index, partition in enumerate(topic.partitions)
+        }
+
+    def find_starved(self) -> str | None:
+        """A member that has left since, although it is a replica under the same leader and not fenced."""
+        for (topic_id, index), (leader_epoch, isr) in self._known.items():
+            topic = self._model.topics.get(topic_id)
+            if topic is None:
+                continue
+            partition = topic.partitions[index]
+            if partition.leader_epoch != leader_epoch or partition.leader == r.NO_LEADER:
+                continue
+            for id in isr:
+                gone = id in partition.replicas and id not in partition.isr
+                if gone and not self._model.brokers[id].fenced and id not in partition.lost:
+                    return f"broker {id} has left {topic.name}-{index} {partition}"
+        return None
