@@ -12,6 +12,7 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 from pykraft.broker.logs.log_checkpoints import LogCheckpoints
+from pykraft.broker.logs.log_manager import LogManager
 from pykraft.broker.membership.alter_partition import ControllerAlterPartition
 from pykraft.broker.membership.lifecycle import BrokerLifecycle
 from pykraft.broker.membership.lifecycle_driver import LifecycleDriver
