@@ -4,8 +4,8 @@ This broker's data directories, the size of their volumes, and the requested par
 size of their logs in bytes and how far a follower's log end is behind the high watermark. A directory that
 has failed, or whose volume does not tell its size, is answered with KAFKA_STORAGE_ERROR. The directory of a
 partition that is damaged and was set aside is listed with the same error as long as its replica is offline.
-A replica that is being moved is listed in both directories: the copy as a future replica, with how far it is
-behind the replica. No directory is cordoned.
+A replica that is being moved, or waits for its turn, is listed in both directories: the copy as a future
+replica, with how far it is behind the replica. No directory is cordoned.
 """
 
 from __future__ import annotations
@@ -87,14 +87,11 @@ def _topics(services: BrokerServices, log_dir: str, wanted: Wanted | None) -> li
                 offset_lag=max(0, high_watermark - opened.log.log_end_offset),
             )
         )
-    for (topic, index), future in sorted(services.logs.futures.items()):
-        if future.log_dir == log_dir and (wanted is None or index in wanted.get(topic, ())):
+    for (topic, index), (size_bytes, lag) in sorted(services.logs.table.moves_to(log_dir).items()):
+        if wanted is None or index in wanted.get(topic, ()):
             by_name.setdefault(topic, []).append(
                 DescribeLogDirsPartition(
-                    partition_index=index,
-                    partition_size=future.log.size_bytes,
-                    offset_lag=future.lag,
-                    is_future_key=True,
+                    partition_index=index, partition_size=size_bytes, offset_lag=lag, is_future_key=True
                 )
             )
     return [DescribeLogDirsTopic(name=name, partitions=partitions) for name, partitions in by_name.items()]

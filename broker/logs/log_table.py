@@ -53,6 +53,19 @@ class LogTable:
         """The damaged logs whose directories are not yet renamed."""
         return [k for k, one in self.offline.items() if one.log_dir == log_dir and not one.is_set_aside]
 
+    def moves_to(self, log_dir: str) -> dict[TopicPartition, tuple[int, int]]:
+        """The size and the lag of the copies of logs in a directory, those included that are yet to begin."""
+        moves: dict[TopicPartition, tuple[int, int]] = {}
+        for key, path in self.wanted_dirs.items():
+            opened, future = self.logs.get(key), self.futures.get(key)
+            if opened is None or path != log_dir or path == opened.log_dir:
+                continue
+            if future is not None and future.log_dir == path:
+                moves[key] = (future.log.size_bytes, future.lag)
+            else:
+                moves[key] = (0, opened.log.log_end_offset)
+        return moves
+
     def may_clean(self, opened: OpenLog) -> bool:
         """Whether a log is still in use, and is not being moved to another directory."""
         return self.is_in_use(opened) and opened.topic_partition not in self.futures

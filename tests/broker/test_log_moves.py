@@ -204,6 +204,31 @@ def test_a_move_is_shown_limited_and_cancelled(data_plane: DataPlaneTools) -> No
     data_plane.run(body)
 
 
+def test_moves_that_wait_for_their_turn_are_shown(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster() as cluster:
+            broker = await begin(cluster, data_plane)
+            await cluster.create(1, topic="u")
+            await data_plane.until(lambda: ("u", 0) in broker.logs.logs)
+            await fill(cluster, data_plane, 1, 3, "u")
+            limit(cluster, 1)
+            source = broker.logs.logs["u", 0].log_dir
+            target = "/e1" if source == "/d1" else "/d1"
+            await alter(broker, target, "u")
+            shown = await described(broker)
+            assert [(p.is_future_key, p.offset_lag, p.partition_size) for p in shown[target]][-1] == (
+                True,
+                3,
+                0,
+            )
+            await data_plane.until(lambda: ("u", 0) in broker.logs.futures)
+            await alter(broker, source, "u")
+            shown = await described(broker)
+            assert not any(p.is_future_key for path in DIRS for p in shown[path])
+
+    data_plane.run(body)
+
+
 def test_a_cancelled_move_that_the_controller_knew_is_taken_back(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster() as cluster:
