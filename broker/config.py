@@ -68,6 +68,7 @@ class BrokerConfig(Settings):
     replica_lag_time_max_ms: int = setting("replica.lag.time.max.ms")
     replica_selector_class: str | None = setting("replica.selector.class")
     num_replica_fetchers: int = setting("num.replica.fetchers")
+    cordoned_log_dirs: tuple[str, ...] = setting("cordoned.log.dirs")
     replica_fetch_max_bytes: int = setting("replica.fetch.max.bytes")
     replica_fetch_response_max_bytes: int = setting("replica.fetch.response.max.bytes")
     replica_fetch_min_bytes: int = setting("replica.fetch.min.bytes")

@@ -22,7 +22,6 @@ from pykraft.configuration.keys import (
     SHORT,
     STRING,
     ConfigKey,
-    UpdateMode,
     at_least,
     dynamic_key,
     table,
@@ -30,7 +29,6 @@ from pykraft.configuration.keys import (
 
 STORED_KEYS: Final = table(
     dynamic_key("background.threads", INT, "10", "Threads for background work.", at_least(1)),
-    ConfigKey("cordoned.log.dirs", LIST, "", "Directories that get no new replicas.", update_mode=UpdateMode.PER_BROKER),
     dynamic_key("follower.fetch.last.tiered.offset.enable", BOOLEAN, "false", "A new follower starts at the last tiered offset."),
     dynamic_key("group.consumer.assignment.interval.ms", INT, "1000", "The shortest time between two assignments of a consumer group.", at_least(0)),
     dynamic_key("group.coordinator.cached.buffer.max.bytes", INT, "1048588", "The largest write buffer that a group coordinator keeps.", at_least(524288)),

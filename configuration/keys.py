@@ -104,6 +104,11 @@ dynamic_key: Final = partial(ConfigKey, update_mode=UpdateMode.CLUSTER_WIDE)
 Key = TypeVar("Key", bound=ConfigKey)
 
 
+def split_list(text: str) -> tuple[str, ...]:
+    """The entries of a list."""
+    return tuple(item for item in (part.strip() for part in text.split(",")) if item)
+
+
 def table(*keys: Key) -> Mapping[str, Key]:
     """The keys by name."""
     return {key.name: key for key in keys}
@@ -198,6 +203,6 @@ def _parse_value(name: str, kind: ConfigType, text: str) -> ConfigValue:
             except ValueError:
                 raise _invalid(name, text, "not a number") from None
         case ConfigType.LIST:
-            return tuple(item for item in (part.strip() for part in text.split(",")) if item)
+            return split_list(text)
         case _:
             return text

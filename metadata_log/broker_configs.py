@@ -30,6 +30,8 @@ from pykraft.metadata_log.image import MetadataImage
 ALL_BROKERS: Final = ""
 """The resource name under which values for all brokers are kept."""
 
+CORDONED_LOG_DIRS: Final = "cordoned.log.dirs"
+
 
 def dynamic_broker_key(name: str) -> ConfigKey:
     """The dynamic property called ``name``.

@@ -86,7 +86,7 @@ _SPECS: Final = (
     _spec(
         0,
         r.RegisterBrokerRecord,
-        *(9, 10, 11, 12),
+        *(9, 10, 11, 12, 13),
         nested={"endpoints": r.Endpoint, "features": r.FeatureRange},
         last_default=(),
     ),
@@ -98,7 +98,7 @@ _SPECS: Final = (
     _spec(9, r.RemoveTopicRecord, 1),
     _spec(12, r.FeatureLevelRecord, 2),
     _spec(15, r.ProducerIdsRecord, 3),
-    _spec(17, r.BrokerRegistrationChangeRecord, 4, 5, last_default=None),
+    _spec(17, r.BrokerRegistrationChangeRecord, 4, 5, 6, last_default=None),
     _spec(20, r.NoOpRecord, 0),
     _spec(27, r.RegisterControllerRecord, 2, 3, nested={"features": r.FeatureRange, "endpoints": r.Endpoint}),
     _spec(200, r.SessionTimeoutRecord, 1),

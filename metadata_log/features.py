@@ -58,6 +58,9 @@ _RELEASES: Final[tuple[tuple[str, int], ...]] = (
 _FIRST_NUMBERS: Final = {"3.3": 3}
 """A release numbers its versions from 0; only 3.3 starts later: its earlier ones are not supported."""
 
+CORDONED_LOG_DIRS_FROM: Final = 30
+"""The first ``metadata.version`` in which the controller knows the cordoned directories (KIP-1066)."""
+
 REQUIRED_METADATA_VERSION: Final[Mapping[tuple[str, int], int]] = {
     (KRAFT_VERSION, 1): 21,
     (GROUP_VERSION, 1): 22,

@@ -14,7 +14,11 @@ from typing import Final
 from pykraft.kafka_protocol.enums import ConfigResourceType
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.lazy_dataclass import dataclass
-from pykraft.metadata_log.features import ELIGIBLE_LEADER_REPLICAS_VERSION
+from pykraft.metadata_log.features import (
+    CORDONED_LOG_DIRS_FROM,
+    ELIGIBLE_LEADER_REPLICAS_VERSION,
+    METADATA_VERSION,
+)
 from pykraft.metadata_log.persistent import Map
 from pykraft.metadata_log.records import (
     MIGRATING_DIRECTORY,
@@ -46,6 +50,7 @@ class BrokerRegistration:
     offset of the last record that touched the registration; a broker that has applied it knows its own state.
     ``logs_lost`` (:class:`LogsLost`) holds from the registration until the broker is unfenced.
     ``offline_log_dirs``: those of ``log_dirs`` that have failed since the registration.
+    ``cordoned_log_dirs``: those that get no new replicas (KIP-1066).
     """
 
     id: int
@@ -60,6 +65,7 @@ class BrokerRegistration:
     last_change_offset: int = -1
     logs_lost: int = LogsLost.NOTHING
     offline_log_dirs: tuple[Uuid, ...] = ()
+    cordoned_log_dirs: tuple[Uuid, ...] = ()
 
     @property
     def is_active(self) -> bool:
@@ -69,6 +75,11 @@ class BrokerRegistration:
     @property
     def online_log_dirs(self) -> tuple[Uuid, ...]:
         return tuple(directory for directory in self.log_dirs if directory not in self.offline_log_dirs)
+
+    @property
+    def is_cordoned(self) -> bool:
+        """Whether no directory that works may get new replicas."""
+        return bool(self.log_dirs) and set(self.online_log_dirs) <= set(self.cordoned_log_dirs)
 
     def endpoint(self, listener_name: str) -> Endpoint | None:
         """The endpoint of the named listener, or None if the broker has no such listener."""
@@ -175,6 +186,11 @@ class MetadataImage:
     def elr_enabled(self) -> bool:
         """Whether the cluster keeps eligible leader replicas (KIP-966)."""
         return self.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) > 0
+
+    @property
+    def supports_cordoned_log_dirs(self) -> bool:
+        """Whether the controller knows which log directories are cordoned (KIP-1066)."""
+        return self.features.get(METADATA_VERSION, 0) >= CORDONED_LOG_DIRS_FROM
 
     def is_active(self, broker_id: int) -> bool:
         """Whether a broker is registered, unfenced and not shutting down."""

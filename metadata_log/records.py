@@ -74,6 +74,7 @@ class RegisterBrokerRecord:
     ``broker_epoch`` is :data:`OWN_OFFSET` for a new incarnation; an incarnation that registers again keeps
     the epoch it has. ``last_change_offset`` is :data:`OWN_OFFSET` but in a snapshot, where records have no
     offsets of their own. ``offline_log_dirs``: those of ``log_dirs`` that have failed since.
+    ``cordoned_log_dirs``: those that get no new replicas (KIP-1066).
     """
 
     broker_id: int
@@ -88,6 +89,7 @@ class RegisterBrokerRecord:
     logs_lost: int = LogsLost.NOTHING
     last_change_offset: int = OWN_OFFSET
     offline_log_dirs: tuple[Uuid, ...] = ()
+    cordoned_log_dirs: tuple[Uuid, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +102,10 @@ class UnregisterBrokerRecord:
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistrationChangeRecord:
-    """A broker is fenced, unfenced, begins a controlled shutdown, or has failed log directories.
+    """A broker is fenced, unfenced, begins a controlled shutdown, has failed log directories, or others that
+    get no new replicas.
 
-    ``offline_log_dirs``: all that have failed since it registered.
+    ``offline_log_dirs``: all that have failed since it registered. ``cordoned_log_dirs``: all as of now.
     """
 
     broker_id: int
@@ -110,6 +113,7 @@ class BrokerRegistrationChangeRecord:
     fenced: bool | None = None
     in_controlled_shutdown: bool | None = None
     offline_log_dirs: tuple[Uuid, ...] | None = None
+    cordoned_log_dirs: tuple[Uuid, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -255,6 +255,9 @@ class Fold:
             offline_log_dirs=(
                 old.offline_log_dirs if record.offline_log_dirs is None else record.offline_log_dirs
             ),
+            cordoned_log_dirs=(
+                old.cordoned_log_dirs if record.cordoned_log_dirs is None else record.cordoned_log_dirs
+            ),
         )
         self.changes.brokers.add(record.broker_id)
 
@@ -334,6 +337,7 @@ def broker_of(record: RegisterBrokerRecord, offset: int) -> BrokerRegistration:
         last_change_offset=offset if last_change_offset == OWN_OFFSET else last_change_offset,
         logs_lost=record.logs_lost,
         offline_log_dirs=record.offline_log_dirs,
+        cordoned_log_dirs=record.cordoned_log_dirs,
     )
 
 

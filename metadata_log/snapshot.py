@@ -130,6 +130,7 @@ def _broker_record(broker: BrokerRegistration) -> RegisterBrokerRecord:
         logs_lost=broker.logs_lost,
         last_change_offset=broker.last_change_offset,
         offline_log_dirs=broker.offline_log_dirs,
+        cordoned_log_dirs=broker.cordoned_log_dirs,
     )
 
 

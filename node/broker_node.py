@@ -98,9 +98,11 @@ class BrokerNode:
             endpoints=endpoints,
             log_dir_ids=log_dirs.online_ids,
             offline_log_dir_ids=log_dirs.offline_ids,
+            cordoned_log_dir_ids=log_dirs.cordoned_ids,
             metadata_offset=self.applied_offset,
             features=SUPPORTED_FEATURES,
         )
+        log_dirs.on_cordoned = self._driver.handle_cordoned_log_dirs
         self._last_applied_offset = -1
 
         # The replicas, and the coordinator that stores its groups in some of them.

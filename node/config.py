@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, cast
 
 from pykraft.broker.config import ListenerConfig
+from pykraft.broker.logs.log_dirs import check_cordoned
 from pykraft.configuration.keys import ConfigError, ConfigValue, format_value, resolve, unknown_key_message
 from pykraft.configuration.properties import parse_properties
 from pykraft.configuration.server_keys import KNOWN_NAMES, READ_KEYS, UNREAD_NAMES, topic_defaults
@@ -18,6 +19,7 @@ from pykraft.configuration.topic_keys import TOPIC_TO_SERVER_PROPERTY
 from pykraft.group_coordinator.config import GroupConfig
 from pykraft.kafka_protocol.ids import ZERO_UUID
 from pykraft.lazy_dataclass import dataclass
+from pykraft.metadata_log.broker_configs import CORDONED_LOG_DIRS
 from pykraft.node.security import PLAINTEXT, check_protocols, check_security_keys, is_security_key
 from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
 from pykraft.runtime.address import MAX_PORT, Address, parse_address
@@ -104,6 +106,8 @@ def load_server_config(text: str, overrides: Mapping[str, str] | None = None) ->
         raise ConfigError("log.dirs or log.dir must name at least one directory")
     if len({path.rstrip("/") for path in log_dirs}) != len(log_dirs):
         raise ConfigError("log.dirs names a directory twice")
+    if (objection := check_cordoned(_list(values, CORDONED_LOG_DIRS), log_dirs)) is not None:
+        raise ConfigError(objection)
     listeners = _listeners(values, roles)
     voters = _static_voters(_list(values, "controller.quorum.voters"))
     _check_voters(voters, node_id, roles)

@@ -4,13 +4,15 @@ Each partition is answered alone, as soon as its move has begun: DescribeLogDirs
 until it is done (:mod:`pykraft.broker.replicas.log_moves`). A directory that this broker does not have is
 LOG_DIR_NOT_FOUND, one that has failed KAFKA_STORAGE_ERROR. A partition without a replica here is
 REPLICA_NOT_AVAILABLE, but the directory is remembered: if the replica is created later, it is created there.
-A move to the directory where the replica is cancels the move that is under way.
+A move to the directory where the replica is cancels the move that is under way. A directory that is cordoned
+(``cordoned.log.dirs``) takes no replica: INVALID_REPLICA_ASSIGNMENT.
 """
 
 from __future__ import annotations
 
 from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.logs.future_log import MAX_NAME_BYTES, future_name
+from pykraft.broker.logs.offline_logs import TopicPartition
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -51,9 +53,17 @@ def _move(services: BrokerServices, topic: str, index: int, path: str) -> ErrorC
         return ErrorCode.LOG_DIR_NOT_FOUND
     if not logs.dirs.is_online(path) or key in logs.offline or key in logs.unavailable:
         return ErrorCode.KAFKA_STORAGE_ERROR
+    if path in logs.dirs.cordoned and not _is_there(services, key, path):
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT
     if key not in logs.logs or services.replicas.table.find(topic, index) is None:
         if key in logs.wanted_dirs or len(logs.wanted_dirs) < MOST_REMEMBERED:
             logs.wanted_dirs[key] = path
         return ErrorCode.REPLICA_NOT_AVAILABLE
     services.moves.move(key, path)
     return ErrorCode.NONE
+
+
+def _is_there(services: BrokerServices, key: TopicPartition, path: str) -> bool:
+    """Whether a replica is in this directory: then a move of it to another one can be cancelled."""
+    opened = services.logs.logs.get(key)
+    return opened is not None and opened.log_dir == path

@@ -5,7 +5,8 @@ size of their logs in bytes and how far a follower's log end is behind the high 
 has failed, or whose volume does not tell its size, is answered with KAFKA_STORAGE_ERROR. The directory of a
 partition that is damaged and was set aside is listed with the same error as long as its replica is offline.
 A replica that is being moved, or waits for its turn, is listed in both directories: the copy as a future
-replica, with how far it is behind the replica. No directory is cordoned.
+replica, with how far it is behind the replica. Whether a directory is
+cordoned is told from version 5 on.
 """
 
 from __future__ import annotations
@@ -40,17 +41,31 @@ async def handle(
 
 async def _describe(services: BrokerServices, log_dir: str, wanted: Wanted | None) -> DescribeLogDirsResult:
     if not services.logs.dirs.is_online(log_dir):
-        return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=log_dir)
+        return _failed(services, log_dir)
     try:
         usage = await services.logs.usage(log_dir)
     except OSError:
-        return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=log_dir)
+        return _failed(services, log_dir)
     return DescribeLogDirsResult(
         log_dir=log_dir,
         topics=_topics(services, log_dir, wanted),
+        is_cordoned=_is_cordoned(services, log_dir),
         total_bytes=usage.total_bytes,
         usable_bytes=usage.usable_bytes,
     )
+
+
+def _failed(services: BrokerServices, log_dir: str) -> DescribeLogDirsResult:
+    return DescribeLogDirsResult(
+        error_code=ErrorCode.KAFKA_STORAGE_ERROR,
+        log_dir=log_dir,
+        is_cordoned=_is_cordoned(services, log_dir),
+    )
+
+
+def _is_cordoned(services: BrokerServices, log_dir: str) -> bool:
+    image = services.metadata.image
+    return image.supports_cordoned_log_dirs and log_dir in services.logs.dirs.cordoned
 
 
 async def _describe_offline(services: BrokerServices, wanted: Wanted | None) -> list[DescribeLogDirsResult]:

@@ -2,7 +2,8 @@
 
 Changes of configurations are forwarded to the active controller. The log levels of a node (resource type 8)
 are its own: it sets them at once, and they last until the process ends. Of the levels of a node in one
-request either all are set or none, and only after the controller has answered.
+request either all are set or none, and only after the controller has answered. A node also checks its own
+``cordoned.log.dirs``, because only it knows the paths of its directories (KIP-1066).
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from collections.abc import Sequence
 
 from pykraft.broker.apis import forwarded
 from pykraft.broker.apis.services import NodeServices
+from pykraft.broker.logs.log_dirs import check_cordoned
 from pykraft.broker.serving.api import ReceivedRequest
+from pykraft.configuration.keys import split_list
 from pykraft.kafka_protocol.enums import ConfigOperation, ConfigResourceType
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.incremental_alter_configs import (
@@ -21,6 +24,7 @@ from pykraft.kafka_protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.metadata_log.broker_configs import CORDONED_LOG_DIRS
 from pykraft.runtime.loggers import LEVELS, ROOT
 
 
@@ -30,17 +34,41 @@ async def forward(
     """The active controller's answer, joined with that of this node for its loggers."""
     request, version = received.request, received.version
     own = [one for one in request.resources if one.resource_type == ConfigResourceType.BROKER_LOGGER]
-    if not own:
+    objections = {id(one): text for one in request.resources if (text := _objection(services, one))}
+    if not own and not objections:
         return await forwarded.forward(services, context, received)
-    answers: list[AlterConfigsResourceResponse] = []
-    others = [one for one in request.resources if one.resource_type != ConfigResourceType.BROKER_LOGGER]
+    answers = [
+        _answer(one, ErrorCode.INVALID_CONFIG, objections[id(one)])
+        for one in request.resources
+        if id(one) in objections
+    ]
+    others = [
+        one
+        for one in request.resources
+        if one.resource_type != ConfigResourceType.BROKER_LOGGER and id(one) not in objections
+    ]
     if others:
         rest = IncrementalAlterConfigsRequest(resources=others, validate_only=request.validate_only)
         passed_on = ReceivedRequest(IncrementalAlterConfigsRequest, version, rest.encode(version))
         body = await forwarded.forward(services, context, passed_on)
         answers += IncrementalAlterConfigsResponse.decode(body, version).responses
-    answers += _alter_levels(services, own, request.validate_only)
+    if own:
+        answers += _alter_levels(services, own, request.validate_only)
     return IncrementalAlterConfigsResponse(responses=answers).encode(version)
+
+
+def _objection(services: NodeServices, resource: AlterConfigsResource) -> str | None:
+    """Why this node cannot have the directories that a resource wants to be cordoned."""
+    is_own = resource.resource_name == str(services.metadata.node_id)
+    if resource.resource_type != ConfigResourceType.BROKER or not is_own:
+        return None
+    properties = services.server_properties
+    log_dirs = split_list(properties.get("log.dirs") or properties.get("log.dir") or "")
+    for entry in resource.configs:
+        is_more = entry.config_operation in (ConfigOperation.SET, ConfigOperation.APPEND)
+        if entry.name == CORDONED_LOG_DIRS and is_more and entry.value is not None and log_dirs:
+            return check_cordoned(split_list(entry.value), log_dirs)
+    return None
 
 
 def _alter_levels(

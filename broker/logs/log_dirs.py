@@ -1,4 +1,4 @@
-"""The log directories of one broker, and which of them work (KIP-112).
+"""The log directories of one broker, which of them work (KIP-112), and which get no new logs (KIP-1066).
 
 A directory that fails is not used again before the next start: what its disk still holds is as it was at the
 failure, and only a start checks it. Knows paths, directory ids and reasons; touches no file.
@@ -7,10 +7,11 @@ failure, and only a start checks it. Knows paths, directory ids and reasons; tou
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from pykraft.kafka_protocol.ids import Uuid
+from pykraft.metadata_log.broker_configs import CORDONED_LOG_DIRS
 
 _OF_THE_PROCESS: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
 """These errors say nothing about a disk."""
@@ -22,8 +23,23 @@ def is_out_of_space(error: OSError) -> bool:
     return error.errno in _OUT_OF_SPACE
 
 
+ALL_DIRS: Final = "*"
+"""Stands for all log directories, as the only entry."""
+
+
+def check_cordoned(entries: Sequence[str], log_dirs: Collection[str]) -> str | None:
+    """Why directories cannot be cordoned; None if they can."""
+    if ALL_DIRS in entries and len(entries) > 1:
+        return f"{CORDONED_LOG_DIRS}: {ALL_DIRS} stands for all directories and must be the only entry"
+    for entry in entries:
+        if entry != ALL_DIRS and entry not in log_dirs:
+            return f"{CORDONED_LOG_DIRS}: {entry[:200]} is not a directory of log.dirs"
+    return None
+
+
 class LogDirs:
     """``paths``: all configured directories. ``offline``: the reason for each that does not work.
+    ``cordoned``: those that get no new logs; ``on_cordoned`` is called when they have changed.
 
     ``ids`` may lack those that could not be read. A broker cannot do without the directory of the metadata
     log, ``metadata_path``, nor without all of its directories.
@@ -40,6 +56,8 @@ class LogDirs:
         self.ids = {path: id for path, id in (ids or {}).items() if path in self.paths}
         self.offline = {path: reason for path, reason in (offline or {}).items() if path in self.paths}
         self._metadata_path = metadata_path
+        self.cordoned: frozenset[str] = frozenset()
+        self.on_cordoned: Callable[[], None] = lambda: None
 
     @property
     def online(self) -> list[str]:
@@ -52,6 +70,28 @@ class LogDirs:
     def offline_ids(self) -> tuple[Uuid, ...]:
         """Those that are known."""
         return tuple(self.ids[path] for path in self.offline if path in self.ids)
+
+    def cordoned_ids(self) -> tuple[Uuid, ...]:
+        """Those that are known, in the order of the configuration."""
+        return tuple(self.ids[path] for path in self.paths if path in self.cordoned and path in self.ids)
+
+    def cordon(self, entries: Collection[str]) -> None:
+        """Keep new logs out of these directories, and out of no others. Entries that :func:`check_cordoned`
+        refuses have no effect.
+        """
+        wanted = self.paths if ALL_DIRS in entries else entries
+        cordoned = frozenset(self.paths).intersection(wanted)
+        if cordoned != self.cordoned:
+            self.cordoned = cordoned
+            self.on_cordoned()
+
+    @property
+    def for_new_logs(self) -> list[str]:
+        """The directories that work and are not cordoned. If all are cordoned, those that work: the
+        controller places no replica here then, but it may not have known yet, or an operator wants this one.
+        """
+        online = self.online
+        return [path for path in online if path not in self.cordoned] or online
 
     def is_online(self, path: str) -> bool:
         return path in self.paths and path not in self.offline

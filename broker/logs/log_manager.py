@@ -261,7 +261,7 @@ class LogManager:
         return await self._workers.run(partial(self._disk.usage, log_dir))
 
     def _emptiest_dir(self) -> str:
-        counts = dict.fromkeys(self.dirs.online, 0)
+        counts = dict.fromkeys(self.dirs.for_new_logs, 0)
         used = [opened.log_dir for opened in self.logs.values()]
         for log_dir in (*used, *(future.log_dir for future in self.futures.values())):
             if log_dir in counts:

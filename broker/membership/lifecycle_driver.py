@@ -51,7 +51,8 @@ class LifecycleDriver:
     controller has unfenced the broker, which it does only after :meth:`BrokerLifecycle.set_ready`.
     ``dead_incarnation_secrets``: the secrets of earlier processes of this broker that have certainly ended,
     so that the controller need not wait for their sessions.
-    ``log_dir_ids``: the log directories that work, ``offline_log_dir_ids`` those that do not.
+    ``log_dir_ids``: the log directories that work, ``offline_log_dir_ids`` those that do not,
+    ``cordoned_log_dir_ids`` those that get no new replicas.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class LifecycleDriver:
         features: dict[str, tuple[int, int]],
         dead_incarnation_secrets: tuple[bytes, ...] = (),
         offline_log_dir_ids: Callable[[], tuple[Uuid, ...]] = lambda: (),
+        cordoned_log_dir_ids: Callable[[], tuple[Uuid, ...]] = lambda: (),
     ) -> None:
         self._config = config
         self._lifecycle = lifecycle
@@ -77,6 +79,8 @@ class LifecycleDriver:
         self._endpoints = endpoints
         self._log_dir_ids = log_dir_ids
         self._offline_log_dir_ids = offline_log_dir_ids
+        self._cordoned_log_dir_ids = cordoned_log_dir_ids
+        self._reported_cordoned: tuple[Uuid, ...] | None = None
         #: The directories of the first registration: those that have failed since are among them.
         self._registered_dirs: tuple[Uuid, ...] = ()
         self._reported_dirs: tuple[Uuid, ...] = ()
@@ -197,6 +201,22 @@ class LifecycleDriver:
             self._unreported_since_ms = self._clock.monotonic_ms()
         self._wakeup.set()
 
+    def handle_cordoned_log_dirs(self) -> None:
+        """Other directories than before are cordoned: report it now."""
+        self._wakeup.set()
+
+    def _known_cordoned(self) -> tuple[Uuid, ...] | None:
+        """The directories that get no new replicas; None before this broker has caught up: its own properties
+        may be among what it has not applied yet.
+        """
+        is_starting = self._lifecycle.state is BrokerState.STARTING
+        return None if is_starting else self._cordoned_log_dir_ids()
+
+    def _has_told_directories(self) -> bool:
+        """Whether the controller knows the newest state of the log directories."""
+        told = self._reported_dirs, self._reported_cordoned
+        return told == (self._offline_log_dir_ids(), self._known_cordoned())
+
     def _check_reported(self) -> None:
         """Raise :class:`TimeoutError` if a failed directory could not be reported for too long."""
         since_ms, limit_ms = self._unreported_since_ms, self._config.log_dir_failure_timeout_ms
@@ -206,7 +226,7 @@ class LifecycleDriver:
     async def _heartbeat(self) -> None:
         self._log_fencing_state()  # the metadata log may have fenced it meanwhile
         self._check_reported()
-        offline_dirs = self._offline_log_dir_ids()
+        offline_dirs, cordoned = self._offline_log_dir_ids(), self._known_cordoned()
         heartbeat = self._lifecycle.next_heartbeat(self._metadata_offset())
         sent_ms = self._clock.monotonic_ms()
         try:
@@ -219,6 +239,7 @@ class LifecycleDriver:
                     want_fence=heartbeat.want_fence,
                     want_shut_down=heartbeat.want_shut_down,
                     offline_log_dirs=list(offline_dirs),
+                    cordoned_log_dirs=None if cordoned is None else pb.LogDirs(ids=list(cordoned)),
                 ),
                 pb.BrokerHeartbeatResponse.FromString,
                 # One attempt only: the lease of a later one would be counted from the start of this one.
@@ -236,7 +257,7 @@ class LifecycleDriver:
                 self._failed = True
             return
         self._failed = False
-        self._reported_dirs = offline_dirs
+        self._reported_dirs, self._reported_cordoned = offline_dirs, cordoned
         if offline_dirs == self._offline_log_dir_ids():
             self._unreported_since_ms = None
         self._answered_ms = self._clock.monotonic_ms()
@@ -264,7 +285,7 @@ class LifecycleDriver:
 
     async def _pause(self) -> None:
         """Wait until the next heartbeat is due, or until there is something to tell."""
-        if not self._failed and self._reported_dirs != self._offline_log_dir_ids():
+        if not self._failed and not self._has_told_directories():
             return
         waiting = (
             self._lifecycle.is_fenced or self._lifecycle.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN

@@ -65,10 +65,12 @@ class ReplicaPublisher:
         assignments: DirectoryAssignments,
         tasks: TaskSupervisor,
     ) -> None:
+        self._config = config
         self._node_id = config.node_id
         self._broker_defaults = config.topic_defaults
         self._topic_defaults = config.topic_defaults
         self._static_fetchers = config.num_replica_fetchers
+        logs.dirs.cordon(config.cordoned_log_dirs)
         self._metadata = metadata
         self._table = table
         self._roles = roles
@@ -177,6 +179,7 @@ class ReplicaPublisher:
             self._fetchers.throttles_changed()
             fetchers = values.get(NUM_REPLICA_FETCHERS)
             self._fetchers.set_fetchers(self._static_fetchers if fetchers is None else int(fetchers))
+            self._logs.dirs.cordon(self._config.with_texts(values).cordoned_log_dirs)
             old = self._topic_defaults
             self._topic_defaults = broker_wide_topic_configs(image, self._broker_defaults, self._node_id)
             changed |= {

@@ -68,6 +68,11 @@ def _iter_announcements(before: MetadataImage, records: Iterable[Record]) -> Ite
             case BrokerRegistrationChangeRecord(broker_id=broker_id, offline_log_dirs=(_, *_) as offline):
                 ids = ", ".join(map(uuid_to_str, offline))
                 yield Announcement(f"broker {broker_id}: log directories {ids} have failed", is_warning=True)
+            case BrokerRegistrationChangeRecord(broker_id=broker_id, cordoned_log_dirs=(_, *_) as cordoned):
+                ids = ", ".join(map(uuid_to_str, cordoned))
+                yield Announcement(f"broker {broker_id}: log directories {ids} get no new replicas")
+            case BrokerRegistrationChangeRecord(broker_id=broker_id, cordoned_log_dirs=()):
+                yield Announcement(f"broker {broker_id}: every log directory may get new replicas")
             case BrokerRegistrationChangeRecord(broker_id=broker_id, fenced=False):
                 yield Announcement(f"broker {broker_id} is unfenced")
             case BrokerRegistrationChangeRecord(broker_id=broker_id, in_controlled_shutdown=True):

@@ -15,9 +15,16 @@ def place_automatically(
 ) -> list[tuple[int, ...]]:
     """Replica lists over the active brokers, and over fenced ones if there are too few active brokers.
 
-    Brokers that are shutting down get no replica. INVALID_REPLICATION_FACTOR if there are too few brokers.
+    Brokers that are shutting down get no replica, nor those that have cordoned all of their log directories
+    (KIP-1066). INVALID_REPLICATION_FACTOR if there are too few brokers.
     """
-    brokers = [broker for broker in image.brokers.values() if not broker.in_controlled_shutdown]
+    here = [broker for broker in image.brokers.values() if not broker.in_controlled_shutdown]
+    brokers = [broker for broker in here if not broker.is_cordoned]
+    if not any(broker.is_active for broker in brokers) and any(broker.is_active for broker in here):
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            "every active broker has cordoned all of its log directories (cordoned.log.dirs)",
+        )
     active = {broker.id: broker.rack for broker in brokers if not broker.fenced}
     fenced = {broker.id: broker.rack for broker in brokers if broker.fenced}
     return place_replicas(active, partition_count, replication_factor, rng, fenced)

@@ -120,6 +120,7 @@ def _register_again(
         in_controlled_shutdown=known.in_controlled_shutdown,
         logs_lost=known.logs_lost,
         offline_log_dirs=known.offline_log_dirs,
+        cordoned_log_dirs=known.cordoned_log_dirs,
     )
     changed = (record.endpoints, record.features, record.rack, record.log_dirs) != (
         known.endpoints,
@@ -278,6 +279,11 @@ def handle_broker_heartbeat(
         offline = tuple(it for it in broker.log_dirs if it in failed or it in broker.offline_log_dirs)
         change = BrokerRegistrationChangeRecord(broker.id, broker.epoch, offline_log_dirs=offline)
         return ControllerResult((change,), BrokerHeartbeatResponse(caught_up, fenced, shut_down))
+    if request.cordoned_log_dirs is not None and image.supports_cordoned_log_dirs:
+        cordoned = tuple(it for it in broker.log_dirs if it in request.cordoned_log_dirs)
+        if cordoned != broker.cordoned_log_dirs:
+            change = BrokerRegistrationChangeRecord(broker.id, broker.epoch, cordoned_log_dirs=cordoned)
+            return ControllerResult((change,), BrokerHeartbeatResponse(caught_up, fenced, shut_down))
 
     if broker.fenced:
         if request.want_shut_down:

@@ -20,6 +20,7 @@ from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.lazy_dataclass import dataclass
 from pykraft.metadata_log.broker_configs import (
     ALL_BROKERS,
+    CORDONED_LOG_DIRS,
     broker_wide_topic_configs,
     dynamic_broker_key,
     dynamic_broker_values,
@@ -28,6 +29,7 @@ from pykraft.metadata_log.broker_configs import (
 from pykraft.metadata_log.configs import check_group_config, check_topic_config, require_key, topic_config_key
 from pykraft.metadata_log.controller.config import ControllerConfig
 from pykraft.metadata_log.controller.election_rules import MIN_INSYNC_REPLICAS
+from pykraft.metadata_log.features import CORDONED_LOG_DIRS_FROM, METADATA_VERSION_NAMES
 from pykraft.metadata_log.image import MetadataImage
 
 _MAX_NAME_CHARS: Final = 249
@@ -114,6 +116,9 @@ def _broker(image: MetadataImage, config: ControllerConfig, name: str) -> Config
                 ErrorCode.INVALID_REQUEST,
                 f"with eligible leader replicas, {MIN_INSYNC_REPLICAS} is set for topics or for all brokers",
             )
+        if key_name == CORDONED_LOG_DIRS and not image.supports_cordoned_log_dirs:
+            needed = METADATA_VERSION_NAMES[CORDONED_LOG_DIRS_FROM]
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{CORDONED_LOG_DIRS} needs metadata.version {needed}")
         return dynamic_broker_key(key_name)
 
     # The broker's own properties file is not known here; this controller's is used in its place.

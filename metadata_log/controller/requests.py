@@ -51,6 +51,7 @@ class BrokerHeartbeatRequest:
     """A broker's heartbeat; ``current_metadata_offset`` is the last offset in the broker's image.
 
     ``offline_log_dirs``: the directories that have failed since the broker registered.
+    ``cordoned_log_dirs``: those that get no new replicas; None: the broker does not know yet.
     """
 
     broker_id: int
@@ -59,6 +60,7 @@ class BrokerHeartbeatRequest:
     want_fence: bool = False
     want_shut_down: bool = False
     offline_log_dirs: tuple[Uuid, ...] = ()
+    cordoned_log_dirs: tuple[Uuid, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

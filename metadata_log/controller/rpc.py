@@ -126,6 +126,10 @@ async def _register_controller(
     return pb.RegisterControllerResponse()
 
 
+def _directories(ids: Iterable[bytes]) -> tuple[Uuid, ...]:
+    return tuple(_uuid(it, "a log directory id") for it in ids)
+
+
 async def _broker_heartbeat(
     driver: ControllerDriver, message: pb.BrokerHeartbeatRequest
 ) -> pb.BrokerHeartbeatResponse:
@@ -136,7 +140,10 @@ async def _broker_heartbeat(
             current_metadata_offset=message.current_metadata_offset,
             want_fence=message.want_fence,
             want_shut_down=message.want_shut_down,
-            offline_log_dirs=tuple(_uuid(it, "a log directory id") for it in message.offline_log_dirs),
+            offline_log_dirs=_directories(message.offline_log_dirs),
+            cordoned_log_dirs=(
+                _directories(message.cordoned_log_dirs.ids) if message.HasField("cordoned_log_dirs") else None
+            ),
         )
     )
     return pb.BrokerHeartbeatResponse(

@@ -325,6 +325,7 @@ class ConfigFields(TypedDict, total=False):
     """What tests set of :class:`BrokerConfig`."""
 
     log_dirs: tuple[str, ...]
+    cordoned_log_dirs: tuple[str, ...]
     replica_lag_time_max_ms: int
     replica_fetch_backoff_ms: int
     replica_fetch_max_bytes: int

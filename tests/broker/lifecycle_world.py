@@ -87,6 +87,7 @@ class World:
         self.controllers = Controllers()
         self.lifecycle = BrokerLifecycle()
         self.metadata_offset = 0
+        self.cordoned: tuple[Uuid, ...] = ()
         self.unfenced = BrokerRegistration(7, 10, Uuid(b"i" * 16), (), fenced=False)
         self.clock = VirtualClock(as_type(asyncio.get_running_loop(), VirtualLoop))
         self.channel = ControllerChannel(
@@ -100,6 +101,7 @@ class World:
             incarnation_id=Uuid(b"i" * 16),
             endpoints=(Endpoint("PLAINTEXT", "h", 9092),),
             log_dir_ids=lambda: (Uuid(b"d" * 16),),
+            cordoned_log_dir_ids=lambda: self.cordoned,
             metadata_offset=lambda: self.metadata_offset,
             features={"metadata.version": (7, 30)},
         )

@@ -38,6 +38,7 @@ num.io.threads=20
 queued.max.requests=9
 log.retention.hours=2
 num.partitions=1
+log.dirs=/a,/b
 """
 
 
@@ -281,3 +282,20 @@ def test_without_a_controller_no_log_level_of_a_mixed_request_is_set(logger: log
             resource(BROKER, "7", ("num.io.threads", SET, "9")),
         )
     assert node.describe(LOGGER, "7")[logger.name].value == before
+
+
+def test_only_a_node_knows_which_directories_it_can_cordon() -> None:
+    node = Node()
+    for name, entries, code in (
+        ("7", "/a, /b", ErrorCode.NONE),
+        ("7", "*", ErrorCode.NONE),
+        ("7", "/c", ErrorCode.INVALID_CONFIG),
+        ("7", "*,/a", ErrorCode.INVALID_CONFIG),
+        ("8", "/c", ErrorCode.NONE),
+    ):
+        asked = len(node.active.asked)
+        cordon = resource(BROKER, name, ("cordoned.log.dirs", SET, entries))
+        answers = node.alter(cordon, resource(TOPIC, "t", ("retention.ms", SET, "5")))
+        assert sorted((it.resource_type, it.error_code) for it in answers) == [(TOPIC, 0), (BROKER, code)]
+        (passed_on,) = node.active.asked[asked:]
+        assert len(passed_on.resources) == (1 if code else 2)

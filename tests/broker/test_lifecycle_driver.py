@@ -9,6 +9,7 @@ import pytest
 
 from pykraft.broker.membership.lifecycle import BrokerState
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log.pb import controller_pb2 as pb
 from tests.broker.lifecycle_world import ONE, SESSION_MS, TWO, World, in_virtual_time
 from tests.narrowing import as_type
@@ -260,3 +261,20 @@ def test_stale_epoch_fences_at_once_and_registers_again() -> None:
         assert world.lifecycle.epoch == 20 and not world.lifecycle.is_fenced
 
     in_virtual_time(scenario)
+
+
+def test_cordoned_directories_are_told_once_they_are_known_and_at_once_when_they_change() -> None:
+    async def scenario(world: World) -> None:
+        await world.start()
+        beats = world.controllers.of("BrokerHeartbeat")
+        assert not beats[0].HasField("cordoned_log_dirs"), "its properties may not be applied yet"
+        assert beats[-1].HasField("cordoned_log_dirs") and not beats[-1].cordoned_log_dirs.ids
+        await asyncio.sleep(1)
+        seen = len(world.controllers.seen)
+        world.cordoned = (Uuid(b"d" * 16),)
+        world.driver.handle_cordoned_log_dirs()
+        await asyncio.sleep(0.01)
+        (beat,) = (request for *_, request in world.controllers.seen[seen:])
+        assert list(beat.cordoned_log_dirs.ids) == [b"d" * 16]
+
+    in_virtual_time(scenario, heartbeat_interval_ms=10_000)

@@ -191,6 +191,7 @@ class ControllerHarness:
         want_fence: bool = False,
         want_shut_down: bool = False,
         offline_log_dirs: tuple[Uuid, ...] = (),
+        cordoned_log_dirs: tuple[Uuid, ...] | None = None,
     ) -> BrokerHeartbeatResponse:
         """A heartbeat of a broker, by default of one that has caught up."""
         request = BrokerHeartbeatRequest(
@@ -200,6 +201,7 @@ class ControllerHarness:
             want_fence,
             want_shut_down,
             offline_log_dirs,
+            cordoned_log_dirs,
         )
         return self.run(self.core.handle_broker_heartbeat(request, self.now_ms))
 

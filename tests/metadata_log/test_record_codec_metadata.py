@@ -73,6 +73,7 @@ GOLDEN: list[tuple[Record, str]] = [
         BrokerRegistrationChangeRecord(7, 300, offline_log_dirs=(ID,)),
         f"97110107cd012cc0c091{HEX_ID}",
     ),
+    (BrokerRegistrationChangeRecord(7, 300, cordoned_log_dirs=()), "98110207cd012cc0c0c090"),
     (RemoveTopicRecord(ID), f"930900{HEX_ID}"),
     (FeatureLevelRecord("metadata.version", 30), "940c00b06d657461646174612e76657273696f6e1e"),
     (ProducerIdsRecord(7, 300, 2000), "950f0007cd012ccd07d0"),

@@ -193,3 +193,12 @@ def test_security_protocol_between_brokers_may_be_set_to_plaintext() -> None:
 
 def test_listeners_may_be_ipv6() -> None:
     assert parse_listener("inside://[::1]:9092") == ("INSIDE", "::1", 9092)
+
+
+@pytest.mark.parametrize("entries", ["/c", "/a,/c", "*,/a"])
+def test_only_directories_of_the_node_can_be_cordoned(entries: str) -> None:
+    assert broker_config(load_server_config(COMBINED + "cordoned.log.dirs=/b"), "c").cordoned_log_dirs == (
+        "/b",
+    )
+    with pytest.raises(ConfigError, match=r"cordoned\.log\.dirs"):
+        load_server_config(COMBINED + f"cordoned.log.dirs={entries}")

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from pykraft.jepsen_like.awaiting import wait_until
 from pykraft.kafka_client.admin import AdminClient
+from pykraft.kafka_client.admin_results import NewTopic
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.node.cli.root import cli
@@ -92,6 +93,30 @@ def test_a_reassignment_may_name_directories(site: Site, tmp_path: Path) -> None
         ]
 
     assert asyncio.run(run_node(site, move)) == []
+
+
+def test_a_node_that_has_cordoned_all_directories_gets_no_new_topics(site: Site) -> None:
+    def configure(*options: str) -> str:
+        entity = ("--alter", "--entity-type", "brokers", "--entity-name", "1")
+        result = CliRunner().invoke(cli, ["configs", "--bootstrap-server", site.broker, *entity, *options])
+        return result.output
+
+    def is_refused(name: str) -> bool:
+        with AdminClient(site.broker) as admin:
+            (created,) = admin.create_topics([NewTopic(name, 1, 1)], timeout_ms=5_000)
+        return created.error is not None and created.error.code is ErrorCode.INVALID_REPLICATION_FACTOR
+
+    def use() -> None:
+        assert "is not a directory of log.dirs" in configure("--add-config", "cordoned.log.dirs=/elsewhere")
+        configure("--add-config", f"cordoned.log.dirs=[{site.first},{site.second}]")
+        names = iter(f"new{number}" for number in range(1000))
+        wait_until("the controller knows", lambda: is_refused(next(names)), 15)
+        configure("--add-config", f"cordoned.log.dirs={site.first}")
+        wait_until("the controller knows", lambda: not is_refused("later"), 15)
+        wait_until("created", lambda: "later-0" in where(site)[str(site.second)], 15)
+        configure("--delete-config", "cordoned.log.dirs")
+
+    assert asyncio.run(run_node(site, use)) == []
 
 
 def test_brokers_that_do_not_exist_are_named(site: Site) -> None:

@@ -24,6 +24,7 @@ class ModelBroker:
     logs_lost: int
     log_dirs: tuple[Uuid, ...]
     offline_log_dirs: tuple[Uuid, ...]
+    cordoned_log_dirs: tuple[Uuid, ...]
 
 
 @dataclass(slots=True)
@@ -88,6 +89,7 @@ class Model:
                     record.logs_lost,
                     record.log_dirs,
                     record.offline_log_dirs,
+                    record.cordoned_log_dirs,
                 )
                 self.registrations.setdefault(epoch, (record.broker_id, record.incarnation_id))
             case r.BrokerRegistrationChangeRecord():
@@ -135,6 +137,8 @@ class Model:
             broker.shutting_down = record.in_controlled_shutdown
         if record.offline_log_dirs is not None:
             broker.offline_log_dirs = record.offline_log_dirs
+        if record.cordoned_log_dirs is not None:
+            broker.cordoned_log_dirs = record.cordoned_log_dirs
 
     def _add_partition(self, record: r.PartitionRecord) -> None:
         topic = self.topics[record.topic_id]
@@ -212,6 +216,7 @@ class Model:
                 b.logs_lost,
                 b.log_dirs,
                 b.offline_log_dirs,
+                b.cordoned_log_dirs,
             )
             for id, b in image.brokers.items()
         }
