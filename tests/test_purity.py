@@ -51,6 +51,7 @@ ADAPTERS = {
     "broker/logs/damaged_logs.py": EVENT_LOOP,
     "broker/logs/index_rebuilds.py": EVENT_LOOP,
     "broker/logs/log_manager.py": EVENT_LOOP,
+    "broker/logs/log_opening.py": EVENT_LOOP,
     "broker/logs/log_table.py": EVENT_LOOP,
     "broker/logs/producer_jobs.py": EVENT_LOOP,
     "broker/logs/time_lookups.py": EVENT_LOOP,

@@ -1,10 +1,10 @@
-"""The logs in this broker's log directories: opened, created, flushed, deleted, closed.
+"""The logs in this broker's log directories: created, flushed, deleted, closed.
 
 Everything that may block for long (opening, flushing, deleting, checkpoint files) runs in an executor on
 values that nothing else uses meanwhile; the logs themselves are used on the event loop only. What else is
-done with logs has a module of its own, and all of them share one table (:mod:`.log_table`): directories that
-fail, damage, moves, checkpoints, producers, bad indexes, look-ups by time. Decides when and where logs are
-written, never what they contain.
+done with logs has a module of its own, and all of them share one table (:mod:`.log_table`): opening,
+directories that fail, damage, moves, checkpoints, producers, bad indexes, look-ups by time. Decides when and
+where logs are written, never what they contain.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
-from pykraft.broker.logs.checkpoint_files import CheckpointFiles
 from pykraft.broker.logs.damaged_logs import DamagedLogs
 from pykraft.broker.logs.deleted_files import DeletedFiles
 from pykraft.broker.logs.directory_failures import DirectoryFailures
@@ -22,7 +21,8 @@ from pykraft.broker.logs.index_rebuilds import IndexRebuilds
 from pykraft.broker.logs.log_checkpoints import LogCheckpoints
 from pykraft.broker.logs.log_copies import LogCopies
 from pykraft.broker.logs.log_dirs import LogDirs
-from pykraft.broker.logs.log_loading import LoadedDir, OpenLog, create_log, load_dir
+from pykraft.broker.logs.log_loading import OpenLog, create_log
+from pykraft.broker.logs.log_opening import LogOpening, set_aside_stray
 from pykraft.broker.logs.log_table import LogTable, LogUses
 from pykraft.broker.logs.offline_logs import TopicPartition
 from pykraft.broker.logs.producer_jobs import ProducerJobs
@@ -30,14 +30,13 @@ from pykraft.broker.logs.time_lookups import TimeLookups
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.log_store import checkpoint
 from pykraft.log_store.interface import DAMAGE_ERRORS
-from pykraft.log_store.log import FlushJob, LogConfig, rename_directory, renamed_directory
+from pykraft.log_store.log import FlushJob, LogConfig
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.disk import Disk, DiskUsage
 from pykraft.runtime.tasks import FatalHandler, TaskSupervisor, Workers
 
 logger = logging.getLogger(__name__)
 
-STRAY_SUFFIX = "-stray"
 DROPPED_PER_TURN = 32
 """How many logs of a failed directory are taken out of use in one turn of the event loop."""
 
@@ -63,7 +62,6 @@ class LogManager:
     ) -> None:
         self._disk = disk
         dirs = self.dirs = log_dirs if isinstance(log_dirs, LogDirs) else LogDirs(log_dirs)
-        self._default_config = default_config
         self._clock = clock
         self._workers = workers
         self._on_damage = on_damage
@@ -71,8 +69,6 @@ class LogManager:
         table = self.table = LogTable()
         self.logs, self.offline, self.unavailable = table.logs, table.offline, table.unavailable
         self.futures, self.wanted_dirs = table.futures, table.wanted_dirs
-        #: Logs that were found in several directories, until :meth:`settle_copies`.
-        self._copies: dict[TopicPartition, list[OpenLog]] = {}
         uses = self.uses = LogUses()
         tasks = self._tasks = TaskSupervisor(on_fatal)
         failures = self.failures = DirectoryFailures(dirs, workers, on_fatal, self._dir_failed)
@@ -83,83 +79,17 @@ class LogManager:
         self.copies = LogCopies(disk, dirs, table, uses, checkpoints, failures, clock, self._adopt_moved)
         self.index_rebuilds = IndexRebuilds(table, damaged, workers, tasks)
         self.time_lookups = TimeLookups(table, self.index_rebuilds, workers)
+        self.opening = LogOpening(
+            disk, dirs, table, checkpoints, failures, default_config, clock, workers, self._adopt
+        )
         #: The broker epoch of the last orderly stop, None after an unclean one.
         self.previous_broker_epoch: int | None = None
 
     # -- start and stop --------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Open all logs, the directories at the same time. Damaged ones are set aside, see ``offline``.
-
-        Directories that fail are left out.
-        """
-        log_dirs = self.dirs.online
-        if len(log_dirs) == 1:
-            found = [await self._load(log_dirs[0])]
-        else:
-            found = await asyncio.gather(*map(self._load, log_dirs))
-        epochs: set[int | None] = set()
-        for log_dir, loaded in zip(log_dirs, found, strict=True):
-            if loaded is None:
-                continue
-            epochs.add(loaded.broker_epoch)
-            logs, damaged = partial(self.table.logs_in, log_dir), partial(self.table.damaged_in, log_dir)
-            self.checkpoints.files[log_dir] = CheckpointFiles(
-                self._disk, log_dir, loaded.stored, logs, damaged, self._workers, self.failures.fail
-            )
-            for opened in loaded.logs:
-                other = self.logs.get(opened.topic_partition)
-                if other is None:
-                    self._adopt(opened)
-                else:
-                    self._copies.setdefault(opened.topic_partition, [other]).append(opened)
-            self.offline.update(loaded.offline)
-            self.wanted_dirs.update(dict.fromkeys(loaded.moves, log_dir))
-        for key in self.offline.keys() & self.logs.keys():
-            del self.offline[key]  # the replica has started over
-        if len(epochs) == 1 and not self.dirs.offline:
-            self.previous_broker_epoch = epochs.pop()
-
-    async def _load(self, log_dir: str) -> LoadedDir | None:
-        job = partial(load_dir, self._disk, log_dir, self._default_config, self._clock.wall_ms())
-        loaded = await self.failures.guarded(log_dir, job)
-        if loaded is None:
-            return None
-        try:
-            await self.run_together([opened.log.flush_recovered for opened in loaded.logs])
-        except OSError as error:
-            if not self.failures.fail(log_dir, error):
-                raise
-            return None
-        return loaded
-
-    async def settle_copies(self, is_assigned: Callable[[OpenLog], tuple[bool, bool]]) -> None:
-        """Keep one of several logs of a partition, and set the others aside; call it before logs are used.
-
-        There are several if a directory comes back that had failed, and the replica had started over in
-        another one meanwhile; or if a process died when a log had just been moved. ``is_assigned``: whether
-        the controller knows this topic id, and the replica in this directory. If it knows no directory, the
-        replica has not been in sync since: the latest log has most to keep.
-        """
-        for key, copies in sorted(self._copies.items()):
-            copies = [it for it in copies if self.dirs.is_online(it.log_dir)]
-            del self._copies[key]
-            if not copies:
-                continue
-            kept = max(copies, key=lambda it: (*is_assigned(it), it.log.latest_epoch, it.log.log_end_offset))
-            self._adopt(kept)
-            for other in copies:
-                if other is not kept:
-                    if other.topic_id == kept.topic_id:
-                        # a log that had just been moved: its new directory may not yet know its start
-                        start = min(other.log.log_start_offset, kept.log.log_end_offset)
-                        kept.log.advance_log_start(start)
-                    logger.warning("%s is out of date: %s is used", other.log.directory, kept.log.directory)
-                    await self.failures.guarded(other.log.directory, partial(_set_aside, self._disk, other))
-
-    async def run_together(self, jobs: Sequence[Callable[[], None]]) -> None:
-        """Run jobs in as many threads as there are: flushes of many files share the disk's own work."""
-        await asyncio.gather(*(self._workers.run(job) for job in jobs))
+        """Open all logs, see :meth:`LogOpening.open_all`."""
+        self.previous_broker_epoch = await self.opening.open_all()
 
     async def stop(self, broker_epoch: int, high_watermarks: Mapping[TopicPartition, int]) -> None:
         """Flush and close all logs, write the checkpoints, and finally the marker of an orderly stop."""
@@ -254,7 +184,7 @@ class LogManager:
         for key, opened in await self._take_out(keys):
             await self.uses.until_unused(key)
             logger.warning("%s belongs to no partition of this broker; renamed", opened.log.directory)
-            await self.failures.guarded(opened.log.directory, partial(_set_aside, self._disk, opened))
+            await self.failures.guarded(opened.log.directory, partial(set_aside_stray, self._disk, opened))
 
     async def usage(self, log_dir: str) -> DiskUsage:
         """The usage of a directory's volume. :class:`OSError`, which is not final, if it cannot be read."""
@@ -335,9 +265,3 @@ class LogManager:
             future.note_truncation(end_offset)
         if self.table.is_in_use(opened):
             self.checkpoints.files[opened.log_dir].lower(opened.topic_partition, end_offset)
-
-
-def _set_aside(disk: Disk, opened: OpenLog) -> None:
-    opened.log.close()
-    target = renamed_directory(opened.log.directory, f".{opened.topic_id.hex()}{STRAY_SUFFIX}")
-    rename_directory(disk, opened.log.directory, target)

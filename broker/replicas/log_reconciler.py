@@ -64,7 +64,7 @@ class LogReconciler:
         Start it only once the image holds this incarnation's registration: by an older image it would delete
         logs of topics that the image does not know yet.
         """
-        await self._logs.settle_copies(self._is_assigned)
+        await self._logs.opening.settle_copies(self._is_assigned)
         self._worklist.wake()
         while True:
             await self._worklist.wait()

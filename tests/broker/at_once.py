@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from pykraft.broker.logs.log_manager import LogManager
+from pykraft.broker.logs.log_opening import LogOpening
 from pykraft.broker.logs.producer_jobs import ProducerJobs
 from pykraft.runtime.tasks import Workers
 
@@ -39,16 +40,21 @@ class Producers(ProducerJobs):
         now(self.write_due())
 
 
+class Opening(LogOpening):
+    """Opens one directory after the other."""
+
+    async def run_together(self, jobs: Sequence[Callable[[], None]]) -> None:
+        for job in jobs:
+            job()
+
+
 class Logs(LogManager):
     """Never waits."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.producers.__class__ = Producers
-
-    async def run_together(self, jobs: Sequence[Callable[[], None]]) -> None:
-        for job in jobs:
-            job()
+        self.opening.__class__ = Opening
 
     def remove_later(self, paths: Sequence[str], delay_ms: int) -> None:
         """Leave the files of deleted segments to the next start."""

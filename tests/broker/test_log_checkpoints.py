@@ -177,7 +177,7 @@ def test_of_a_partition_in_two_directories_the_one_that_the_controller_knows_is_
             await logs.stop(1, {})
         both = manager(disk, ("/a", "/b"))
         await both.start()
-        await both.settle_copies(lambda it: (True, it.log_dir == assigned))
+        await both.opening.settle_copies(lambda it: (True, it.log_dir == assigned))
         assert both.logs[KEY].log_dir == kept
         other = "/b" if kept == "/a" else "/a"
         assert not disk.exists(f"{other}/t-0")

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import pytest
 
-from pykraft.broker.logs import log_manager, offline_logs
+from pykraft.broker.logs import log_opening, offline_logs
 from pykraft.broker.logs.log_config import build_log_config
 from pykraft.broker.logs.log_manager import LogManager
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
@@ -184,7 +184,7 @@ def test_log_is_not_created_while_a_stray_log_of_its_name_exists(data_plane: Dat
             renaming = asyncio.Event()
 
             async def run(job: Callable[[], T]) -> T:
-                if getattr(job, "func", None) is log_manager._set_aside:
+                if getattr(job, "func", None) is log_opening.set_aside_stray:
                     renaming.set()
                     for _ in range(100):  # other work would have finished by now
                         await asyncio.sleep(0)
