@@ -81,7 +81,9 @@ class _InSync:
         partition = ModelPartition((1, 2, 3), (1, 2), 1, 4, 9)
         model = Model()
         model.topics = {Uuid(b"i" * 16): ModelTopic("t", [partition])}
-        model.brokers = {id: ModelBroker(id, Uuid(bytes(16)), False, False, 0, 0, (), ()) for id in (1, 2, 3)}
+        model.brokers = {
+            id: ModelBroker(id, Uuid(bytes(16)), False, False, 0, 0, (), (), ()) for id in (1, 2, 3)
+        }
         return cls(partition, model)
 
 
