@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from pykraft.kafka_client.admin_results import (
     BrokerDescription,
@@ -13,7 +14,7 @@ from pykraft.kafka_client.admin_results import (
     QuorumReplica,
 )
 from pykraft.kafka_client.cluster import Cluster
-from pykraft.kafka_protocol.enums import ConfigResourceType, ConfigSource
+from pykraft.kafka_protocol.enums import ConfigOperation, ConfigResourceType, ConfigSource
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
@@ -43,6 +44,8 @@ from pykraft.kafka_protocol.messages.unregister_broker import (
 from pykraft.runtime.address import Address
 
 METADATA_TOPIC = "__cluster_metadata"
+
+_CORDONED: Final = "cordoned.log.dirs"
 
 
 async def describe_cluster(
@@ -147,7 +150,12 @@ async def alter_configs(
     deadline_ms: int,
     validate_only: bool = False,
 ) -> None:
-    """Apply changes key by key, leaving other keys alone; all of them or none."""
+    """Apply changes key by key, leaving other keys alone; all of them or none.
+
+    Any broker takes them, except for directories that are to be cordoned: only their broker knows them.
+    """
+    is_for_one = resource_type == ConfigResourceType.BROKER and name.isdecimal()
+    adds = {change.name for change in changes if change.operation is not ConfigOperation.DELETE}
 
     async def attempt() -> None:
         resource = AlterConfigsResource(
@@ -159,8 +167,12 @@ async def alter_configs(
             ],
         )
         request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
-        response = await cluster.ask_any(request, IncrementalAlterConfigsResponse, deadline_ms)
-        for result in response.responses:
+        if is_for_one and _CORDONED in adds:
+            await cluster.refresh([], deadline_ms)
+            answer = cluster.ask_broker(int(name), request, IncrementalAlterConfigsResponse, deadline_ms)
+        else:
+            answer = cluster.ask_any(request, IncrementalAlterConfigsResponse, deadline_ms)
+        for result in (await answer).responses:
             check(result.error_code, result.error_message, f"IncrementalAlterConfigs of {name}")
 
     await cluster.retrying(f"IncrementalAlterConfigs of {name}", attempt, deadline_ms)

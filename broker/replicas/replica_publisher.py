@@ -6,11 +6,13 @@ decided in :mod:`pykraft.broker.replicas.partition`.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Iterator
 
 from pykraft.broker.config import BrokerConfig
 from pykraft.broker.logs.log_config import build_log_config
+from pykraft.broker.logs.log_dirs import check_cordoned
 from pykraft.broker.logs.log_manager import LogManager
 from pykraft.broker.replicas.directory_assignments import DirectoryAssignments
 from pykraft.broker.replicas.partition import Partition
@@ -38,6 +40,8 @@ from pykraft.metadata_log.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from pykraft.metadata_log.image import MetadataImage, PartitionRegistration, TopicImage
 from pykraft.metadata_log.records import ConfigResourceType
 from pykraft.runtime.tasks import TaskSupervisor
+
+logger = logging.getLogger(__name__)
 
 _TURN_COST = 8_000
 _LOCAL_COST = 16
@@ -70,7 +74,8 @@ class ReplicaPublisher:
         self._broker_defaults = config.topic_defaults
         self._topic_defaults = config.topic_defaults
         self._static_fetchers = config.num_replica_fetchers
-        logs.dirs.cordon(config.cordoned_log_dirs)
+        self._cordoned = config.cordoned_log_dirs
+        logs.dirs.cordon(self._cordoned)
         self._metadata = metadata
         self._table = table
         self._roles = roles
@@ -179,7 +184,7 @@ class ReplicaPublisher:
             self._fetchers.throttles_changed()
             fetchers = values.get(NUM_REPLICA_FETCHERS)
             self._fetchers.set_fetchers(self._static_fetchers if fetchers is None else int(fetchers))
-            self._logs.dirs.cordon(self._config.with_texts(values).cordoned_log_dirs)
+            self._cordon(self._config.with_texts(values).cordoned_log_dirs)
             old = self._topic_defaults
             self._topic_defaults = broker_wide_topic_configs(image, self._broker_defaults, self._node_id)
             changed |= {
@@ -193,6 +198,15 @@ class ReplicaPublisher:
                 self._reconfigure(name, image)
         elif changed and self._table.by_name:
             self._tasks.start(self._reconfigure_all(), "reconfigure-logs")
+
+    def _cordon(self, entries: tuple[str, ...]) -> None:
+        """Keep new logs out of these directories. Another node may have accepted some that are not here."""
+        if entries != self._cordoned:
+            self._cordoned = entries
+            objection = check_cordoned(entries, self._logs.dirs.paths)
+            if objection is not None:
+                logger.warning("%s: it is ignored", objection)
+            self._logs.dirs.cordon(entries)
 
     async def _reconfigure_all(self) -> None:
         """Apply new settings to all topics in small steps: there may be many, and it is not urgent."""

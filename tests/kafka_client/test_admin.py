@@ -399,6 +399,27 @@ def test_refused_config_change_is_raised_with_the_brokers_message(
         )
 
 
+def test_only_the_broker_of_directories_is_asked_to_cordon_them(
+    scripted: ScriptedCluster, admin: Admin
+) -> None:
+    asked: list[int] = []
+
+    def handler(
+        broker: int, request: incremental_alter_configs.IncrementalAlterConfigsRequest, version: int
+    ) -> Answer:
+        asked.append(broker)
+        accepted = incremental_alter_configs.AlterConfigsResourceResponse(
+            error_message=None, resource_type=4, resource_name=request.resources[0].resource_name
+        )
+        return incremental_alter_configs.IncrementalAlterConfigsResponse(responses=[accepted])
+
+    scripted.script(ApiKey.INCREMENTAL_ALTER_CONFIGS, handler)
+    for broker in ("3", "2", "3"):
+        cordon = ConfigChange("cordoned.log.dirs", ConfigOperation.SET, "/d")
+        run(admin.alter_configs(ConfigResourceType.BROKER, broker, [cordon]))
+    assert asked == [3, 2, 3]
+
+
 def test_no_broker_up_is_reported_with_every_address(scripted: ScriptedCluster, admin: Admin) -> None:
     for broker in scripted.brokers.values():
         broker.up = False
