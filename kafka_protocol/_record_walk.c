@@ -8,6 +8,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -94,9 +95,37 @@ typedef struct {
 typedef struct {
     int requires_keys;
     long long least_delta;
-    long long greatest_delta;
-    PyObject *exempt_delta; /* an int, or None */
+    long long greatest_delta; /* less than the least: no delta is in range */
+    long long exempt_delta;
+    bool has_exempt;
 } Rules;
+
+/* An int as one of 64 bits; `overflow` tells on which side it lies outside of them. False for an error. */
+static bool read_long(PyObject *number, long long *value, int *overflow)
+{
+    *value = PyLong_AsLongLongAndOverflow(number, overflow);
+    return *value != -1 || !PyErr_Occurred();
+}
+
+/* The limits of record_walk.RecordRules, which may lie outside of 64 bits. False for an error. */
+static bool read_rules(PyObject *least, PyObject *greatest, PyObject *exempt, Rules *rules)
+{
+    int below, above, outside;
+    if (!read_long(least, &rules->least_delta, &below) || !read_long(greatest, &rules->greatest_delta, &above)
+        || !read_long(exempt, &rules->exempt_delta, &outside))
+        return false;
+    rules->has_exempt = outside == 0;
+    if (below > 0 || above < 0) {
+        rules->least_delta = LLONG_MAX;
+        rules->greatest_delta = LLONG_MIN;
+        return true;
+    }
+    if (below < 0)
+        rules->least_delta = LLONG_MIN;
+    if (above > 0)
+        rules->greatest_delta = LLONG_MAX;
+    return true;
+}
 
 static int append_rejected(PyObject *rejected, Py_ssize_t index, bool lacks_key, long long delta)
 {
@@ -138,8 +167,7 @@ static int walk_headers(const uint8_t *body, Walk *walk, Py_ssize_t steps)
 
 /* Read one record up to its headers, and find out whether it breaks a rule. */
 static int walk_record(
-    const uint8_t *body, Py_ssize_t size, Walk *walk, const Rules *rules, bool has_exempt,
-    long long exempt, PyObject *rejected)
+    const uint8_t *body, Py_ssize_t size, Walk *walk, const Rules *rules, PyObject *rejected)
 {
     Cursor cursor = {body + walk->position, body + size};
     Py_ssize_t index = walk->index;
@@ -170,7 +198,7 @@ static int walk_record(
             return -1;
     } else if (
         (stamp < rules->least_delta || stamp > rules->greatest_delta)
-        && !(has_exempt && stamp == exempt)
+        && !(rules->has_exempt && stamp == rules->exempt_delta)
     ) {
         if (append_rejected(rejected, index, false, stamp) < 0)
             return -1;
@@ -195,17 +223,14 @@ static PyObject *advance(PyObject *Py_UNUSED(module), PyObject *arguments)
     Walk walk = {.steps = 0};
     Rules rules;
     Py_ssize_t count, steps, most_rejected;
-    PyObject *rejected;
+    PyObject *least, *greatest, *exempt, *rejected;
     if (!PyArg_ParseTuple(
-            arguments, "y*n(nnnnL)(pLLO)nO!n", &body, &count, &walk.index, &walk.position,
-            &walk.headers_left, &walk.end, &walk.greatest_delta, &rules.requires_keys,
-            &rules.least_delta, &rules.greatest_delta, &rules.exempt_delta, &steps, &PyList_Type,
-            &rejected, &most_rejected))
+            arguments, "y*n(nnnnL)(pOOO)nO!n", &body, &count, &walk.index, &walk.position,
+            &walk.headers_left, &walk.end, &walk.greatest_delta, &rules.requires_keys, &least, &greatest,
+            &exempt, &steps, &PyList_Type, &rejected, &most_rejected))
         return NULL;
     PyObject *result = NULL;
-    bool has_exempt = rules.exempt_delta != Py_None;
-    long long exempt = has_exempt ? PyLong_AsLongLong(rules.exempt_delta) : 0;
-    if (PyErr_Occurred())
+    if (!read_rules(least, greatest, exempt, &rules))
         goto done;
     if (walk.position < 0 || walk.end < walk.position || walk.end > body.len || walk.index < 0) {
         fail("the state is not of this body");
@@ -215,7 +240,7 @@ static PyObject *advance(PyObject *Py_UNUSED(module), PyObject *arguments)
         if (walk.headers_left == 0) {
             if (walk.index >= count || PyList_Size(rejected) >= most_rejected)
                 break;
-            if (walk_record(body.buf, body.len, &walk, &rules, has_exempt, exempt, rejected) < 0)
+            if (walk_record(body.buf, body.len, &walk, &rules, rejected) < 0)
                 goto done;
         }
         if (walk_headers(body.buf, &walk, walk.headers_left ? steps : walk.steps) < 0)

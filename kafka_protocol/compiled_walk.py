@@ -25,25 +25,13 @@ else:
 _STEPS_PER_WORK = 16
 """Records or headers that are read in C while Python reads one record; fewer than in fact."""
 
-_LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
+_MOST_STEPS = (1 << 63) - 1
 
 
 class CompiledRecordWalk(RecordWalk):
     """:class:`RecordWalk` with its loop in C."""
 
-    __slots__ = ("_narrow_rules",)
-
-    def __init__(self, body: Buffer, record_count: int, rules: RecordRules) -> None:
-        super().__init__(body, record_count, rules)
-        least, greatest, exempt = rules.least_delta, rules.greatest_delta, rules.exempt_delta
-        if least > _GREATEST or greatest < _LEAST:
-            least, greatest = _GREATEST, _LEAST  # no delta of 64 bits is in range
-        self._narrow_rules = (
-            rules.requires_keys,
-            max(least, _LEAST),
-            min(greatest, _GREATEST),
-            exempt if _LEAST <= exempt <= _GREATEST else None,
-        )
+    __slots__ = ()
 
     def _continue(self, work: int) -> int:
         state = self._index, self._position, self._headers_left, self._end, self.greatest_delta
@@ -53,15 +41,16 @@ class CompiledRecordWalk(RecordWalk):
                 self._body,
                 self._count,
                 state,
-                self._narrow_rules,
-                min(work * _STEPS_PER_WORK, _GREATEST),
+                self._rules,
+                min(work * _STEPS_PER_WORK, _MOST_STEPS),
                 found,
                 MAX_REJECTED_RECORDS - len(self.rejected),
             )
         except ValueError as error:
             raise malformed(str(error)) from None
         self._index, self._position, self._headers_left, self._end, self.greatest_delta = state
-        self.rejected += map(RejectedRecord._make, found)
+        if found:
+            self.rejected += map(RejectedRecord._make, found)
         return -(-steps // _STEPS_PER_WORK)
 
 

@@ -227,5 +227,4 @@ def crc_is_valid(buffer: Buffer, position: int, header: BatchHeader) -> bool:
 
 
 def _checksum(buffer: Buffer, position: int, size_bytes: int) -> int:
-    with memoryview(buffer) as whole, whole[position + CRC_START : position + size_bytes] as covered:
-        return int(crc32c(covered))
+    return int(crc32c(memoryview(buffer)[position + CRC_START : position + size_bytes]))

@@ -106,10 +106,10 @@ def table_row(row: Row) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def replace_between_markers(page: str, text: str) -> str:
+def replace_between_markers(page: str, text: str, begin: str = BEGIN, end: str = END) -> str:
     """The page with ``text`` between its two markers; ValueError unless it has both, once and in order."""
-    if page.count(BEGIN) != 1 or page.count(END) != 1 or page.index(BEGIN) > page.index(END):
+    if page.count(begin) != 1 or page.count(end) != 1 or page.index(begin) > page.index(end):
         raise ValueError("the page does not have the two markers, each once")
-    before, rest = page.split(BEGIN)
-    _, after = rest.split(END)
-    return f"{before}{BEGIN}\n\n{text.strip()}\n\n{END}{after}"
+    before, rest = page.split(begin)
+    _, after = rest.split(end)
+    return f"{before}{begin}\n\n{text.strip()}\n\n{end}{after}"

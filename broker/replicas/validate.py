@@ -102,9 +102,7 @@ class ClientBatch:
         header = self.header
         if header.compression is Compression.NONE:
             payload = self.records[HEADER_BYTES:]
-            limit = min(header.record_count * _COPIED_RECORD_BYTES, _COPIED_BATCH_BYTES)
-            is_copied = header.size_bytes <= limit and not IS_COMPILED
-            self._begin_walk(bytes(payload) if is_copied else payload)
+            self._begin_walk(payload if IS_COMPILED or not _is_copied(header) else bytes(payload))
             return 0
         try:
             self.unfold(_SMALL_BYTES)
@@ -177,6 +175,11 @@ class ClientBatch:
         _check_size(len(self.records), self._config)
 
 
+def _is_copied(header: BatchHeader) -> bool:
+    limit = min(header.record_count * _COPIED_RECORD_BYTES, _COPIED_BATCH_BYTES)
+    return header.size_bytes <= limit
+
+
 def _codec_of(compression_type: str) -> Compression:
     """Of a topic that does not keep batches as produced."""
     return Compression.NONE if compression_type == "uncompressed" else Compression[compression_type.upper()]
@@ -226,7 +229,10 @@ def _check_size(size: int, config: LogConfig) -> None:
 
 
 def _check_kind(header: BatchHeader, version: int) -> None:
-    codec = header.attributes & COMPRESSION_MASK
+    attributes = header.attributes
+    if attributes == 0:
+        return  # like most
+    codec = attributes & COMPRESSION_MASK
     if codec > Compression.ZSTD or (codec == Compression.ZSTD and version < _ZSTD_FROM_PRODUCE_VERSION):
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
@@ -236,8 +242,8 @@ def _check_kind(header: BatchHeader, version: int) -> None:
         raise _invalid("clients may not write control batches")
     if header.is_log_append_time:
         raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "only the broker may set log append times")
-    if header.attributes & ~CLIENT_BITS:
-        raise _invalid(f"a producer must not set attributes {header.attributes:#06x}")
+    if attributes & ~CLIENT_BITS:
+        raise _invalid(f"a producer must not set attributes {attributes:#06x}")
     if header.is_transactional:
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, "this broker does not coordinate transactions")
 

@@ -1,0 +1,199 @@
+"""Where the broker's time goes: microseconds of a Produce and of a Fetch, by what it does then.
+
+    python benchmarks/profile_requests.py [--seconds 10] [--render]
+
+One node, and prebuilt batches over two plain sockets, as in the raw rows of ``vs_kafka.py``. The processor
+time of a request is measured without a profiler (the median of three loads); its shares are then those of the
+samples that ``profiled_node.py`` takes while the same load runs on. A sample counts for the innermost of the
+product's files in its stack. With
+``--render`` the table is written into docs/performance.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from comparison.cluster import Cluster, running
+from comparison.machine import describe_run
+from comparison.systems import Pykraft
+from comparison.table import figure, replace_between_markers
+from comparison.values import batch_of, record_of
+from data_path import (
+    Node,
+    create_topic,
+    in_parallel,
+    produce_frame,
+    pump,
+    replay_fetch,
+    touch_page_cache,
+    wait_for,
+)
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+PAGE: Final = ROOT / "docs" / "performance.md"
+PROFILED_NODE: Final = Path(__file__).resolve().parent / "profiled_node.py"
+MARKERS: Final = (
+    "<!-- Begin of what `python benchmarks/profile_requests.py --render` writes -->",
+    "<!-- End of what `python benchmarks/profile_requests.py --render` writes -->",
+)
+LOADS: Final = 3
+_TOUCH_BYTES: Final = 4 << 30
+
+REST: Final = "event loop and receive"
+STAGES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
+    # A sample within the loop's own code, which is not Python, is taken at the start of what it calls next.
+    (REST, ("runtime/tcp.py:get_buffer", "runtime/tcp.py:buffer_updated")),
+    ("send", ("runtime/sinks.py",)),
+    ("write to and read from files", ("runtime/os_disk.py",)),
+    (
+        "parse the request",
+        (
+            "kafka_protocol/produce_fast.py:parse",
+            "kafka_protocol/fetch_fast.py:parse",
+            "kafka_protocol/headers.py",
+        ),
+    ),
+    (
+        "validate the batch",
+        (
+            "broker/replicas/validat",
+            "kafka_protocol/records.py",
+            "kafka_protocol/record_walk.py",
+            "kafka_protocol/compiled_walk.py",
+        ),
+    ),
+    ("partition and log", ("broker/replicas/", "broker/fetch_session", "log_store/")),
+    (
+        "build the response, gather its bytes",
+        ("kafka_protocol/produce_fast.py", "kafka_protocol/fetch_fast.py", "runtime/streams.py"),
+    ),
+    ("handler of the API", ("broker/apis/",)),
+    ("framing, dispatch and turns", ("kafka_protocol/", "broker/serving/", "runtime/")),
+)
+"""What a sample counts for: the first whose pattern is in ``path:function``."""
+
+
+class Profiled(Pykraft):
+    """A node that can profile itself."""
+
+    def start_command(self, properties: Path) -> list[str]:
+        return [sys.executable, str(PROFILED_NODE), "server", "start", str(properties)]
+
+
+class Load(NamedTuple):
+    """``run`` moves ``requests`` batches."""
+
+    name: str
+    requests: int
+    run: Callable[[], object]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seconds", type=float, default=10, help="for how long each load is sampled")
+    parser.add_argument("--render", action="store_true")
+    options = parser.parse_args()
+    directory = Path(tempfile.mkdtemp(prefix="profile-requests-"))
+    try:
+        touch_page_cache(str(directory), _TOUCH_BYTES)
+        found = directory / "profile"
+        os.environ["PYKRAFT_PROFILE"] = str(found)
+        with running(Profiled(), directory / "cluster", 1, {}) as cluster:
+            columns = {load.name: profile(cluster, load, options.seconds, found) for load in loads(cluster)}
+    finally:
+        shutil.rmtree(directory)
+    text = table(columns)
+    print(text)
+    if options.render:
+        run = describe_run(f"python benchmarks/profile_requests.py --seconds {options.seconds:g}")
+        about = f"`{run['command']}`, {run['date']}, commit {run['pykraft']}, on {run['machine']}."
+        page = replace_between_markers(PAGE.read_text(), f"{about}\n\n{text}", *MARKERS)
+        PAGE.write_text(page)
+
+
+def loads(cluster: Cluster) -> Iterable[Load]:
+    node = cluster.nodes[0]
+    for name, (batch, records), each, depth in (
+        ("1 KiB", (record_of(1024), 1), 25_000, 20),
+        ("64 KiB", batch_of(64 << 10), 4_000, 5),
+    ):
+        topic = f"profiled-{len(batch)}"
+        create_topic([node], topic, 2, 1)
+        frames = [produce_frame(topic, index, batch, 1) for index in (0, 1)]
+        produce = [partial(_pump, node.port, frame, each, depth) for frame in frames]
+        fetch = [
+            partial(replay_fetch, node.port, topic, index, len(batch), records, each) for index in (0, 1)
+        ]
+        yield Load(f"Produce {name}", 2 * each, partial(in_parallel, produce))
+        yield Load(f"Fetch {name}", 2 * each, partial(in_parallel, fetch))
+
+
+def _pump(port: int, frame: bytes, count: int, depth: int) -> int:
+    return pump(port, lambda _: frame, count, depth)
+
+
+def profile(cluster: Cluster, load: Load, seconds: float, found: Path) -> dict[str, float]:
+    """Microseconds of processor time a request, by stage."""
+    load.run()
+    cpu_us = statistics.median(cluster.cost(load.run).cpu_s for _ in range(LOADS)) / load.requests * 1e6
+    counts = sample(cluster.nodes[0], load.run, seconds, found)
+    return {stage: cpu_us * count / counts.total() for stage, count in counts.items()}
+
+
+def sample(node: Node, run: Callable[[], object], seconds: float, found: Path) -> Counter[str]:
+    """How many samples each stage got while ``run`` was repeated."""
+    found.unlink(missing_ok=True)
+    os.kill(node.pid, signal.SIGUSR1)
+    enough = time.monotonic() + seconds
+    while time.monotonic() < enough:
+        run()
+    os.kill(node.pid, signal.SIGUSR2)
+    wait_for(found.exists, "the profile")
+    counts: Counter[str] = Counter()
+    for line in found.read_text().splitlines():
+        stack, _, times = line.rpartition(" ")
+        counts[_stage_of(stack.split(";"))] += int(times)
+    return counts
+
+
+def _stage_of(stack: Sequence[str]) -> str:
+    """Of a stack, innermost first: that of its first frame in the product."""
+    for frame in stack:
+        path = frame.removeprefix(f"{ROOT}/")
+        if path == frame or path.startswith((".venv/", "node/", "benchmarks/")):
+            continue
+        for stage, patterns in STAGES:
+            if any(pattern in path.replace(":_", ":") for pattern in patterns):
+                return stage
+    return REST
+
+
+def table(columns: dict[str, dict[str, float]]) -> str:
+    lines = [
+        "| µs of processor time a request | " + " | ".join(columns) + " |",
+        "|---|" + "---:|" * len(columns),
+    ]
+    for stage, _ in STAGES:
+        cells = [figure(column.get(stage, 0.0)) for column in columns.values()]
+        lines.append(f"| {stage} | " + " | ".join(cells) + " |")
+    totals = [figure(sum(column.values())) for column in columns.values()]
+    lines.append("| all | " + " | ".join(totals) + " |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()
