@@ -165,12 +165,14 @@ class _Recovery:
     def continues_with(self, last: Segment, segment: Segment) -> bool:
         """Whether a segment continues the one before.
 
-        Above the recovery point a gap means a lost tail. Below it check_follows decides whether it is damage.
+        Above the recovery point a gap means a lost tail, unless compaction left it (Kafka stores its recovery
+        point long after a round has left gaps). Below it check_follows decides whether it is damage.
         """
-        if self.end_offset > segment.base_offset or self.end_offset < self.recovery_point:
-            check_follows(last, self.end_offset, segment, self.compacted_offset)
-            return True
-        return segment.base_offset == self.end_offset
+        base_offset = segment.base_offset
+        if self.recovery_point <= self.end_offset <= base_offset > self.compacted_offset:
+            return base_offset == self.end_offset
+        check_follows(last, self.end_offset, segment, self.compacted_offset)
+        return True
 
     def check(self, segment: Segment, is_newest: bool) -> bool:
         """Scan one segment and leave it loaded; whether it had to be truncated."""

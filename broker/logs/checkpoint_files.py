@@ -1,5 +1,5 @@
 """The checkpoint files of one log directory: of each of its logs the recovery point, the log start, the high
-watermark, and how far it was compacted.
+watermark, how far it was compacted, and how far Kafka's compaction may have left gaps.
 
 A start after a crash trusts them: none may ever promise more than the logs hold. Decides what is written and
 in which order, not when (:mod:`.log_manager`); never touches a log.
@@ -18,6 +18,7 @@ from pykraft.lazy_dataclass import dataclass
 from pykraft.log_store import checkpoint
 from pykraft.log_store.interface import CorruptCheckpointError
 from pykraft.log_store.log import Log
+from pykraft.log_store.segment import MAX_OFFSET
 from pykraft.runtime.disk import Disk, UnreadableError
 from pykraft.runtime.tasks import Workers
 
@@ -29,23 +30,38 @@ _NAMES = (
     checkpoint.REPLICATION_OFFSET_CHECKPOINT,
     checkpoint.CLEANER_OFFSET_CHECKPOINT,
 )
+_LOWERED = (checkpoint.CLEANER_OFFSET_CHECKPOINT, checkpoint.GAP_OFFSET_CHECKPOINT)
+"""The files whose entries are lowered where logs are truncated."""
 Offsets = dict[TopicPartition, int]
 
 
 @dataclass(slots=True)
 class StoredOffsets:
-    """The contents of the files. ``is_clean``: after an orderly stop."""
+    """The contents of the files. ``is_clean``: after an orderly stop.
+
+    ``gaps``: below which offsets logs may have gaps; None if no broker but Kafka's has used the directory.
+    """
 
     is_clean: bool
     recovery_points: Offsets
     log_starts: Offsets
     high_watermarks: Offsets
     compacted: Offsets
+    gaps: Offsets | None
 
     @classmethod
     def read(cls, disk: Disk, log_dir: str, *, is_clean: bool) -> StoredOffsets:
         """Blocks."""
-        return cls(is_clean, *(_read(disk, f"{log_dir}/{name}") for name in _NAMES))
+        points, starts, high_watermarks, compacted = (
+            _read(disk, f"{log_dir}/{name}") or {} for name in _NAMES
+        )
+        path = f"{log_dir}/{checkpoint.GAP_OFFSET_CHECKPOINT}"
+        gaps = _read(disk, path) if disk.exists(path) else None
+        return cls(is_clean, points, starts, high_watermarks, compacted, gaps)
+
+    def gap_offset(self, key: TopicPartition) -> int:
+        """Below it gaps are no damage."""
+        return MAX_OFFSET if self.gaps is None else self.gaps.get(key, 0)
 
     def recovery_point(self, key: TopicPartition) -> int:
         """The offset up to which the log must be intact. An orderly stop flushed all committed records."""
@@ -67,13 +83,13 @@ class StoredOffsets:
         }
 
 
-def _read(disk: Disk, path: str) -> Offsets:
-    """The offsets in a checkpoint file. An unreadable one counts as empty: then more is recovered."""
+def _read(disk: Disk, path: str) -> Offsets | None:
+    """The offsets in a checkpoint file. None if it cannot be read: then more is recovered, or accepted."""
     try:
         return checkpoint.read_offset_checkpoint(disk, path)
     except (CorruptCheckpointError, UnreadableError) as error:
         logger.error("%s; the file will be rewritten", error)
-        return {}
+        return None
 
 
 class CheckpointFiles:
@@ -96,6 +112,7 @@ class CheckpointFiles:
         self._disk = disk
         self._log_dir = log_dir
         self._stored = stored
+        self._lowered = dict(zip(_LOWERED, (stored.compacted, stored.gaps or {}), strict=True))
         self._logs = logs
         self._damaged = damaged
         self._workers = workers
@@ -105,7 +122,7 @@ class CheckpointFiles:
 
     def cleaned_offset(self, key: TopicPartition) -> int | None:
         """What the last round of compaction reached, as a start would find it; None if there was none."""
-        return self._stored.compacted.get(key)
+        return self._lowered[checkpoint.CLEANER_OFFSET_CHECKPOINT].get(key)
 
     async def write_cleaned_offset(self, key: TopicPartition, offset: int, truncation_count: int) -> None:
         """Write what a round of compaction has reached, unless the log was removed, or truncated since that
@@ -114,8 +131,16 @@ class CheckpointFiles:
         async with self._writing:
             if self._truncation_counts([key]) != {key: truncation_count}:
                 return
-            offsets = _only(self._stored.compacted, self._logs())
-            await self._replace_cleaned_offsets({**offsets, key: offset})
+            name = checkpoint.CLEANER_OFFSET_CHECKPOINT
+            await self._replace_lowered(name, {**_only(self._lowered[name], self._logs()), key: offset})
+
+    async def forget_gaps(self, key: TopicPartition) -> None:
+        """A round of compaction has filled all gaps of a log."""
+        name = checkpoint.GAP_OFFSET_CHECKPOINT
+        async with self._writing:
+            offsets = _only(self._lowered[name], self._logs())
+            if offsets.pop(key, None) is not None:
+                await self._replace_lowered(name, offsets)
 
     def lower(self, key: TopicPartition, end_offset: int) -> None:
         """Lower the checkpoints: none may claim more of a log than it will hold.
@@ -133,12 +158,11 @@ class CheckpointFiles:
             with self._failing(checkpoint.LOG_START_OFFSET_CHECKPOINT) as path:
                 checkpoint.write_offset_checkpoint(self._disk, path, starts)
             self._stored.log_starts = starts
-        cleaned = self._stored.compacted
-        if cleaned.get(key, 0) > end_offset:
-            cleaned = {**cleaned, key: end_offset}
-            with self._failing(checkpoint.CLEANER_OFFSET_CHECKPOINT) as path:
-                checkpoint.write_offset_checkpoint(self._disk, path, cleaned)
-            self._stored.compacted = cleaned
+        for name, offsets in self._lowered.items():
+            if offsets.get(key, 0) > end_offset:
+                with self._failing(name) as path:
+                    checkpoint.write_offset_checkpoint(self._disk, path, {**offsets, key: end_offset})
+                self._lowered[name] = {**offsets, key: end_offset}
 
     async def forget(self, keys: Iterable[TopicPartition]) -> None:
         """Remove from the files what they still say about logs that no longer exist.
@@ -152,9 +176,10 @@ class CheckpointFiles:
         async with self._writing:
             if keys & stored.log_starts.keys():
                 await self._replace_log_starts(_only(stored.log_starts, self._logs()))
-        async with self._writing:
-            if keys & stored.compacted.keys():
-                await self._replace_cleaned_offsets(_only(stored.compacted, self._logs()))
+        for name in _LOWERED:
+            async with self._writing:
+                if keys & self._lowered[name].keys():
+                    await self._replace_lowered(name, _only(self._lowered[name], self._logs()))
         async with self._writing:
             if keys & stored.high_watermarks.keys():
                 await self._replace_high_watermarks(_only(stored.high_watermarks, self._logs()))
@@ -201,12 +226,12 @@ class CheckpointFiles:
             if key in starts and log.truncation_count == cuts.get(key):
                 log.log_start_stored(starts[key])
 
-    async def _replace_cleaned_offsets(self, offsets: Offsets) -> None:
+    async def _replace_lowered(self, name: str, offsets: Offsets) -> None:
         """As :meth:`_replace_log_starts`. Logs that are truncated meanwhile keep what :meth:`lower` has left
         them.
         """
-        prepared = f"{self._log_dir}/{checkpoint.CLEANER_OFFSET_CHECKPOINT}.new"
-        with self._failing(checkpoint.CLEANER_OFFSET_CHECKPOINT) as path:
+        prepared = f"{self._log_dir}/{name}.new"
+        with self._failing(name) as path:
             while True:
                 cuts = self._truncation_counts(offsets)
                 job = partial(checkpoint.write_offset_checkpoint, self._disk, prepared, offsets)
@@ -214,14 +239,14 @@ class CheckpointFiles:
                 now = self._truncation_counts(offsets)
                 if now == cuts:
                     break
-                known = self._stored.compacted
+                known = self._lowered[name]
                 offsets = {
                     key: known[key] if now.get(key) != cuts.get(key) else offset
                     for key, offset in offsets.items()
                     if now.get(key) == cuts.get(key) or key in known
                 }
             self._disk.rename(prepared, path)
-            self._stored.compacted = offsets
+            self._lowered[name] = offsets
             await self._workers.run(partial(self._disk.flush_dir, self._log_dir))
 
     def _truncation_counts(self, keys: Iterable[TopicPartition]) -> Offsets:

@@ -14,6 +14,7 @@ from pykraft.broker.logs.log_loading import FUTURE_SUFFIX, OpenLog
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.records import crc_is_valid, iter_headers
 from pykraft.log_store.checkpoint import write_partition_metadata
+from pykraft.log_store.compaction.gaps import fill_gaps
 from pykraft.log_store.interface import CorruptLogError, LogSlice
 from pykraft.log_store.log import Log
 from pykraft.runtime.disk import Disk
@@ -105,7 +106,20 @@ class FutureLog:
             headers.append(header)
             end = position + header.size_bytes
         if headers:
-            self.log.append(memoryview(data)[:end], headers, now_ms=now_ms)
+            log, source = self.log, self.source.log
+            batches, filled = fill_gaps(
+                memoryview(data)[:end],
+                headers,
+                log.log_end_offset,
+                log.latest_epoch,
+                source.epoch_cache.entries,
+            )
+            if filled is not headers and not source.may_have_gap_at(log.log_end_offset):
+                reason = (
+                    f"a batch is missing between offsets {log.log_end_offset} and {headers[-1].base_offset}"
+                )
+                raise CorruptLogError(piece.file.path, piece.position, reason)
+            log.append(batches, filled, now_ms=now_ms)
 
     def holds_everything(self) -> bool:
         """Whether nothing is lost if the current log is replaced now, by a power loss neither."""
@@ -127,5 +141,4 @@ class FutureLog:
         log.use_directory(target)
         log.adopt_log_start(source.log)
         log.adopt_epochs(source.log.epoch_cache.entries)
-        log.compacted_offset = source.log.compacted_offset
         return OpenLog(log, source.topic_id, self.log_dir, source.producers, source.high_watermark)

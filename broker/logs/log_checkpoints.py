@@ -80,7 +80,9 @@ class LogCheckpoints:
         wrote is durable.
         """
         if self._table.may_clean(opened):
+            key, log, files = opened.topic_partition, opened.log, self.files[opened.log_dir]
             with self._failures.leaving_out(opened.log_dir):
-                await self.files[opened.log_dir].write_cleaned_offset(
-                    opened.topic_partition, offset, truncation_count
-                )
+                await files.write_cleaned_offset(key, offset, truncation_count)
+                if offset >= log.compacted_offset > 0 and log.truncation_count == truncation_count:
+                    await files.forget_gaps(key)
+                    log.compacted_offset = 0

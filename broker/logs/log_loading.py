@@ -110,7 +110,26 @@ def load_dir(disk: Disk, log_dir: str, config: LogConfig, now_ms: int) -> Loaded
     for key in stored.with_records() - there:
         logger.error("%s-%d is damaged: its directory in %s is missing", *key, log_dir)
         loaded.offline[key] = OfflineLog(None, log_dir, None, "its directory is missing", is_set_aside=True)
+    if stored.gaps is None:
+        stored.gaps = _accept_gaps(disk, log_dir, loaded.logs)
     return loaded
+
+
+def _accept_gaps(disk: Disk, log_dir: str, logs: list[OpenLog]) -> dict[TopicPartition, int]:
+    """At the first start with a directory: remember how far each of its logs, which Kafka wrote, may have
+    gaps.
+
+    A round of Kafka's cleaner may have been stopped midway, and a log that was copied has the gaps of its
+    leader: that one is there, and where it ends, is all that can be known. From now on a gap above is damage.
+    """
+    gaps = {}
+    for opened in logs:
+        end_offset = opened.log.compacted_offset = opened.log.log_end_offset
+        if end_offset > 0:
+            gaps[opened.topic_partition] = end_offset
+            logger.info("%s is from Kafka: it may have gaps up to %d", opened.log.directory, end_offset)
+    checkpoint.write_offset_checkpoint(disk, f"{log_dir}/{checkpoint.GAP_OFFSET_CHECKPOINT}", gaps)
+    return gaps
 
 
 def _open_log(
@@ -128,7 +147,7 @@ def _open_log(
         now_ms=now_ms,
         recovery_point=stored.recovery_point(key),
         log_start_offset=stored.log_start(key),
-        compacted_offset=stored.compacted.get(key, 0),
+        compacted_offset=stored.gap_offset(key),
         clean=stored.is_clean,
         flush=False,
     )

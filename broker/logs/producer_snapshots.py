@@ -96,9 +96,11 @@ def _read(disk: Disk, log: Log) -> FoundSnapshot | None:
 
 def _begin(log: Log, found: FoundSnapshot | None) -> tuple[ProducerRebuild, int]:
     """A rebuild, and the offset from which to replay batches."""
+    # Where batches may be missing, so may be all those of a producer.
+    has_all = log.log_start_offset == 0 and log.compacted_offset == 0
     if found is None:
-        return ProducerRebuild((), complete=log.log_start_offset == 0), log.log_start_offset
-    complete = found.is_complete and log.log_start_offset == 0
+        return ProducerRebuild((), complete=has_all), log.log_start_offset
+    complete = found.is_complete and has_all
     return ProducerRebuild(found.entries, complete=complete), log.offset_before(found.offset, LOOK_BACK_BYTES)
 
 

@@ -11,7 +11,7 @@ from pykraft.kafka_protocol.records import (
     iter_headers,
     read_header,
 )
-from pykraft.log_store.compaction.record_filter import spanning_batch
+from pykraft.log_store.compaction.gaps import spanning_batch
 
 
 def find_new_batches(

@@ -38,6 +38,7 @@ from pykraft.kafka_protocol.records import (
     read_header,
     set_log_append_time,
 )
+from pykraft.log_store.compaction.gaps import fill_gaps
 from pykraft.log_store.interface import CorruptLogError, EpochEnd, LogSlice
 from pykraft.log_store.log import Log
 from pykraft.metadata_log.image import PartitionRegistration, required_in_sync
@@ -613,8 +614,9 @@ class Partition:
         )
         if not headers:
             return 0
-        log.append(data[start:end], headers, now_ms=now_ms)
-        for header in headers:
+        batches, filled = fill_gaps(data[start:end], headers, log_end, log.latest_epoch)
+        log.append(batches, filled, now_ms=now_ms)
+        for header in filled:
             self.producers.replay(header)
         return end - start
 

@@ -7,15 +7,12 @@ no offset, and followers take no hole for what was removed, whatever the topic's
 
 from __future__ import annotations
 
-from bisect import bisect_right
-
 from pykraft.kafka_protocol.records import BatchHeader, read_header
-from pykraft.log_store.compaction.record_filter import spanning_batch
+from pykraft.log_store.compaction.gaps import spanning_batches
 from pykraft.log_store.compaction.segment_files import CLEANED_SUFFIX
 from pykraft.log_store.compaction.transactions import AbortedTransaction, encode_index
 from pykraft.log_store.epoch_cache import Epochs
 from pykraft.log_store.segment import (
-    MAX_RELATIVE_OFFSET,
     MAX_SEGMENT_BYTES,
     TXN_INDEX_SUFFIX,
     Segment,
@@ -46,7 +43,6 @@ class CleanedSegmentWriter:
         self._disk = disk
         self._directory = directory
         self._epochs = epochs
-        self._epoch_starts = [entry.start_offset for entry in epochs]
         self._buffer = bytearray()
         self._headers: list[BatchHeader] = []
 
@@ -80,17 +76,9 @@ class CleanedSegmentWriter:
     def _span(self, end_offset: int, leader_epoch: int) -> None:
         """Let empty batches stand for everything between what was written and ``end_offset``.
 
-        One each for every leader epoch: a batch has a single one. ``leader_epoch`` is that of the batch which
-        follows, for offsets older than all known epochs.
+        ``leader_epoch`` is that of the batch which follows, for offsets older than all known epochs.
         """
-        while self.next_offset < end_offset:
-            start = self.next_offset
-            index = bisect_right(self._epoch_starts, start)
-            end = min(end_offset, start + MAX_RELATIVE_OFFSET)
-            if index < len(self._epoch_starts):
-                end = min(end, self._epoch_starts[index])
-            epoch = self._epochs[index - 1].epoch if index else leader_epoch
-            batch = spanning_batch(start, end, epoch)
+        for batch in spanning_batches(self.next_offset, end_offset, self._epochs, leader_epoch):
             self._add(read_header(batch), batch)
 
     def _add(self, header: BatchHeader, batch: bytes) -> None:

@@ -170,23 +170,3 @@ def empty_batch(header: BatchHeader) -> bytes:
     attributes = header.attributes & ~(COMPRESSION_MASK | DELETE_HORIZON_BIT)
     header = header._replace(attributes=attributes, base_timestamp=NO_TIMESTAMP, record_count=0)
     return bytes(replace_records(header, b"", Compression.NONE))
-
-
-def spanning_batch(base_offset: int, end_offset: int, leader_epoch: int) -> bytes:
-    """An empty batch without a producer in place of all that was removed between two offsets."""
-    header = BatchHeader(
-        base_offset=base_offset,
-        batch_length=0,
-        partition_leader_epoch=leader_epoch,
-        magic=2,
-        crc=0,
-        attributes=0,
-        last_offset_delta=end_offset - base_offset - 1,
-        base_timestamp=NO_TIMESTAMP,
-        max_timestamp=NO_TIMESTAMP,
-        producer_id=-1,
-        producer_epoch=-1,
-        base_sequence=-1,
-        record_count=0,
-    )
-    return bytes(replace_records(header, b"", Compression.NONE))

@@ -11,6 +11,7 @@ from pykraft.kafka_protocol.ids import uuid_to_str
 from pykraft.kafka_protocol.records import HEADER_BYTES, read_header
 from pykraft.log_store.checkpoint import (
     CLEANER_OFFSET_CHECKPOINT,
+    GAP_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
@@ -26,6 +27,7 @@ Entry = dict[str, object]
 _TRANSACTION = struct.Struct(">hqqqq")
 _OFFSETS = (
     CLEANER_OFFSET_CHECKPOINT,
+    GAP_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import random
+from collections.abc import Sequence
 
 import pytest
 
@@ -22,7 +23,11 @@ from pykraft.kafka_protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopic,
 )
 from pykraft.kafka_protocol.messages.describe_log_dirs import DescribeLogDirsPartition, DescribeLogDirsRequest
+from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
+from pykraft.kafka_protocol.records import read_header
 from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.log_store.epoch_cache import EpochEntry
+from pykraft.log_store.log import Log
 from pykraft.metadata_log.records import ConfigResourceType
 from tests.broker.damage import CLOSED, SEGMENTS, fill, flip, in_sync, missing, read_all, values
 from tests.broker.data_cluster import DataBroker, DataCluster, DataPlaneTools, directory_id
@@ -462,6 +467,45 @@ def test_a_log_that_begins_within_a_batch_moves(data_plane: DataPlaneTools) -> N
             await data_plane.until(lambda: is_moved(cluster, broker))
             moved = broker.logs.logs["t", 0].log
             assert (moved.log_start_offset, moved.log_end_offset) == (13, 15)
+
+    data_plane.run(body)
+
+
+def append_with_gaps(log: Log, offsets: Sequence[int], epoch: int) -> None:
+    for offset in offsets:
+        data = encode_batch([RecordInput(b"k", b"v", (), 1)], base_offset=offset, leader_epoch=epoch)
+        log.append(data, [read_header(data)], now_ms=0)
+
+
+def test_a_log_from_kafka_moves_without_its_gaps(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster() as cluster:
+            broker = await begin(cluster, data_plane)
+            log = cluster.partition(1).log
+            cluster.controller.elect(1, (1,))
+            await data_plane.until(lambda: log.latest_epoch == 1)
+            log.adopt_epochs((EpochEntry(0, 0), EpochEntry(1, 13)))
+            append_with_gaps(log, (14, 15, 18), 1)
+            log.compacted_offset = 19
+            await alter(broker, "/e1")
+            await data_plane.until(lambda: is_moved(cluster, broker))
+            moved = broker.logs.logs["t", 0].log
+            assert moved.compacted_offset == 0
+            tail = [(it.base_offset, it.partition_leader_epoch) for it in moved.iter_headers(12)]
+            assert tail == [(12, 0), (13, 1), (14, 1), (15, 1), (16, 1), (18, 1)]
+            await broker.data.scrubber.scrub_all()
+            assert not broker.logs.offline
+
+    data_plane.run(body)
+
+
+def test_a_gap_that_nobody_accepted_is_not_hidden_by_a_move(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster() as cluster:
+            broker = await begin(cluster, data_plane)
+            append_with_gaps(cluster.partition(1).log, (12, 14), 0)
+            await alter(broker, "/e1")
+            await data_plane.until(lambda: cluster.controller.lost == [(1, "t")])
 
     data_plane.run(body)
 

@@ -300,26 +300,6 @@ def test_log_start_is_stored_before_its_segments_are_deleted(data_plane: DataPla
     data_plane.run(body)
 
 
-def test_cleaner_checkpoint_shows_which_gaps_compaction_left(data_plane: DataPlaneTools) -> None:
-    async def body() -> None:
-        disk = MemoryDisk()
-        logs = manager(disk)
-        await logs.start()
-        (opened,) = await logs.open_or_create([("t", 0, ID, CONFIG)])
-        for _ in range(3):
-            fill(opened.log, 4)
-            opened.log.roll(0)
-        await logs.stop(1, {})
-        disk.remove("/d/t-0/00000000000000000004.log")
-        disk.write_atomic("/d/cleaner-offset-checkpoint", b"0\n1\nt 0 8\n")
-        again = manager(disk)
-        await again.start()
-        held = [header.base_offset for header in again.logs["t", 0].log.iter_headers(0)]
-        assert held == [0, 1, 2, 3, 8, 9, 10, 11]
-
-    data_plane.run(body)
-
-
 def test_retention_keeps_what_is_not_committed(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:

@@ -49,6 +49,7 @@ class KafkaBroker:
             "controller.quorum.voters": f"1@{HOST}:{controller}",
             "log.dirs": str(self.data),
             "offsets.topic.replication.factor": "1",
+            "offsets.topic.num.partitions": "1",
             "transaction.state.log.replication.factor": "1",
             "transaction.state.log.min.isr": "1",
             "transaction.state.log.num.partitions": "1",
@@ -104,6 +105,7 @@ class KafkaBroker:
                 "group.id": "reader",
                 "isolation.level": "read_committed",
                 "enable.partition.eof": True,
+                "enable.auto.commit": False,
             }
         )
         found: Committed = {}
