@@ -84,8 +84,7 @@ def open_parts(
     epochs.truncate_from_start(start_offset)
     # Gaps are not judged here: compaction may have left them, and a voter cuts its log before one.
     extent = Extent(lambda: end_offset, lambda offset: True)
-    first_known = max(start_offset, min(compacted_offset, end_offset - 1))
-    if not _epochs_fit(segments, epochs, first_known, end_offset, extent):
+    if not _epochs_fit(segments, epochs, start_offset, end_offset, extent):
         _rebuild_epochs(segments, epochs, start_offset, end_offset, extent)
         report = replace(report, rebuilt=(*report.rebuilt, epochs.path))
     if config.preallocate:

@@ -32,8 +32,9 @@ INDEXES = tuple(f"{PATH}/{base:020}.index" for base in (0, 10, 20))
 TIME_INDEXES = tuple(f"{PATH}/{base:020}.timeindex" for base in (0, 10, 20))
 SNAPSHOTS = tuple(f"{PATH}/{offset:020}.snapshot" for offset in (10, 20, 26))
 EPOCHS, TOPIC_ID = f"{PATH}/leader-epoch-checkpoint", f"{PATH}/partition.metadata"
-REPAIRED = (*INDEXES, *TIME_INDEXES, *SNAPSHOTS, EPOCHS)
-"""What is repaired from the records."""
+GAPS = f"/d/{checkpoint.GAP_OFFSET_CHECKPOINT}"
+REPAIRED = (*INDEXES, *TIME_INDEXES, *SNAPSHOTS, EPOCHS, GAPS)
+"""What is repaired from the records; without the last one more is accepted, once."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,7 @@ def _store(*, clean: bool) -> Stored:
     checkpoint.write_offset_checkpoint(disk, f"/d/{checkpoint.RECOVERY_POINT_CHECKPOINT}", points)
     checkpoint.write_offset_checkpoint(disk, f"/d/{checkpoint.REPLICATION_OFFSET_CHECKPOINT}", points)
     checkpoint.write_offset_checkpoint(disk, f"/d/{checkpoint.LOG_START_OFFSET_CHECKPOINT}", {KEY: 0})
+    checkpoint.write_offset_checkpoint(disk, GAPS, {})  # not from Kafka
     if clean:
         checkpoint.write_clean_shutdown(disk, "/d", 5)
     return Stored(disk, tuple(batches), producers)
