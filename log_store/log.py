@@ -48,6 +48,7 @@ from pykraft.log_store.scan import SCAN_READ_AHEAD_BYTES
 from pykraft.log_store.scrub import Scrub
 from pykraft.log_store.segment import DELETED_SUFFIX, MAX_RELATIVE_OFFSET, BadIndexError, Segment
 from pykraft.log_store.timestamps import LatestLookup, TimeLookup
+from pykraft.log_store.unflushed import Unflushed
 from pykraft.runtime.disk import Buffer, Disk
 
 __all__ = [
@@ -105,6 +106,7 @@ class Log:
         self._truncations = 0
         self._replacements = 0
         self._is_cut_unflushed = parts.is_cut_unflushed
+        self._unflushed = Unflushed(config)
         self._directory_changes = 1
         self._directory_flushed = 1 if parts.is_durable else 0
         self._is_closed = False
@@ -119,6 +121,9 @@ class Log:
         #: Called with the renamed files of a deleted segment, to remove them when file.delete.delay.ms has
         #: passed. Without an owner that does, files are removed at once.
         self.on_deleted: Callable[[Sequence[str]], None] | None = None
+        #: Called when a flush is due (``is_flush_due``), or has to follow within ``flush.ms``. Without an
+        #: owner that flushes, those settings have no effect.
+        self.on_unflushed: Callable[[], None] | None = None
 
     @classmethod
     def open(
@@ -171,6 +176,13 @@ class Log:
     def config(self, config: LogConfig) -> None:
         self._config = config
         self._active.index_interval_bytes = config.index_interval_bytes
+        self._unflushed.configure(config)
+        if (
+            self.on_unflushed is not None
+            and self.recovery_point < self.log_end_offset
+            and self._unflushed.begins_to_wait()
+        ):
+            self.on_unflushed()
 
     @property
     def topic_partition(self) -> tuple[str, int]:
@@ -235,8 +247,15 @@ class Log:
             for header in headers:
                 self.epoch_cache.assign(header.partition_leader_epoch, header.base_offset)
             self._latest_epoch = self.epoch_cache.latest_epoch
+        start = self.log_end_offset
         # Last, so that a flush beside this never promises bytes that are not written.
         self.log_end_offset = last_offset + 1
+        if (
+            self._unflushed.has_limits
+            and self.on_unflushed is not None
+            and self._unflushed.appended(start, self.log_end_offset, self.recovery_point)
+        ):
+            self.on_unflushed()
 
     def assign_epoch(self, epoch: int, start_offset: int) -> None:
         """Note a leader epoch before its first batch (a leader does so when it is elected)."""
@@ -474,9 +493,22 @@ class Log:
 
     # -- flush -----------------------------------------------------------------------------------------
 
+    @property
+    def acknowledged_end_offset(self) -> int:
+        """Up to where appends may be acknowledged: the log end, unless ``flush.messages`` of them wait for a
+        flush.
+        """
+        return self._unflushed.acknowledged_end(self.log_end_offset)
+
+    @property
+    def is_flush_due(self) -> bool:
+        """Whether appends wait for a flush to be acknowledged."""
+        return self._unflushed.is_due
+
     def prepare_flush(self) -> FlushJob:
         """A snapshot of what is not yet durable. At most one job per log may be under way."""
         end_offset = self.log_end_offset  # first: everything read after it includes what it covers
+        self._unflushed.flush_begins()
         return snapshot(
             self._disk,
             self.directory,
@@ -502,6 +534,7 @@ class Log:
             for segment in job.sealed:
                 segment.is_durable = True
             self.recovery_point = max(self.recovery_point, job.end_offset)
+            self._unflushed.flushed(self.recovery_point)
             self._is_cut_unflushed = False
         return self.recovery_point
 
@@ -561,6 +594,7 @@ class Log:
         self.log_start_offset = min(self.log_start_offset, offset)
         self.stored_log_start_offset = min(self.stored_log_start_offset, offset)
         self.recovery_point = min(self.recovery_point, offset)
+        self._unflushed.truncated(offset)
         self.epoch_cache.truncate_from_end(offset)
         self._latest_epoch = self.epoch_cache.latest_epoch
 

@@ -1,11 +1,12 @@
 """Produce.
 
-Hot path: requests are parsed by hand, appended at once and answered by hand. acks=1 is answered at once,
-acks=all when the high watermark has passed the batch or the request's timeout has expired, acks=0 never; if a
-request without an answer fails, the connection is closed so that the client looks for the leader again. A
-request holds one batch per partition, which is validated to its last record before it is appended. A
-duplicate of an idempotent batch gets the answer of the original, and no earlier. After the broker's lease has
-expired acks=0 and acks=1 are refused. Transactions are not served (INVALID_TXN_STATE).
+Hot path: requests are parsed by hand, appended at once and answered by hand. acks=1 is answered at once, or
+when the batch is flushed if ``flush.messages`` asks for that; acks=all when the high watermark has passed the
+batch or the request's timeout has expired, acks=0 never; if a request without an answer fails, the connection
+is closed so that the client looks for the leader again. A request holds one batch per partition, which is
+validated to its last record before it is appended. A duplicate of an idempotent batch gets the answer of the
+original, and no earlier. After the broker's lease has expired acks=0 and acks=1 are refused. Transactions are
+not served (INVALID_TXN_STATE).
 """
 
 from __future__ import annotations
@@ -303,12 +304,17 @@ class _Production:
         if self._acks != ACKS_ALL:
             # The process may have been suspended, or stuck in the disk, since the lease was checked.
             self._replicas.refuse_past_lease()
+            if self._acks == 1 and next_offset > partition.log.acknowledged_end_offset:
+                self._begin_to_wait().add_flush(partition, next_offset, one.results)
         elif next_offset > partition.high_watermark:
-            if self._pending is None:
-                self._pending = _PendingProduce(self._services, self._slot, self._header, self._topics)
-            self._pending.add(partition, next_offset, one.results)
+            self._begin_to_wait().add(partition, next_offset, one.results)
         log_start_offset = partition.log.log_start_offset
         one.results.append(ProduceResult(one.partition, _NONE, base_offset, append_time_ms, log_start_offset))
+
+    def _begin_to_wait(self) -> _PendingProduce:
+        if self._pending is None:
+            self._pending = _PendingProduce(self._services, self._slot, self._header, self._topics)
+        return self._pending
 
     def _fail(self, one: _Asked, error: KafkaError) -> None:
         self._failed = True
@@ -354,7 +360,7 @@ class _Production:
 
 
 class _PendingProduce:
-    """A request that waits until all of its batches are committed."""
+    """A request that waits until all of its batches are committed, or flushed."""
 
     __slots__ = ("_endpoints", "_header", "_services", "_slot", "_topics", "_waiting", "bucket")
 
@@ -374,6 +380,20 @@ class _PendingProduce:
         batch = _PendingBatch(self, results, len(results))
         self._waiting[batch] = None
         partition.wait_for_commit(next_offset, batch)
+
+    def add_flush(self, partition: Partition, next_offset: int, results: list[ProduceResult]) -> None:
+        """As :meth:`add`, until the batch is flushed and this leader may still answer."""
+        batch = _FlushedBatch(self, results, len(results))
+        self._waiting[batch] = None
+        partition.wait_for_flush(next_offset, batch)
+
+    def refusal(self) -> ErrorCode | None:
+        """Why nothing may be confirmed any more without the ISR; None if it may."""
+        try:
+            self._services.replicas.refuse_past_lease()
+        except KafkaError as error:
+            return error.code
+        return None
 
     def park(self, timeout_ms: int, endpoints: Sequence[NodeEndpoint]) -> None:
         """Wait until the batches are committed. Some may be already, and the client may have disconnected."""
@@ -442,3 +462,16 @@ class _PendingBatch:
     def fail(self, error_code: int) -> None:
         partition = self._results[self._index].partition
         self._results[self._index] = ProduceResult(partition, int(error_code))
+
+
+class _FlushedBatch(_PendingBatch):
+    """One batch of a request with acks=1. The lease may have expired while it was flushed."""
+
+    __slots__ = ()
+
+    def offset_committed(self) -> None:
+        refusal = None if self.request is None else self.request.refusal()
+        if refusal is None:
+            super().offset_committed()
+        else:
+            self.offset_refused(refusal)

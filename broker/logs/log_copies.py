@@ -96,16 +96,16 @@ class LogCopies:
         """Let the copy take the place of the log, in one turn of the event loop; returns what is used now.
 
         None if it does not hold everything, or a flush, a snapshot or the end of a round of compaction of the
-        log is under way.
+        log is under way, or a flush is due.
         """
         old = future.source
         key = old.topic_partition
         is_current = self._table.is_in_use(old) and not self._uses.is_used(key)
-        if not is_current or not future.holds_everything():
+        if not is_current or old.log.is_flush_due or not future.holds_everything():
             return None
         new = future.take_place(self._disk)
         del self._table.futures[key]
-        old.log.before_truncation = old.log.on_roll = None
+        old.log.before_truncation = old.log.on_roll = old.log.on_unflushed = None
         self._adopt(new)
         return new
 

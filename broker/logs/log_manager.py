@@ -82,6 +82,10 @@ class LogManager:
         self.opening = LogOpening(
             disk, dirs, table, checkpoints, failures, default_config, clock, workers, self._adopt
         )
+        #: Called when a log has to be flushed at once, or within ``flush.ms``; and when one was flushed whose
+        #: appends waited for that.
+        self.on_unflushed: Callable[[OpenLog], None] = lambda opened: None
+        self.on_flushed: Callable[[TopicPartition], None] = lambda key: None
         #: The broker epoch of the last orderly stop, None after an unclean one.
         self.previous_broker_epoch: int | None = None
 
@@ -239,7 +243,21 @@ class LogManager:
                 if not self.failures.fail(opened.log.directory, error):
                     raise
                 return
+            was_due = opened.log.is_flush_due
             opened.log.complete_flush(job)
+        if was_due and self.table.is_in_use(opened):
+            self.on_flushed(key)
+
+    def is_usable(self, opened: OpenLog) -> bool:
+        """Whether a log is in use, and its directory has not failed."""
+        return self.table.is_in_use(opened) and self.dirs.is_online(opened.log_dir)
+
+    async def flush_up_to(self, opened: OpenLog, offset: int) -> None:
+        """Make a log durable up to ``offset``, by a flush that begins now or later, while it is usable."""
+        key, log = opened.topic_partition, opened.log
+        while self.is_usable(opened) and log.recovery_point < min(offset, log.log_end_offset):
+            await self.uses.until_not_flushed(key)
+            await self.flush(key)
 
     def _adopt(self, opened: OpenLog) -> None:
         """Take a log into use. Before it is truncated, its entries in the checkpoints are lowered."""
@@ -248,6 +266,7 @@ class LogManager:
         self.producers.adopt(opened)
         log.before_truncation = partial(self._before_truncation, opened)
         log.on_bad_index = partial(self.index_rebuilds.start, opened)
+        log.on_unflushed = lambda: self.on_unflushed(opened)
         log.on_deleted = lambda paths: self.remove_later(paths, log.config.file_delete_delay_ms)
 
     def _adopt_moved(self, opened: OpenLog) -> None:

@@ -98,5 +98,13 @@ class LogUses:
     async def until_unused(self, key: TopicPartition) -> None:
         """Wait until neither a flush, a snapshot nor a compaction of the log is under way."""
         while self.is_used(key):
-            self._released.clear()
-            await self._released.wait()
+            await self._released_one()
+
+    async def until_not_flushed(self, key: TopicPartition) -> None:
+        """Wait until no flush of the log is under way."""
+        while key in self.flushing:
+            await self._released_one()
+
+    async def _released_one(self) -> None:
+        self._released.clear()
+        await self._released.wait()

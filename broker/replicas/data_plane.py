@@ -20,6 +20,7 @@ from pykraft.broker.logs.log_scrubber import LogScrubber
 from pykraft.broker.logs.offline_logs import TopicPartition
 from pykraft.broker.replica_selector import RACK_AWARE_SELECTOR
 from pykraft.broker.replicas.directory_assignments import DirectoryAssignments
+from pykraft.broker.replicas.flush_schedule import FlushSchedule
 from pykraft.broker.replicas.isr_proposals import IsrProposals
 from pykraft.broker.replicas.log_moves import LogMoves
 from pykraft.broker.replicas.log_reconciler import LogReconciler
@@ -143,6 +144,7 @@ class DataPlane:
             moves,
             events,
         )
+        FlushSchedule(logs, table, fetchers, wakeups, clock, tasks)
         scrubber = self.scrubber = LogScrubber(logs, clock, workers, tasks, config.log_scrub_bytes_per_second)
         cleaner = self.cleaner = LogCleaner(
             logs, table.high_watermark, partial(_cleaner_config, config, metadata), clock, workers, tasks

@@ -18,6 +18,8 @@ from pykraft.runtime.tcp import StreamConnection
 logger = logging.getLogger(__name__)
 
 MAX_RESPONSE_BYTES = 1 << 30
+FLUSH_WAIT_MS = 1000
+"""How often a partition is looked at whose log is being flushed; it is fetched when that is done."""
 
 
 class Followed:
@@ -36,8 +38,11 @@ class Followed:
     def ready_ms(self, quota: ReplicationQuota, now_ms: int) -> int:
         """When it may be fetched: not before the end of its pause, nor while a throttle holds it back.
 
-        A throttle never holds back a replica that has all that is committed.
+        A throttle never holds back a replica that has all that is committed. A fetch acknowledges everything
+        in the log: while that has to be flushed first there is none.
         """
+        if self.partition.log.is_flush_due:
+            return max(self.retry_ms, now_ms + FLUSH_WAIT_MS)
         if self.is_behind and self.partition.is_throttled_follower:
             return max(self.retry_ms, quota.free_at_ms(now_ms))
         return self.retry_ms

@@ -40,7 +40,7 @@ class LogStarts:
                 await self._logs.checkpoints.store_log_starts((p.topic, p.index) for p in moved)
                 for partition in moved:
                     partition.log_start_stored()
-                    self._fetchers.report_log_start(partition)
+                    self._fetchers.fetch_soon(partition)
                 await self._tasks.sleep(PAUSE_MS)
         finally:
             self._is_writing = False

@@ -1,4 +1,4 @@
-"""The periodic work of a broker on its logs: checkpoints, flushes, retention, compaction, lagging followers.
+"""The periodic work of a broker on its logs: checkpoints, retention, compaction, lagging followers.
 
 Each job runs separately, at its own interval and in small steps, so that the event loop is never held for
 long. Decides when a job runs; the log and the partition decide what is deleted.
@@ -21,7 +21,6 @@ from pykraft.metadata_log.broker_configs import effective_dynamic_values
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.tasks import TaskSupervisor
 
-FLUSH_CHECK_MS = 1000
 LAG_CHECKS_PER_STEP = 200
 
 
@@ -49,7 +48,6 @@ class LogMaintenance:
         self._cleaner = cleaner
         self._clock = clock
         self._tasks = tasks
-        self._last_flush_ms: dict[TopicPartition, int] = {}
 
     def start(self) -> None:
         config = self._config
@@ -57,7 +55,6 @@ class LogMaintenance:
             (config.high_watermark_checkpoint_interval_ms, self._checkpoint_high_watermarks),
             (config.flush_offset_checkpoint_interval_ms, self._checkpoint),
             (config.retention_check_interval_ms, self.delete_old_segments),
-            (FLUSH_CHECK_MS, self.flush_due),
             (max(1, config.replica_lag_time_max_ms // 2), self._check_lag),
         ):
             self._tasks.start(self._repeat(interval_ms, job), "log-maintenance")
@@ -110,23 +107,6 @@ class LogMaintenance:
         values = effective_dynamic_values(self._metadata.image, self._config.node_id)
         text = values.get("producer.id.expiration.ms")
         return self._config.producer_id_expiration_ms if text is None else int(text)
-
-    async def flush_due(self) -> None:
-        """Apply ``flush.messages`` and ``flush.ms``, for the topics that set them."""
-        now_ms = self._clock.monotonic_ms()
-        for partition in list(self._table):
-            log, key = partition.log, (partition.topic, partition.index)
-            config = log.config
-            unflushed = log.log_end_offset - log.recovery_point
-            if unflushed == 0 or (config.flush_messages is None and config.flush_ms is None):
-                self._last_flush_ms[key] = now_ms
-                continue
-            waited_ms = now_ms - self._last_flush_ms.setdefault(key, now_ms)
-            if (config.flush_messages is not None and unflushed >= config.flush_messages) or (
-                config.flush_ms is not None and waited_ms >= config.flush_ms
-            ):
-                await self._logs.flush(key)
-                self._last_flush_ms[key] = now_ms
 
     async def _check_lag(self) -> None:
         """Look for followers that lag, only where one is behind, in steps: a whole broker may be."""

@@ -99,6 +99,7 @@ class Partition:
         "committed_waiters",
         "consumer_sessions",
         "consumer_waiters",
+        "flushed_waiters",
         "follower_sessions",
         "followers",
         "high_watermark",
@@ -157,6 +158,7 @@ class Partition:
         self._has_enough = False  # at least min.insync.replicas are in sync
         self._may_commit = False
         self.committed_waiters = OffsetQueue()
+        self.flushed_waiters = OffsetQueue()
         self.consumer_waiters: dict[FetchWaiter, None] = {}
         self.replica_waiters: dict[FetchWaiter, None] = {}
         self.log_start_waiters: dict[FetchWaiter, None] = {}
@@ -255,7 +257,7 @@ class Partition:
 
     def refuse_waiters(self, code: ErrorCode) -> None:
         """Refuse all waiting requests: this replica will no longer learn whether a batch was committed."""
-        for waiter in self.committed_waiters.pop_all():
+        for waiter in (*self.committed_waiters.pop_all(), *self.flushed_waiters.pop_all()):
             waiter.offset_refused(code)
         for waiting in [*self.consumer_waiters, *self.replica_waiters, *self.log_start_waiters]:
             waiting.wake()
@@ -307,7 +309,8 @@ class Partition:
         if self._others or not self._may_commit:
             self._events.log_grew(self)
         else:
-            self._move_high_watermark(log.log_end_offset)
+            if not log.is_flush_due:
+                self._move_high_watermark(log.log_end_offset)
             if self.followers:
                 self._events.log_grew(self)
         return AppendInfo(base_offset, log.log_end_offset, append_time_ms)
@@ -315,6 +318,18 @@ class Partition:
     def wait_for_commit(self, offset: int, waiter: OffsetWaiter) -> None:
         """Notify ``waiter`` once all below ``offset`` is committed, or this replica can no longer tell."""
         self.committed_waiters.add(offset, waiter)
+
+    def wait_for_flush(self, offset: int, waiter: OffsetWaiter) -> None:
+        """Notify ``waiter`` once all below ``offset`` is flushed as far as the topic asks for it
+        (:attr:`.Log.acknowledged_end_offset`), or this replica no longer leads.
+        """
+        self.flushed_waiters.add(offset, waiter)
+
+    def log_flushed(self) -> None:
+        """A flush is complete that a leader waited for."""
+        self._recount()
+        for waiter in self.flushed_waiters.pop_reached(self.log.acknowledged_end_offset):
+            waiter.offset_committed()
 
     # -- leader: replicate -----------------------------------------------------------------------------
 
@@ -503,7 +518,8 @@ class Partition:
     def _recount(self) -> None:
         if not self._may_commit:
             return
-        candidate = high_watermark_candidate(self.isr, self._node_id, self.log.log_end_offset, self.followers)
+        own_end = self.log.acknowledged_end_offset
+        candidate = high_watermark_candidate(self.isr, self._node_id, own_end, self.followers)
         if candidate > self.high_watermark:
             self._move_high_watermark(candidate)
 

@@ -76,7 +76,7 @@ class Deadlines:
 
 
 class OffsetWaiter(Protocol):
-    """A request that waits until a partition's high watermark has reached an offset."""
+    """A request that waits until a partition has committed, or flushed, everything below an offset."""
 
     def offset_committed(self) -> None: ...
     def offset_refused(self, error_code: int) -> None: ...

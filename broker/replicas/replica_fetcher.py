@@ -73,8 +73,8 @@ class ReplicaFetchers:
         if link is not None:
             link.state_changed(partition)
 
-    def report_log_start(self, partition: Partition) -> None:
-        """Tell the leader that a log start is stored, without waiting for the end of the current poll."""
+    def fetch_soon(self, partition: Partition) -> None:
+        """Tell the leader what is stored by now, without waiting for the end of the current poll."""
         link = self._link_of.get(partition)
         if link is not None:
             link.state_changed(partition)

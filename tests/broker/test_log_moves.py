@@ -6,6 +6,7 @@ import asyncio
 import errno
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -520,6 +521,31 @@ def test_a_move_takes_nothing_from_an_earlier_log_of_the_directory(data_plane: D
             await data_plane.until(lambda: is_moved(cluster, broker))
             await data_plane.until(lambda: directories_of(cluster.disk(1)) == ["/e1/t-0"])
             assert broker.logs.checkpoints.cleaned_offset(broker.logs.logs["t", 0]) is None
+
+    data_plane.run(body)
+
+
+def test_a_log_is_not_replaced_while_appends_wait_for_its_flush(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster() as cluster:
+            broker = await begin(cluster, data_plane)
+            promote = broker.logs.copies.promote
+            broker.logs.copies.promote = lambda future: None  # type: ignore[method-assign]
+            await alter(broker, "/e1")
+            await data_plane.until(lambda: ("t", 0) in broker.logs.futures)
+            future, log = broker.logs.futures["t", 0], cluster.partition(1).log
+            await data_plane.until(lambda: future.log.log_end_offset == 12)
+            log.flush()
+            future.log.flush()
+            log.config = replace(log.config, flush_messages=1)
+            append_with_gaps(log, (12,), 0)
+            piece = future.next_piece(1 << 20)
+            assert piece is not None
+            future.append(piece, piece.file.pread(piece.position, piece.size_bytes), 0)
+            assert future.holds_everything() and promote(future) is None
+            await data_plane.until(lambda: log.recovery_point == 13)
+            broker.logs.copies.promote = promote  # type: ignore[method-assign]
+            await data_plane.until(lambda: is_moved(cluster, broker))
 
     data_plane.run(body)
 

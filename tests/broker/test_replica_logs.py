@@ -269,7 +269,6 @@ def test_retention_and_flush_follow_the_topics_settings(data_plane: DataPlaneToo
             broker = cluster.brokers[1]
             maintenance = broker.data.maintenance
             log = cluster.partition(1).log
-            await maintenance.flush_due()
             assert log.recovery_point == 3
             await maintenance.delete_old_segments()
             assert (log.log_start_offset, log.log_end_offset) == (3, 3)

@@ -1,0 +1,263 @@
+"""flush.messages and flush.ms: what is acknowledged only when it is flushed, and what is flushed in time."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable
+from typing import TypeVar
+
+import pytest
+
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.log_store.flush import FlushJob
+from pykraft.runtime.tasks import Workers
+from tests.broker.data_cluster import DataBroker, DataPlaneTools
+
+ONE = {"flush.messages": "1"}
+T = TypeVar("T")
+
+
+class HeldFlushes(Workers):
+    """Flushes of a topic's logs wait until they are let go."""
+
+    def __init__(self, broker: DataBroker, topic: str = "t") -> None:
+        super().__init__()
+        self.directory = f"/{topic}-0"
+        self.let_go = asyncio.Event()
+        self.begun = 0
+        broker.logs._workers = self
+
+    async def run(self, job: Callable[[], T]) -> T:
+        owner = getattr(job, "__self__", None)
+        if isinstance(owner, FlushJob) and owner.directory.endswith(self.directory):
+            self.begun += 1
+            await self.let_go.wait()
+        return await super().run(job)
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+def test_a_batch_is_acknowledged_when_it_is_flushed(data_plane: DataPlaneTools, acks: int) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1, configs=ONE)
+            await cluster.create(1, topic="u")
+            flushes = HeldFlushes(cluster.brokers[1])
+            client, other = await cluster.client(1), await cluster.client(1)
+            answer = asyncio.create_task(client.produce(data_plane.batch(b"v"), acks=acks))
+            await data_plane.until(lambda: flushes.begun)
+            # nobody else waits, and nobody reads what a power loss may take back
+            assert (await other.produce(data_plane.batch(b"w"), topic="u", acks=acks)).error_code == 0
+            partition = cluster.partition(1)
+            if acks == -1:
+                assert partition.high_watermark == 0
+            assert (partition.log.log_end_offset, partition.log.recovery_point) == (1, 0)
+            assert not answer.done()
+            flushes.let_go.set()
+            assert (await answer).error_code == 0
+            assert (partition.high_watermark, partition.log.recovery_point) == (1, 1)
+
+    data_plane.run(body)
+
+
+def test_batches_that_come_during_a_flush_share_the_next(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1, configs=ONE)
+            flushes = HeldFlushes(cluster.brokers[1])
+            client = await cluster.client(1)
+            for _ in range(20):
+                client.send_produce(data_plane.batch(b"v"), acks=1)
+                await data_plane.until(lambda: flushes.begun)
+            await data_plane.until(lambda: cluster.partition(1).log.log_end_offset == 20)
+            flushes.let_go.set()
+            for offset in range(20):
+                response = await client.receive()
+                assert response.responses[0].partition_responses[0].base_offset == offset
+            assert flushes.begun == 2
+
+    data_plane.run(body)
+
+
+def test_fewer_messages_are_acknowledged_at_once(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1, configs={"flush.messages": "3"})
+            flushes = HeldFlushes(cluster.brokers[1])
+            client = await cluster.client(1)
+            for acks in (1, -1):
+                assert (await client.produce(data_plane.batch(b"v"), acks=acks)).error_code == 0
+            assert flushes.begun == 0
+            answer = asyncio.create_task(client.produce(data_plane.batch(b"v"), acks=1))
+            await data_plane.until(lambda: flushes.begun)
+            assert not answer.done()
+            flushes.let_go.set()
+            assert (await answer).error_code == 0
+
+    data_plane.run(body)
+
+
+def test_a_follower_acknowledges_what_it_has_flushed(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1, 2) as cluster:
+            await cluster.create(1, 2, configs=ONE)
+            await cluster.create(1, 2, topic="u")
+            flushes = HeldFlushes(cluster.brokers[2])
+            client, other = await cluster.client(1), await cluster.client(1)
+            answer = asyncio.create_task(client.produce(data_plane.batch(b"v")))
+            await data_plane.until(lambda: flushes.begun)
+            # its other partitions go on, over the same connection
+            for _ in range(3):
+                assert (await other.produce(data_plane.batch(b"w"), topic="u")).error_code == 0
+            leader = cluster.partition(1)
+            assert leader.followers[2].log_end_offset == leader.high_watermark == 0
+            assert cluster.partition(2).log.log_end_offset == 1 and not answer.done()
+            flushes.let_go.set()
+            assert (await answer).error_code == 0
+            assert cluster.partition(2).log.recovery_point == 1
+
+    data_plane.run(body)
+
+
+def test_a_leader_commits_nothing_that_only_its_followers_have_flushed(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1, 2) as cluster:
+            await cluster.create(1, 2, configs=ONE)
+            flushes = HeldFlushes(cluster.brokers[1])
+            client = await cluster.client(1)
+            answer = asyncio.create_task(client.produce(data_plane.batch(b"v")))
+            leader = cluster.partition(1)
+            await data_plane.until(lambda: flushes.begun and leader.followers[2].log_end_offset == 1)
+            assert leader.high_watermark == 0 and not answer.done()
+            flushes.let_go.set()
+            assert (await answer).error_code == 0
+
+    data_plane.run(body)
+
+
+def test_a_deposed_leader_confirms_nothing_that_it_flushes_later(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1, 2) as cluster:
+            await cluster.create(1, 2, configs=ONE)
+            flushes = HeldFlushes(cluster.brokers[1])
+            client = await cluster.client(1)
+            answer = asyncio.create_task(client.produce(data_plane.batch(b"v"), acks=1))
+            await data_plane.until(lambda: flushes.begun)
+            cluster.controller.elect(2, (1, 2))
+            assert (await answer).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            flushes.let_go.set()
+            await data_plane.until(lambda: cluster.partition(2).high_watermark == 1)
+
+    data_plane.run(body)
+
+
+def test_a_leader_past_its_lease_confirms_nothing_that_it_has_flushed(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1, configs=ONE)
+            broker = cluster.brokers[1]
+            flushes = HeldFlushes(broker)
+            client = await cluster.client(1)
+            answer = asyncio.create_task(client.produce(data_plane.batch(b"v"), acks=1))
+            await data_plane.until(lambda: flushes.begun)
+            broker.lease.valid = False
+            flushes.let_go.set()
+            assert (await answer).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    data_plane.run(body)
+
+
+def test_a_flush_that_takes_too_long_leaves_the_outcome_open(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1, configs=ONE)
+            flushes = HeldFlushes(cluster.brokers[1])
+            client = await cluster.client(1)
+            result = await client.produce(data_plane.batch(b"v"), acks=1, timeout_ms=20)
+            assert result.error_code == ErrorCode.REQUEST_TIMED_OUT
+            flushes.let_go.set()
+            await data_plane.until(lambda: cluster.partition(1).log.recovery_point == 1)
+
+    data_plane.run(body)
+
+
+def test_a_repeated_batch_is_acknowledged_no_earlier_than_the_original(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1, configs=ONE)
+            flushes = HeldFlushes(cluster.brokers[1])
+            batch = data_plane.batch(b"v", producer_id=7, producer_epoch=0, base_sequence=0)
+            answers = []
+            for _ in range(2):
+                client = await cluster.client(1)
+                answers.append(asyncio.create_task(client.produce(batch, acks=1)))
+            partition = cluster.partition(1)
+            await data_plane.until(lambda: len(partition.flushed_waiters) == 2)
+            flushes.let_go.set()
+            assert [(await answer).base_offset for answer in answers] == [0, 0]
+
+    data_plane.run(body)
+
+
+def test_a_record_is_flushed_when_it_has_waited_for_flush_ms(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1, configs={"flush.ms": "20"})
+            flushes = HeldFlushes(cluster.brokers[1])
+            client, log = await cluster.client(1), cluster.partition(1).log
+            assert (await client.produce(data_plane.batch(b"v"), acks=1)).error_code == 0
+            await data_plane.until(lambda: flushes.begun)
+            # its own time passes while the first flush is under way
+            assert (await client.produce(data_plane.batch(b"v"), acks=1)).error_code == 0
+            deadlines = cluster.brokers[1].data.wakeups.deadlines
+            await data_plane.until(lambda: len(deadlines) == 0)
+            assert log.recovery_point == 0
+            flushes.let_go.set()
+            await data_plane.until(lambda: log.recovery_point == 2)
+            assert flushes.begun == 2
+
+    data_plane.run(body)
+
+
+def test_a_log_has_one_deadline_however_often_it_is_flushed(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1, configs={"flush.ms": "3600000"})
+            client, broker = await cluster.client(1), cluster.brokers[1]
+            for _ in range(3):
+                await client.produce(data_plane.batch(b"v"), acks=1)
+                await broker.logs.flush(("t", 0))
+            assert len(broker.data.wakeups.deadlines) == 1
+
+    data_plane.run(body)
+
+
+def test_logs_that_ask_for_no_flush_cost_nothing(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            client = await cluster.client(1)
+            tasks = len(cluster.brokers[1].data.tasks)
+            for _ in range(3):
+                await client.produce(data_plane.batch(b"v"), acks=1)
+            assert len(cluster.brokers[1].data.wakeups.deadlines) == 0
+            assert len(cluster.brokers[1].data.tasks) == tasks
+
+    data_plane.run(body)
+
+
+def test_a_failed_flush_confirms_nothing(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1, configs=ONE)
+            cluster.disk(1).inject("flush", errno.EIO, path_part=".log")
+            client = await cluster.client(1)
+            client.send_produce(data_plane.batch(b"v"), acks=1, timeout_ms=50)
+            broker = cluster.brokers[1]
+            await data_plane.until(lambda: broker.faults)
+            response = await client.receive()
+            assert response.responses[0].partition_responses[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+            broker.faults.clear()
+            await broker.stop(clean=False)
+
+    data_plane.run(body)
