@@ -256,8 +256,10 @@ class LogManager:
         """Make a log durable up to ``offset``, by a flush that begins now or later, while it is usable."""
         key, log = opened.topic_partition, opened.log
         while self.is_usable(opened) and log.recovery_point < min(offset, log.log_end_offset):
-            await self.uses.until_not_flushed(key)
-            await self.flush(key)
+            if key in self.uses.flushing:
+                await self.uses.until_not_flushed(key)
+            else:
+                await self.flush(key)
 
     def _adopt(self, opened: OpenLog) -> None:
         """Take a log into use. Before it is truncated, its entries in the checkpoints are lowered."""
