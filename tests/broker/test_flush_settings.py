@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import random
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -75,6 +76,39 @@ def test_batches_that_come_during_a_flush_share_the_next(data_plane: DataPlaneTo
                 response = await client.receive()
                 assert response.responses[0].partition_responses[0].base_offset == offset
             assert flushes.begun == 2
+
+    data_plane.run(body)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_was_acknowledged_survives_a_power_loss(data_plane: DataPlaneTools, seed: int) -> None:
+    async def body() -> None:
+        rng = random.Random(seed)
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1, configs=ONE | {"segment.bytes": "1048576"})
+            acknowledged: list[bytes] = []
+
+            async def write(name: int) -> None:
+                client = await cluster.client(1)
+                for number in range(1000):
+                    value = b"%d-%d" % (name, number)
+                    if (await client.produce(data_plane.batch(value), acks=rng.choice((1, -1)))).error_code:
+                        return
+                    acknowledged.append(value)
+
+            writers = [asyncio.create_task(write(name)) for name in range(4)]
+            stop_at = rng.randrange(1, 60)
+            await data_plane.until(lambda: len(acknowledged) >= stop_at)
+            lost_power = cluster.disk(1).copy()
+            promised = list(acknowledged)
+            lost_power.crash(rng)
+            for writer in writers:
+                writer.cancel()
+            await asyncio.gather(*writers, return_exceptions=True)
+        async with data_plane.cluster(1, disks={1: lost_power}) as cluster:
+            log = cluster.brokers[1].logs.logs["t", 0].log
+            kept = {value for _, batch in log.iter_batches(0) for value in data_plane.values(batch)}
+            assert kept >= set(promised)
 
     data_plane.run(body)
 

@@ -118,6 +118,25 @@ def test_first_start_accepts_every_gap_and_drops_nothing(
     data_plane.run(body)
 
 
+def test_a_replacement_that_kafka_did_not_finish_is_finished(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        disk = MemoryDisk()
+        write_as_kafka(disk)
+        for name in (f"{0:020d}.log.swap", f"{12:020d}.log.cleaned", f"{8:020d}.index.deleted"):
+            disk.write_atomic(f"/d/t-0/{name}", encoded(3) + encoded(5) if "swap" in name else b"")
+        disk.remove(f"/d/t-0/{0:020d}.log")  # was renamed, and so removed by a start
+        disk.remove(f"/d/t-0/{12:020d}.log.cleaned")
+        logs = manager(disk)
+        await logs.start()
+        assert offsets_in(logs) == [3, 5, *LEFT[4:]]
+        assert logs.logs[KEY].log.segment_base_offsets == (0, 8, 12, 16)
+        names = disk.list("/d/t-0")
+        assert not [name for name in names if name.endswith((".swap", ".cleaned", ".deleted"))]
+        abandon(logs)
+
+    data_plane.run(body)
+
+
 def test_gap_above_what_was_there_at_the_first_start_is_damage(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         disk = MemoryDisk()
