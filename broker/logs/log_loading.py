@@ -127,7 +127,7 @@ def _accept_gaps(disk: Disk, log_dir: str, logs: list[OpenLog]) -> dict[TopicPar
         end_offset = opened.log.compacted_offset = opened.log.log_end_offset
         if end_offset > 0:
             gaps[opened.topic_partition] = end_offset
-            logger.info("%s is from Kafka: it may have gaps up to %d", opened.log.directory, end_offset)
+            logger.info("%s is new here: gaps up to offset %d are accepted", opened.log.directory, end_offset)
     checkpoint.write_offset_checkpoint(disk, f"{log_dir}/{checkpoint.GAP_OFFSET_CHECKPOINT}", gaps)
     return gaps
 
