@@ -107,7 +107,7 @@ def load_dir(disk: Disk, log_dir: str, config: LogConfig, now_ms: int) -> Loaded
             if opened is not None:
                 loaded.logs.append(opened)
     there = loaded.offline.keys() | {opened.topic_partition for opened in loaded.logs}
-    for key in stored.with_records() - there:
+    for key in sorted(stored.with_records() - there):
         logger.error("%s-%d is damaged: its directory in %s is missing", *key, log_dir)
         loaded.offline[key] = OfflineLog(None, log_dir, None, "its directory is missing", is_set_aside=True)
     if stored.gaps is None:
