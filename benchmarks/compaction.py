@@ -45,7 +45,7 @@ from pykraft.log_store.checkpoint import CLEANER_OFFSET_CHECKPOINT, read_offset_
 from pykraft.runtime.os_disk import OsDisk
 
 TOPIC, BROKER = 2, 4
-SEGMENT_BYTES = 16 * MIB
+SEGMENTS = 8
 RECORDS, VALUE_BYTES = 64, 1000
 BATCH_BYTES = RECORDS * (VALUE_BYTES + 20)
 PAUSE_S = 0.001
@@ -98,7 +98,7 @@ def measure_round(node: Node, data: Path, topic: str, size_bytes: int, codec: Co
     """Fill a topic, compact it, and report."""
     create_topic([node], topic, 1, 1)
     settings = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": NEVER}
-    alter(node, TOPIC, topic, segment_bytes=str(SEGMENT_BYTES), **settings)
+    alter(node, TOPIC, topic, segment_bytes=str(max(MIB, size_bytes // SEGMENTS)), **settings)
     fill(node, topic, size_bytes, codec)
     before = log_bytes(data / f"{topic}-0")
     began_cpu, began = sum(node.cpu_s()), time.monotonic()
@@ -141,7 +141,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--mib", type=int, default=64, help="size of the log; default: %(default)s")
+    parser.add_argument(
+        "--mib", type=int, default=64, help="size of the log, 4 at least; default: %(default)s"
+    )
     parser.add_argument("--throttle", type=int, default=64, help="MiB a second; default: %(default)s")
     parser.add_argument("--codec", choices=[codec.name.lower() for codec in Compression], default="none")
     parser.add_argument("--seconds", type=float, default=3, help="of the quiet measurement")
