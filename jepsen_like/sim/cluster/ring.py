@@ -160,10 +160,10 @@ async def _demand_progress(world: World, clients: Clients, load: Load | None) ->
     began_s += await _scrub(world)
     if not await _wait_until(world, left_ms(), serves):
         raise _stuck(world, "not every broker serves after its logs were scrubbed", limit_ms)
-    began_s += await _keep_throttles(world)
     began_s += await _clear_settings(world, clients)
     if not await _wait_until(world, left_ms(), lambda: find_unfinished(world.checker.model) is None):
         raise _stuck(world, f"{find_unfinished(world.checker.model)} is not complete", limit_ms)
+    began_s += await _throttle_in_sync(world, clients)
     if load is not None:
         await _elect_the_last(world, clients, left_ms())
         began_s += await _end(world, load)
@@ -190,18 +190,22 @@ async def _scrub(world: World) -> float:
     return world.loop.now_s - began_s
 
 
-async def _keep_throttles(world: World) -> float:
-    """Let throttles be in force for some time without faults; returns the seconds that this took."""
+async def _throttle_in_sync(world: World, clients: Clients) -> float:
+    """Throttle replicas that are all in sync, for some time; returns the seconds that this took."""
     if not world.options.throttles or world.seed % 2:
         return 0.0
     began_s = world.loop.now_s
-    # Followers that were out of sync when the faults ended have left, or are in sync.
-    await _wait_until(world, world.options.lag_ms + THROTTLED_MS, lambda: False)
+    while not clients.throttles.are_strictest:
+        clients.requests.begin(world.brokers[0], clients.throttles.throttle_everything)
+        await _wait_until(world, 1000, lambda: clients.throttles.are_strictest)
+        if (world.loop.now_s - began_s) * 1000 > LOAD_WITHIN_MS:
+            raise _stuck(world, "no throttle is set", LOAD_WITHIN_MS)
     in_sync = InSyncReplicas(world.checker.model)
     await _wait_until(world, world.options.lag_ms + THROTTLED_MS, lambda: False)
     starved = in_sync.find_starved()
     if starved is not None:
         raise InvariantViolation(STAYS_IN_SYNC, starved)
+    await _clear_settings(world, clients)
     return world.loop.now_s - began_s
 
 

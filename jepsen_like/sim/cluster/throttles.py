@@ -1,8 +1,8 @@
 """Throttles of replication (KIP-73): administrators set and lift them at random.
 
-No throttle costs a follower its place in the ISR: what is copied for followers in sync is never held back. So
-when all faults have ended, while throttles are in force and clients write, no follower that is in sync leaves
-the ISR. When the throttles are lifted every follower catches up.
+When they are lifted every follower catches up. No throttle costs a follower its place in the ISR, because
+what is copied for followers in sync is never held back. So when all faults have ended, and all replicas are
+in sync, the strictest throttle is set while clients write, and none of them leaves an ISR.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 STAYS_IN_SYNC: Final = "a throttle costs no follower its place in the ISR"
 SETTINGS: Final = frozenset({LEADER_RATE, FOLLOWER_RATE, LEADER_REPLICAS, FOLLOWER_REPLICAS})
 
+_STRICTEST: Final = "1"
 _RATES: Final = (None, "0", "1", "300", "5000", "1000000")
 _THROTTLED: Final = (AppendConfig().topic, AppendConfig().topic, BRIEF, *TOPICS[:2])
 
@@ -55,6 +56,28 @@ class Throttles:
         some = ",".join(f"{index}:{broker}" for index in range(2) for broker in rng.sample(brokers, 2))
         value = rng.choice((None, "*", "*", some))
         await self._settings.set(node, ConfigResourceType.TOPIC, topic, name, value)
+
+    @property
+    def _everything(self) -> dict[tuple[ConfigResourceType, str, str], str]:
+        """The strictest limits of all replicas that clients write to."""
+        rates = {(ConfigResourceType.BROKER, "", name): _STRICTEST for name in (LEADER_RATE, FOLLOWER_RATE)}
+        topics = {one.name for one in self._world.checker.model.topics.values()} & set(_THROTTLED)
+        lists = {
+            (ConfigResourceType.TOPIC, topic, name): "*"
+            for topic in sorted(topics)
+            for name in (LEADER_REPLICAS, FOLLOWER_REPLICAS)
+        }
+        return rates | lists
+
+    @property
+    def are_strictest(self) -> bool:
+        configs = self._world.checker.model.configs
+        return all(configs.get((int(key[0]), *key[1:])) == value for key, value in self._everything.items())
+
+    async def throttle_everything(self, node: SimNode) -> None:
+        """Set the strictest limits for all replicas that clients write to."""
+        for (kind, resource, name), value in self._everything.items():
+            await self._settings.set(node, kind, resource, name, value)
 
 
 class InSyncReplicas:
