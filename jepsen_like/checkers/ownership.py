@@ -4,7 +4,8 @@ A member owns a partition from ``assigned`` until ``revoked``, ``lost`` or ``mem
 heartbeats are in the history it stops owning by itself one session after it sent the last one that was
 answered: a coordinator that no longer hears of it may give its partitions away then, and not before. Where
 what was committed to the offsets topic was not promised (``tail_losses``), coordinators may forget who owned
-what until then.
+what until then. A coordinator writes a classic generation down when its assignments are known, so the next
+one may begin again with generations in which nothing was assigned.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class Claim:
 
 @dataclass(slots=True)
 class Claimant:
-    """``owned``: the time since which it owns each partition. ``epochs``: the last one by member id."""
+    """``owned``: the time since which it owns each partition. ``epochs``: the last one by member id, and
+    ``joined``, in a classic group, the last generation without an assignment."""
 
     group: str
     session_timeout_us: int
@@ -43,6 +45,8 @@ class Claimant:
     owned: dict[str, int] = field(default_factory=dict)
     heartbeat_us: int | None = None
     epochs: dict[str, int] = field(default_factory=dict)
+    joined: dict[str, int] = field(default_factory=dict)
+    is_classic: bool = False
 
     def claim(self, member: str, partition: str, until_us: int | None) -> Claim:
         end_us = until_us
@@ -66,6 +70,7 @@ def check_ownership(events: Iterable[Event], findings: Findings) -> None:
             exempted_us = event.time_us
             for one in members.values():
                 one.epochs.clear()
+                one.joined.clear()
         elif (claimant := members.get(event.process)) is not None:
             _replay(claimant, event, claims, findings)
     for name, claimant in members.items():
@@ -83,6 +88,7 @@ def _subscribe(members: dict[str, Claimant], event: Event) -> None:
     if claimant is None:
         session_us = detail.get("session_timeout_ms", 45_000) * 1000
         claimant = members[event.process] = Claimant(detail["group"], session_us)
+        claimant.is_classic = detail.get("protocol") == "classic"
     claimant.topics.update(detail["topics"])
 
 
@@ -98,6 +104,7 @@ def _replay(
             claimant.heartbeat_us = max(claimant.heartbeat_us or 0, event.time_us)
             _check_epoch(claimant, event.process, detail["member_id"], detail["epoch"], findings)
         case "assigned":
+            claimant.epochs.update(claimant.joined)
             for partition in detail["partitions"]:
                 claimant.owned.setdefault(partition, event.time_us)
                 if partition.rpartition("-")[0] not in claimant.topics:
@@ -113,6 +120,7 @@ def _replay(
                     del claimant.owned[partition]
             if event.op == "lost":
                 claimant.epochs.clear()
+                claimant.joined.clear()
 
 
 def _check_epoch(claimant: Claimant, member: str, member_id: str, epoch: int, findings: Findings) -> None:
@@ -121,7 +129,7 @@ def _check_epoch(claimant: Claimant, member: str, member_id: str, epoch: int, fi
         findings.add(
             Anomaly.EPOCH_WENT_BACK, claimant.group, f"{member} was sent epoch {epoch} after {before}"
         )
-    claimant.epochs[member_id] = epoch
+    (claimant.joined if claimant.is_classic else claimant.epochs)[member_id] = epoch
 
 
 def _check_overlaps(key: str, claims: list[Claim], exempted_us: int, findings: Findings) -> None:

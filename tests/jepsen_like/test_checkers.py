@@ -204,3 +204,21 @@ def test_position_above_the_log_start_is_not_lost_by_a_deletion() -> None:
         for event in _deleted(2, 2, 2)
     ]
     assert {finding.kind for finding in check(history)} == {Anomaly.POSITION_LOST}
+
+
+def _generations(*, is_assigned: bool) -> list[Event]:
+    """A classic member joins in generation 3, and in 2 at the next coordinator."""
+    detail = {"group": "g", "protocol": "classic", "topics": ("t",)}
+    heartbeats = [
+        Event("ok", "m", time, "heartbeat", detail={"member_id": "m-1", "epoch": epoch})
+        for time, epoch in ((1, 1), (3, 3), (5, 2))
+    ]
+    assigned = Event("info", "m", 4, "assigned", detail={"partitions": ["t-0"]})
+    history = [Event("info", "m", 0, "member", detail=detail), *heartbeats, *[assigned] * is_assigned]
+    return sorted(history, key=lambda event: event.time_us)
+
+
+def test_generation_without_an_assignment_may_be_forgotten_by_the_next_coordinator() -> None:
+    assert check(_generations(is_assigned=False)) == ()
+    found = check(_generations(is_assigned=True))
+    assert {finding.kind for finding in found} == {Anomaly.EPOCH_WENT_BACK}
