@@ -27,13 +27,14 @@ class Followed:
 
     __slots__ = ("epoch", "is_asked", "is_behind", "partition", "retry_ms")
 
-    def __init__(self, partition: Partition) -> None:
+    def __init__(self, partition: Partition, *, is_in_sync: bool) -> None:
         self.partition = partition
         self.epoch = partition.leader_epoch
         self.retry_ms = 0
         self.is_asked = False
-        #: Whether the leader had committed more than this replica has, at the last answer.
-        self.is_behind = True
+        #: Whether the leader had committed more than this replica has, at the last answer; before the first
+        #: one a member of the ISR has all that is committed.
+        self.is_behind = not is_in_sync
 
     def ready_ms(self, quota: ReplicationQuota, now_ms: int) -> int:
         """When it may be fetched: not before the end of its pause, nor while a throttle holds it back.

@@ -96,7 +96,8 @@ class LeaderLink:
 
     def add(self, partition: Partition) -> None:
         key = partition.topic_id, partition.index
-        self._followed[key] = Followed(partition)
+        is_in_sync = self._config.node_id in partition.isr.committed
+        self._followed[key] = Followed(partition, is_in_sync=is_in_sync)
         self._changed[key] = None
         self._wanted.set()
         self.fetch_soon()

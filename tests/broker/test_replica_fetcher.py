@@ -49,7 +49,9 @@ def test_answer_to_a_request_of_another_epoch_is_dropped(data_plane: DataPlaneTo
             frame = memoryview(
                 b"".join(chunk for chunk in chunks if isinstance(chunk, bytes | bytearray | memoryview))
             )[4:]
-            link.handle_response(Asked(True, {(data_plane.topic_id, 0): Followed(follower)}), frame)
+            link.handle_response(
+                Asked(True, {(data_plane.topic_id, 0): Followed(follower, is_in_sync=True)}), frame
+            )
             assert (follower.log.log_end_offset, follower.high_watermark) == (0, 0)
 
     data_plane.run(body)

@@ -120,6 +120,30 @@ def test_follower_in_sync_is_never_held_back(data_plane: DataPlaneTools) -> None
     data_plane.run(body)
 
 
+def test_follower_in_sync_is_not_held_back_by_a_new_leader_epoch(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1, 2) as cluster:
+            await cluster.create(1, 2)
+            controller = cluster.controller
+            controller.set_configs(ConfigResourceType.TOPIC, "t", {FOLLOWER_REPLICAS: "*"})
+            controller.set_configs(ConfigResourceType.BROKER, "", {FOLLOWER_RATE: "1"})
+            client = await cluster.client(1)
+            await client.produce(data_plane.batch(b"v" * 5000))
+            follower = cluster.brokers[2]
+            await data_plane.until(
+                lambda: follower.replicas.quotas.follower.is_exceeded(follower.clock.monotonic_ms())
+            )
+            old = controller.partition()
+            controller.set_partition(
+                replace(old, leader_epoch=old.leader_epoch + 1, partition_epoch=old.partition_epoch + 1)
+            )
+            async with asyncio.timeout(8):
+                produced = await client.produce(data_plane.batch(b"w"))
+            assert produced.error_code == 0
+
+    data_plane.run(body)
+
+
 def test_copied_bytes_count_on_both_sides(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1, 2) as cluster:
