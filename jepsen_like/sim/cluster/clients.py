@@ -16,8 +16,7 @@ from pykraft.jepsen_like.sim.cluster.options import TOPICS
 from pykraft.jepsen_like.sim.cluster.requests import TIMEOUT_MS, ClientRequests, Operation
 from pykraft.jepsen_like.sim.cluster.settings_admin import SettingsAdmin
 from pykraft.jepsen_like.sim.cluster.strangers import Strangers
-from pykraft.jepsen_like.sim.cluster.throttles import SETTINGS as THROTTLE_SETTINGS
-from pykraft.jepsen_like.sim.cluster.throttles import Throttles
+from pykraft.jepsen_like.sim.cluster.throttles import LIMITS, Throttles
 from pykraft.kafka_protocol.enums import ConfigResourceType
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.create_partitions import (
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
     from pykraft.jepsen_like.sim.cluster.world import World
 
 CLIENTS = 3
-CLEARED: Final = frozenset({RATE}) | THROTTLE_SETTINGS
+CLEARED: Final = frozenset({RATE}) | LIMITS
 """The settings that are removed when all faults have ended."""
 
 

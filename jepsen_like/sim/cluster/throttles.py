@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from pykraft.jepsen_like.sim.cluster.world import World
 
 STAYS_IN_SYNC: Final = "a throttle costs no follower its place in the ISR"
-SETTINGS: Final = frozenset({LEADER_RATE, FOLLOWER_RATE, LEADER_REPLICAS, FOLLOWER_REPLICAS})
+LIMITS: Final = frozenset({LEADER_RATE, FOLLOWER_RATE})
+"""The settings that are removed when all faults have ended: then the lists of replicas say nothing."""
 
 _STRICTEST: Final = "1"
 _RATES: Final = (None, "0", "1", "300", "5000", "1000000")
