@@ -81,7 +81,8 @@ class KeyIndex:
 
     ``resent`` is filled by the checker: see ``resends``. ``low_watermark``: the highest one with which a
     deletion of records was answered; ``asked_to``: the highest offset below which records were to be deleted;
-    ``open_deletions``: how many deletions of everything were never answered.
+    ``deletes_everything``: everything committed was to be deleted, too; the first ``deletable_sends`` may
+    have been committed by then, and all if an attempt may still be on its way (``open_deletions``).
     """
 
     key: str
@@ -94,6 +95,8 @@ class KeyIndex:
     final_end: int | None = None
     low_watermark: int = 0
     asked_to: int = 0
+    deletes_everything: bool = False
+    deletable_sends: int = 0
     open_deletions: int = 0
     replicas: dict[str, ReplicaLog] = field(default_factory=dict)
     resent: Mapping[str, frozenset[int]] = field(default_factory=dict)
@@ -101,7 +104,14 @@ class KeyIndex:
     @property
     def deletable(self) -> int:
         """The end of what may have been deleted: below the log start, and below what was asked for."""
-        return self.final_start if self.open_deletions else min(self.final_start, self.asked_to)
+        return self.final_start if self.deletes_everything else min(self.final_start, self.asked_to)
+
+    def may_be_deleted(self, number: int, send: Send) -> bool:
+        """Whether a deletion may have reached the record of a send. ``number``: its place in ``sends``."""
+        if send.offset is None or send.offset >= self.final_start:
+            return False
+        is_early = number < self.deletable_sends or self.open_deletions > 0
+        return is_early or send.offset < self.asked_to
 
 
 @dataclass(slots=True)
@@ -183,15 +193,19 @@ def _add_lookup(key: KeyIndex, event: Event) -> None:
 
 
 def _add_deletion(key: KeyIndex, event: Event, offset: int) -> None:
-    """A deletion of everything ends at the high watermark of that moment: known only from its answer."""
+    """A deletion of everything may be tried several times, and reach another high watermark each time: what
+    is sent after its answer stays.
+    """
     if event.type == "invoke":
-        key.open_deletions += offset < 0
         key.asked_to = max(key.asked_to, offset)
+        key.deletes_everything |= offset < 0
+        key.open_deletions += offset < 0
     elif event.type in ("ok", "fail"):
         key.open_deletions -= offset < 0
     if event.type == "ok" and event.offset is not None:
         key.low_watermark = max(key.low_watermark, event.offset)
-        key.asked_to = max(key.asked_to, event.offset if offset < 0 else 0)
+        if offset < 0:
+            key.deletable_sends = len(key.sends)
 
 
 def _add_read(key: KeyIndex, event: Event, started: set[tuple[str, str]]) -> None:

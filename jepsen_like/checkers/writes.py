@@ -23,11 +23,10 @@ def check_writes(key: KeyIndex, findings: Findings) -> None:
     bound = max(key.final, default=max(offset_of.values(), default=-1))
     last_of_process: dict[str, tuple[int, str]] = {}
     acknowledged_at: dict[int, str] = {}
-    for send in key.sends.values():
+    for number, send in enumerate(key.sends.values()):
         read_at = offset_of.get(send.value)
         if send.must_stay:
-            is_deleted = send.offset is not None and send.offset < key.deletable
-            is_missing = send.value not in in_final and not is_deleted
+            is_missing = send.value not in in_final and not key.may_be_deleted(number, send)
             if is_missing and (read_at is None or key.final_end is not None):
                 _add_missing(key, findings, send.value, send.offset, read_at, bound)
             if send.offset is not None:

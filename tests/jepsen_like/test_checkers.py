@@ -192,10 +192,19 @@ def test_records_that_were_to_be_deleted_need_not_be_there(
     assert check(_deleted(asked, low_watermark, start)) == ()
 
 
-@pytest.mark.parametrize(("asked", "low_watermark", "start"), [(2, 2, 3), (2, None, 3), (-1, 2, 3)])
+@pytest.mark.parametrize(("asked", "low_watermark", "start"), [(2, 2, 3), (2, None, 3)])
 def test_more_than_was_to_be_deleted_is_lost(asked: int, low_watermark: int | None, start: int) -> None:
     kinds = {finding.kind for finding in check(_deleted(asked, low_watermark, start))}
     assert kinds == {Anomaly.LOST_WRITE}
+
+
+def test_what_is_sent_after_everything_was_deleted_stays() -> None:
+    answered = _deleted(-1, 2, 4)
+    late = [event for event in answered if event.value == "p-3"]
+    history = [event for event in answered if event.value != "p-3" and event.op != "poll"]
+    place = next(n for n, event in enumerate(history) if event.op == "final-start")
+    kinds = {finding.kind for finding in check([*history[:place], *late, *history[place:]])}
+    assert kinds == {Anomaly.UNSEEN}, "nothing was read"
 
 
 def test_position_above_the_log_start_is_not_lost_by_a_deletion() -> None:
