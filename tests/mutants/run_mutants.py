@@ -59,6 +59,7 @@ SIMULATIONS = frozenset(
         "runtime/test_file_budget_model.py",
         "runtime/test_output_model.py",
         "runtime/test_turns_model.py",
+        "simulation/test_cluster_data.py",
     }
 )
 """Tests that run seeded histories of faults against a model or invariants."""
