@@ -17,6 +17,8 @@ from pykraft.kafka_protocol.record_codec import decode_batch
 
 LOOK_UP_TIMEOUT_MS = 2_000
 SHORTEST_FETCH_MS = 20
+SHORTEST_RACK_FETCH_MS = 1_000
+"""The leader answers first, and then the replica that it names, perhaps over a new connection."""
 RACK_MAX_AGE_MS = 3_000
 """How long the leader's choice of a replica is followed."""
 
@@ -32,6 +34,7 @@ class OwnReader:
         rack: str,
     ) -> None:
         self._network = network
+        self._shortest_ms = SHORTEST_FETCH_MS if not rack else SHORTEST_RACK_FETCH_MS
         self._cluster = Cluster(network, config)
         fetch = FetchConfig(max_wait_ms=SHORTEST_FETCH_MS, rack=rack, metadata_max_age_ms=RACK_MAX_AGE_MS)
         self._fetchers = {
@@ -72,7 +75,7 @@ class OwnReader:
         fetcher = self._fetchers[place]
         position = fetcher.position
         try:
-            fetched = await fetcher.fetch(max(end_ms, self._network.now_ms() + SHORTEST_FETCH_MS))
+            fetched = await fetcher.fetch(max(end_ms, self._network.now_ms() + self._shortest_ms))
         except (OffsetOutOfRangeError, LogTruncatedError) as error:
             raise PositionLostError(place, position, error.message) from error
         except KafkaError:
