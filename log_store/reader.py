@@ -148,8 +148,9 @@ def _locate(segment: Segment, offset: int) -> FoundBatch | None:
     position = segment.positions.get(offset)
     if position is not None and position < segment.size_bytes:
         found = segment.batch_at(position)
-        if found[2] > offset:
-            return found
+        if found[2] <= offset:
+            raise CorruptLogError(segment.path, position, f"no batch holds offset {offset}")
+        return found
     return segment.find(offset)
 
 

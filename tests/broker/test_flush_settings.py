@@ -176,7 +176,7 @@ def test_a_deposed_leader_confirms_nothing_that_it_flushes_later(data_plane: Dat
             flushes = HeldFlushes(cluster.brokers[1])
             client = await cluster.client(1)
             answer = asyncio.create_task(client.produce(data_plane.batch(b"v"), acks=1))
-            await data_plane.until(lambda: flushes.begun)
+            await data_plane.until(lambda: flushes.begun and cluster.partition(2).log.log_end_offset == 1)
             cluster.controller.elect(2, (1, 2))
             assert (await answer).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
             flushes.let_go.set()
