@@ -1,8 +1,9 @@
 """Checks that an offset found by time is that of the first record in the log at or after that time.
 
 Records have the timestamps of their producers, in no order. The log below the high watermark only grows, so
-an offset found at any moment must be the one that the last read shows, unless it was deleted. Finding nothing
-is wrong if a record at or after the time was acknowledged before the look-up, and was not deleted.
+an offset found at any moment must be the one that the last read shows, unless it was deleted, or all before
+it were to be deleted: a deletion is lost with its leader's log. Finding nothing is wrong if a record at or
+after the time was acknowledged before the look-up, and was not deleted.
 """
 
 from __future__ import annotations
@@ -34,9 +35,18 @@ def check_times(key: KeyIndex, findings: Findings) -> None:
             if (known := _known_by_then(key, lookup)) is not None:
                 example = f"nothing at or after {lookup.timestamp_ms}, though {known} was acknowledged"
                 findings.add(Anomaly.WRONG_OFFSET_FOR_TIME, key.key, example)
-        elif lookup.offset != expected:
+        elif lookup.offset != expected and not _began_later(key, lookup, offsets, times):
             example = f"{lookup.offset} for {lookup.timestamp_ms}, but the first such record is at {expected}"
             findings.add(Anomaly.WRONG_OFFSET_FOR_TIME, key.key, example)
+
+
+def _began_later(key: KeyIndex, lookup: TimeLookup, offsets: list[int], times: list[int]) -> bool:
+    """Whether the offset is right for a log from which all was deleted, at the most, that was asked for."""
+    assert lookup.offset is not None
+    start = lookup.offset if key.deletes_everything else min(lookup.offset, key.asked_to)
+    place = bisect_left(offsets, start)
+    later = zip(offsets[place:], times[place:], strict=True)
+    return lookup.offset == next((offset for offset, ms in later if ms >= lookup.timestamp_ms), None)
 
 
 def _known_by_then(key: KeyIndex, lookup: TimeLookup) -> str | None:

@@ -119,7 +119,7 @@ def test_moves_between_directories_are_begun_shown_and_cancelled_as_by_own_tool(
     def both() -> None:
         create(site, "t")
         producer = Producer({"bootstrap.servers": site.broker, "acks": "all"})
-        producer.produce("t", b"v" * 5000)
+        producer.produce("t", b"v" * 500_000)  # minutes, by the throttle below
         assert producer.flush(30) == 0
         places = {first: second, second: first}
         for tool in (by_kafka, own):

@@ -215,6 +215,19 @@ def test_position_above_the_log_start_is_not_lost_by_a_deletion() -> None:
     assert {finding.kind for finding in check(history)} == {Anomaly.POSITION_LOST}
 
 
+@pytest.mark.parametrize(
+    ("asked", "found", "is_right"), [(2, 2, True), (1, 2, False), (3, 3, True), (-1, 3, True), (2, 3, False)]
+)
+def test_look_up_may_have_met_a_deletion_that_was_lost_later(asked: int, found: int, is_right: bool) -> None:
+    """The last read begins before the record that was found: the leader that deleted more is gone."""
+    late = Event(
+        "ok", "seeker", 4, "offset-for-time", "k", None, found, detail={"timestamp_ms": 0, "asked_us": 4}
+    )
+    history = [event for event in _deleted(asked, None, 1) if event.error is None]
+    kinds = {finding.kind for finding in check([*history[:-3], late, *history[-3:]])}
+    assert kinds == (set() if is_right else {Anomaly.WRONG_OFFSET_FOR_TIME})
+
+
 def _generations(*, is_assigned: bool) -> list[Event]:
     """A classic member joins in generation 3, and in 2 at the next coordinator."""
     detail = {"group": "g", "protocol": "classic", "topics": ("t",)}
