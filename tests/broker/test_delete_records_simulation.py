@@ -219,7 +219,7 @@ class DeletingWorld(World):
         self.look_at_deletions()
 
 
-@pytest.mark.parametrize("block", range(6))
+@pytest.mark.parametrize("block", [*range(6), 29])
 def test_deleted_records_stay_deleted_and_no_others_are_lost(block: int) -> None:
     totals: Counter[str] = Counter()
     for world in healed_worlds(block, DeletingWorld, steps=1500, check_logs_every=20):

@@ -618,7 +618,9 @@ def test_a_round_is_stored_when_its_segments_are_durable(data_plane: DataPlaneTo
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await three_segments(cluster)
-            disk = cluster.disk(1)
+            disk, logs = cluster.disk(1), cluster.brokers[1].logs
+            opened = logs.logs["t", 0]
+            await logs.flush_up_to(opened, opened.log.log_end_offset)  # no other flush comes between
             disk.calls.clear()
             await clean(cluster.brokers[1])
             calls = [(call.operation, call.target or call.path) for call in disk.calls]

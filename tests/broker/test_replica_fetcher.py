@@ -38,6 +38,29 @@ def test_follower_without_records_beyond_its_leaders_end_starts_over(data_plane:
     data_plane.run(body)
 
 
+def test_records_of_an_older_epoch_are_replaced_though_the_leader_has_as_many(
+    data_plane: DataPlaneTools,
+) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1, 2) as cluster:
+            await cluster.create(1, 2)
+            follower = cluster.partition(2)
+            behind = cluster.controller.brokers.pop(2)  # it does not hear of the next epoch
+            cluster.controller.elect(1)
+            client = await cluster.client(1)
+            for _ in range(3):
+                await client.produce(data_plane.batch(b"v"), acks=1)
+            data = bytearray(data_plane.batch(b"of a leader nobody else heard of"))
+            assign_offset(data, 0, 0, 0)
+            follower.append_as_follower(memoryview(data), 0)
+            cluster.controller.brokers[2] = behind
+            cluster.controller.elect(1)
+            await data_plane.until(lambda: follower.log.log_end_offset == 3)
+            assert [header.partition_leader_epoch for header, _ in follower.log.iter_batches(0)] == [1, 1, 1]
+
+    data_plane.run(body)
+
+
 def test_answer_to_a_request_of_another_epoch_is_dropped(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1, 2) as cluster:

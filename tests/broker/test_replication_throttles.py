@@ -101,11 +101,18 @@ def test_waiting_for_a_throttle_costs_few_requests(data_plane: DataPlaneTools, s
     data_plane.run(body)
 
 
-def test_follower_in_sync_is_never_held_back(data_plane: DataPlaneTools) -> None:
+@pytest.mark.parametrize("joins", [False, True])
+def test_follower_in_sync_is_never_held_back(data_plane: DataPlaneTools, joins: bool) -> None:
     async def body() -> None:
         async with data_plane.cluster(1, 2) as cluster:
-            await cluster.create(1, 2)
             controller = cluster.controller
+            await cluster.create(*((1,) if joins else (1, 2)))
+            if joins:
+                old = controller.partition()
+                controller.set_partition(
+                    replace(old, replicas=(1, 2), partition_epoch=old.partition_epoch + 1)
+                )
+                await data_plane.until(lambda: 2 in controller.partition().isr)
             controller.set_configs(
                 ConfigResourceType.TOPIC, "t", {LEADER_REPLICAS: "*", FOLLOWER_REPLICAS: "*"}
             )
