@@ -2,7 +2,8 @@
 
 Decides positions: where a batch with a given offset is, when an index entry is due (KIP-33 for time), and
 how to find the end of the newest segment. A sealed segment opens nothing until it is read. Must never change
-a stored byte, and only the newest segment grows.
+a stored byte, and only the newest segment grows. It is long because growing, loading after a crash and
+finding share the size of the file, what is known of its times, and both indexes.
 """
 
 from __future__ import annotations

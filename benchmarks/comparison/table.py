@@ -53,8 +53,9 @@ def render(runs: Sequence[Results]) -> str:
 def describe(results: Results) -> list[str]:
     run = results.run
     names = ", ".join(family.name for family in results.families)
+    rounds = f"{results.rounds} rounds" if results.rounds > 1 else "one round"
     return [
-        f"{names}: {results.rounds} rounds on {run['date']}, pykraft {run['pykraft']} and Apache Kafka"
+        f"{names}: {rounds} on {run['date']}, pykraft {run['pykraft']} and Apache Kafka"
         f" {run['kafka']} in turns (`{run['command']}`). {run['machine']}. {run['client']}. {run['values']}."
     ]
 

@@ -13,6 +13,7 @@ import gc
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pykraft.group_coordinator.partitioning import OFFSETS_TOPIC
@@ -195,11 +196,9 @@ async def _throttle_in_sync(world: World, clients: Clients) -> float:
     if not world.options.throttles or world.seed % 2:
         return 0.0
     began_s = world.loop.now_s
-    while not clients.throttles.are_strictest:
-        clients.requests.begin(world.brokers[0], clients.throttles.throttle_everything)
-        await _wait_until(world, 1000, lambda: clients.throttles.are_strictest)
-        if (world.loop.now_s - began_s) * 1000 > LOAD_WITHIN_MS:
-            raise _stuck(world, "no throttle is set", LOAD_WITHIN_MS)
+    throttles = clients.throttles
+    ask = partial(clients.requests.begin, world.brokers[0], throttles.throttle_everything)
+    await _ask_until(world, ask, lambda: throttles.are_strictest, "no throttle is set")
     in_sync = InSyncReplicas(world.checker.model)
     await _wait_until(world, world.options.lag_ms + THROTTLED_MS, lambda: False)
     starved = in_sync.find_starved()
@@ -211,12 +210,21 @@ async def _throttle_in_sync(world: World, clients: Clients) -> float:
 
 async def _clear_settings(world: World, clients: Clients) -> float:
     """Lift the limits that administrators have set; returns the seconds that this took."""
+    settings = clients.settings
+    ask = partial(clients.requests.begin, world.brokers[0], settings.clear)
+    return await _ask_until(world, ask, lambda: settings.is_clear, "settings are not removed")
+
+
+async def _ask_until(
+    world: World, ask: Callable[[], object], is_done: Callable[[], bool], problem: str
+) -> float:
+    """Ask again every second until it is done; returns the seconds that this took."""
     began_s = world.loop.now_s
-    while not clients.settings.is_clear:
-        clients.requests.begin(world.brokers[0], clients.settings.clear)
-        await _wait_until(world, 1000, lambda: clients.settings.is_clear)
+    while not is_done():
+        ask()
+        await _wait_until(world, 1000, is_done)
         if (world.loop.now_s - began_s) * 1000 > LOAD_WITHIN_MS:
-            raise _stuck(world, "settings are not removed", LOAD_WITHIN_MS)
+            raise _stuck(world, problem, LOAD_WITHIN_MS)
     return world.loop.now_s - began_s
 
 
