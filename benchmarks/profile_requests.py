@@ -37,7 +37,6 @@ from data_path import (
     produce_frame,
     pump,
     replay_fetch,
-    touch_page_cache,
     wait_for,
 )
 
@@ -49,7 +48,6 @@ MARKERS: Final = (
     "<!-- End of what `python benchmarks/profile_requests.py --render` writes -->",
 )
 LOADS: Final = 3
-_TOUCH_BYTES: Final = 4 << 30
 
 REST: Final = "event loop and receive"
 STAGES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
@@ -93,10 +91,11 @@ class Profiled(Pykraft):
 
 
 class Load(NamedTuple):
-    """``run`` moves ``requests`` batches."""
+    """``run`` moves ``requests`` batches, after ``prepare``."""
 
     name: str
     requests: int
+    prepare: Callable[[], object]
     run: Callable[[], object]
 
 
@@ -109,7 +108,6 @@ def main() -> None:
     options = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="profile-requests-"))
     try:
-        touch_page_cache(str(directory), _TOUCH_BYTES)
         found = directory / "profile"
         os.environ["PYKRAFT_PROFILE"] = str(found)
         with running(Profiled(), directory / "cluster", 1, {}) as cluster:
@@ -126,20 +124,41 @@ def main() -> None:
 
 
 def loads(cluster: Cluster) -> Iterable[Load]:
-    node = cluster.nodes[0]
     for name, (batch, records), each, depth in (
         ("1 KiB", (record_of(1024), 1), 25_000, 20),
-        ("64 KiB", batch_of(64 << 10), 4_000, 5),
+        ("64 KiB", batch_of(64 << 10), 2_500, 5),
     ):
-        topic = f"profiled-{len(batch)}"
-        create_topic([node], topic, 2, 1)
-        frames = [produce_frame(topic, index, batch, 1) for index in (0, 1)]
-        produce = [partial(_pump, node.port, frame, each, depth) for frame in frames]
-        fetch = [
-            partial(replay_fetch, node.port, topic, index, len(batch), records, each) for index in (0, 1)
-        ]
-        yield Load(f"Produce {name}", 2 * each, partial(in_parallel, produce))
-        yield Load(f"Fetch {name}", 2 * each, partial(in_parallel, fetch))
+        topic = _Topic(cluster, batch, records, each, depth)
+        yield Load(f"Produce {name}", 2 * each, topic.renew, topic.produce)
+        yield Load(f"Fetch {name}", 2 * each, lambda: None, topic.fetch)
+
+
+class _Topic:
+    """Two partitions, ``each`` batches are written to and read from each of them."""
+
+    def __init__(self, cluster: Cluster, batch: bytes, records: int, each: int, depth: int) -> None:
+        self._cluster = cluster
+        self._port = cluster.port
+        self._batch = batch
+        self._records = records
+        self._each = each
+        self._depth = depth
+        self._name = f"profiled-{len(batch)}"
+        create_topic(cluster.nodes, self._name, 2, 1)
+
+    def renew(self) -> None:
+        self._cluster.delete_topic(self._name)
+        create_topic(self._cluster.nodes, self._name, 2, 1)
+
+    def produce(self) -> None:
+        frames = [produce_frame(self._name, index, self._batch, 1) for index in (0, 1)]
+        in_parallel([partial(_pump, self._port, frame, self._each, self._depth) for frame in frames])
+
+    def fetch(self) -> None:
+        size, records, each = len(self._batch), self._records, self._each
+        in_parallel(
+            [partial(replay_fetch, self._port, self._name, index, size, records, each) for index in (0, 1)]
+        )
 
 
 def _pump(port: int, frame: bytes, count: int, depth: int) -> int:
@@ -149,24 +168,29 @@ def _pump(port: int, frame: bytes, count: int, depth: int) -> int:
 def profile(cluster: Cluster, load: Load, seconds: float, found: Path) -> dict[str, float]:
     """Microseconds of processor time a request, by stage."""
     load.run()
-    cpu_us = statistics.median(cluster.cost(load.run).cpu_s for _ in range(LOADS)) / load.requests * 1e6
-    counts = sample(cluster.nodes[0], load.run, seconds, found)
+    costs = []
+    for _ in range(LOADS):
+        load.prepare()
+        costs.append(cluster.cost(load.run).cpu_s)
+    cpu_us = statistics.median(costs) / load.requests * 1e6
+    counts = sample(cluster.nodes[0], load, seconds, found)
     return {stage: cpu_us * count / counts.total() for stage, count in counts.items()}
 
 
-def sample(node: Node, run: Callable[[], object], seconds: float, found: Path) -> Counter[str]:
-    """How many samples each stage got while ``run`` was repeated."""
-    found.unlink(missing_ok=True)
-    os.kill(node.pid, signal.SIGUSR1)
+def sample(node: Node, load: Load, seconds: float, found: Path) -> Counter[str]:
+    """How many samples each stage got while the load was repeated."""
+    counts: Counter[str] = Counter()
     enough = time.monotonic() + seconds
     while time.monotonic() < enough:
-        run()
-    os.kill(node.pid, signal.SIGUSR2)
-    wait_for(found.exists, "the profile")
-    counts: Counter[str] = Counter()
-    for line in found.read_text().splitlines():
-        stack, _, times = line.rpartition(" ")
-        counts[_stage_of(stack.split(";"))] += int(times)
+        load.prepare()
+        found.unlink(missing_ok=True)
+        os.kill(node.pid, signal.SIGUSR1)
+        load.run()
+        os.kill(node.pid, signal.SIGUSR2)
+        wait_for(found.exists, "the profile")
+        for line in found.read_text().splitlines():
+            stack, _, times = line.rpartition(" ")
+            counts[_stage_of(stack.split(";"))] += int(times)
     return counts
 
 

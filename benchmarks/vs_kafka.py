@@ -34,11 +34,9 @@ from comparison.results import SYSTEMS, Results, load, save
 from comparison.systems import Pykraft, System, find_kafka
 from comparison.table import PLOT, published, render, replace_between_markers
 from comparison.turn import Turn
-from data_path import touch_page_cache
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 NO_MATPLOTLIB = "matplotlib is not installed (pip install 'pykraft[bench]')"
-_TOUCH_BYTES = 4 << 30
 
 
 def main() -> None:
@@ -57,8 +55,6 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     directory = Path(tempfile.mkdtemp(prefix="vs-kafka-", dir=options.directory))
     try:
-        if not options.quick:
-            touch_page_cache(str(directory), _TOUCH_BYTES)
         compare(systems, families, directory, options)
     except KeyboardInterrupt:
         raise SystemExit("interrupted; what was measured is in the results") from None

@@ -203,6 +203,9 @@ class StreamConnection(asyncio.BufferedProtocol):
             self._trusted = nbytes
         self._end += nbytes
         within_budget = runtime.budget.spend(nbytes)
+        if self._paused:  # it waits for its turn, and its peer sends on
+            self._sync_reading()
+            return
         self._process()
         if not within_budget and not self.closed:
             self._defer()
@@ -299,7 +302,7 @@ class StreamConnection(asyncio.BufferedProtocol):
                 self._paused |= _STALLED
                 self._sync_reading()
             else:
-                self._defer(session.lane)
+                self._wait_in(session.lane)
         if self._output is not None and not (self._blocked or self._pump_scheduled):
             self._pump()
 
@@ -377,10 +380,18 @@ class StreamConnection(asyncio.BufferedProtocol):
                 self._transport.pause_reading()
 
     def _defer(self, lane: object = BULK) -> None:
+        """Continue in a later turn, and read nothing until then."""
+        self._wait_in(lane)
+        self._sync_reading()
+
+    def _wait_in(self, lane: object) -> None:
+        """Continue in a later turn. It goes on reading until something arrives.
+
+        Most peers wait for an answer to the request that waits here, and pausing costs two system calls.
+        """
         if not self._paused & _DEFERRED:
             self._paused |= _DEFERRED
             self._runtime.budget.defer(self._continue, lane)
-        self._sync_reading()
 
     def _unpause(self, why: int) -> None:
         """A reason to pause ends. After the last one, continue in a later turn: the caller is in other

@@ -48,8 +48,11 @@ view, and for larger records the copy costs more than it saves.
 """
 _COPIED_BATCH_BYTES = 4 << 20
 
-_SMALL_BYTES = 512 << 10
-"""A compressed batch of at most this uncompressed size is decompressed at once, a larger one in a thread."""
+_SMALL_BYTES = 1 << 20
+"""A compressed batch of at most this uncompressed size is decompressed at once, a larger one in a thread.
+
+It takes 0.4 to 2.5 ms, depending on the codec. Clients fill their batches up to about this size.
+"""
 _UNFOLDED_BYTES_PER_WORK = 512
 """Decompressing this many bytes takes about as long as the walk over one record."""
 

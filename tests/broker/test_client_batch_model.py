@@ -23,7 +23,7 @@ from pykraft.log_store.interface import LogConfig
 
 NOW_MS = 1_800_000_000_000
 BEFORE_MS, AFTER_MS = 1_000_000, 5_000
-LARGE_BYTES = 512 << 10
+LARGE_BYTES = 1 << 20
 FORGED = {
     "attributes": (0x08, 0x10, 0x20, 0x40, 0x80, 0x4000, -0x8000),
     "base_offset": (1, -1, 77),
@@ -63,7 +63,7 @@ def draw_batch(rng: Random) -> Sent:
     has_keys, is_odd = rng.random() < 0.6, rng.random() < 0.2
     inputs = []
     for _ in range(rng.choice((1, 2, 40))):
-        size = rng.choice((0, 3, 3, 100, 700_000 if rng.random() < 0.05 else 5))
+        size = rng.choice((0, 3, 3, 100, 1_400_000 if rng.random() < 0.05 else 5))
         stamp = NOW_MS - rng.randrange(1_000)
         if is_odd and rng.random() < 0.2:
             stamp = rng.choice((-1, NOW_MS + AFTER_MS, NOW_MS + AFTER_MS + 1, NOW_MS - BEFORE_MS - 1))

@@ -2,7 +2,8 @@
 
 Uncompressed batches of records of 1 KiB, acks=1, two connections to two partitions; produce: 5 requests in
 flight on each (20 of 1 KiB), fetch: 2. A batch of 1 KiB is one record. Per GB of batches, or per request.
-Before it is measured each load runs once, and for 20 s on a new process.
+Before it is measured each load runs once, and for 20 s on a new process; a produce load always
+writes to a new topic.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from data_path import (
     MIB,
     RECORD_BYTES,
     create_topic,
-    delete_topic,
     in_parallel,
     produce_frame,
     pump,
@@ -26,6 +26,8 @@ from data_path import (
 )
 
 _PARTITIONS = (0, 1)
+_TIMES = 3
+"""How often a load is measured; all of them together are the figure."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +45,9 @@ class _Size:
 
 _SIZES = (
     _Size("1 KiB", RECORD_BYTES, 100_000, 20),
-    _Size("16 KiB", 16 << 10, 40_000, 5),
-    _Size("64 KiB", 64 << 10, 12_000, 5),
-    _Size("1 MiB", MIB - 512, 1_000, 5),
+    _Size("16 KiB", 16 << 10, 20_000, 5),
+    _Size("64 KiB", 64 << 10, 5_000, 5),
+    _Size("1 MiB", MIB - 512, 300, 5),
 )
 """The largest is a little less than the limit of a topic, ``max.message.bytes``."""
 
@@ -60,9 +62,8 @@ def run(turn: Turn) -> None:
 def _produce(turn: Turn, cluster: Cluster, size: _Size, figures: Figures) -> None:
     load = _Load(turn, cluster, size)
     try:
-        turn.warm_up(cluster, load.produce)
-        _note(figures, load, cluster.cost(load.produce))
-        load.check()
+        turn.warm_up(cluster, load.produce_anew)
+        _note(figures, load, Cost.of_all(load.produce_anew() for _ in range(_TIMES)), _TIMES)
     finally:
         load.delete()
 
@@ -72,20 +73,21 @@ def _fetch(turn: Turn, cluster: Cluster, size: _Size, figures: Figures) -> None:
     try:
         load.produce()
         turn.warm_up(cluster, load.fetch)
-        _note(figures, load, cluster.cost(load.fetch))
+        _note(figures, load, Cost.of_all(cluster.cost(load.fetch) for _ in range(_TIMES)), _TIMES)
     finally:
         load.delete()
 
 
-def _note(figures: Figures, load: _Load, cost: Cost) -> None:
+def _note(figures: Figures, load: _Load, cost: Cost, times: int) -> None:
+    requests = times * load.requests
     if load.size.is_small:
-        figures.per_request(cost, load.requests)
+        figures.per_request(cost, requests)
     else:
-        figures.per_gb(cost, load.requests * len(load.batch))
+        figures.per_gb(cost, requests * len(load.batch))
 
 
 class _Load:
-    """One topic; each load moves ``requests`` batches."""
+    """One topic at a time; each load moves ``requests`` batches."""
 
     def __init__(self, turn: Turn, cluster: Cluster, size: _Size) -> None:
         self.size = size
@@ -94,9 +96,21 @@ class _Load:
         self._count = turn.scaled(size.requests) // len(_PARTITIONS)
         self.requests = self._count * len(_PARTITIONS)
         self.batch, self._records = (record_of(size.bytes), 1) if size.is_small else batch_of(size.bytes)
-        self._topic = f"raw-{size.bytes}-{turn.next_number()}"
+        self._turn = turn
+        self._create()
+
+    def _create(self) -> None:
+        self._topic = f"raw-{self.size.bytes}-{self._turn.next_number()}"
         self._produced = 0
         create_topic([self._node], self._topic, len(_PARTITIONS), 1)
+
+    def produce_anew(self) -> Cost:
+        """Write to a new topic, whose log gets the memory of the last one's."""
+        self.delete()
+        self._create()
+        cost = self._cluster.cost(self.produce)
+        self._check()
+        return cost
 
     def produce(self) -> None:
         frames = [produce_frame(self._topic, index, self.batch, 1) for index in _PARTITIONS]
@@ -125,12 +139,11 @@ class _Load:
         if sum(received) < self.requests * len(self.batch):
             raise RuntimeError(f"fetched {sum(received)} bytes of {self.requests * len(self.batch)}")
 
-    def check(self) -> None:
+    def _check(self) -> None:
         for index in _PARTITIONS:
             end = end_offset(self._node.port, self._topic, index)
             if end != 1 + self._produced:
                 raise RuntimeError(f"partition {index} ends at {end}, not {1 + self._produced}")
 
     def delete(self) -> None:
-        self._cluster.check_running()
-        delete_topic(self._node, self._topic)
+        self._cluster.delete_topic(self._topic)
