@@ -16,6 +16,8 @@ from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import read_header
 from pykraft.log_store.interface import LogConfig
+from pykraft.metadata_log.features import ELIGIBLE_LEADER_REPLICAS_VERSION
+from pykraft.metadata_log.records import PartitionChangeRecord
 from tests.broker.partitions import append, make, state
 
 TOPIC_ID = Uuid(b"i" * 16)
@@ -200,6 +202,7 @@ def _watch_of(
         topics={TOPIC_ID: SimpleNamespace(name=topic, partitions=[partition])},
         ever_topics={TOPIC_ID: topic},
         brokers={id: SimpleNamespace(epoch=5) for id in replicas},
+        features={ELIGIBLE_LEADER_REPLICAS_VERSION: 1},
     )
     return DataWatch(cast(Any, model), lambda invariant, detail: failures.append(invariant)), model
 
@@ -216,6 +219,19 @@ def test_last_disk_with_the_committed_records_may_not_lose_them() -> None:
     watch = _watch((1,))
     assert not watch.may_lose_tail(1)
     assert watch.may_lose_tail(2), "it is in neither the ISR nor the eligible"
+
+
+def test_records_of_an_eligible_replica_are_required_until_the_feature_is_taken_back() -> None:
+    watch, model = _watch_of((1,), [], "append", (2,))
+    partition = model.topics[TOPIC_ID].partitions[0]
+    watch.tail_lost(1)
+    partition.elr = ()
+    forgotten = PartitionChangeRecord(0, TOPIC_ID, eligible_leader_replicas=())
+    watch.after(forgotten)
+    assert watch.exempted == 0, "the controller must not forget it by itself"
+    model.features.clear()
+    watch.after(forgotten)
+    assert watch.exempted == 1
 
 
 class StubReplica:

@@ -20,6 +20,7 @@ from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.record_codec import decode_batch
 from pykraft.kafka_protocol.records import BatchHeader, crc_is_valid, read_header
 from pykraft.metadata_log import records as r
+from pykraft.metadata_log.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 
 if TYPE_CHECKING:
     from pykraft.broker.replicas.partition import Partition
@@ -156,7 +157,14 @@ class DataWatch:
 
     def after(self, record: r.Record) -> None:
         """``record`` has been applied to the model."""
-        if isinstance(record, r.PartitionChangeRecord) and record.isr is not None:
+        if not isinstance(record, r.PartitionChangeRecord):
+            return
+        # The feature is taken back: as in Kafka, replicas that are only eligible are forgotten.
+        forgets_eligible = (
+            record.eligible_leader_replicas is not None
+            and ELIGIBLE_LEADER_REPLICAS_VERSION not in self._model.features
+        )
+        if record.isr is not None or forgets_eligible:
             self._exempt_if_no_replica_holds((record.topic_id, record.partition_id))
 
     def _exempt_if_no_replica_holds(self, key: Key) -> None:
