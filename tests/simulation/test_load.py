@@ -17,7 +17,7 @@ from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import read_header
 from pykraft.log_store.interface import LogConfig
 from pykraft.metadata_log.features import ELIGIBLE_LEADER_REPLICAS_VERSION
-from pykraft.metadata_log.records import PartitionChangeRecord
+from pykraft.metadata_log.records import LogsLost, PartitionChangeRecord
 from tests.broker.partitions import append, make, state
 
 TOPIC_ID = Uuid(b"i" * 16)
@@ -196,12 +196,18 @@ def _watch_of(
 ) -> tuple[DataWatch, Any]:
     replicas = (1, 2, 3)
     partition = SimpleNamespace(
-        replicas=replicas, isr=isr, elr=elr, leader_epoch=0, joined=dict.fromkeys((*isr, *elr), 5)
+        replicas=replicas,
+        isr=isr,
+        elr=elr,
+        leader_epoch=0,
+        partition_epoch=0,
+        joined=dict.fromkeys((*isr, *elr), 5),
     )
     model = SimpleNamespace(
         topics={TOPIC_ID: SimpleNamespace(name=topic, partitions=[partition])},
         ever_topics={TOPIC_ID: topic},
         brokers={id: SimpleNamespace(epoch=5) for id in replicas},
+        ever_proposed={},
         features={ELIGIBLE_LEADER_REPLICAS_VERSION: 1},
     )
     return DataWatch(cast(Any, model), lambda invariant, detail: failures.append(invariant)), model
@@ -221,17 +227,26 @@ def test_last_disk_with_the_committed_records_may_not_lose_them() -> None:
     assert watch.may_lose_tail(2), "it is in neither the ISR nor the eligible"
 
 
-def test_records_of_an_eligible_replica_are_required_until_the_feature_is_taken_back() -> None:
+def _forget_eligible(watch: DataWatch, model: Any) -> None:
+    record = PartitionChangeRecord(0, TOPIC_ID, eligible_leader_replicas=())
+    watch.before(record)
+    model.topics[TOPIC_ID].partitions[0].elr = ()
+    watch.after(record)
+
+
+@pytest.mark.parametrize(
+    "features, logs_lost, exempted", [(True, False, 0), (False, False, 1), (True, True, 1)]
+)
+def test_records_of_an_eligible_replica_are_required_until_it_is_forgotten_with_a_reason(
+    features: bool, logs_lost: bool, exempted: int
+) -> None:
     watch, model = _watch_of((1,), [], "append", (2,))
-    partition = model.topics[TOPIC_ID].partitions[0]
     watch.tail_lost(1)
-    partition.elr = ()
-    forgotten = PartitionChangeRecord(0, TOPIC_ID, eligible_leader_replicas=())
-    watch.after(forgotten)
-    assert watch.exempted == 0, "the controller must not forget it by itself"
-    model.features.clear()
-    watch.after(forgotten)
-    assert watch.exempted == 1
+    if not features:
+        model.features.clear()
+    model.brokers[2].logs_lost = LogsLost.TAIL if logs_lost else LogsLost.NOTHING
+    _forget_eligible(watch, model)
+    assert watch.exempted == exempted
 
 
 class StubReplica:

@@ -97,6 +97,7 @@ class DataWatch:
         self._unguaranteed_epoch: dict[Key, int] = {}
         self._missed_from: dict[Key, int] = {}
         """The lowest offset at which a leader lacked some of these, even if a later leader has them again."""
+        self._is_forgetting = False  # the record that is being applied makes replicas ineligible
         self.exempted = 0
         self.on_exempted: Callable[[str, int], None] | None = None
         self.committed = 0
@@ -154,17 +155,22 @@ class DataWatch:
                 for broker_id in record.isr or ():
                     if broker_id not in (*old.isr, *old.elr):
                         self._copies_lost.discard((broker_id, topic_id, index))
+                self._is_forgetting = self._may_forget(old, record)
+
+    def _may_forget(self, old: ModelPartition, record: r.PartitionChangeRecord) -> bool:
+        """Whether replicas that are eligible are forgotten with a reason: the feature is taken back, as in
+        Kafka, or their brokers may have lost a part of their logs."""
+        if record.eligible_leader_replicas is None:
+            return False
+        forgotten = {*old.elr} - {*record.eligible_leader_replicas} - {*(record.isr or ())}
+        brokers = (self._model.brokers.get(id) for id in forgotten)
+        return ELIGIBLE_LEADER_REPLICAS_VERSION not in self._model.features or all(
+            broker is None or broker.logs_lost != r.LogsLost.NOTHING for broker in brokers
+        )
 
     def after(self, record: r.Record) -> None:
         """``record`` has been applied to the model."""
-        if not isinstance(record, r.PartitionChangeRecord):
-            return
-        # The feature is taken back: as in Kafka, replicas that are only eligible are forgotten.
-        forgets_eligible = (
-            record.eligible_leader_replicas is not None
-            and ELIGIBLE_LEADER_REPLICAS_VERSION not in self._model.features
-        )
-        if record.isr is not None or forgets_eligible:
+        if isinstance(record, r.PartitionChangeRecord) and (record.isr is not None or self._is_forgetting):
             self._exempt_if_no_replica_holds((record.topic_id, record.partition_id))
 
     def _exempt_if_no_replica_holds(self, key: Key) -> None:
