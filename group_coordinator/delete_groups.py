@@ -24,8 +24,8 @@ def handle_delete_groups(state: ShardState, group_ids: Sequence[str]) -> Coordin
         code = ErrorCode.NONE
         match state.groups.get(group_id):
             case None:
-                code = ErrorCode.GROUP_ID_NOT_FOUND if group_id else ErrorCode.INVALID_GROUP_ID
-            case ClassicGroup() as classic if classic.size == 0:
+                code = ErrorCode.GROUP_ID_NOT_FOUND
+            case ClassicGroup() as classic if classic.is_empty:
                 records.extend(build_offset_tombstones(state, group_id))
                 records.append(GroupRecord(GroupMetadataKey(group_id), None))
             case ConsumerGroup() as group if group.is_empty:

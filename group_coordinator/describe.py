@@ -25,14 +25,17 @@ _CONSUMER_MEMBER_TYPE = 1
 
 
 def list_groups(state: ShardState, request: ListGroupsRequest) -> list[ListedGroup]:
-    """The groups that match both filters; an empty filter matches all groups. Case does not matter."""
-    states = {name.lower() for name in request.states_filter}
+    """The groups that match both filters; an empty filter matches all groups, and an unknown name none.
+
+    Case does not matter, nor, as in Kafka, space around the name of a state.
+    """
+    states = {name.lower().strip() for name in request.states_filter}
     types = {name.lower() for name in request.types_filter}
     listed = []
     for group_id in sorted(state.groups):
         group = state.groups[group_id]
         name, group_type = _state_name(group), _type_name(group)
-        if (not states or name.lower() in states) and (not types or group_type.lower() in types):
+        if (not states or name.lower() in states) and (not types or group_type in types):
             protocol_type = "consumer" if isinstance(group, ConsumerGroup) else group.protocol_type or ""
             listed.append(
                 ListedGroup(
@@ -49,7 +52,7 @@ def describe_classic_group(state: ShardState, group_id: str, version: int) -> De
         missing.group_state = "Dead"
         if version >= _NOT_FOUND_VERSION:
             missing.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-            missing.error_message = f"Group {group_id} is not a classic group."
+            missing.error_message = _why_missing(state, group_id, "classic")
         return missing
     stable = group.state is ClassicState.STABLE
     return DescribedGroup(
@@ -80,8 +83,10 @@ def describe_consumer_group(
 ) -> consumer_messages.DescribedGroup:
     group = state.consumer_group(group_id)
     if group is None:
+        if not group_id:
+            return consumer_describe_error(group_id, ErrorCode.INVALID_GROUP_ID)
         missing = consumer_describe_error(group_id, ErrorCode.GROUP_ID_NOT_FOUND)
-        missing.error_message = f"Group {group_id} is not a consumer group."
+        missing.error_message = _why_missing(state, group_id, "consumer")
         return missing
     return consumer_messages.DescribedGroup(
         group_id=group_id,
@@ -108,7 +113,7 @@ def _describe_member(
         client_id=member.client_id,
         client_host=member.client_host,
         subscribed_topic_names=list(member.topic_names),
-        subscribed_topic_regex=member.topic_regex,
+        subscribed_topic_regex=member.topic_regex or "",
         assignment=_describe_partitions(member.assigned, topics),
         target_assignment=_describe_partitions(group.target_of(member.member_id), topics),
         member_type=_CONSUMER_MEMBER_TYPE,
@@ -126,9 +131,14 @@ def _describe_partitions(partitions: Partitions, topics: TopicsView) -> consumer
     return consumer_messages.Assignment(topic_partitions=described)
 
 
+def _why_missing(state: ShardState, group_id: str, wanted: str) -> str:
+    is_other = group_id in state.groups
+    return f"Group {group_id} is not a {wanted} group." if is_other else f"Group {group_id} not found."
+
+
 def _state_name(group: Group) -> str:
     return group.state_name if isinstance(group, ConsumerGroup) else group.state.value
 
 
 def _type_name(group: Group) -> str:
-    return "Consumer" if isinstance(group, ConsumerGroup) else "Classic"
+    return "consumer" if isinstance(group, ConsumerGroup) else "classic"

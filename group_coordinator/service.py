@@ -15,6 +15,7 @@ from pykraft.group_coordinator.classic_join import handle_join_group
 from pykraft.group_coordinator.classic_sync import handle_heartbeat, handle_leave_group, handle_sync_group
 from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.delete_groups import handle_delete_groups
+from pykraft.group_coordinator.delete_offsets import handle_offset_delete
 from pykraft.group_coordinator.error_responses import as_version_has_it
 from pykraft.group_coordinator.heartbeat import handle_consumer_heartbeat
 from pykraft.group_coordinator.offsets import handle_offset_commit
@@ -46,6 +47,7 @@ from pykraft.kafka_protocol.messages.join_group import JoinGroupRequest, JoinGro
 from pykraft.kafka_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from pykraft.kafka_protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from pykraft.kafka_protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from pykraft.kafka_protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from pykraft.kafka_protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -200,6 +202,16 @@ class GroupCoordinatorService:
         answers = await _gather_in_slices(fetch, groups)
         return offset_fetch.build_response(answers, call.version)
 
+    async def offset_delete(
+        self, ctx: RequestContext, request: OffsetDeleteRequest, version: int
+    ) -> OffsetDeleteResponse:
+        topics = self._runtime.topics
+        return await self._write(
+            OffsetDeleteResponse,
+            request.group_id,
+            lambda state: handle_offset_delete(state, request, topics),
+        )
+
     async def list_groups(
         self, ctx: RequestContext, request: ListGroupsRequest, version: int
     ) -> ListGroupsResponse:
@@ -218,6 +230,8 @@ class GroupCoordinatorService:
                 response.groups.extend(listed)
 
         await asyncio.gather(*(collect(partition) for partition in self._runtime.hosted_partitions()))
+        if response.error_code:
+            response.groups.clear()  # some are missing, so none is listed, as in Kafka
         return response
 
     async def describe_groups(

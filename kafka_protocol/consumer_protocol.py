@@ -1,7 +1,7 @@
 """Subscriptions and assignments: what consumers of the classic group protocol send each other.
 
-The coordinator carries these bytes and never parses them; the admin client reads assignments, to show which
-member has which partitions. The bytes start with their own version, an int16; the rest follows a table that
+The coordinator carries these bytes, and reads only which topics a subscription names; the admin client reads
+assignments, to show which member has which partitions. The bytes start with their own version, an int16; the rest follows a table that
 is never flexible. A reader that meets a newer version than it knows reads the fields it knows and ignores the
 rest.
 """
@@ -11,6 +11,9 @@ from __future__ import annotations
 from pykraft.kafka_protocol.primitives import Buffer, ProtocolError
 from pykraft.kafka_protocol.schema import Message, array, byte_string, int32, message, string, struct
 from pykraft.kafka_protocol.versioned import VERSION_BYTES, M, encode_versioned, read_version
+
+PROTOCOL_TYPE = "consumer"
+"""The type of the groups whose members write these bytes."""
 
 
 @struct
@@ -52,6 +55,13 @@ def encode_subscription(subscription: ConsumerProtocolSubscription, version: int
 def decode_subscription(data: Buffer) -> tuple[ConsumerProtocolSubscription, int]:
     """A member's subscription and the version it was written in."""
     return _decode(ConsumerProtocolSubscription, data)
+
+
+def read_subscribed_topics(data: Buffer) -> list[str]:
+    """The topics of a subscription of any version: each begins with the fields of version 0, as in Kafka."""
+    read_version(data)
+    value, _ = ConsumerProtocolSubscription.decode_from(data, VERSION_BYTES, 0)
+    return value.topics
 
 
 def encode_assignment(assignment: ConsumerProtocolAssignment, version: int = 3) -> bytes:

@@ -74,6 +74,7 @@ from pykraft.kafka_protocol.messages.list_groups import ListGroupsRequest, ListG
 from pykraft.kafka_protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from pykraft.kafka_protocol.messages.metadata import MetadataRequest, MetadataResponse
 from pykraft.kafka_protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from pykraft.kafka_protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from pykraft.kafka_protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from pykraft.kafka_protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -184,6 +185,12 @@ _ON_BROKERS = (
         DeleteGroupsRequest,
         DeleteGroupsResponse,
         groups.ask(Coordinator.delete_groups),
+        refused_when_fenced=_FENCED_COORDINATOR,
+    ),
+    HandledApi(
+        OffsetDeleteRequest,
+        OffsetDeleteResponse,
+        groups.ask(Coordinator.offset_delete),
         refused_when_fenced=_FENCED_COORDINATOR,
     ),
     HandledApi(

@@ -41,6 +41,7 @@ KAFKA_4_3 = """
     44 IncrementalAlterConfigs 0-1
     45 AlterPartitionReassignments 0-1
     46 ListPartitionReassignments 0-0
+    47 OffsetDelete 0-0
     55 DescribeQuorum 0-2
     57 UpdateFeatures 0-2
     60 DescribeCluster 0-2

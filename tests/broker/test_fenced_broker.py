@@ -81,6 +81,7 @@ REFUSES = {
             ApiKey.DESCRIBE_GROUPS,
             ApiKey.LIST_GROUPS,
             ApiKey.DELETE_GROUPS,
+            ApiKey.OFFSET_DELETE,
             ApiKey.CONSUMER_GROUP_HEARTBEAT,
             ApiKey.CONSUMER_GROUP_DESCRIBE,
         ),

@@ -18,8 +18,8 @@ def test_groups_are_listed_by_state_and_type() -> None:
         await world.commit({("t", 0): 1}, group_id="simple")
         everything = await world.wire(ListGroupsRequest(), 5)
         assert {(g.group_id, g.group_type, g.group_state, g.protocol_type) for g in everything.groups} == {
-            ("g", "Consumer", "Stable", "consumer"),
-            ("simple", "Classic", "Empty", ""),
+            ("g", "consumer", "Stable", "consumer"),
+            ("simple", "classic", "Empty", ""),
         }
         by_state = await world.wire(ListGroupsRequest(states_filter=["empty"]), 4)
         assert [g.group_id for g in by_state.groups] == ["simple"]

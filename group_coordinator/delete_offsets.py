@@ -1,0 +1,106 @@
+"""OffsetDelete: deletes a group's committed offsets of single partitions, in one batch.
+
+A topic that the group reads is refused: its members would commit again, or begin at the wrong place. Of a
+consumer group that are the topics that its members name (a topic that only a pattern matches can be deleted,
+as in Kafka), of a classic group those in the subscriptions of its members, as the chosen protocol has them. If
+those bytes are not a subscription, every topic counts as read. Other classic groups (Connect) must be empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pykraft.group_coordinator.classic_group import ClassicGroup
+from pykraft.group_coordinator.group import ConsumerGroup
+from pykraft.group_coordinator.records import GroupRecord, OffsetCommitKey
+from pykraft.group_coordinator.result import CoordinatorResult
+from pykraft.group_coordinator.state import Group, ShardState
+from pykraft.group_coordinator.subscription import TopicsView
+from pykraft.kafka_protocol.consumer_protocol import PROTOCOL_TYPE, read_subscribed_topics
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from pykraft.kafka_protocol.primitives import ProtocolError
+
+
+def handle_offset_delete(
+    state: ShardState, request: OffsetDeleteRequest, topics: TopicsView
+) -> CoordinatorResult:
+    """Partitions without an offset are answered like the others, and cost no record.
+
+    :class:`KafkaError` INVALID_GROUP_ID, GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP for the whole request.
+    """
+    is_read = _reads_topic(_existing_group(state, request.group_id))
+    answer, tombstones = _Answer(), dict[OffsetCommitKey, GroupRecord]()
+    for topic in request.topics:
+        size = topics.partition_count(topic.name)
+        wanted = [partition.partition_index for partition in topic.partitions]
+        known = [index for index in wanted if 0 <= index < size]
+        unknown = [index for index in wanted if not 0 <= index < size]
+        answer.refuse(topic.name, unknown)
+        refused = is_read(topic.name)
+        answer.add(topic.name, known, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if refused else ErrorCode.NONE)
+        for index in () if refused else known:
+            if state.committed(request.group_id, topic.name, index) is not None:
+                key = OffsetCommitKey(request.group_id, topic.name, index)
+                tombstones[key] = GroupRecord(key, None)
+    return CoordinatorResult(answer.build(), tuple(tombstones.values()))
+
+
+class _Answer:
+    """The partitions in the order of Kafka's answer: those that do not exist first."""
+
+    def __init__(self) -> None:
+        self._refused: dict[str, OffsetDeleteResponseTopic] = {}
+        self._others: list[OffsetDeleteResponseTopic] = []
+
+    def refuse(self, topic: str, indexes: list[int]) -> None:
+        if indexes:
+            first = self._refused.setdefault(topic, OffsetDeleteResponseTopic(name=topic))
+            first.partitions += _partitions(indexes, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def add(self, topic: str, indexes: list[int], code: ErrorCode) -> None:
+        if indexes:
+            self._others.append(OffsetDeleteResponseTopic(name=topic, partitions=_partitions(indexes, code)))
+
+    def build(self) -> OffsetDeleteResponse:
+        """Only an answer with errors names each topic once."""
+        if not self._refused:
+            return OffsetDeleteResponse(topics=self._others)
+        merged = self._refused
+        for topic in self._others:
+            merged.setdefault(
+                topic.name, OffsetDeleteResponseTopic(name=topic.name)
+            ).partitions += topic.partitions
+        return OffsetDeleteResponse(topics=list(merged.values()))
+
+
+def _partitions(indexes: list[int], code: ErrorCode) -> list[OffsetDeleteResponsePartition]:
+    return [OffsetDeleteResponsePartition(partition_index=index, error_code=code) for index in indexes]
+
+
+def _existing_group(state: ShardState, group_id: str) -> Group:
+    if not group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
+    group = state.groups.get(group_id)
+    if group is None:
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+    if isinstance(group, ClassicGroup) and not group.is_empty and group.protocol_type != PROTOCOL_TYPE:
+        raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"Group {group_id} has members of another kind.")
+    return group
+
+
+def _reads_topic(group: Group) -> Callable[[str], bool]:
+    if isinstance(group, ConsumerGroup):
+        return group.subscribed_names.__contains__
+    topics: set[str] = set()
+    for member in group.members.values():
+        try:
+            topics.update(read_subscribed_topics(member.metadata_for(group.protocol_name)))
+        except ProtocolError:
+            return lambda topic: True
+    return topics.__contains__

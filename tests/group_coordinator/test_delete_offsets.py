@@ -1,0 +1,236 @@
+"""OffsetDelete: which offsets may go, and that they go in one batch or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from pykraft.group_coordinator.codec import decode_record
+from pykraft.group_coordinator.records import OffsetCommitKey
+from pykraft.kafka_protocol.consumer_protocol import ConsumerProtocolSubscription, encode_subscription
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from pykraft.kafka_protocol.messages.list_groups import ListGroupsRequest
+from pykraft.kafka_protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
+from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest
+from tests.group_coordinator.coordinators import Broker, run_broker
+
+SUBSCRIBED = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+Answered = tuple[int, dict[tuple[str, int], int]]
+TWO = {("t", 0): 5, ("u", 1): 6}
+
+
+async def delete(world: Broker, topics: Sequence[tuple[str, Sequence[int]]], group_id: str = "g") -> Answered:
+    """The error of the whole request, and those of the partitions in the order of the answer."""
+    request = OffsetDeleteRequest(
+        group_id=group_id,
+        topics=[
+            OffsetDeleteRequestTopic(
+                name=name,
+                partitions=[OffsetDeleteRequestPartition(partition_index=index) for index in indexes],
+            )
+            for name, indexes in topics
+        ],
+    )
+    answer: OffsetDeleteResponse = await world.wire(request, 0)
+    return answer.error_code, {
+        (topic.name, partition.partition_index): partition.error_code
+        for topic in answer.topics
+        for partition in topic.partitions
+    }
+
+
+async def join(world: Broker, protocol_type: str, metadata: bytes) -> tuple[str, int]:
+    """A classic member that has its assignment: member id and generation."""
+    request = JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        protocol_type=protocol_type,
+        protocols=[JoinGroupRequestProtocol(name="p", metadata=metadata)],
+    )
+    waiting = world.send(request, 3)
+    await world.settle()
+    world.clock.now_ms += world.config.initial_rebalance_delay_ms
+    world.service.tick()
+    joined = await waiting
+    sync = SyncGroupRequest(group_id="g", generation_id=joined.generation_id, member_id=joined.member_id)
+    assert (await world.send(sync, 3)).error_code == 0
+    return joined.member_id, joined.generation_id
+
+
+def test_deleted_offsets_are_gone_at_once_and_after_a_failover() -> None:
+    async def scenario(world: Broker) -> None:
+        await world.lead()
+        await world.commit({**TWO, ("t", 3): 7})
+        assert await delete(world, [("t", [0, 2]), ("u", [1])]) == (
+            0,
+            {("t", 0): 0, ("t", 2): 0, ("u", 1): 0},
+        )
+        assert await world.fetch() == {("t", 3): 7}
+        await world.fail_over()
+        assert await world.fetch() == {("t", 3): 7}
+
+    run_broker(scenario)
+
+
+def test_all_tombstones_are_one_batch_and_each_is_written_once() -> None:
+    async def scenario(world: Broker) -> None:
+        await world.lead()
+        await world.commit(TWO)
+        before = len(world.writer.batches)
+        await delete(world, [("u", [1, 1]), ("t", [0, 1]), ("u", [1, 0])])
+        ((_, _, records),) = world.writer.batches[before:]
+        written = [decode_record(key, value) for key, value in records]
+        assert [(it.key, it.value) for it in written if it is not None] == [
+            (OffsetCommitKey("g", "u", 1), None),
+            (OffsetCommitKey("g", "t", 0), None),
+        ]
+
+    run_broker(scenario)
+
+
+def test_nothing_is_written_where_there_is_no_offset() -> None:
+    async def scenario(world: Broker) -> None:
+        await world.lead()
+        await world.commit(TWO)
+        before = len(world.writer.logs[0])
+        assert await delete(world, [("t", [1]), ("u", [0])]) == (0, {("t", 1): 0, ("u", 0): 0})
+        assert len(world.writer.logs[0]) == before
+
+    run_broker(scenario)
+
+
+def test_answer_waits_until_the_tombstones_are_committed() -> None:
+    async def scenario(world: Broker) -> None:
+        await world.lead()
+        await world.commit(TWO)
+        world.writer.hold = True
+        request = OffsetDeleteRequest(
+            group_id="g",
+            topics=[
+                OffsetDeleteRequestTopic(
+                    name="t", partitions=[OffsetDeleteRequestPartition(partition_index=0)]
+                )
+            ],
+        )
+        waiting = world.send(request, 0)
+        await world.settle()
+        assert not waiting.done()
+        world.release()
+        assert (await waiting).error_code == 0
+
+    run_broker(scenario)
+
+
+@pytest.mark.parametrize("refused", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS])
+def test_offsets_stay_if_the_batch_cannot_be_appended(refused: ErrorCode) -> None:
+    async def scenario(world: Broker) -> None:
+        await world.lead()
+        await world.commit(TWO)
+        world.writer.refuse = refused
+        moved = refused is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        code = ErrorCode.NOT_COORDINATOR if moved else ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert await delete(world, [("t", [0]), ("u", [1])]) == (code, {})
+        world.writer.refuse = None
+        assert await world.fetch() == TWO
+
+    run_broker(scenario)
+
+
+def test_partitions_that_do_not_exist_are_refused_alone_and_answered_first() -> None:
+    async def scenario(world: Broker) -> None:
+        await world.lead()
+        await world.commit(TWO)
+        code, partitions = await delete(world, [("t", [0, 4, -1]), ("none", [0]), ("u", [1])])
+        assert (code, list(partitions.items())) == (
+            0,
+            [
+                (("t", 4), UNKNOWN),
+                (("t", -1), UNKNOWN),
+                (("t", 0), 0),
+                (("none", 0), UNKNOWN),
+                (("u", 1), 0),
+            ],
+        )
+        assert await world.fetch() == {}
+
+    run_broker(scenario)
+
+
+def test_group_that_is_not_there_is_refused_whole() -> None:
+    async def scenario(world: Broker) -> None:
+        await world.lead()
+        assert await delete(world, [("t", [0]), ("none", [0])]) == (ErrorCode.GROUP_ID_NOT_FOUND, {})
+        assert await delete(world, [("t", [0])], "") == (ErrorCode.INVALID_GROUP_ID, {})
+        assert world.writer.batches == []
+
+    run_broker(scenario)
+
+
+def test_coordinator_that_does_not_lead_the_group_says_so() -> None:
+    async def scenario(world: Broker) -> None:
+        assert await delete(world, [("t", [0])]) == (ErrorCode.NOT_COORDINATOR, {})
+
+    run_broker(scenario)
+
+
+def test_consumer_group_keeps_the_offsets_of_what_it_reads() -> None:
+    async def scenario(world: Broker) -> None:
+        await world.lead()
+        epoch = (await world.beat()).member_epoch
+        await world.commit(TWO, 9, member_id="m", generation_id_or_member_epoch=epoch)
+        assert await delete(world, [("t", [0]), ("u", [1])]) == (0, {("t", 0): SUBSCRIBED, ("u", 1): 0})
+        assert await world.fetch() == {("t", 0): 5}
+        await world.beat("m", -1)
+        assert await delete(world, [("t", [0])]) == (0, {("t", 0): 0})
+        assert await world.fetch() == {}
+        listed = await world.wire(ListGroupsRequest(), 5)
+        assert [group.group_id for group in listed.groups] == ["g"], "the group itself stays"
+
+    run_broker(scenario)
+
+
+@pytest.mark.parametrize("version", [0, 3])
+def test_classic_group_keeps_the_offsets_of_what_its_members_subscribe_to(version: int) -> None:
+    async def scenario(world: Broker) -> None:
+        await world.lead()
+        subscription = encode_subscription(ConsumerProtocolSubscription(topics=["t"]), version)
+        member_id, generation = await join(world, "consumer", subscription)
+        await world.commit(TWO, member_id=member_id, generation_id_or_member_epoch=generation)
+        for _ in range(2):
+            assert await delete(world, [("t", [0]), ("u", [1])]) == (0, {("t", 0): SUBSCRIBED, ("u", 1): 0})
+            assert await world.fetch() == {("t", 0): 5}
+            await world.fail_over()
+
+    run_broker(scenario)
+
+
+def test_every_topic_counts_as_read_where_a_subscription_cannot_be_parsed() -> None:
+    async def scenario(world: Broker) -> None:
+        await world.lead()
+        member_id, generation = await join(world, "consumer", b"\0")
+        await world.commit(TWO, member_id=member_id, generation_id_or_member_epoch=generation)
+        refused = {("t", 0): SUBSCRIBED, ("u", 1): SUBSCRIBED}
+        assert await delete(world, [("t", [0]), ("u", [1])]) == (0, refused)
+        assert await world.fetch() == TWO
+
+    run_broker(scenario)
+
+
+def test_live_group_of_another_protocol_type_is_refused_whole() -> None:
+    async def scenario(world: Broker) -> None:
+        await world.lead()
+        member_id, generation = await join(world, "connect", b"anything")
+        await world.commit(TWO, member_id=member_id, generation_id_or_member_epoch=generation)
+        assert await delete(world, [("t", [0]), ("none", [0])]) == (ErrorCode.NON_EMPTY_GROUP, {})
+        assert await world.fetch() == TWO
+
+    run_broker(scenario)

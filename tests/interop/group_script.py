@@ -1,0 +1,240 @@
+"""A script of raw requests about groups, for any broker: members of every kind, then an administrator.
+
+The answers are plain values in which ids that a broker chooses are masked, so that those of two brokers can be
+compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, TypeVar
+
+from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
+from pykraft.kafka_protocol.consumer_protocol import ConsumerProtocolSubscription, encode_subscription
+from pykraft.kafka_protocol.headers import encode_request
+from pykraft.kafka_protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from pykraft.kafka_protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from pykraft.kafka_protocol.messages.create_topics import (
+    CreatableTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from pykraft.kafka_protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from pykraft.kafka_protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from pykraft.kafka_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from pykraft.kafka_protocol.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+)
+from pykraft.kafka_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from pykraft.kafka_protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from pykraft.kafka_protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
+from pykraft.kafka_protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from pykraft.kafka_protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
+from pykraft.kafka_protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+)
+from pykraft.kafka_protocol.messages.sync_group import (
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+    SyncGroupResponse,
+)
+from pykraft.kafka_protocol.schema import Message
+from pykraft.runtime.address import Address
+from tests.wire_client import WireClient, decode_answer
+
+SUBSCRIBED: Final = encode_subscription(ConsumerProtocolSubscription(topics=["t"]), 1)
+MEMBERS: Final = {
+    "classic": ("consumer", SUBSCRIBED),
+    "connect": ("connect", b"any bytes"),
+    "opaque": ("consumer", b"\0"),
+    "left": ("consumer", SUBSCRIBED),
+}
+"""Classic groups of one member each: their protocol types, and what the member joins with."""
+
+NAMES: Final = (*MEMBERS, "consumer", "emptied", "pending", "simple", "nobody")
+_MASKED: Final = frozenset(
+    {"member_id", "topic_id", "authorized_operations", "group_epoch", "assignment_epoch", "member_epoch"}
+)
+"""What brokers choose: the first epoch of a group is 1 here and 2 in Kafka."""
+
+Topics = Sequence[tuple[str, Sequence[int]]]
+M = TypeVar("M", bound=Message)
+
+
+class GroupScript:
+    """Its groups all exist once :meth:`prepare` has returned."""
+
+    def __init__(self, address: Address) -> None:
+        self._client = WireClient(address)
+        self._address = address
+
+    def close(self) -> None:
+        self._client.close()
+
+    def call(self, request: Message, version: int, response: type[M]) -> M:
+        return self._client.call(request, version, response)
+
+    def prepare(self) -> None:
+        topics = [
+            CreatableTopic(name=name, num_partitions=count, replication_factor=1)
+            for name, count in (("t", 2), ("u", 2))
+        ]
+        self.call(CreateTopicsRequest(topics=topics, timeout_ms=10_000), 5, CreateTopicsResponse)
+        wait_until("the topics and the coordinator are there", self._ready, PATIENCE_S)
+        self.commit("simple", [("t", (0, 1)), ("u", (0,))])
+        joined = self._join()
+        epoch = self._beat("consumer", 0).member_epoch
+        self._beat("emptied", 0)
+        self._beat("emptied", -1)
+        self.commit("emptied", [("t", (0,))])
+        for group_id, (member, generation) in joined.items():
+            self.commit(group_id, [("t", (0,)), ("u", (0,))], member, generation)
+        self.commit("consumer", [("t", (0,)), ("u", (0,))], "member-of-consumer", epoch)
+        leave = LeaveGroupRequest(group_id="left", members=[MemberIdentity(member_id=joined["left"][0])])
+        assert self.call(leave, 4, LeaveGroupResponse).error_code == 0
+        pending = self.call(_join_request("pending", "consumer", SUBSCRIBED), 5, JoinGroupResponse)
+        assert pending.error_code == 79, "the member has an id, and has yet to join"
+
+    def commit(self, group_id: str, topics: Topics, member_id: str = "", generation: int = -1) -> None:
+        request = OffsetCommitRequest(
+            group_id=group_id,
+            generation_id_or_member_epoch=generation,
+            member_id=member_id,
+            topics=[
+                OffsetCommitRequestTopic(
+                    name=name,
+                    partitions=[
+                        OffsetCommitRequestPartition(
+                            partition_index=i, committed_offset=i + 1, committed_metadata=""
+                        )
+                        for i in indexes
+                    ],
+                )
+                for name, indexes in topics
+            ],
+        )
+        answer = self.call(request, 9, OffsetCommitResponse)
+        assert {p.error_code for t in answer.topics for p in t.partitions} == {0}, answer
+
+    def delete_offsets(self, group_id: str, topics: Topics) -> object:
+        request = OffsetDeleteRequest(
+            group_id=group_id,
+            topics=[
+                OffsetDeleteRequestTopic(
+                    name=name, partitions=[OffsetDeleteRequestPartition(partition_index=i) for i in indexes]
+                )
+                for name, indexes in topics
+            ],
+        )
+        return _masked(self.call(request, 0, OffsetDeleteResponse))
+
+    def offsets(self, group_id: str) -> dict[tuple[str, int], int]:
+        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)])
+        (group,) = self.call(request, 9, OffsetFetchResponse).groups
+        return {(t.name, p.partition_index): p.committed_offset for t in group.topics for p in t.partitions}
+
+    def list_groups(self, version: int, states: Sequence[str] = (), types: Sequence[str] = ()) -> object:
+        request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
+        answer = self.call(request, version, ListGroupsResponse)
+        return sorted((_masked(group) for group in answer.groups), key=str), answer.error_code
+
+    def describe_classic(self, version: int, names: Sequence[str] = (*NAMES, "")) -> object:
+        answer = self.call(DescribeGroupsRequest(groups=list(names)), version, DescribeGroupsResponse)
+        return sorted((_masked(group) for group in answer.groups), key=str)
+
+    def describe_consumer(self, names: Sequence[str] = (*NAMES, "")) -> object:
+        request = ConsumerGroupDescribeRequest(group_ids=list(names))
+        answer = self.call(request, 1, ConsumerGroupDescribeResponse)
+        return sorted((_masked(group) for group in answer.groups), key=str)
+
+    def delete_groups(self, names: Sequence[str]) -> object:
+        answer = self.call(DeleteGroupsRequest(groups_names=list(names)), 2, DeleteGroupsResponse)
+        return sorted((result.group_id, result.error_code) for result in answer.results)
+
+    def _ready(self) -> bool:
+        wanted = [MetadataRequestTopic(name=name) for name in ("t", "u")]
+        found = self.call(MetadataRequest(topics=wanted), 9, MetadataResponse)
+        if any(topic.error_code or not topic.partitions for topic in found.topics):
+            return False
+        asked = FindCoordinatorRequest(coordinator_keys=list(NAMES))
+        answer = self.call(asked, 4, FindCoordinatorResponse)
+        if any(coordinator.error_code for coordinator in answer.coordinators):
+            return False
+        described = self.call(DescribeGroupsRequest(groups=list(NAMES)), 5, DescribeGroupsResponse)
+        return not any(group.error_code for group in described.groups)
+
+    def _join(self) -> dict[str, tuple[str, int]]:
+        """One member for each classic group, all at the same time: member id and generation."""
+        clients = {group_id: WireClient(self._address) for group_id in MEMBERS}
+        joined = {}
+        for group_id, (protocol_type, metadata) in MEMBERS.items():
+            request = _join_request(group_id, protocol_type, metadata)
+            clients[group_id].send_frame(encode_request(request, 3, 7, "test"))
+        for group_id, client in clients.items():
+            frame = client.receive()
+            assert frame is not None
+            answer = decode_answer(JoinGroupResponse, 3, frame)
+            assert answer.error_code == 0
+            joined[group_id] = (answer.member_id, answer.generation_id)
+            sync = SyncGroupRequest(
+                group_id=group_id,
+                generation_id=answer.generation_id,
+                member_id=answer.member_id,
+                assignments=[SyncGroupRequestAssignment(member_id=answer.member_id, assignment=b"given")],
+            )
+            assert client.call(sync, 3, SyncGroupResponse).error_code == 0
+            client.close()
+        return joined
+
+    def _beat(self, group_id: str, epoch: int) -> ConsumerGroupHeartbeatResponse:
+        member_id = f"member-of-{group_id}"
+        request = ConsumerGroupHeartbeatRequest(group_id=group_id, member_id=member_id, member_epoch=epoch)
+        if epoch == 0:
+            request.rebalance_timeout_ms, request.topic_partitions = 60_000, []
+            request.subscribed_topic_names = ["t"]
+        answer = self.call(request, 1, ConsumerGroupHeartbeatResponse)
+        assert answer.error_code == 0, answer
+        return answer
+
+
+def _join_request(group_id: str, protocol_type: str, metadata: bytes) -> JoinGroupRequest:
+    return JoinGroupRequest(
+        group_id=group_id,
+        session_timeout_ms=60_000,
+        rebalance_timeout_ms=60_000,
+        protocol_type=protocol_type,
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=metadata)],
+    )
+
+
+def _masked(value: Any) -> Any:
+    """A message as plain values, without what a broker chooses by itself."""
+    if isinstance(value, list):
+        return [_masked(item) for item in value]
+    if not hasattr(value, "__slots__") or isinstance(value, int):
+        return value
+    return {name: _masked(getattr(value, name)) for name in value.__slots__ if name not in _MASKED}
