@@ -2,8 +2,9 @@
 
 A topic that the group reads is refused: its members would commit again, or begin at the wrong place. Of a
 consumer group that are the topics that its members name (a topic that only a pattern matches can be deleted,
-as in Kafka), of a classic group those in the subscriptions of its members, as the chosen protocol has them. If
-those bytes are not a subscription, every topic counts as read. Other classic groups (Connect) must be empty.
+as in Kafka), of a classic group those in the subscriptions of its members, as the chosen protocol has them.
+If those bytes are not a subscription, every topic counts as read. Other classic groups (Connect) must be
+empty.
 """
 
 from __future__ import annotations

@@ -12,7 +12,10 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from pykraft.kafka_client import (
     admin_cluster,
+    admin_describe_groups,
     admin_features,
+    admin_group_members,
+    admin_group_offsets,
     admin_groups,
     admin_leaders,
     admin_log_dirs,
@@ -31,6 +34,7 @@ from pykraft.kafka_client.admin_results import (
     GroupDescription,
     GroupListing,
     LogDirDescription,
+    MemberToRemove,
     NewTopic,
     Outcome,
     PartitionOutcome,
@@ -41,7 +45,9 @@ from pykraft.kafka_client.admin_results import (
 )
 from pykraft.kafka_client.blocking import BlockingNetwork, run
 from pykraft.kafka_client.cluster import ClientConfig, Cluster
+from pykraft.kafka_client.coordinators import find_coordinator
 from pykraft.kafka_client.delete_records import delete_records
+from pykraft.kafka_client.group_offsets import OffsetAndMetadata
 from pykraft.kafka_client.list_offsets import ListedOffset, list_each_offset, list_offsets
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_client.network import Network, parse_bootstrap_servers
@@ -235,16 +241,31 @@ class Admin:
         return await admin_log_dirs.alter_replica_log_dirs(self.cluster, broker_id, wanted, by)
 
     async def find_coordinator(self, group_id: str, *, timeout_ms: int | None = None) -> BrokerDescription:
-        return await admin_groups.find_coordinator(self.cluster, group_id, self.cluster.deadline(timeout_ms))
+        return await find_coordinator(self.cluster, group_id, self.cluster.deadline(timeout_ms))
 
     async def list_groups(
-        self, states: Sequence[str] = (), types: Sequence[str] = (), *, timeout_ms: int | None = None
+        self,
+        states: Sequence[str] = (),
+        types: Sequence[str] = (),
+        protocol_types: Collection[str] = (),
+        *,
+        timeout_ms: int | None = None,
     ) -> list[GroupListing]:
-        return await admin_groups.list_groups(self.cluster, self.cluster.deadline(timeout_ms), states, types)
+        """The groups that match all filters; an empty one matches all groups."""
+        by = self.cluster.deadline(timeout_ms)
+        return await admin_groups.list_groups(self.cluster, by, states, types, protocol_types)
 
     async def describe_group(self, group_id: str, *, timeout_ms: int | None = None) -> GroupDescription:
         """A group of either protocol. Raises GROUP_ID_NOT_FOUND."""
-        return await admin_groups.describe_group(self.cluster, group_id, self.cluster.deadline(timeout_ms))
+        by = self.cluster.deadline(timeout_ms)
+        return await admin_describe_groups.describe_group(self.cluster, group_id, by)
+
+    async def describe_groups(
+        self, group_ids: Sequence[str], *, timeout_ms: int | None = None
+    ) -> dict[str, GroupDescription | KafkaError]:
+        """Groups of either protocol, or their errors."""
+        by = self.cluster.deadline(timeout_ms)
+        return await admin_describe_groups.describe_groups(self.cluster, group_ids, by)
 
     async def delete_groups(
         self, group_ids: Sequence[str], *, timeout_ms: int | None = None
@@ -261,6 +282,38 @@ class Admin:
         """Committed offsets of these partitions (None: of all that have one)."""
         by = self.cluster.deadline(timeout_ms)
         return await admin_groups.group_offsets(self.cluster, group_id, by, partitions)
+
+    async def alter_group_offsets(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        *,
+        timeout_ms: int | None = None,
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Set committed offsets of a group without members; returns the error of each partition."""
+        by = self.cluster.deadline(timeout_ms)
+        return await admin_group_offsets.alter_group_offsets(self.cluster, group_id, offsets, by)
+
+    async def delete_group_offsets(
+        self, group_id: str, partitions: Collection[TopicPartition], *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Delete committed offsets of topics that the group does not read; returns the error of each
+        partition.
+        """
+        by = self.cluster.deadline(timeout_ms)
+        return await admin_group_offsets.delete_group_offsets(self.cluster, group_id, partitions, by)
+
+    async def remove_group_members(
+        self,
+        group_id: str,
+        members: Sequence[MemberToRemove] | None = None,
+        *,
+        reason: str | None = None,
+        timeout_ms: int | None = None,
+    ) -> list[Outcome]:
+        """Remove members from a group; None: all that it has now."""
+        by = self.cluster.deadline(timeout_ms)
+        return await admin_group_members.remove_group_members(self.cluster, group_id, by, members, reason)
 
 
 def _blocking(
@@ -316,5 +369,9 @@ class AdminClient:
     find_coordinator = _blocking(Admin.find_coordinator)
     list_groups = _blocking(Admin.list_groups)
     describe_group = _blocking(Admin.describe_group)
+    describe_groups = _blocking(Admin.describe_groups)
     delete_groups = _blocking(Admin.delete_groups)
     group_offsets = _blocking(Admin.group_offsets)
+    alter_group_offsets = _blocking(Admin.alter_group_offsets)
+    delete_group_offsets = _blocking(Admin.delete_group_offsets)
+    remove_group_members = _blocking(Admin.remove_group_members)

@@ -197,7 +197,11 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
-    """``member_epoch`` and ``target_assignment`` exist in consumer groups (KIP-848) only."""
+    """``member_epoch`` and ``target_assignment`` exist in consumer groups (KIP-848) only.
+
+    ``upgraded``: whether it uses the consumer protocol; None in classic groups, and if the broker does not
+    tell.
+    """
 
     member_id: str
     instance_id: str | None
@@ -209,6 +213,15 @@ class MemberDescription:
     subscribed_topics: tuple[str, ...] = ()
     subscribed_regex: str | None = None
     rack: str | None = None
+    upgraded: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemberToRemove:
+    """A member by its id, or a static member by its instance id."""
+
+    member_id: str = ""
+    instance_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pykraft.kafka_client.admin_groups import ask_for_coordinator
 from pykraft.kafka_client.cluster import Cluster
 from pykraft.kafka_client.connection import Connection, R
+from pykraft.kafka_client.coordinators import ask_for_coordinator
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.schema import Message
 from pykraft.runtime.address import Address

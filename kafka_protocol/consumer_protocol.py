@@ -1,9 +1,9 @@
 """Subscriptions and assignments: what consumers of the classic group protocol send each other.
 
 The coordinator carries these bytes, and reads only which topics a subscription names; the admin client reads
-assignments, to show which member has which partitions. The bytes start with their own version, an int16; the rest follows a table that
-is never flexible. A reader that meets a newer version than it knows reads the fields it knows and ignores the
-rest.
+assignments, to show which member has which partitions. The bytes start with their own version, an int16; the
+rest follows a table that is never flexible. A reader that meets a newer version than it knows reads the
+fields it knows and ignores the rest.
 """
 
 from __future__ import annotations

@@ -115,6 +115,12 @@ def client_config(given: Mapping[str, str], bootstrap_server: str, client_id: st
     return replace(config, **_values(given, _CLIENT))
 
 
+def admin_settings(given: Mapping[str, str]) -> dict[str, Any]:
+    """Fields of :class:`ClientConfig` for an admin client."""
+    check_known(given, "admin client")
+    return _values(given, _CLIENT)
+
+
 def producer_config(given: Mapping[str, str]) -> ProducerConfig:
     """As Kafka's producer, idempotent unless other properties contradict and nothing asks for it."""
     check_known(given, "producer", _PRODUCER)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 import click
@@ -24,10 +25,15 @@ _SHAPE = '{"partitions": [{"topic": "t", "partition": 0, …}, …]}'
 
 
 @contextlib.contextmanager
-def admin_client(bootstrap_server: str, timeout_ms: int = _TIMEOUT_MS) -> Iterator[AdminClient]:
-    """An admin client of a cluster that can be reached; each request may take ``timeout_ms``."""
+def admin_client(
+    bootstrap_server: str, timeout_ms: int = _TIMEOUT_MS, settings: Mapping[str, Any] = MappingProxyType({})
+) -> Iterator[AdminClient]:
+    """An admin client of a cluster that can be reached; each request may take ``timeout_ms``.
+
+    ``settings`` are other fields of :class:`~pykraft.kafka_client.cluster.ClientConfig`.
+    """
     check_reachable(bootstrap_server)
-    settings = {"default_api_timeout_ms": timeout_ms, "request_timeout_ms": timeout_ms}
+    settings = {"default_api_timeout_ms": timeout_ms, "request_timeout_ms": timeout_ms, **settings}
     with AdminClient(bootstrap_server, **settings) as client:
         try:
             yield client

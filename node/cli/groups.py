@@ -1,161 +1,264 @@
-"""``pykraft groups``, with the flags of kafka-consumer-groups."""
+"""``pykraft groups``, with the flags, the refusals and the output lines of kafka-consumer-groups.
+
+What Kafka's tool reports on standard output, its errors included, is reported there. It is not an error to
+Kafka's tool that a group cannot be described, changed or deleted; here the exit status is then 1.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import click
 
+from pykraft.group_coordinator.regex import RegexError, compile_pattern
 from pykraft.kafka_client.admin import AdminClient
-from pykraft.kafka_client.admin_results import BrokerDescription, GroupDescription, MemberDescription
-from pykraft.kafka_client.list_offsets import TopicPartition
+from pykraft.kafka_protocol.consumer_protocol import PROTOCOL_TYPE
+from pykraft.kafka_protocol.errors import KafkaError
+from pykraft.node.cli.client_properties import admin_settings, read_properties
 from pykraft.node.cli.cluster_client import admin_client
-from pykraft.node.cli.common import Cell, bootstrap_option, json_option, one_action, print_table, wants_json
+from pykraft.node.cli.common import BOOTSTRAP_VARIABLE, json_option, print_json, wants_json
+from pykraft.node.cli.group_changes import delete_groups, delete_offsets
+from pykraft.node.cli.group_descriptions import describe_members, describe_offsets, describe_states
+from pykraft.node.cli.group_reset import SCENARIOS, Reset, ResetError, reset_offsets
+from pykraft.node.cli.kafka_errors import as_exception
 
-_LATEST = -1
+_STATES: Final = (
+    *("PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty", "Assigning", "Reconciling"),
+)
+_TYPES: Final = ("Classic", "Consumer")
+_ACTIONS: Final = ("list", "describe", "delete", "reset-offsets", "delete-offsets", "validate-regex")
+_CONSUMERS: Final = ("", PROTOCOL_TYPE)
+"""The protocol types of the groups of consumers, and of clients that only commit."""
+
+
+FC = TypeVar("FC", bound=Callable[..., Any])
+Has = Callable[[str], bool]
+
+
+def _flag(name: str, text: str) -> Callable[[FC], FC]:
+    return click.option(f"--{name}", name.replace("-", "_"), is_flag=True, help=text)
+
+
+def _optional(name: str, text: str) -> Callable[[FC], FC]:
+    return click.option(f"--{name}", is_flag=False, flag_value="", default=None, metavar="[…]", help=text)
 
 
 @click.command()
-@bootstrap_option
-@click.option("--list", "list_", is_flag=True, help="Print the groups.")
-@click.option("--describe", is_flag=True, help="Show offsets and lag, members or state.")
-@click.option("--delete", is_flag=True, help="Delete empty groups.")
-@click.option("--group", "group_ids", multiple=True, help="A group; repeatable.")
-@click.option("--all-groups", is_flag=True, help="Every group.")
-@click.option("--members", is_flag=True, help="Describe: the members.")
-@click.option("--state", is_flag=True, help="Describe: the state; list: with states and types.")
-@click.option("--offsets", is_flag=True, help="Describe: offsets and lag (the default).")
+@click.option("--bootstrap-server", envvar=BOOTSTRAP_VARIABLE, show_envvar=True, metavar="HOST:PORT,…",
+              help="One or more brokers to connect to first.")  # fmt: skip
+@_flag("list", "List the groups of consumers.")
+@_flag("describe", "Show offsets and lag (the default), members or the state of groups.")
+@_flag("delete", "Delete groups that have no members, and their offsets.")
+@_flag("reset-offsets", "Set the offsets of groups that have no members. One of the --to options, --shift-by, "
+       "--by-duration or --from-file says where; --all-topics or --topic, of which partitions.")  # fmt: skip
+@_flag("delete-offsets", "Delete a group's offsets of the topics that --topic names.")
+@click.option(
+    "--validate-regex", metavar="REGEX", help="Tell whether a subscription may have this expression."
+)
+@click.option("--group", "groups", multiple=True, metavar="GROUP", help="A group; repeatable.")
+@_flag("all-groups", "Every group of consumers.")
+@_flag("members", "Describe: the members.")
+@_flag("offsets", "Describe: the offsets and the lag.")
+@_optional(
+    "state", "Describe: the state. List: with states, or only groups in these states, as stable,empty."
+)
+@_optional("type", "List: with types, or only groups of these types, as classic,consumer.")
+@_flag("verbose", "Describe: more columns.")
+@click.option("--topic", "topics", multiple=True, metavar="TOPIC[:0,1]",
+              help="A topic, or some partitions of it; repeatable.")  # fmt: skip
+@_flag("all-topics", "Every partition for which the group has an offset.")
+@_flag("to-earliest", "Reset to the first record.")
+@_flag("to-latest", "Reset to the end.")
+@_flag("to-current", "Reset to the offset that is committed; to the end if there is none.")
+@click.option("--to-offset", type=int, metavar="OFFSET", help="Reset to this offset.")
+@click.option("--shift-by", type=int, metavar="NUMBER", help="Reset forwards, or backwards if negative.")
+@click.option("--to-datetime", metavar="TIME",
+              help="Reset to the first record since YYYY-MM-DDThh:mm:ss.sss, UTC or with its offset.")  # fmt: skip
+@click.option("--by-duration", metavar="DURATION", help="Reset to the first record of the last PnDTnHnMnS.")
+@click.option("--from-file", metavar="FILE", help="Reset to the offsets in a file as --export prints it.")
+@_flag("dry-run", "Only show the new offsets (the default).")
+@_flag("execute", "Set the new offsets.")
+@_flag("export", "Print the new offsets as CSV.")
+@click.option("--timeout", "timeout_ms", type=click.IntRange(min=0), default=30_000, show_default=True,
+              metavar="MS", help="How long each request may take.")  # fmt: skip
+@click.option("--command-config", metavar="FILE", help="A file with properties of the admin client.")
 @json_option
-def command(
-    bootstrap_server: str,
-    list_: bool,
-    describe: bool,
-    delete: bool,
-    group_ids: tuple[str, ...],
-    all_groups: bool,
-    members: bool,
-    state: bool,
-    offsets: bool,
-) -> None:
-    """List, describe and delete consumer groups."""
-    action = one_action({"list": list_, "describe": describe, "delete": delete})
-    if members + state + offsets > 1 and action == "describe":
-        raise click.UsageError("give at most one of --members, --state, --offsets")
-    with admin_client(bootstrap_server) as client:
-        if action == "list":
-            _list(client, state)
-            return
-        names = sorted(item.group_id for item in client.list_groups()) if all_groups else list(group_ids)
-        if not names and not all_groups:
-            raise click.UsageError(f"--{action} needs --group or --all-groups")
-        if action == "delete":
-            for outcome in client.delete_groups(names):
-                outcome.check()
-                click.echo(f"Deleted group {outcome.name}.")
-            return
-        groups = [client.describe_group(name) for name in names]
-        if members:
-            _print_members(groups)
-        elif state:
-            _print_states(groups)
-        else:
-            _print_offsets(client, groups)
+@click.pass_context
+def command(context: click.Context, /, bootstrap_server: str | None, **given: Any) -> None:
+    """List, describe and delete groups of consumers; reset and delete their offsets."""
+    action = _checked(given)
+    if action == "validate-regex":
+        _validate_regex(given["validate_regex"])
+        return
+    if bootstrap_server is None:
+        raise click.UsageError("Missing option '--bootstrap-server'.")
+    states, types = _chosen(given["state"], _STATES, "state"), _chosen(given["type"], _TYPES, "types")
+    reset = Reset.planned(given) if action == "reset-offsets" else None
+    config = given["command_config"]
+    settings = admin_settings(read_properties((), "", config)) if config is not None else {}
+    with admin_client(bootstrap_server, given["timeout_ms"], settings) as client:
+        try:
+            if action == "list":
+                _list(client, states, types, given)
+                return
+            names = _all_groups(client) if given["all_groups"] else list(dict.fromkeys(given["groups"]))
+            if action == "describe":
+                done = _describe(client, names, given)
+            elif action == "delete":
+                done = delete_groups(client, names)
+            elif action == "delete-offsets":
+                done = delete_offsets(client, names[0], given["topics"])
+            else:
+                assert reset is not None
+                done = reset_offsets(client, names, reset)
+        except ResetError as error:
+            done = _failed(str(error))
+        except KafkaError as error:
+            done = _failed(as_exception(error, error.message))
+    if not done:
+        context.exit(1)
 
 
-def _list(client: AdminClient, state: bool) -> None:
-    listed = sorted(client.list_groups(), key=lambda item: item.group_id)
-    if state or wants_json():
-        rows = [(item.group_id, item.type, item.state) for item in listed]
-        print_table(("GROUP", "TYPE", "STATE"), rows)
-    else:
-        for item in listed:
-            click.echo(item.group_id)
+def _failed(reason: str) -> bool:
+    click.echo(f"\nError: Executing consumer group command failed due to {reason}")
+    return False
 
 
-def _print_states(groups: list[GroupDescription]) -> None:
-    rows = [
-        (
-            group.group_id,
-            _coordinator(group.coordinator),
-            group.assignor,
-            group.state,
-            group.group_epoch,
-            group.assignment_epoch,
-            len(group.members),
-        )
-        for group in groups
-    ]
-    columns = ("GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE", "GROUP-EPOCH", "ASSIGNMENT-EPOCH")
-    print_table((*columns, "#MEMBERS"), rows)
+def _list(client: AdminClient, states: Sequence[str], types: Sequence[str], given: Mapping[str, Any]) -> None:
+    found = client.list_groups(states, types or _TYPES, _CONSUMERS)
+    if wants_json():
+        print_json([{"group": it.group_id, "type": it.type, "state": it.state} for it in found])
+        return
+    if given["state"] is None and given["type"] is None:
+        for it in found:
+            click.echo(it.group_id)
+        return
+    width = max([15, *(len(it.group_id) for it in found)]) + 10
+    rows = [("GROUP", "TYPE", "STATE"), *((it.group_id, it.type.capitalize(), it.state) for it in found)]
+    for group_id, kind, state in rows:
+        line = group_id.ljust(width)
+        line += f" {kind:20}" if given["type"] is not None else ""
+        line += f" {state:20}" if given["state"] is not None else ""
+        click.echo(line)
 
 
-def _coordinator(broker: BrokerDescription) -> Cell:
-    value = {"id": broker.id, "host": broker.host, "port": broker.port}
-    return Cell(value, f"{broker.host}:{broker.port} ({broker.id})")
-
-
-def _assignment(assignment: Mapping[str, tuple[int, ...]]) -> Cell:
-    topics = [(topic, sorted(partitions)) for topic, partitions in sorted(assignment.items())]
-    value = [{"topic": topic, "partitions": partitions} for topic, partitions in topics]
-    return Cell(value, ";".join(f"{topic}:{','.join(map(str, indexes))}" for topic, indexes in topics))
-
-
-def _print_members(groups: list[GroupDescription]) -> None:
-    rows = [
-        (
-            group.group_id,
-            member.member_id,
-            member.client_host,
-            member.client_id,
-            sum(map(len, member.assignment.values())),
-            member.member_epoch,
-            _assignment(member.assignment),
-        )
-        for group in groups
-        for member in sorted(group.members, key=lambda item: item.member_id)
-    ]
-    columns = ("GROUP", "CONSUMER-ID", "HOST", "CLIENT-ID", "#PARTITIONS", "CURRENT-EPOCH", "ASSIGNMENT")
-    print_table(columns, rows)
-
-
-def _print_offsets(client: AdminClient, groups: list[GroupDescription]) -> None:
-    rows: list[tuple[object, ...]] = []
-    for group in groups:
-        committed = client.group_offsets(group.group_id)
-        owners: dict[TopicPartition, MemberDescription] = {
-            TopicPartition(topic, partition): member
-            for member in group.members
-            for topic, partitions in member.assignment.items()
-            for partition in partitions
-        }
-        wanted = sorted(committed.keys() | owners.keys())
-        ends = client.list_offsets(dict.fromkeys(wanted, _LATEST)) if wanted else {}
-        for item in wanted:
-            offset = committed[item].offset if item in committed else None
-            end = ends[item].offset if item in ends else None
-            lag = None if offset is None or end is None else end - offset
-            owner = owners.get(item)
-            rows.append(
-                (
-                    group.group_id,
-                    item.topic,
-                    item.partition,
-                    offset,
-                    end,
-                    lag,
-                    owner.member_id if owner else None,
-                    owner.client_host if owner else None,
-                    owner.client_id if owner else None,
-                )
+def _describe(client: AdminClient, names: Sequence[str], given: Mapping[str, Any]) -> bool:
+    described = []
+    for name, group in client.describe_groups(names).items():
+        if isinstance(group, KafkaError):
+            raise group
+        if group.protocol_type not in _CONSUMERS:
+            return _failed(
+                "java.lang.IllegalArgumentException: "
+                f"GroupId {name} is not a consumer group ({group.protocol_type})."
             )
-    columns = (
-        "GROUP",
-        "TOPIC",
-        "PARTITION",
-        "CURRENT-OFFSET",
-        "LOG-END-OFFSET",
-        "LAG",
-        "CONSUMER-ID",
-        "HOST",
-    )
-    print_table((*columns, "CLIENT-ID"), rows)
+        described.append(group)
+    described.sort(key=lambda group: group.group_id)
+    if given["members"]:
+        describe_members(described, given["verbose"])
+    elif given["state"] is not None:
+        describe_states(described, given["verbose"])
+    else:
+        describe_offsets(client, described, given["verbose"])
+    return True
+
+
+def _all_groups(client: AdminClient) -> list[str]:
+    return [it.group_id for it in client.list_groups((), _TYPES, _CONSUMERS)]
+
+
+def _validate_regex(regex: str) -> None:
+    try:
+        compile_pattern(regex)
+    except RegexError as error:
+        click.echo(f"The regular expression `{regex}` is invalid: {error}.")
+    else:
+        click.echo(f"The regular expression `{regex}` is valid.")
+
+
+def _chosen(text: str | None, known: Sequence[str], what: str) -> list[str]:
+    """The names in a list that is separated by commas, in any case, as they are written by brokers."""
+    by_name = {name.lower(): name for name in known}
+    chosen = [name.strip().lower() for name in text.split(",")] if text else []
+    if not all(name in by_name for name in chosen):
+        raise click.UsageError(
+            f"Invalid {what} list '{text}'. Valid {what.rstrip('s')}s are: {', '.join(known)}"
+        )
+    return [by_name[name] for name in chosen]
+
+
+def _checked(given: Mapping[str, Any]) -> str:
+    """The action; :class:`click.UsageError` for options that do not go together, as Kafka's tool has it."""
+
+    def has(name: str) -> bool:
+        value = given[{"group": "groups", "topic": "topics"}.get(name, name).replace("-", "_")]
+        return not (value is None or value is False or value == ())
+
+    def refuse(name: str, others: Sequence[str]) -> None:
+        for other in others:
+            if has(name) and other != name and has(other):
+                raise click.UsageError(f'Option "[{name}]" can\'t be used with option "[{other}]"')
+
+    def need_groups(action: str) -> None:
+        if not has("group") and not has("all-groups"):
+            raise click.UsageError(f"Option [{action}] takes one of these options: [group], [all-groups]")
+
+    for name, needed in _ONLY_WITH.items():
+        if has(name) and not any(has(action) for action in needed):
+            raise click.UsageError(
+                f"Option(s) [{name}] are unavailable given other options on the command line"
+            )
+    if has("describe"):
+        need_groups("describe")
+        if sum(map(has, ("members", "offsets", "state"))) > 1:
+            raise click.UsageError(
+                "Option [describe] takes at most one of these options: [members], [offsets], [state]"
+            )
+        if given["state"]:
+            raise click.UsageError("Option [describe] does not take a value for [state]")
+    if has("delete"):
+        need_groups("delete")
+        if has("topic"):
+            raise click.UsageError(
+                "The consumer does not support topic-specific offset deletion from a consumer group."
+            )
+    if has("delete-offsets") and not (has("group") and has("topic")):
+        raise click.UsageError("Option [delete-offsets] takes the following options: [group], [topic]")
+    if has("reset-offsets"):
+        _check_reset(has, refuse, need_groups)
+    refuse("group", ("all-groups", "list"))
+    refuse("topic", ("list", "describe"))
+    chosen = [name for name in _ACTIONS if has(name)]
+    if len(chosen) != 1:
+        names = ", ".join(f"--{name}" for name in _ACTIONS)
+        raise click.UsageError(f"Command must include exactly one action: {names}")
+    if chosen[0] == "delete-offsets" and len(given["groups"]) > 1:
+        raise click.UsageError("Found multiple arguments for option group, but you asked for only one")
+    return chosen[0]
+
+
+_ONLY_WITH: Final = {
+    **dict.fromkeys(("members", "verbose", "offsets"), ("describe",)),
+    "state": ("describe", "list"),
+    "type": ("list",),
+}
+
+
+def _check_reset(
+    has: Has, refuse: Callable[[str, Sequence[str]], None], need_groups: Callable[[str], None]
+) -> None:
+    if has("dry-run") and has("execute"):
+        raise click.UsageError("Option [reset-offsets] only accepts one of [execute] and [dry-run]")
+    need_groups("reset-offsets")
+    for name in SCENARIOS:
+        refuse(name, SCENARIOS)
+    if not any(map(has, SCENARIOS)):
+        scenarios = ", ".join(f"[{name}]" for name in SCENARIOS)
+        raise click.UsageError(
+            f"Option '[reset-offsets]' requires one of the following scenarios: [{scenarios}]"
+        )
+    if not (has("all-topics") or has("topic") or has("from-file")):
+        raise click.UsageError("One of the reset scopes should be defined: --all-topics, --topic.")
+    if not has("dry-run") and not has("execute"):
+        click.echo("WARN: No action will be performed as the --execute option is missing.", err=True)

@@ -1,7 +1,7 @@
 """A script of raw requests about groups, for any broker: members of every kind, then an administrator.
 
-The answers are plain values in which ids that a broker chooses are masked, so that those of two brokers can be
-compared.
+The answers are plain values in which ids that a broker chooses are masked, so that those of two brokers can
+be compared.
 """
 
 from __future__ import annotations
@@ -10,7 +10,13 @@ from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
 from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
-from pykraft.kafka_protocol.consumer_protocol import ConsumerProtocolSubscription, encode_subscription
+from pykraft.kafka_protocol.consumer_protocol import (
+    AssignmentTopicPartition,
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    encode_assignment,
+    encode_subscription,
+)
 from pykraft.kafka_protocol.headers import encode_request
 from pykraft.kafka_protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -67,10 +73,16 @@ from pykraft.runtime.address import Address
 from tests.wire_client import WireClient, decode_answer
 
 SUBSCRIBED: Final = encode_subscription(ConsumerProtocolSubscription(topics=["t"]), 1)
+ASSIGNED: Final = encode_assignment(
+    ConsumerProtocolAssignment(
+        assigned_partitions=[AssignmentTopicPartition(topic="t", partitions=[1, 0])], user_data=b""
+    )
+)
 MEMBERS: Final = {
     "classic": ("consumer", SUBSCRIBED),
     "connect": ("connect", b"any bytes"),
     "opaque": ("consumer", b"\0"),
+    "static": ("consumer", SUBSCRIBED),
     "left": ("consumer", SUBSCRIBED),
 }
 """Classic groups of one member each: their protocol types, and what the member joins with."""
@@ -91,6 +103,10 @@ class GroupScript:
     def __init__(self, address: Address) -> None:
         self._client = WireClient(address)
         self._address = address
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return f"{self._address.host}:{self._address.port}"
 
     def close(self) -> None:
         self._client.close()
@@ -193,18 +209,19 @@ class GroupScript:
         joined = {}
         for group_id, (protocol_type, metadata) in MEMBERS.items():
             request = _join_request(group_id, protocol_type, metadata)
-            clients[group_id].send_frame(encode_request(request, 3, 7, "test"))
+            request.group_instance_id = "instance" if group_id == "static" else None
+            clients[group_id].send_frame(encode_request(request, _join_version(group_id), 7, "test"))
         for group_id, client in clients.items():
             frame = client.receive()
             assert frame is not None
-            answer = decode_answer(JoinGroupResponse, 3, frame)
+            answer = decode_answer(JoinGroupResponse, _join_version(group_id), frame)
             assert answer.error_code == 0
             joined[group_id] = (answer.member_id, answer.generation_id)
             sync = SyncGroupRequest(
                 group_id=group_id,
                 generation_id=answer.generation_id,
                 member_id=answer.member_id,
-                assignments=[SyncGroupRequestAssignment(member_id=answer.member_id, assignment=b"given")],
+                assignments=[SyncGroupRequestAssignment(member_id=answer.member_id, assignment=ASSIGNED)],
             )
             assert client.call(sync, 3, SyncGroupResponse).error_code == 0
             client.close()
@@ -221,10 +238,15 @@ class GroupScript:
         return answer
 
 
+def _join_version(group_id: str) -> int:
+    """The first with instance ids for the group that has one, else the last that needs no second join."""
+    return 5 if group_id == "static" else 3
+
+
 def _join_request(group_id: str, protocol_type: str, metadata: bytes) -> JoinGroupRequest:
     return JoinGroupRequest(
         group_id=group_id,
-        session_timeout_ms=60_000,
+        session_timeout_ms=600_000,
         rebalance_timeout_ms=60_000,
         protocol_type=protocol_type,
         protocols=[JoinGroupRequestProtocol(name="range", metadata=metadata)],

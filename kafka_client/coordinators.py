@@ -1,0 +1,149 @@
+"""Requests about groups: they go to each group's coordinator, which is looked up again when it has moved.
+
+A request may name many groups: they are looked up together (KIP-699), asked for by coordinator, and each has
+a result or an error of its own. One group's error never hides another's result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Final, TypeVar
+
+from pykraft.kafka_client.admin_cluster import check
+from pykraft.kafka_client.admin_results import BrokerDescription
+from pykraft.kafka_client.cluster import Cluster, is_passing
+from pykraft.kafka_client.connection import Connection, R
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from pykraft.kafka_protocol.schema import Message
+from pykraft.runtime.address import Address
+
+GROUP_KEY: Final = 0
+_GROUPS_IN_A_REQUEST: Final = 200
+_SEVERAL_KEYS_VERSION: Final = 4
+
+T = TypeVar("T")
+Ask = Callable[[BrokerDescription, Sequence[str]], Awaitable[Mapping[str, T | KafkaError]]]
+"""``(coordinator, its groups)`` → the results; raises :class:`KafkaError` for the whole request."""
+
+
+async def find_coordinator(cluster: Cluster, group_id: str, deadline_ms: int) -> BrokerDescription:
+    what = f"coordinator of group {group_id}"
+    return await cluster.retrying(
+        what, lambda: ask_for_coordinator(cluster, group_id, deadline_ms), deadline_ms
+    )
+
+
+async def ask_for_coordinator(cluster: Cluster, group_id: str, deadline_ms: int) -> BrokerDescription:
+    """One attempt; the caller retries."""
+    found = (await _ask_for_coordinators(cluster, [group_id], deadline_ms))[group_id]
+    if isinstance(found, KafkaError):
+        raise found
+    return found
+
+
+async def ask_coordinator(
+    cluster: Cluster,
+    coordinator: BrokerDescription,
+    request: Message,
+    response_type: type[R],
+    deadline_ms: int,
+    *,
+    max_version: int | None = None,
+) -> R:
+    """One attempt."""
+    connection = await connection_to(cluster, coordinator, deadline_ms)
+    by = cluster.request_deadline(deadline_ms)
+    return await connection.call(request, response_type, by, max_version=max_version)
+
+
+async def connection_to(cluster: Cluster, coordinator: BrokerDescription, deadline_ms: int) -> Connection:
+    return await cluster.connection(Address(coordinator.host, coordinator.port), deadline_ms)
+
+
+async def ask_coordinators(
+    cluster: Cluster, what: str, group_ids: Iterable[str], ask: Ask[T], deadline_ms: int
+) -> dict[str, T | KafkaError]:
+    """The result of every group, or the error that is final or lasted until the deadline."""
+    results: dict[str, T | KafkaError] = {}
+    pending = list(dict.fromkeys(group_ids))
+
+    def settle(found: Mapping[str, T | KafkaError]) -> None:
+        for group_id, result in found.items():
+            results[group_id] = result
+            if not (isinstance(result, KafkaError) and is_passing(result)):
+                pending.remove(group_id)
+
+    async def attempt() -> None:
+        for group_ids in _slices(pending):
+            by_coordinator: dict[BrokerDescription, list[str]] = {}
+            located = await _ask_for_coordinators(cluster, group_ids, deadline_ms)
+            for group_id, coordinator in located.items():
+                if isinstance(coordinator, KafkaError):
+                    settle({group_id: coordinator})
+                else:
+                    by_coordinator.setdefault(coordinator, []).append(group_id)
+            for coordinator, its_groups in by_coordinator.items():
+                settle(await _ask_one(ask, coordinator, its_groups))
+        if pending:
+            reason = results[pending[0]]
+            assert isinstance(reason, KafkaError)
+            raise reason
+
+    try:
+        await cluster.retrying(what, attempt, deadline_ms)
+    except KafkaError as error:
+        for group_id in pending:
+            results[group_id] = error
+    return {group_id: results[group_id] for group_id in dict.fromkeys(group_ids)}
+
+
+async def _ask_one(
+    ask: Ask[T], coordinator: BrokerDescription, group_ids: Sequence[str]
+) -> dict[str, T | KafkaError]:
+    try:
+        found = await ask(coordinator, group_ids)
+    except KafkaError as error:
+        return dict.fromkeys(group_ids, error)
+    missing = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the coordinator's answer leaves the group out")
+    return {group_id: found.get(group_id, missing) for group_id in group_ids}
+
+
+async def _ask_for_coordinators(
+    cluster: Cluster, group_ids: Sequence[str], deadline_ms: int
+) -> dict[str, BrokerDescription | KafkaError]:
+    """One attempt, for all of them at once where the broker can."""
+    request = FindCoordinatorRequest(key=group_ids[0], key_type=GROUP_KEY, coordinator_keys=list(group_ids))
+    connection = await cluster.any_broker(deadline_ms)
+    if len(group_ids) > 1 and connection.version_for(request) < _SEVERAL_KEYS_VERSION:
+        return {
+            group_id: (await _ask_for_coordinators(cluster, [group_id], deadline_ms))[group_id]
+            for group_id in group_ids
+        }
+    response = await cluster.ask_any(request, FindCoordinatorResponse, deadline_ms)
+    if not response.coordinators:
+        check(response.error_code, response.error_message, f"FindCoordinator of {group_ids[0]}")
+        return {group_ids[0]: BrokerDescription(response.node_id, response.host, response.port, None)}
+    if len(group_ids) == 1:
+        return {group_ids[0]: _located(response.coordinators[0])}
+    found = {coordinator.key: _located(coordinator) for coordinator in response.coordinators}
+    if found.keys() != set(group_ids):
+        raise KafkaError(
+            ErrorCode.UNKNOWN_SERVER_ERROR, "FindCoordinator: not the groups that were asked for"
+        )
+    return found
+
+
+def _located(result: Coordinator) -> BrokerDescription | KafkaError:
+    if result.error_code:
+        code = ErrorCode(result.error_code)
+        return KafkaError(code, result.error_message or f"FindCoordinator of {result.key}: {code.name}")
+    return BrokerDescription(result.node_id, result.host, result.port, None)
+
+
+def _slices(items: Sequence[str]) -> list[Sequence[str]]:
+    return [items[at : at + _GROUPS_IN_A_REQUEST] for at in range(0, len(items), _GROUPS_IN_A_REQUEST)]
