@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from pykraft.kafka_protocol.messages.delete_groups import DeleteGroupsRequest
@@ -25,6 +27,66 @@ def test_groups_are_listed_by_state_and_type() -> None:
         assert [g.group_id for g in by_state.groups] == ["simple"]
         by_type = await world.wire(ListGroupsRequest(types_filter=["consumer"]), 5)
         assert [g.group_id for g in by_type.groups] == ["g"]
+
+    run_broker(scenario)
+
+
+@pytest.mark.parametrize(
+    ("states", "types"), [(["nonsense"], []), ([], ["nonsense"]), (["Dead"], ["classic"])]
+)
+def test_filters_that_match_nothing_list_nothing(states: list[str], types: list[str]) -> None:
+    async def scenario(world: Broker) -> None:
+        await world.lead()
+        await world.beat()
+        await world.commit({("t", 0): 1}, group_id="simple")
+        request = ListGroupsRequest(states_filter=states, types_filter=types)
+        assert (await world.wire(request, 5)).groups == []
+        some = ListGroupsRequest(
+            states_filter=[*states, " EMPTY "] if states else [], types_filter=[*types, "Classic"]
+        )
+        assert [it.group_id for it in (await world.wire(some, 5)).groups] == ["simple"]
+
+    run_broker(scenario)
+
+
+def test_group_that_is_missing_is_told_from_one_of_the_other_kind() -> None:
+    async def scenario(world: Broker) -> None:
+        await world.lead()
+        await world.beat()
+        await world.commit({("t", 0): 1}, group_id="simple")
+        classic = (await world.wire(DescribeGroupsRequest(groups=["g", "x", ""]), 6)).groups
+        assert [it.error_message for it in classic] == [
+            "Group g is not a classic group.",
+            "Group x not found.",
+            "Group  not found.",
+        ]
+        consumer = (await world.wire(ConsumerGroupDescribeRequest(group_ids=["simple", "x", ""]), 1)).groups
+        assert [(it.error_code, it.error_message) for it in consumer] == [
+            (ErrorCode.GROUP_ID_NOT_FOUND, "Group simple is not a consumer group."),
+            (ErrorCode.GROUP_ID_NOT_FOUND, "Group x not found."),
+            (ErrorCode.INVALID_GROUP_ID, None),
+        ]
+
+    run_broker(scenario)
+
+
+def test_group_that_only_waits_for_a_member_to_join_is_deleted() -> None:
+    async def scenario(world: Broker) -> None:
+        await world.lead()
+        join = JoinGroupRequest(
+            group_id="g",
+            session_timeout_ms=10_000,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+        )
+        pending = await world.wire(join, 5)
+        assert pending.error_code == ErrorCode.MEMBER_ID_REQUIRED
+        answer = await world.wire(DeleteGroupsRequest(groups_names=["g", ""]), 2)
+        assert [it.error_code for it in answer.results] == [0, ErrorCode.GROUP_ID_NOT_FOUND]
+        world.clock.now_ms += 60_000  # the member's time to join passes without effect
+        world.service.tick()
+        join.member_id = pending.member_id
+        assert (await world.wire(join, 5)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
     run_broker(scenario)
 
