@@ -200,7 +200,7 @@ class BrokerNode:
         await data.worklist.idle.wait()
         await data.reconciler.set_aside_strays()
         data.maintenance.start()
-        self.lifecycle.set_ready()
+        driver.set_ready()
         await driver.running.wait()
         running.push_async_callback(self._listeners.stop_listening)
         await self._listeners.start_serving(self._requests, data.replicas.check_unsent)

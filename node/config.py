@@ -77,6 +77,14 @@ class ServerConfig:
             return None
         return Address(listener.advertised_host, listener.advertised_port)
 
+    @property
+    def called_at(self) -> Address | None:
+        """The address at which the nodes of the quorum, this one among them, call this controller."""
+        if self.static_voters is None:
+            return self.controller_address
+        voter = self.static_voters.get(self.node_id)
+        return None if voter is None else voter.address
+
     def integer(self, name: str) -> int:
         """The value of an integer property."""
         value = self.values[name]

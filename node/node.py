@@ -1,15 +1,16 @@
 """One node: the composition root. Only this file makes the parts of a node and connects them.
 
 Order of a start: check the directories; bind the addresses; open and recover the metadata log; make the
-parts; join the quorum; then start the broker. A stop is the reverse: the broker hands over first, while there
-is still a quorum.
+parts; serve other nodes; join the quorum; then start the broker. A node that is alone in its quorum serves
+other nodes last. A stop is the reverse: the broker hands over first, while there is still a quorum.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from functools import partial
 
 from pykraft import __version__
 from pykraft.broker.config import ListenerConfig
@@ -43,11 +44,14 @@ from pykraft.quorum.driver import QuorumNode
 from pykraft.quorum.state_store import QuorumStateError, QuorumStateStore
 from pykraft.runtime.address import Address, is_loopback
 from pykraft.runtime.rpc import RpcServer, RpcTransport
+from pykraft.runtime.tasks import run_in_turn
 
 logger = logging.getLogger(__name__)
 
 _GRACE_MS = 200
 _REGISTER_CONTROLLER_TIMEOUT_MS = 5000
+_ALONE_MS = 500
+"""How long a node whose start needs no other node keeps others waiting: the pause between two of their calls."""
 _REFUSALS = (
     CorruptLogError,
     CorruptCheckpointError,
@@ -137,11 +141,16 @@ class Node:
         if controller is not None and server is not None:
             quorum.register(server)
             controller_rpc.register(server, controller)
-            await server.start()
+        alone = self._is_alone(quorum)
+        if server is not None and not alone:
+            await self._serve_nodes(server)
         made.push_async_callback(quorum.stop)
         watch.start()
         made.callback(watch.stop)
         await quorum.start([loader, watch])
+        if server is not None and alone and not self._is_alone(quorum):  # voters were added since the formatting
+            alone = False
+            await self._serve_nodes(server)
         snapshots.start()
         made.push_async_callback(snapshots.stop)
         if controller is not None:
@@ -151,7 +160,10 @@ class Node:
         if broker is not None:
             made.push_async_callback(broker.stop)
             self._leading.push_async_callback(broker.hand_over)
-            await broker.start()
+            if server is not None and alone:
+                await run_in_turn(broker.start(), partial(self._serve_nodes, server), _ALONE_MS)
+            else:
+                await broker.start()
         logger.info("node %d is up at %s", config.node_id, ", ".join(self._addresses(broker_endpoints)))
 
     def _addresses(self, known: Sequence[Endpoint]) -> list[str]:
@@ -181,12 +193,33 @@ class Node:
                 listener.name,
                 Address(listener.host or "0.0.0.0", listener.port),
             )
-        try:
+        with self._naming(listener):
             await server.bind(listener.host, listener.port)
+        return server
+
+    async def _serve_nodes(self, server: RpcServer) -> None:
+        """Serve the calls of other nodes."""
+        listener = self.config.controller_listener
+        assert listener is not None
+        with self._naming(listener):
+            await server.start()
+
+    @staticmethod
+    @contextmanager
+    def _naming(listener: ListenerConfig) -> Iterator[None]:
+        """Errors of the system name the listener."""
+        try:
+            yield
         except OSError as error:
             address = f"{listener.name}://{listener.host}:{listener.port}"
             raise OSError(f"cannot listen on {address}: {error}") from error
-        return server
+
+    def _is_alone(self, quorum: QuorumNode) -> bool:
+        """Whether the broker of this node starts without a call to or from another node: its own controller is
+        the only voter, under the address at which this process serves.
+        """
+        addresses = [voter.address for voter in quorum.voters]
+        return self.config.is_broker and quorum.is_voter and addresses == [self.config.called_at]
 
     async def _bind_listeners(
         self, configured: Sequence[ListenerConfig]

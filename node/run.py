@@ -25,10 +25,11 @@ from pykraft.runtime.directory_lock import DirectoryInUseError, DirectoryLock
 from pykraft.runtime.disk import Disk
 from pykraft.runtime.file_budget import FileBudget
 from pykraft.runtime.file_limit import raise_file_limit
-from pykraft.runtime.grpc_rpc import GrpcServer, GrpcTransport
+from pykraft.runtime.late_grpc import LateGrpcServer, make_grpc_transport
 from pykraft.runtime.loggers import ProcessLoggers
 from pykraft.runtime.memory import keep_out_of_collection
 from pykraft.runtime.os_disk import OsDisk
+from pykraft.runtime.own_calls import OwnCalls, OwnFirstTransport
 from pykraft.runtime.tasks import FatalHandler
 from pykraft.runtime.tcp import StreamRuntime
 
@@ -106,13 +107,14 @@ def make_world(
     unusable_dirs: Mapping[str, str] | None = None,
 ) -> World:
     """The world of a node in this process: gRPC, threads and the operating system's clocks and randomness."""
+    own, make_remote = OwnCalls(), partial(make_grpc_transport, fatal)
     return World(
         disk=disk or OsDisk(files),
         clock=SystemClock(),
         new_rng=random.Random,
         executor=ThreadPoolExecutor,
-        rpc_transport=partial(GrpcTransport, fatal),
-        rpc_server=GrpcServer,
+        rpc_transport=lambda: OwnFirstTransport(own, config.called_at, make_remote, fatal),
+        rpc_server=lambda: LateGrpcServer(own),
         streams=StreamRuntime(
             asyncio.get_running_loop(), sendfile=bool(config.values["pykraft.sendfile"]), files=files
         ),

@@ -23,6 +23,7 @@ import grpc.aio
 from pykraft.lazy_dataclass import dataclass
 from pykraft.runtime.address import Address
 from pykraft.runtime.rpc import RpcFailure, RpcHandler
+from pykraft.runtime.rpc_limits import ServerLimits
 from pykraft.runtime.tasks import FatalHandler, TaskSupervisor
 from pykraft.runtime.tcp_server import bind_failure
 
@@ -118,34 +119,17 @@ class GrpcTransport:
         self._peers.clear()
 
 
-@dataclass(frozen=True, slots=True)
-class ServerLimits:
-    """The resources of a server that clients may use.
-
-    ``connections``: more than the nodes of a cluster, each of which has one. ``calls``: concurrent ones, of
-    all connections and of one. ``request_bytes``: the largest batch of the metadata log; no node needs a
-    larger request. ``served_bytes``: of all requests that are being served.
-    """
-
-    connections: int = 500
-    calls: int = 2000
-    calls_of_a_connection: int = 500
-    request_bytes: int = 8 << 20
-    served_bytes: int = 64 << 20
-
-    @property
-    def options(self) -> tuple[tuple[str, int], ...]:
-        """The channel options for gRPC."""
-        return (
-            # By default two processes may bind one port and silently share its traffic.
-            ("grpc.so_reuseport", 0),
-            ("grpc.max_allowed_incoming_connections", self.connections),
-            ("grpc.max_concurrent_streams", self.calls_of_a_connection),
-            ("grpc.max_connection_idle_ms", _IDLE_CONNECTION_MS),
-            ("grpc.server_handshake_timeout_ms", _HANDSHAKE_TIMEOUT_MS),
-            ("grpc.max_receive_message_length", self.request_bytes),
-            ("grpc.max_send_message_length", _MESSAGE_LIMIT_BYTES),
-        )
+def _server_options(limits: ServerLimits) -> tuple[tuple[str, int], ...]:
+    return (
+        # By default two processes may bind one port and silently share its traffic.
+        ("grpc.so_reuseport", 0),
+        ("grpc.max_allowed_incoming_connections", limits.connections),
+        ("grpc.max_concurrent_streams", limits.calls_of_a_connection),
+        ("grpc.max_connection_idle_ms", _IDLE_CONNECTION_MS),
+        ("grpc.server_handshake_timeout_ms", _HANDSHAKE_TIMEOUT_MS),
+        ("grpc.max_receive_message_length", limits.request_bytes),
+        ("grpc.max_send_message_length", _MESSAGE_LIMIT_BYTES),
+    )
 
 
 class GrpcServer:
@@ -156,7 +140,7 @@ class GrpcServer:
         self._handlers: dict[str, RpcHandler] = {}
         self._is_started = False
         self._server = grpc.aio.server(
-            options=self._limits.options, maximum_concurrent_rpcs=self._limits.calls
+            options=_server_options(self._limits), maximum_concurrent_rpcs=self._limits.calls
         )
 
     def register(self, method: str, handler: RpcHandler) -> None:

@@ -2,7 +2,8 @@
 
 ``send`` does not wait; the response arrives later through ``on_reply``, as an event. Every call has a
 deadline, which is the only way to detect a dead peer. A caller may cancel a call before.
-gRPC is one adapter (:mod:`pykraft.runtime.grpc_rpc`); simulation supplies another.
+gRPC is one adapter (:mod:`pykraft.runtime.grpc_rpc`), beside which a node calls itself directly
+(:mod:`pykraft.runtime.own_calls`); simulation supplies another.
 """
 
 from __future__ import annotations
@@ -57,7 +58,11 @@ class RpcTransport(Protocol):
 
 
 class RpcServer(Protocol):
-    """The serving side. If a handler raises, the call fails and the error is logged as a bug."""
+    """The serving side. If a handler raises, the call fails and the error is logged as a bug.
+
+    Calls of the node itself are served from :meth:`register` on, those of others from :meth:`start` to
+    :meth:`stop`.
+    """
 
     def register(self, method: str, handler: RpcHandler) -> None:
         """Serve ``method``; all registrations come before :meth:`start`."""
@@ -71,7 +76,7 @@ class RpcServer(Protocol):
         ...
 
     async def start(self) -> None:
-        """Serve on the address that was bound."""
+        """Serve on the address that was bound. :class:`OSError` if it has been lost since."""
         ...
 
     async def stop(self, grace_ms: int) -> None: ...

@@ -24,6 +24,23 @@ FatalHandler = Callable[[BaseException], None]
 T = TypeVar("T")
 
 
+async def run_in_turn(
+    first: Coroutine[Any, Any, None], then: Callable[[], Coroutine[Any, Any, None]], at_the_latest_ms: int
+) -> None:
+    """Run ``first``, then ``then``, which waits at most this long. If one fails, the other is not continued."""
+    running = asyncio.get_running_loop().create_task(first)
+    try:
+        await asyncio.wait([running], timeout=at_the_latest_ms / 1000)
+        if running.done():
+            running.result()
+        await then()
+        await running
+    finally:
+        if not running.done():
+            running.cancel()
+            await asyncio.wait([running])
+
+
 class TaskSupervisor:
     """Starts tasks, reports the failure of any to ``on_fatal``, cancels them all on close."""
 

@@ -113,8 +113,15 @@ class LifecycleDriver:
         node_id = self._config.node_id
         if node_id in delta.changed_brokers:
             self._lifecycle.handle_registration_change(image.brokers.get(node_id))
+            if self._lifecycle.is_fenced:
+                self._wakeup.set()  # this may be what the next heartbeat waits for
         if delta.changed_brokers:
             self.handle_brokers(image.brokers)
+
+    def set_ready(self) -> None:
+        """The replicas have their roles: ask to be unfenced, now."""
+        self._lifecycle.set_ready()
+        self._wakeup.set()
 
     def handle_brokers(self, brokers: Mapping[int, BrokerRegistration]) -> None:
         """The brokers of the cluster, as of a newer image."""
@@ -224,6 +231,7 @@ class LifecycleDriver:
             raise TimeoutError(f"a failed log directory could not be reported within {limit_ms} ms")
 
     async def _heartbeat(self) -> None:
+        self._wakeup.clear()  # what wakes this task from now on may not be in this heartbeat
         self._log_fencing_state()  # the metadata log may have fenced it meanwhile
         self._check_reported()
         offline_dirs, cordoned = self._offline_log_dir_ids(), self._known_cordoned()
@@ -298,7 +306,6 @@ class LifecycleDriver:
             pause_ms = min(_SHUTDOWN_HEARTBEAT_MS, pause_ms)
         if self._failed:
             pause_ms = min(_RETRY_MS, self._config.heartbeat_interval_ms)
-        self._wakeup.clear()
         try:
             async with asyncio.timeout(pause_ms / 1000):
                 await self._wakeup.wait()

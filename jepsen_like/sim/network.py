@@ -124,7 +124,8 @@ class SimTransport:
             if is_given_up:
                 return
             server = network.servers.get((receiver, to.port))
-            handler = server.handlers.get(method) if server is not None and server.serving else None
+            is_reached = server is not None and (server.serving or server.process is self._process)
+            handler = server.handlers.get(method) if server is not None and is_reached else None
             if server is None or handler is None or not server.process.alive:
                 reply(RpcFailure("refused"))
                 return

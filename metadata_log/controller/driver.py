@@ -74,6 +74,8 @@ T = TypeVar("T")
 Registrar = Callable[[], Awaitable[None]]
 
 REGISTRATION_CHECK_MS = 500
+CLAIM_MS = 500
+"""How long a call waits while this replica leads but has not yet been told everything before its election."""
 
 
 class QuorumPort(DescribedQuorum, Protocol):
@@ -126,6 +128,8 @@ class ControllerDriver:
         self._epoch: int | None = None
         self._proof = LeadershipProof()
         self._waiters: deque[_Waiter] = deque()
+        self._told: asyncio.Future[None] | None = None
+        """Done when the quorum has told this driver who leads; None while nobody waits for that."""
         self._on_fatal = on_fatal or (lambda error: None)
         self._tasks = TaskSupervisor(self._on_fatal)
         self._sweeping: asyncio.Task[None] | None = None
@@ -163,6 +167,7 @@ class ControllerDriver:
         """Stop the timers; waiting callers get NOT_CONTROLLER."""
         await self._tasks.close()
         self._resign()
+        self._end_waiting()
 
     # Calls of the quorum and the loader
 
@@ -192,6 +197,7 @@ class ControllerDriver:
         self._resign()
         if leader.leader_id == self._node_id:
             self._claim(leader.epoch)
+        self._end_waiting()
 
     # Requests of brokers
 
@@ -251,6 +257,7 @@ class ControllerDriver:
         self, context: RequestContext, api_key: int, api_version: int, body: bytes, timeout_ms: int
     ) -> bytes:
         """Handle a client's request; request and response are in Kafka's encoding."""
+        await self._until_told()
         self._check_active()
         row = find_forwarded(api_key)
         request = row.decode(body, api_version)
@@ -292,6 +299,7 @@ class ControllerDriver:
 
         All parts must run in one epoch: after it, the records of an earlier part may be lost.
         """
+        await self._until_told()
         epoch = self._epoch
         responses: list[T] = []
         for decide in decisions:
@@ -358,6 +366,20 @@ class ControllerDriver:
             or leader.epoch != self._epoch
         ):
             raise KafkaError(ErrorCode.NOT_CONTROLLER, f"node {self._node_id} is not the active controller")
+
+    async def _until_told(self) -> None:
+        """Wait while this replica leads and this driver does not know it yet: a refusal now would be followed
+        by a pause of the caller, which is longer.
+        """
+        leader = self._quorum.leader
+        if leader.leader_id == self._node_id and leader.epoch != self._epoch:
+            self._told = self._told or asyncio.get_running_loop().create_future()
+            await asyncio.wait([self._told], timeout=CLAIM_MS / 1000)
+
+    def _end_waiting(self) -> None:
+        told, self._told = self._told, None
+        if told is not None:
+            told.set_result(None)
 
     def _release(self, committed_offset: int) -> None:
         while self._waiters and self._waiters[0].offset <= committed_offset:

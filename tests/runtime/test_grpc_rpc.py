@@ -11,8 +11,9 @@ import pytest
 
 from pykraft.runtime import grpc_rpc
 from pykraft.runtime.address import Address
-from pykraft.runtime.grpc_rpc import GrpcServer, GrpcTransport, ServerLimits
+from pykraft.runtime.grpc_rpc import GrpcServer, GrpcTransport
 from pykraft.runtime.rpc import RpcFailure
+from pykraft.runtime.rpc_limits import ServerLimits
 from tests.faults import unexpected
 
 
