@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
@@ -162,6 +161,8 @@ def format_value(value: ConfigValue) -> str:
 
 def nearest_key(name: str, known: Iterable[str]) -> str | None:
     """The known key that is most similar to ``name``, if there is one."""
+    import difflib  # for a mistake only
+
     matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return matches[0] if matches else None
 

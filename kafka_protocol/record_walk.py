@@ -36,9 +36,9 @@ _MIN_HEADER_BYTES = 2
 # run crosses a multiple of _PERIOD, so that all bytes after the second are constant.
 _PERIOD = 8192
 _ONLY_BYTE = bytes(2 * index for index in range(64))
-_FIRST_BYTE = bytes(2 * index & 0x7F | 0x80 for index in range(_PERIOD))
-_SECOND_BYTE = bytes(2 * index >> 7 & 0x7F | 0x80 for index in range(_PERIOD))
-_LAST_BYTE = bytes(2 * index >> 7 for index in range(_PERIOD))
+_FIRST_BYTE = bytes(byte | 0x80 for byte in _ONLY_BYTE) * (_PERIOD // 64)
+_LAST_BYTE = b"".join(bytes([byte]) * 64 for byte in range(_PERIOD // 64))
+_SECOND_BYTE = b"".join(bytes([byte | 0x80]) * 64 for byte in range(_PERIOD // 64))
 
 _EVEN = bytes(range(0, 256, 2))
 _CONTINUES = bytes(byte ^ 0x80 for byte in range(256))

@@ -15,9 +15,8 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from pykraft.kafka_protocol.compression import Compression
+from pykraft.kafka_protocol.crc import crc32c
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.primitives import Buffer, ProtocolError
 

@@ -24,7 +24,9 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-_VARINTS = tuple(_varint(value) for value in range(8192))
+_MOST_VARINTS = 8192
+_VARINTS = [_varint(value) for value in range(256)]
+"""Of the first numbers; as many as the longest batch so far has values."""
 
 
 def encode_values(
@@ -32,7 +34,10 @@ def encode_values(
 ) -> bytes:
     """One whole batch with a valid CRC, of at least one value."""
     assert values, "a batch holds at least one record"
-    varints, known = _VARINTS, len(_VARINTS)
+    varints = _VARINTS
+    if len(varints) < min(len(values), _MOST_VARINTS):
+        varints.extend(map(_varint, range(len(varints), _MOST_VARINTS)))
+    known = len(varints)
     parts = []
     size_bytes = records.HEADER_BYTES
     for index, value in enumerate(values):

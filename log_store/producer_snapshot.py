@@ -15,8 +15,7 @@ import struct
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from crc32c import crc32c
-
+from pykraft.kafka_protocol.crc import crc32c
 from pykraft.log_store.interface import CorruptCheckpointError
 from pykraft.runtime.disk import Disk, UnreadableError
 

@@ -13,8 +13,7 @@ from contextlib import contextmanager
 from struct import Struct
 from typing import TypeAlias
 
-from crc32c import crc32c
-
+from pykraft.kafka_protocol.crc import crc32c
 from pykraft.kafka_protocol.records import HEADER, HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader
 from pykraft.log_store.index_file import IndexFile
 from pykraft.log_store.interface import CorruptLogError, LogConfig

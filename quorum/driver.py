@@ -366,8 +366,17 @@ class QuorumNode:
 
     # --- effects ------------------------------------------------------------------------------------------
 
+    def _is_replaced_at_once(self) -> bool:
+        """Whether an election state is followed by a newer one before anything that relies on it: an only
+        voter is a candidate and the leader in one step.
+        """
+        later = (effect for effect in self._effects if not isinstance(effect, effects.LeaderChanged))
+        return isinstance(next(later, None), effects.PersistElectionState)
+
     def _run(self, effect: Effect) -> None:
         match effect:
+            case effects.PersistElectionState() if self._is_replaced_at_once():
+                pass
             case effects.Send():
                 self._calls.send(effect)
             case effects.Reply(token, response):

@@ -17,8 +17,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from crc32c import crc32c
-
+from pykraft.kafka_protocol.crc import crc32c
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.kafka_protocol.record_codec import Record, RecordInput, decode_batch, encode_batch
 from pykraft.kafka_protocol.records import HEADER_BYTES, BatchHeader, crc_is_valid, read_header

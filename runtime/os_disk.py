@@ -8,11 +8,9 @@ fsync succeeds without having written anything. A file whose flush failed stays 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import fcntl
 import os
-import shutil
 import sys
 import threading
 
@@ -31,6 +29,8 @@ def _preallocate(descriptor: int, size_bytes: int, path: str) -> None:
     """Linux's fallocate(2), which Python offers only in a form that changes the length of the file."""
     if not sys.platform.startswith("linux"):
         return
+    import ctypes  # for this call only: it is not made by every node
+
     fallocate = ctypes.CDLL(None, use_errno=True).fallocate
     fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
     if fallocate(descriptor, _KEEP_SIZE, 0, size_bytes) != 0:
@@ -224,6 +224,8 @@ class OsDisk:
         return DiskUsage(volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize)
 
     def remove_tree(self, path: str) -> None:
+        import shutil  # with the modules of every archive format
+
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(path)
 
