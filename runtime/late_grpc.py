@@ -9,6 +9,7 @@ other nodes try again.
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import TYPE_CHECKING
 
 from pykraft.runtime.own_calls import OwnCalls
@@ -18,6 +19,9 @@ from pykraft.runtime.tcp_server import bind_failure
 
 if TYPE_CHECKING:
     from types import ModuleType
+
+
+_SWITCH_S = 0.0005
 
 
 class LateGrpcServer:
@@ -46,7 +50,7 @@ class LateGrpcServer:
         return bound
 
     async def start(self) -> None:
-        grpc_rpc = await asyncio.get_running_loop().run_in_executor(None, _import_grpc)
+        grpc_rpc = await asyncio.get_running_loop().run_in_executor(None, _import_beside_the_loop)
         server: RpcServer = grpc_rpc.GrpcServer()
         self._server = server
         for method, handler in self._handlers.items():
@@ -71,6 +75,16 @@ def make_grpc_transport(on_fatal: FatalHandler) -> RpcTransport:
     """The calling side."""
     transport: RpcTransport = _import_grpc().GrpcTransport(on_fatal)
     return transport
+
+
+def _import_beside_the_loop() -> ModuleType:
+    """Import in a worker thread. The loop gets the interpreter back as soon as it has something to do."""
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_S)
+    try:
+        return _import_grpc()
+    finally:
+        sys.setswitchinterval(interval_s)
 
 
 def _import_grpc() -> ModuleType:
