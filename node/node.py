@@ -148,7 +148,9 @@ class Node:
         watch.start()
         made.callback(watch.stop)
         await quorum.start([loader, watch])
-        if server is not None and alone and not self._is_alone(quorum):  # voters were added since the formatting
+        if (
+            server is not None and alone and not self._is_alone(quorum)
+        ):  # voters were added since the formatting
             alone = False
             await self._serve_nodes(server)
         snapshots.start()
