@@ -51,7 +51,7 @@ logger = logging.getLogger(__name__)
 _GRACE_MS = 200
 _REGISTER_CONTROLLER_TIMEOUT_MS = 5000
 _ALONE_MS = 500
-"""How long a node whose start needs no other node keeps others waiting: the pause between two of their calls."""
+"""How long a node that needs no other to start keeps others waiting."""
 _REFUSALS = (
     CorruptLogError,
     CorruptCheckpointError,
@@ -148,10 +148,8 @@ class Node:
         watch.start()
         made.callback(watch.stop)
         await quorum.start([loader, watch])
-        if (
-            server is not None and alone and not self._is_alone(quorum)
-        ):  # voters were added since the formatting
-            alone = False
+        if server is not None and alone and not self._is_alone(quorum):
+            alone = False  # the log names voters that were added since the formatting
             await self._serve_nodes(server)
         snapshots.start()
         made.push_async_callback(snapshots.stop)
@@ -217,8 +215,8 @@ class Node:
             raise OSError(f"cannot listen on {address}: {error}") from error
 
     def _is_alone(self, quorum: QuorumNode) -> bool:
-        """Whether the broker of this node starts without a call to or from another node: its own controller is
-        the only voter, under the address at which this process serves.
+        """Whether the broker of this node starts without a call to or from another node: the only voter is
+        its own controller, at the address of this process.
         """
         addresses = [voter.address for voter in quorum.voters]
         return self.config.is_broker and quorum.is_voter and addresses == [self.config.called_at]

@@ -1,27 +1,30 @@
-"""gRPC that is imported when it is needed: a node that is alone in its quorum calls only itself while it starts.
+"""gRPC that is imported when it is needed: a node that is alone in its quorum starts without it.
 
-The import takes a tenth of such a start, and binding gRPC's server as long again. So the server is made by
-:meth:`LateGrpcServer.start`, and imported in a thread, since the node may serve clients by then. Until then a
-socket of this process holds the address: whoever is first has it, and connections are closed at once, so that
-other nodes try again.
+The import takes as long as a tenth of such a start. It is done by :meth:`LateGrpcServer.start`, in a thread,
+since the node may serve clients by then. Until then a socket of this process holds the address: whoever is
+first has it. Connections wait in its queue, are reset when gRPC takes over, and made again by other nodes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+import socket
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from pykraft.runtime.own_calls import OwnCalls
 from pykraft.runtime.rpc import RpcHandler, RpcServer, RpcTransport
 from pykraft.runtime.tasks import FatalHandler
-from pykraft.runtime.tcp_server import bind_failure
 
 if TYPE_CHECKING:
     from types import ModuleType
 
 
-_SWITCH_S = 0.0005
+_SWITCH_S: Final = 0.0005
+_LACKING: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+"""A name may have several addresses, such as an IPv6 one that this machine lacks; gRPC needs only one."""
 
 
 class LateGrpcServer:
@@ -31,7 +34,7 @@ class LateGrpcServer:
         self._own = own
         self._handlers: dict[str, RpcHandler] = {}
         self._address = ("", 0)
-        self._holder: asyncio.Server | None = None
+        self._holders: list[socket.socket] = []
         self._server: RpcServer | None = None
 
     def register(self, method: str, handler: RpcHandler) -> None:
@@ -39,15 +42,25 @@ class LateGrpcServer:
         self._own.register(method, handler)
 
     async def bind(self, host: str, port: int) -> int:
-        try:
-            self._holder = await asyncio.start_server(
-                lambda reader, writer: writer.close(), host or "0.0.0.0", port
-            )
-        except OSError as error:
-            raise OSError(bind_failure(error)) from error
-        bound: int = self._holder.sockets[0].getsockname()[1]
-        self._address = host, bound
-        return bound
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(
+            host or "0.0.0.0", port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        lacking: OSError | None = None
+        for family, address in dict.fromkeys((family, address) for family, _, _, _, address in found):
+            try:
+                self._holders.append(_listen(family, (address[0], port, *address[2:])))
+            except OSError as error:
+                if error.errno not in _LACKING:
+                    self._release()
+                    raise OSError(os.strerror(error.errno or 0).lower()) from error
+                lacking = error
+            else:
+                port = self._holders[0].getsockname()[1]
+        if not self._holders and lacking is not None:
+            raise OSError(os.strerror(lacking.errno or 0).lower()) from lacking
+        self._address = host, port
+        return port
 
     async def start(self) -> None:
         grpc_rpc = await asyncio.get_running_loop().run_in_executor(None, _import_beside_the_loop)
@@ -55,20 +68,33 @@ class LateGrpcServer:
         self._server = server
         for method, handler in self._handlers.items():
             server.register(method, handler)
-        await self._release()
+        self._release()
         await server.bind(*self._address)
         await server.start()
 
     async def stop(self, grace_ms: int) -> None:
-        await self._release()
+        self._release()
         if self._server is not None:
             await self._server.stop(grace_ms)
 
-    async def _release(self) -> None:
-        holder, self._holder = self._holder, None
-        if holder is not None:
+    def _release(self) -> None:
+        for holder in self._holders:
             holder.close()
-            await holder.wait_closed()
+        self._holders.clear()
+
+
+def _listen(family: int, address: tuple[Any, ...]) -> socket.socket:
+    holder = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            holder.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        holder.bind(address)
+        holder.listen()
+    except OSError:
+        holder.close()
+        raise
+    return holder
 
 
 def make_grpc_transport(on_fatal: FatalHandler) -> RpcTransport:

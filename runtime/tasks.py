@@ -27,7 +27,7 @@ T = TypeVar("T")
 async def run_in_turn(
     first: Coroutine[Any, Any, None], then: Callable[[], Coroutine[Any, Any, None]], at_the_latest_ms: int
 ) -> None:
-    """Run ``first``, then ``then``, which waits at most this long. If one fails, the other is not continued."""
+    """Run ``first``, then ``then``, which waits at most this long; if one fails, the other is ended."""
     running = asyncio.get_running_loop().create_task(first)
     try:
         await asyncio.wait([running], timeout=at_the_latest_ms / 1000)

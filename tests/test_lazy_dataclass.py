@@ -128,6 +128,39 @@ def test_fields_are_known_before_the_first_instance() -> None:
     assert dataclasses.asdict(Value(1)) == {"number": 1}
 
 
+def test_methods_are_compiled_one_by_one_when_they_are_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled, compile_method = [], lazy_dataclass._compile
+
+    def note(cls: type, signature: str, body: list[str], **known: Any) -> Any:
+        compiled.append(signature.partition("(")[0])
+        return compile_method(cls, signature, body, **known)
+
+    monkeypatch.setattr(lazy_dataclass, "_compile", note)
+
+    @lazy_dataclass.dataclass(frozen=True, slots=True, order=True)
+    class Value:
+        number: int
+
+    assert compiled == []
+    one, two = Value(1), Value(2)
+    assert compiled == ["__init__"]
+    assert one != two and one < two and hash(one) == hash(Value(1)) and repr(two)
+    assert sorted(compiled) == ["__eq__", "__hash__", "__init__", "__lt__", "__repr__"]
+
+
+@BOTH
+def test_mistaken_arguments_name_the_class(dataclass: Any) -> None:
+    @dataclass(frozen=True, slots=True)
+    class Value:
+        number: int
+        made: list[int] = field(default_factory=list, init=False)
+
+    assert Value(1).made == [] and Value(1).made is not Value(1).made
+    for arguments in ((), (1, 2)):
+        with pytest.raises(TypeError, match=r"Value\.__init__\(\)"):
+            Value(*arguments)
+
+
 def test_value_that_was_allocated_without_its_constructor_is_complete() -> None:
     @lazy_dataclass.dataclass(slots=True)
     class Value:

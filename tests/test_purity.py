@@ -34,7 +34,7 @@ ADAPTERS = {
     "runtime/directory_lock.py": {"os"},
     "runtime/file_budget.py": {"threading"},
     "runtime/grpc_rpc.py": {"asyncio", "grpc"},
-    "runtime/late_grpc.py": EVENT_LOOP,
+    "runtime/late_grpc.py": {"asyncio", "os", "socket"},
     "runtime/own_calls.py": EVENT_LOOP,
     "runtime/os_disk.py": {"os", "threading"},
     "runtime/tasks.py": EVENT_LOOP,

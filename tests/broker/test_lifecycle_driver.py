@@ -10,6 +10,8 @@ import pytest
 from pykraft.broker.membership.lifecycle import BrokerState
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
+from pykraft.metadata_log.delta import build_full_delta
+from pykraft.metadata_log.image import EMPTY_IMAGE
 from pykraft.metadata_log.pb import controller_pb2 as pb
 from tests.broker.lifecycle_world import ONE, SESSION_MS, TWO, World, in_virtual_time
 from tests.narrowing import as_type
@@ -110,6 +112,41 @@ def test_broker_asks_to_be_unfenced_only_when_it_is_ready() -> None:
         world.lifecycle.handle_registration_change(world.unfenced)
         await asyncio.sleep(1)
         assert world.driver.running.is_set() and not world.lifecycle.is_fenced
+        running.cancel()
+
+    in_virtual_time(scenario)
+
+
+def test_start_does_not_wait_for_the_next_heartbeat_to_be_due() -> None:
+    async def scenario(world: World) -> None:
+        began_ms = world.clock.monotonic_ms()
+        await world.driver.register()
+        running = asyncio.ensure_future(world.driver.run())
+        await asyncio.sleep(0.002)  # the first heartbeat is answered
+        world.metadata_offset = 10
+        image = replace(EMPTY_IMAGE, brokers=EMPTY_IMAGE.brokers.set(7, world.unfenced))
+        world.driver.publish(build_full_delta(image), image)
+        await world.driver.caught_up.wait()
+        world.driver.set_ready()
+        await world.driver.running.wait()
+        assert world.clock.monotonic_ms() - began_ms < 10  # an answer takes one; a pause would take twenty
+        running.cancel()
+
+    in_virtual_time(scenario)
+
+
+def test_broker_that_becomes_ready_during_a_heartbeat_sends_the_next_at_once() -> None:
+    async def scenario(world: World) -> None:
+        await world.driver.register()
+        world.metadata_offset = 10
+        world.lifecycle.handle_registration_change(world.unfenced)
+        world.controllers.latency_ms = 30
+        began_ms = world.clock.monotonic_ms()
+        running = asyncio.ensure_future(world.driver.run())
+        await asyncio.sleep(0.01)
+        world.driver.set_ready()
+        await world.driver.running.wait()
+        assert world.clock.monotonic_ms() - began_ms == 60
         running.cancel()
 
     in_virtual_time(scenario)

@@ -16,6 +16,7 @@ from pykraft.kafka_protocol.messages.describe_quorum import (
     DescribeQuorumResponse,
 )
 from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.metadata_log.controller import driver
 from pykraft.metadata_log.controller.requests import AlterPartitionRequest, BrokerHeartbeatRequest
 from pykraft.metadata_log.snapshot import iter_snapshot_values
 from pykraft.quorum.core.log_shape import SnapshotId
@@ -105,6 +106,52 @@ def test_deposed_controller_refuses_before_it_is_notified() -> None:
         world.quorum.leader = LeaderAndEpoch(2, 2)
         with pytest.raises(KafkaError, match="NOT_CONTROLLER"):
             await world.create("bad name")
+
+    run(scenario)
+
+
+def test_call_between_the_election_and_the_notification_waits_for_it() -> None:
+    async def scenario(world: World) -> None:
+        world.quorum.elect(2, 2)
+        world.quorum.leader = LeaderAndEpoch(NODE, 3)
+        registering = asyncio.ensure_future(world.driver.register_broker(registration(1)))
+        creating = asyncio.ensure_future(world.create("bad name"))
+        await settle()
+        assert not registering.done() and not creating.done() and not world.driver.active
+        world.quorum.elect(NODE, 3)
+        await settle()
+        world.quorum.commit()
+        assert (await registering).broker_epoch == world.driver.committed_image.brokers[1].epoch
+        assert error_code_of(await creating) == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("end", ["another leads", "it stops"])
+def test_call_that_waits_for_the_notification_is_refused_if_another_leads_or_this_one_stops(end: str) -> None:
+    async def scenario(world: World) -> None:
+        world.quorum.elect(2, 2)
+        world.quorum.leader = LeaderAndEpoch(NODE, 3)
+        call = asyncio.ensure_future(world.driver.register_broker(registration(1)))
+        await settle()
+        if end == "it stops":
+            await world.driver.stop()
+        else:
+            world.quorum.elect(2, 4)
+        with pytest.raises(KafkaError, match="NOT_CONTROLLER"):
+            await call
+
+    run(scenario)
+
+
+def test_call_does_not_wait_for_long_for_the_notification(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "CLAIM_MS", 1)
+
+    async def scenario(world: World) -> None:
+        world.quorum.elect(2, 2)
+        world.quorum.leader = LeaderAndEpoch(NODE, 3)
+        with pytest.raises(KafkaError, match="NOT_CONTROLLER"):
+            await world.driver.register_broker(registration(1))
 
     run(scenario)
 

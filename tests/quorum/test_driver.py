@@ -11,8 +11,10 @@ from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.quorum.core.effects import Effect
 from pykraft.quorum.core.events import Event
 from pykraft.quorum.core.raft_core import RaftCore
+from pykraft.quorum.core.roles import ElectionState
 from pykraft.quorum.driver import LeaderAndEpoch
-from tests.quorum.nodes import Cluster, run_quorum
+from pykraft.quorum.state_store import QuorumStateStore
+from tests.quorum.nodes import DIRECTORY, Cluster, run_quorum
 
 
 def test_three_voters_elect_one_leader_and_commit_everywhere() -> None:
@@ -31,6 +33,29 @@ def test_a_single_voter_leads_at_once() -> None:
         assert cluster.nodes[0].leader == LeaderAndEpoch(1, 1)
         await cluster.commit(b"a")
         assert cluster.replicas[0].listener.leaders[-1] == LeaderAndEpoch(1, 1)
+
+    run_quorum(scenario, voters=1)
+
+
+def test_only_voter_writes_one_vote_file_for_its_election() -> None:
+    """It is a candidate and the leader in one step: only what it becomes must survive."""
+
+    async def scenario(cluster: Cluster) -> None:
+        replica = cluster.replicas[0]
+        await replica.stop()
+        store = QuorumStateStore(replica.disk, DIRECTORY)
+        before, written, write = store.read(), list[ElectionState](), QuorumStateStore.write
+
+        def note(self: QuorumStateStore, state: ElectionState) -> None:
+            written.append(state)
+            write(self, state)
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(QuorumStateStore, "write", note)
+            await replica.start()
+            await cluster.commit(b"a")
+        assert written == [ElectionState(before.epoch + 1, 1, replica.key)]
+        assert store.read() == written[0]
 
     run_quorum(scenario, voters=1)
 
