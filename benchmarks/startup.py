@@ -2,9 +2,10 @@
 
     python benchmarks/startup.py [--tries 9]
 
-Prints every try, the median, and the ratio to starting the bare interpreter in the same run. Each try is a
-new process over the same data directory, ended with SIGTERM before the next. The code is compiled beforehand,
-like that of an installed package, whatever the environment sets for bytecode.
+Prints every try with the processor time of the node until then, the medians, and the ratio to starting the
+bare interpreter in the same run. Each try is a new process over the same data directory, ended with SIGTERM
+before the next. The code is compiled beforehand, like that of an installed package, whatever the environment
+sets for bytecode.
 """
 
 from __future__ import annotations
@@ -37,12 +38,15 @@ def main() -> None:
         _start_once(properties, port)  # compiles what it imports
         figures = [_start_once(properties, port) for _ in range(tries)]
     interpreter = statistics.median(_bare_interpreter() for _ in range(tries))
-    for seconds, rss_kib in figures:
-        print(f"first answer after {seconds * 1000:6.0f} ms, resident {rss_kib / 1024:.0f} MiB")
-    median = statistics.median(seconds for seconds, _ in figures)
+    for seconds, cpu_s, rss_kib in figures:
+        print(
+            f"first answer after {seconds * 1000:6.0f} ms, {cpu_s * 1000:.0f} ms of processor time,"
+            f" resident {rss_kib / 1024:.0f} MiB"
+        )
+    median, cpu = (statistics.median(figure[column] for figure in figures) for column in (0, 1))
     print(
-        f"median of {tries}: {median * 1000:.0f} ms, {median / interpreter:.0f} times the bare interpreter"
-        f" ({interpreter * 1000:.0f} ms)"
+        f"median of {tries}: {median * 1000:.0f} ms, {median / interpreter:.1f} times the bare interpreter"
+        f" ({interpreter * 1000:.0f} ms), {cpu * 1000:.0f} ms of processor time"
     )
 
 
@@ -62,15 +66,15 @@ log.dirs={directory}/data
     return properties, port
 
 
-def _start_once(properties: Path, port: int) -> tuple[float, int]:
-    """(seconds to the first answer, resident KiB then)."""
+def _start_once(properties: Path, port: int) -> tuple[float, float, int]:
+    """(seconds to the first answer, processor seconds and resident KiB then)."""
     begin = time.perf_counter()
     command = [sys.executable, "-m", "pykraft.node", "server", "start", str(properties)]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
         try:
             _ask(port, begin + GIVE_UP_S)
             seconds = time.perf_counter() - begin
-            return seconds, _resident_kib(process.pid)
+            return seconds, _cpu_s(process.pid), _resident_kib(process.pid)
         finally:
             process.terminate()
 
@@ -87,6 +91,12 @@ def _ask(port: int, give_up: float) -> None:
     with connection:
         connection.sendall(API_VERSIONS_V0)
         assert connection.recv(4), "the node closed the connection"
+
+
+def _cpu_s(pid: int) -> float:
+    """Of all threads of a process; the first figure of a thread's ``schedstat`` is in nanoseconds."""
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
 
 
 def _resident_kib(pid: int) -> int:
