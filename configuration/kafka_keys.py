@@ -91,7 +91,6 @@ STATIC_KEYS: Final = table(
     ConfigKey("group.consumer.min.assignment.interval.ms", INT, "0", "The least that a consumer group may set for its assignment interval."),
     ConfigKey("group.consumer.min.heartbeat.interval.ms", INT, "5000", "The shortest heartbeat interval that a consumer group may set."),
     ConfigKey("group.consumer.min.session.timeout.ms", INT, "45000", "The shortest session timeout that a consumer group may set."),
-    ConfigKey("group.coordinator.append.linger.ms", INT, "-1", "How long a coordinator collects records before it writes them; -1 adapts."),
     ConfigKey("group.coordinator.background.threads", INT, "2", "Threads that compute assignments in the background."),
     ConfigKey("group.coordinator.threads", INT, "4", "Threads of the group coordinator."),
     ConfigKey("group.share.assignors", LIST, "simple", "Server-side assignors of share groups."),

@@ -117,6 +117,7 @@ COORDINATOR_KEYS: Final = table(
     ConfigKey("group.consumer.max.size", INT, "2147483647", "The most members of a consumer group.", at_least(1)),
     ConfigKey("group.consumer.assignors", LIST, "uniform,range", "Server-side assignors, the default first.", one_of("uniform", "range")),
     ConfigKey("group.coordinator.rebalance.protocols", LIST, "classic,consumer", "Protocols that groups may use.", one_of("classic", "consumer")),
+    ConfigKey("group.coordinator.append.linger.ms", INT, "-1", "How long the group coordinator collects records before it writes them as one batch. -1: until everything that has arrived is handled.", at_least(-1)),
     ConfigKey("offset.metadata.max.bytes", INT, "4096", "The most bytes of the metadata text of a committed offset."),
     ConfigKey("offsets.commit.timeout.ms", INT, "5000", "How long an offset commit may take to replicate.", at_least(1)),
     ConfigKey("offsets.retention.minutes", INT, "10080", "How long offsets of an empty group are kept.", at_least(1)),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from typing import Protocol
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.runtime.turns import Turns
@@ -16,14 +17,22 @@ from pykraft.runtime.turns import Turns
 _LANE = "group answers"
 
 
+class Waiter(Protocol):
+    """What waits for an answer: a future, on which a task waits, or a request that answers by itself."""
+
+    def done(self) -> bool: ...
+    def set_result(self, result: object, /) -> None: ...
+    def set_exception(self, exception: BaseException, /) -> None: ...
+
+
 class Answers:
     """A queue in front of the futures of waiting requests; empty most of the time."""
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
-        self._queue: deque[tuple[asyncio.Future[object], object]] = deque()
+        self._queue: deque[tuple[Waiter, object]] = deque()
 
-    def give(self, future: asyncio.Future[object], answer: object) -> None:
+    def give(self, future: Waiter, answer: object) -> None:
         """Complete ``future``; with an exception if ``answer`` is one."""
         if self._queue:
             self._queue.append((future, answer))
@@ -33,7 +42,7 @@ class Answers:
             self._queue.append((future, answer))
             self._turns.defer(self._go_on, _LANE)
 
-    def fail(self, future: asyncio.Future[object], code: ErrorCode) -> None:
+    def fail(self, future: Waiter, code: ErrorCode) -> None:
         self.give(future, KafkaError(code))
 
     def flush(self) -> None:
@@ -49,10 +58,11 @@ class Answers:
         if self._queue:
             self._turns.defer(self._go_on, _LANE)
 
-    def _complete(self, future: asyncio.Future[object], answer: object) -> None:
+    def _complete(self, future: Waiter, answer: object) -> None:
         if future.done():
             return
-        self._turns.spend(steps=1)
+        if isinstance(future, asyncio.Future):
+            self._turns.spend(steps=1)
         if isinstance(answer, BaseException):
             future.set_exception(answer)
         else:

@@ -28,6 +28,7 @@ class GroupConfig(Settings):
     initial_rebalance_delay_ms: int = setting("group.initial.rebalance.delay.ms")
     max_size: int = setting("group.max.size")
     offset_metadata_max_bytes: int = setting("offset.metadata.max.bytes")
+    append_linger_ms: int = setting("group.coordinator.append.linger.ms")
     offsets_topic_num_partitions: int = setting("offsets.topic.num.partitions")
     offset_commit_timeout_ms: int = setting("offsets.commit.timeout.ms")
     offsets_retention_ms: int = setting("offsets.retention.minutes", from_minutes)

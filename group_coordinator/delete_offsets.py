@@ -17,7 +17,7 @@ from pykraft.group_coordinator.records import GroupRecord, OffsetCommitKey
 from pykraft.group_coordinator.result import CoordinatorResult
 from pykraft.group_coordinator.state import Group, ShardState
 from pykraft.group_coordinator.subscription import TopicsView
-from pykraft.kafka_protocol.consumer_protocol import PROTOCOL_TYPE, read_subscribed_topics
+from pykraft.kafka_protocol.consumer_protocol import PROTOCOL_TYPE, decode_subscribed_topics
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -101,7 +101,7 @@ def _reads_topic(group: Group) -> Callable[[str], bool]:
     topics: set[str] = set()
     for member in group.members.values():
         try:
-            topics.update(read_subscribed_topics(member.metadata_for(group.protocol_name)))
+            topics.update(decode_subscribed_topics(member.metadata_for(group.protocol_name)))
         except ProtocolError:
             return lambda topic: True
     return topics.__contains__

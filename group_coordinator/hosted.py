@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from pykraft.group_coordinator.answers import Answers
+from pykraft.group_coordinator.answers import Answers, Waiter
 from pykraft.group_coordinator.housekeeping import Sweep
 from pykraft.group_coordinator.result import Parked
 from pykraft.group_coordinator.shard import Shard
@@ -22,7 +22,7 @@ class Waiting:
 
     __slots__ = ("answer", "deadline_ms", "future", "offset")
 
-    def __init__(self, offset: int, deadline_ms: int, future: asyncio.Future[object], answer: object) -> None:
+    def __init__(self, offset: int, deadline_ms: int, future: Waiter, answer: object) -> None:
         self.offset = offset
         self.deadline_ms = deadline_ms
         self.future = future
@@ -36,8 +36,14 @@ class HostedShard:
         self.load_task: asyncio.Task[None] | None = None
         self.parked: dict[Parked, asyncio.Future[object]] = {}
         self.waiting: deque[Waiting] = deque()
+        self.staged: list[Waiting] = []
+        """Requests whose records, or those that they depend on, are not yet appended."""
+        self.flush: asyncio.Handle | None = None
+        """The call that will append them."""
         self.waiting_for_lease: deque[Waiting] = deque()
         """Requests that would change a group without a record: they wait until the lease is renewed."""
+        self.grown_offset = 0
+        """Up to here records are counted as growth."""
         self.deleted_while_loading: set[str] = set()
         self.sweeps: deque[Sweep] = deque()
         self.sweep_from_ms = 0
@@ -76,8 +82,11 @@ class HostedShard:
             self.load_task.cancel()
         for future in self.parked.values():
             self._answers.fail(future, ErrorCode.NOT_COORDINATOR)
-        for waiting in [*self.waiting, *self.waiting_for_lease]:
+        if self.flush is not None:
+            self.flush.cancel()
+        for waiting in [*self.waiting, *self.staged, *self.waiting_for_lease]:
             self._answers.fail(waiting.future, ErrorCode.NOT_COORDINATOR)
         self.parked.clear()
         self.waiting.clear()
+        self.staged.clear()
         self.waiting_for_lease.clear()

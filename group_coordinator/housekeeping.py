@@ -1,9 +1,9 @@
 """Deletes what a shard no longer needs: offsets of deleted topics, expired offsets, empty groups.
 
 A :class:`Sweep` walks over the state of a shard at one moment, in slices that are short enough for the event
-loop. Each slice decides on the newest state: an offset that was committed again meanwhile is another value
-and stays, even under the same name. A sweep itself is not in the log. A new coordinator finds out what is
-left to do, since an offset names its topic by id.
+loop. Each slice decides on the newest state: an offset that was committed again meanwhile, for another topic
+of the name or at another time, is another value and stays. A sweep itself is not in the log. A new
+coordinator finds out what is left to do, since an offset names its topic by id.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TypeAlias
 from pykraft.group_coordinator.classic_group import ClassicGroup
 from pykraft.group_coordinator.group import ConsumerGroup
 from pykraft.group_coordinator.group_records import group_tombstones
+from pykraft.group_coordinator.offset_expiry import find_expiry, has_no_members
 from pykraft.group_coordinator.records import (
     GroupMetadataKey,
     GroupRecord,
@@ -115,15 +116,15 @@ def sweep_after_load(state: ShardState, topics: TopicsView, deleted_names: Colle
     return Sweep(_offsets_of_topics(by_topic, state.offsets, is_gone), _delete_if_unchanged)
 
 
-def sweep_expired_offsets(state: ShardState) -> Sweep:
-    """Deletes offsets of groups without members that were not committed for the retention time."""
-    return Sweep(_offsets_without_members(state.groups, state.offsets), _delete_if_expired)
+def sweep_expired_offsets(state: ShardState, topics: TopicsView) -> Sweep:
+    """Deletes offsets that nobody needs and that were not committed for the retention time."""
+    return Sweep(_offsets_that_may_expire(state.groups, state.offsets, topics), _delete_if_expired)
 
 
 def sweep_expired_groups(state: ShardState) -> Sweep:
     """Deletes groups with neither members nor offsets; runs after :func:`sweep_expired_offsets`."""
     steps = (
-        Candidate(group_id) if _has_no_members(group) else None for group_id, group in drain(state.groups)
+        Candidate(group_id) if has_no_members(group) else None for group_id, group in drain(state.groups)
     )
     return Sweep(steps, _delete_group_if_idle)
 
@@ -146,39 +147,46 @@ def _offsets_of_topics(
             if name not in group_offsets:
                 continue  # the group had offsets of two topics of this name, both deleted
             offsets = offsets.set(group_id, group_offsets.delete(name))
-            for partition, value in drain(group_offsets[name]):
+            for partition, value in group_offsets[name].items():
                 gone = is_gone((name, value.topic_id))
                 yield Candidate(group_id, name, partition, value) if gone else None
 
 
-def _offsets_without_members(groups: Map[str, Group], offsets: Map[str, GroupOffsets]) -> Steps:
+def _offsets_that_may_expire(
+    groups: Map[str, Group], offsets: Map[str, GroupOffsets], topics: TopicsView
+) -> Steps:
     for group_id, group in drain(groups):
         yield None
         group_offsets = offsets.get(group_id)
-        if group_offsets is None or not _has_no_members(group):
+        expiry = None if group_offsets is None else find_expiry(group, topics)
+        if group_offsets is None or expiry is None:
             continue
         offsets = offsets.delete(group_id)
         for topic, partitions in drain(group_offsets):
-            for partition, value in drain(partitions):
+            if topic in expiry.subscribed:
+                yield None
+                continue
+            for partition, value in partitions.items():
                 yield Candidate(group_id, topic, partition, value)
 
 
 def _delete_if_unchanged(state: ShardState, seen: Candidate, call: Call) -> Iterator[GroupRecord]:
-    if state.committed(seen.group_id, seen.topic, seen.partition) is seen.value:
+    if state.committed(seen.group_id, seen.topic, seen.partition) == seen.value is not None:
         yield GroupRecord(OffsetCommitKey(seen.group_id, seen.topic, seen.partition), None)
 
 
 def _delete_if_expired(state: ShardState, seen: Candidate, call: Call) -> Iterator[GroupRecord]:
     group = state.groups.get(seen.group_id)
-    if group is None or seen.value is None or not _has_no_members(group):
+    expiry = None if group is None else find_expiry(group, call.topics)
+    if expiry is None or seen.value is None or seen.topic in expiry.subscribed:
         return
-    if _expires_ms(seen.value, _emptied_ms(group), call) <= call.wall_ms:
+    if expiry.expires_ms(seen.value, call.config.offsets_retention_ms) <= call.wall_ms:
         yield from _delete_if_unchanged(state, seen, call)
 
 
 def _delete_group_if_idle(state: ShardState, seen: Candidate, call: Call) -> Iterator[GroupRecord]:
     group = state.groups.get(seen.group_id)
-    if group is None or not _has_no_members(group) or seen.group_id in state.offsets:
+    if group is None or not has_no_members(group) or seen.group_id in state.offsets:
         return
     if _emptied_ms(group) + call.config.offsets_retention_ms > call.wall_ms:
         return
@@ -188,16 +196,5 @@ def _delete_group_if_idle(state: ShardState, seen: Candidate, call: Call) -> Ite
         yield GroupRecord(GroupMetadataKey(seen.group_id), None)
 
 
-def _has_no_members(group: Group) -> bool:
-    return group.is_empty and not (isinstance(group, ClassicGroup) and group.pending_member_ids)
-
-
 def _emptied_ms(group: Group) -> int:
     return group.state_timestamp_ms if isinstance(group, ClassicGroup) else -1
-
-
-def _expires_ms(value: OffsetCommitValue, emptied_ms: int, call: Call) -> int:
-    """A commit expires the retention time after it, or after the group became empty if that is later."""
-    if value.expire_timestamp_ms is not None:
-        return value.expire_timestamp_ms
-    return max(value.commit_timestamp_ms, emptied_ms) + call.config.offsets_retention_ms

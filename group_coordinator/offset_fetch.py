@@ -7,8 +7,9 @@ exist: to a consumer both mean the same. Only the epoch of a member that sends o
 from __future__ import annotations
 
 from pykraft.group_coordinator.group import ConsumerGroup
+from pykraft.group_coordinator.offset_table import NO_PARTITIONS
 from pykraft.group_coordinator.records import OffsetCommitValue
-from pykraft.group_coordinator.state import ShardState, TopicOffsets
+from pykraft.group_coordinator.state import ShardState
 from pykraft.group_coordinator.subscription import TopicsView
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
@@ -23,9 +24,6 @@ from pykraft.kafka_protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from pykraft.metadata_log.persistent import Map
-
-_NONE_COMMITTED: TopicOffsets = Map()
 
 GROUPS_VERSION = 8
 TOPIC_ID_VERSION = 10
@@ -60,7 +58,7 @@ def fetch_group_offsets(
     offsets = state.group_offsets(request.group_id)
     for topic in request.topics:
         name = topics.topic_name(topic.topic_id) if version >= TOPIC_ID_VERSION else topic.name
-        committed = _NONE_COMMITTED if name is None else offsets.get(name, _NONE_COMMITTED)
+        committed = NO_PARTITIONS if name is None else offsets.get(name, NO_PARTITIONS)
         topic_id = None if name is None else topics.topic_id(name)
         code = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.NONE
         answer.topics.append(
@@ -82,14 +80,14 @@ def _all_topics(
     answers = []
     for name, committed in sorted(state.group_offsets(group_id).items()):
         topic_id = topics.topic_id(name)
-        current = [index for index in sorted(committed) if _of_topic(committed[index], topic_id)]
+        current = [(index, value) for index, value in committed.items() if _of_topic(value, topic_id)]
         if not current or (topic_id is None and version >= TOPIC_ID_VERSION):
             continue  # the topic has just been deleted
         answers.append(
             OffsetFetchResponseTopics(
                 name=name,
                 topic_id=topic_id or ZERO_UUID,
-                partitions=[_partition(index, committed[index]) for index in current],
+                partitions=[_partition(index, value) for index, value in current],
             )
         )
     return answers

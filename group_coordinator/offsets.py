@@ -7,57 +7,49 @@ can commit only to a group without members.
 
 from __future__ import annotations
 
+from itertools import islice, repeat
+from operator import lt
+from struct import Struct
+
 from pykraft.group_coordinator.classic_group import ClassicGroup, ClassicState
 from pykraft.group_coordinator.classic_sync import check_member
+from pykraft.group_coordinator.commits import TopicCommit
 from pykraft.group_coordinator.group import ConsumerGroup
 from pykraft.group_coordinator.names import check_names
-from pykraft.group_coordinator.records import GroupRecord, OffsetCommitKey, OffsetCommitValue
+from pykraft.group_coordinator.offset_table import ROW_BYTES, Rows, make_extra
+from pykraft.group_coordinator.records import GroupRecord, OffsetCommitKey
 from pykraft.group_coordinator.result import Call, CoordinatorResult
 from pykraft.group_coordinator.sessions import SetTimer, TimerChange, TimerKey, TimerKind
 from pykraft.group_coordinator.state import ShardState
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
-from pykraft.kafka_protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
-)
+from pykraft.kafka_protocol.offset_commit_fast import FIELDS_BYTES, CommitRequestView, CommitTopic
 
 MEMBER_EPOCH_VERSION = 9
 TOPIC_ID_VERSION = 10
 
+_TIMESTAMP = Struct(">q")
 
-def handle_offset_commit(state: ShardState, request: OffsetCommitRequest, call: Call) -> CoordinatorResult:
+
+def handle_offset_commit(state: ShardState, request: CommitRequestView, call: Call) -> CoordinatorResult:
+    """The response is the error code of each partition. What is refused is not written."""
     timers = _check_caller(state, request, call)
     expires_ms = None if request.retention_time_ms < 0 else call.wall_ms + request.retention_time_ms
-    response, records = OffsetCommitResponse(), []
+    codes: list[int | list[int]] = []
+    records = []
     for topic in request.topics:
         name = _topic_name(topic, call)
-        answer = OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id)
-        response.topics.append(answer)
-        for partition in topic.partitions:
-            code = _check_partition(name, partition, call)
-            answer.partitions.append(
-                OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
-            )
-            if code is ErrorCode.NONE and name is not None:
-                value = OffsetCommitValue(
-                    offset=partition.committed_offset,
-                    leader_epoch=partition.committed_leader_epoch,
-                    metadata=partition.committed_metadata or "",
-                    commit_timestamp_ms=call.wall_ms,
-                    expire_timestamp_ms=expires_ms,
-                    topic_id=_recorded_topic_id(name, expires_ms, call),
-                )
-                key = OffsetCommitKey(request.group_id, name, partition.partition_index)
-                records.append(GroupRecord(key, value))
-    return CoordinatorResult(response, tuple(records), timers)
+        code = _check_topic(name, topic, call)
+        codes.append(code)
+        if name is not None and (code == ErrorCode.NONE if isinstance(code, int) else not all(code)):
+            topic_id = _recorded_topic_id(name, expires_ms, call)
+            rows = _build_rows(topic, code, call.wall_ms, expires_ms, topic_id)
+            if rows.partitions:
+                records.append(TopicCommit(request.group_id, name, rows))
+    return CoordinatorResult(codes, tuple(records), timers)
 
 
-def _topic_name(topic: OffsetCommitRequestTopic, call: Call) -> str | None:
+def _topic_name(topic: CommitTopic, call: Call) -> str | None:
     return call.topics.topic_name(topic.topic_id) if call.version >= TOPIC_ID_VERSION else topic.name
 
 
@@ -66,17 +58,61 @@ def _recorded_topic_id(name: str, expires_ms: int | None, call: Call) -> Uuid:
     return ZERO_UUID if topic_id is None or expires_ms is not None else topic_id
 
 
-def _check_partition(name: str | None, partition: OffsetCommitRequestPartition, call: Call) -> ErrorCode:
+def _check_topic(name: str | None, topic: CommitTopic, call: Call) -> int | list[int]:
+    """One error code for all partitions, or a list if they differ."""
     if name is None:
-        return ErrorCode.UNKNOWN_TOPIC_ID
-    if not 0 <= partition.partition_index < call.topics.partition_count(name):
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if len((partition.committed_metadata or "").encode("utf-8")) > call.config.offset_metadata_max_bytes:
-        return ErrorCode.OFFSET_METADATA_TOO_LARGE
-    return ErrorCode.NONE
+        return int(ErrorCode.UNKNOWN_TOPIC_ID)
+    count, partitions, metadata = call.topics.partition_count(name), topic.partitions, topic.metadata
+    if metadata is None and partitions and min(partitions) >= 0 and max(partitions) < count:
+        return 0
+    limit = call.config.offset_metadata_max_bytes
+    return [
+        int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if not 0 <= partition < count
+        else int(ErrorCode.OFFSET_METADATA_TOO_LARGE)
+        if text is not None and len(text.encode("utf-8")) > limit
+        else 0
+        for partition, text in zip(partitions, metadata or repeat(None, len(partitions)), strict=True)
+    ]
 
 
-def _check_caller(state: ShardState, request: OffsetCommitRequest, call: Call) -> tuple[TimerChange, ...]:
+def _build_rows(
+    topic: CommitTopic, codes: int | list[int], wall_ms: int, expires_ms: int | None, topic_id: Uuid
+) -> Rows:
+    """What is committed of a topic, in order of its partitions; of a repeated one the last offset."""
+    partitions, fields, metadata = topic.partitions, topic.fields, topic.metadata
+    timestamp = _TIMESTAMP.pack(wall_ms)
+    if len(partitions) == 1 and metadata is None and expires_ms is None:
+        return Rows(partitions, fields + timestamp, topic_id)
+    count = len(partitions)
+    block = bytearray((bytes(FIELDS_BYTES) + timestamp) * count)
+    for place in range(FIELDS_BYTES):
+        block[place::ROW_BYTES] = fields[place::FIELDS_BYTES]
+    rows = bytes(block)
+    if isinstance(codes, list) or not _is_ascending(partitions):
+        order = {
+            partition: place
+            for place, partition in enumerate(partitions)
+            if not isinstance(codes, list) or not codes[place]
+        }
+        places = [order[partition] for partition in sorted(order)]
+        rows = b"".join([rows[place * ROW_BYTES : (place + 1) * ROW_BYTES] for place in places])
+        partitions = tuple(partitions[place] for place in places)
+        metadata = None if metadata is None else [metadata[place] for place in places]
+    extras = {}
+    if metadata is not None or expires_ms is not None:
+        for partition, text in zip(partitions, metadata or repeat(None, len(partitions)), strict=True):
+            extra = make_extra(text or "", expires_ms, topic_id)
+            if extra is not None:
+                extras[partition] = extra
+    return Rows(partitions, rows, topic_id, extras or None)
+
+
+def _is_ascending(partitions: tuple[int, ...]) -> bool:
+    return all(map(lt, partitions, islice(partitions, 1, None)))
+
+
+def _check_caller(state: ShardState, request: CommitRequestView, call: Call) -> tuple[TimerChange, ...]:
     """:class:`KafkaError` unless the caller may commit. A commit of a classic member restarts its session."""
     if not request.group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
@@ -96,7 +132,7 @@ def _check_caller(state: ShardState, request: OffsetCommitRequest, call: Call) -
             return _check_classic_member(classic, request)
 
 
-def _check_consumer_member(group: ConsumerGroup, request: OffsetCommitRequest, call: Call) -> None:
+def _check_consumer_member(group: ConsumerGroup, request: CommitRequestView, call: Call) -> None:
     epoch = request.generation_id_or_member_epoch
     if epoch < 0 and group.is_empty:
         return
@@ -112,7 +148,7 @@ def _check_consumer_member(group: ConsumerGroup, request: OffsetCommitRequest, c
         raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH, f"The member is at epoch {member.epoch}, not {epoch}.")
 
 
-def _check_classic_member(group: ClassicGroup, request: OffsetCommitRequest) -> tuple[TimerChange, ...]:
+def _check_classic_member(group: ClassicGroup, request: CommitRequestView) -> tuple[TimerChange, ...]:
     generation = request.generation_id_or_member_epoch
     anonymous = generation < 0 and not request.member_id and request.group_instance_id is None
     if anonymous or (generation < 0 and group.is_empty):
@@ -131,5 +167,5 @@ def build_offset_tombstones(state: ShardState, group_id: str) -> list[GroupRecor
     return [
         GroupRecord(OffsetCommitKey(group_id, topic, partition), None)
         for topic, partitions in sorted(state.group_offsets(group_id).items())
-        for partition in sorted(partitions)
+        for partition in partitions
     ]

@@ -49,7 +49,7 @@ from collections.abc import Callable
 from pykraft.group_coordinator.classic_group import ClassicGroup
 from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.group import ConsumerGroup
-from pykraft.group_coordinator.result import CoordinatorResult, Parked
+from pykraft.group_coordinator.result import CoordinatorResult
 from pykraft.group_coordinator.state import ShardState
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
@@ -92,7 +92,7 @@ def answer_heartbeat(
             return None
     except KafkaError:
         return None
-    if result.records or _moves(result):
+    if result.records or result.moves_others:
         return None
     return result if _is_well(result) else None
 
@@ -118,7 +118,7 @@ def only_with_records(decide: Decide) -> Decide:
             raise lease_is_over() from None
         if result.records:
             return result
-        raise MustWaitForLeaseError if _moves(result) else lease_is_over()
+        raise MustWaitForLeaseError if result.moves_others else lease_is_over()
 
     return checked
 
@@ -127,8 +127,3 @@ def lease_is_over() -> KafkaError:
     return KafkaError(
         ErrorCode.COORDINATOR_NOT_AVAILABLE, "This broker has lost contact with the controller."
     )
-
-
-def _moves(result: CoordinatorResult) -> bool:
-    is_parked = isinstance(result.response, Parked)
-    return bool(is_parked or result.groups or result.forgotten or result.completions)

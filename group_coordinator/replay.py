@@ -9,30 +9,35 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pykraft.group_coordinator.classic_group import ClassicGroup
+from pykraft.group_coordinator.commits import TopicCommit
 from pykraft.group_coordinator.group import ConsumerGroup, replay_group
+from pykraft.group_coordinator.offset_table import NO_PARTITIONS, TopicCounts, TopicOffsets, rows_of
 from pykraft.group_coordinator.records import (
     ConsumerGroupMetadataKey,
     ConsumerGroupPartitionMetadataKey,
     GroupMetadataKey,
     GroupMetadataValue,
-    GroupRecord,
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from pykraft.group_coordinator.state import ShardState, TopicKey, TopicOffsets
+from pykraft.group_coordinator.result import Record
+from pykraft.group_coordinator.state import ShardState, TopicKey
 from pykraft.metadata_log.persistent import Map
 
-_NO_PARTITIONS: TopicOffsets = Map()
 _NO_GROUPS: Map[str, int] = Map()
 
 
-def replay_all(state: ShardState, records: Iterable[GroupRecord]) -> ShardState:
+def replay_all(state: ShardState, records: Iterable[Record]) -> ShardState:
     for record in records:
         state = replay(state, record)
     return state
 
 
-def replay(state: ShardState, record: GroupRecord) -> ShardState:
+def replay(state: ShardState, record: Record) -> ShardState:
+    if isinstance(record, TopicCommit):
+        counts: TopicCounts = {}
+        old = state.group_offsets(record.group_id).get(record.topic, NO_PARTITIONS)
+        return _with_offsets(state, record.group_id, record.topic, old.with_rows(record.rows, counts), counts)
     match record.key:
         case OffsetCommitKey() as key:
             assert record.value is None or isinstance(record.value, OffsetCommitValue)
@@ -67,41 +72,44 @@ def _without_group(state: ShardState, group_id: str) -> ShardState:
 
 
 def _replay_offset(state: ShardState, key: OffsetCommitKey, value: OffsetCommitValue | None) -> ShardState:
-    topics = state.group_offsets(key.group_id)
-    partitions = topics.get(key.topic, _NO_PARTITIONS)
-    old = partitions.get(key.partition)
-    if value is None and old is None:
+    partitions = state.group_offsets(key.group_id).get(key.topic, NO_PARTITIONS)
+    counts: TopicCounts = {}
+    if value is not None:
+        partitions = partitions.with_rows(rows_of(key.partition, value), counts)
+    elif key.partition in partitions:
+        partitions = partitions.without((key.partition,), counts)
+    else:
         return state
-    by_topic = _reindexed(state.groups_by_topic, key, old, value)
-    if value is None:
-        partitions = partitions.delete(key.partition)
-        topics = topics.set(key.topic, partitions) if partitions else topics.delete(key.topic)
-        offsets = state.offsets.set(key.group_id, topics) if topics else state.offsets.delete(key.group_id)
-        state = ShardState(state.groups, offsets, by_topic)
-        only_for_offsets = state.groups.get(key.group_id) == ClassicGroup(key.group_id)
-        return state.without_group(key.group_id) if only_for_offsets and not topics else state
-    offsets = state.offsets.set(key.group_id, topics.set(key.topic, partitions.set(key.partition, value)))
+    return _with_offsets(state, key.group_id, key.topic, partitions, counts)
+
+
+def _with_offsets(
+    state: ShardState, group_id: str, topic: str, partitions: TopicOffsets, counts: TopicCounts
+) -> ShardState:
+    """The state with these offsets of a topic. A group exists as long as it has offsets."""
+    topics = state.group_offsets(group_id)
+    topics = topics.set(topic, partitions) if partitions else topics.delete(topic)
+    by_topic = _reindexed(state.groups_by_topic, group_id, topic, counts)
     groups = state.groups
-    if key.group_id not in groups:
-        groups = groups.set(key.group_id, ClassicGroup(key.group_id))
-    return ShardState(groups, offsets, by_topic)
+    if topics:
+        if group_id not in groups:
+            groups = groups.set(group_id, ClassicGroup(group_id))
+        return ShardState(groups, state.offsets.set(group_id, topics), by_topic)
+    state = ShardState(groups, state.offsets.delete(group_id), by_topic)
+    only_for_offsets = groups.get(group_id) == ClassicGroup(group_id)
+    return state.without_group(group_id) if only_for_offsets else state
 
 
 def _reindexed(
-    by_topic: Map[TopicKey, Map[str, int]],
-    key: OffsetCommitKey,
-    old: OffsetCommitValue | None,
-    new: OffsetCommitValue | None,
+    by_topic: Map[TopicKey, Map[str, int]], group_id: str, topic: str, counts: TopicCounts
 ) -> Map[TopicKey, Map[str, int]]:
-    """The index after ``new`` has replaced ``old``; most often both are of the same topic."""
-    if old is not None and new is not None and old.topic_id == new.topic_id:
-        return by_topic
-    for value, change in ((old, -1), (new, +1)):
-        if value is None:
+    """The index after the number of a group's offsets of a topic has changed, most often by nothing."""
+    for topic_id, change in counts.items():
+        if not change:
             continue
-        topic = (key.topic, value.topic_id)
-        counts = by_topic.get(topic, _NO_GROUPS)
-        count = counts.get(key.group_id, 0) + change
-        counts = counts.set(key.group_id, count) if count else counts.delete(key.group_id)
-        by_topic = by_topic.set(topic, counts) if counts else by_topic.delete(topic)
+        key = (topic, topic_id)
+        groups = by_topic.get(key, _NO_GROUPS)
+        count = groups.get(group_id, 0) + change
+        groups = groups.set(group_id, count) if count else groups.delete(group_id)
+        by_topic = by_topic.set(key, groups) if groups else by_topic.delete(key)
     return by_topic

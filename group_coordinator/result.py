@@ -11,6 +11,7 @@ from enum import Enum
 from typing import TypeAlias
 
 from pykraft.group_coordinator.classic_group import ClassicGroup
+from pykraft.group_coordinator.commits import TopicCommit
 from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.records import GroupRecord
 from pykraft.group_coordinator.sessions import TimerChange
@@ -54,7 +55,13 @@ def build_superseded(parked: Parked) -> Message:
             return SyncGroupResponse(error_code=code)
 
 
-Answer: TypeAlias = Message | Parked | None
+CommitCodes: TypeAlias = int | list[int | list[int]]
+"""The errors of an offset commit: one for all of it; or for each topic one, or one for each partition."""
+
+Answer: TypeAlias = Message | CommitCodes | Parked | None
+
+Record: TypeAlias = GroupRecord | TopicCommit
+"""One record, or all those of a commit for one topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +72,16 @@ class CoordinatorResult:
     """
 
     response: Answer
-    records: tuple[GroupRecord, ...] = ()
+    records: tuple[Record, ...] = ()
     timers: tuple[TimerChange, ...] = ()
     completions: tuple[Completion, ...] = ()
     groups: tuple[ClassicGroup, ...] = ()
     forgotten: tuple[str, ...] = ()
+
+    @property
+    def moves_others(self) -> bool:
+        """Whether it parks or answers other requests, or changes a group without a record."""
+        return bool(self.groups or self.completions or self.forgotten or isinstance(self.response, Parked))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import field
 from typing import Protocol, TypeVar
 
-from pykraft.group_coordinator.answers import Answers
+from pykraft.group_coordinator.answers import Answers, Waiter
 from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.hosted import HostedShard, Waiting
 from pykraft.group_coordinator.housekeeping import (
@@ -25,6 +25,7 @@ from pykraft.group_coordinator.housekeeping import (
     sweep_expired_groups,
     sweep_expired_offsets,
 )
+from pykraft.group_coordinator.loading import Loader
 from pykraft.group_coordinator.past_lease import (
     Decide,
     MemberTimeout,
@@ -33,13 +34,12 @@ from pykraft.group_coordinator.past_lease import (
     lease_is_over,
     only_with_records,
 )
-from pykraft.group_coordinator.result import Call, CoordinatorResult, Parked, build_superseded
+from pykraft.group_coordinator.result import Answer, Call, Parked, build_superseded
 from pykraft.group_coordinator.shard import Outcome, PartitionWriter, Shard
 from pykraft.group_coordinator.state import ShardState
 from pykraft.group_coordinator.subscription import TopicsView
 from pykraft.kafka_protocol.enums import ConfigResourceType
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.record_codec import Record
 from pykraft.kafka_protocol.schema import Message
 from pykraft.lazy_dataclass import dataclass
 from pykraft.metadata_log.delta import MetadataDelta
@@ -53,7 +53,6 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_LOAD_SLICE_RECORDS = 200
 _GROWTH_RECORDS = 5_000
 _LOAD_RETRY_S = 0.2
 _LOAD_RETRY_MAX_S = 5.0
@@ -148,11 +147,11 @@ class CoordinatorRuntime:
             hosted.drop()
 
     async def _load(self, hosted: HostedShard) -> None:
-        shard = hosted.shard
+        shard, loader = hosted.shard, Loader(hosted.shard.partition)
         offset, retry_s = 0, _LOAD_RETRY_S
         while True:
             try:
-                records, next_offset = await self._writer.read(shard.partition, offset)
+                batches, next_offset = await self._writer.read(shard.partition, offset)
             except KafkaError as error:
                 log.warning("loading __consumer_offsets-%d at offset %d: %s", shard.partition, offset, error)
                 await asyncio.sleep(retry_s)
@@ -160,20 +159,24 @@ class CoordinatorRuntime:
                 continue
             if next_offset == offset:
                 break
-            await self._replay_in_slices(shard, records)
+            await self._in_slices(loader.load(batches))
             offset = next_offset
-        shard.finish_loading(offset, self.config_of)
+        await self._in_slices(loader.finish())
+        shard.finish_loading(offset, loader.state, self.config_of)
+        hosted.grown_offset = offset
         hosted.next_cleanup_ms = self._clock.monotonic_ms() + self.config.offsets_retention_check_interval_ms
         self._start_sweep(hosted, sweep_after_load(shard.state, self.topics, hosted.deleted_while_loading))
         level = logging.INFO if offset else logging.DEBUG  # a new topic has fifty empty partitions
         log.log(level, "loaded __consumer_offsets-%d up to offset %d", shard.partition, offset)
 
-    async def _replay_in_slices(self, shard: Shard, records: Sequence[Record]) -> None:
-        """Replay records without holding the event loop for long."""
-        for start in range(0, len(records), _LOAD_SLICE_RECORDS):
+    async def _in_slices(self, work: Iterator[int]) -> None:
+        """Do a part of a load without holding the event loop for long."""
+        while True:
             async with self._load_slice:  # many partitions may be loaded at once
-                shard.load(records[start : start + _LOAD_SLICE_RECORDS])
-                self._grow(_LOAD_SLICE_RECORDS)
+                steps = next(work, None)
+                if steps is None:
+                    return
+                self._grow(steps)
                 await asyncio.sleep(0)
 
     # ---- events of the broker
@@ -211,9 +214,23 @@ class CoordinatorRuntime:
     def hosted_partitions(self) -> list[int]:
         return sorted(self._hosted)
 
+    def submit(self, partition: int, decide: Decide, waiter: Waiter) -> bool:
+        """Decide at once, without a task, and answer ``waiter`` as :meth:`write` does. Not for results that
+        move other requests.
+
+        False if the lease is over: nothing was decided, and :meth:`write` is to be used.
+        """
+        if self._lease_expired_ms() != 0:
+            return False
+        hosted = self._loaded(partition)
+        outcome = self._stage(hosted, decide)
+        assert not outcome.completions
+        self._answer_at(hosted, outcome, waiter)
+        return True
+
     async def write(
         self, partition: int, decide: Decide, member_timeout: MemberTimeout | None = None
-    ) -> Message:
+    ) -> Answer:
         """Decide on a shard and answer once the decision can no longer be lost.
 
         ``member_timeout`` is set for heartbeats: see :mod:`.past_lease`.
@@ -222,30 +239,30 @@ class CoordinatorRuntime:
             expired_ms = self._lease_expired_ms()
             hosted = self._loaded(partition)
             if expired_ms == 0:
-                return await self._answer(hosted, self._apply(hosted, decide))
+                return await self._answer(hosted, self._stage(hosted, decide))
             if member_timeout is not None:
                 shard = hosted.shard
                 answer = answer_heartbeat(shard.committed, shard.state, decide, member_timeout, expired_ms)
                 if answer is not None:
-                    assert isinstance(answer.response, Message)
                     return answer.response
             try:
-                outcome = self._apply(hosted, only_with_records(decide))
+                outcome = self._stage(hosted, only_with_records(decide))
             except MustWaitForLeaseError:
                 await self._wait_for_lease(hosted)
             else:
                 return await self._answer(hosted, outcome)
 
-    async def _answer(self, hosted: HostedShard, outcome: Outcome) -> Message:
+    async def _answer(self, hosted: HostedShard, outcome: Outcome) -> Answer:
         if isinstance(outcome.response, Parked):
             future = self._park(hosted, outcome.response)
             self._complete_parked(hosted, outcome)
-            answer = await future
         else:
             self._complete_parked(hosted, outcome)
-            answer = await self._at(hosted, outcome.offset, outcome.response)
-        assert isinstance(answer, Message)
-        return answer
+            if outcome.offset is None and not outcome.is_staged:
+                return outcome.response
+            future = asyncio.get_running_loop().create_future()
+            self._answer_at(hosted, outcome, future)
+        return await future
 
     async def read(self, partition: int, view: Callable[[ShardState], T]) -> T:
         """Read from a shard while the lease holds, and answer once nothing that was read can be lost."""
@@ -253,7 +270,11 @@ class CoordinatorRuntime:
             await self._wait_for_lease(self._loaded(partition))
         hosted = self._loaded(partition)
         seen = view(hosted.shard.state)
-        await self._at(hosted, hosted.shard.wait_offset(), None)
+        outcome = hosted.shard.seen(None)
+        if outcome.is_staged or outcome.offset is not None:
+            future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+            self._answer_at(hosted, outcome, future)
+            await future
         return seen
 
     def _lease_expired_ms(self) -> int:
@@ -281,16 +302,71 @@ class CoordinatorRuntime:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "The group is being loaded.")
         return hosted
 
-    def _apply(self, hosted: HostedShard, decide: Callable[[ShardState], CoordinatorResult]) -> Outcome:
+    def _stage(self, hosted: HostedShard, decide: Decide) -> Outcome:
+        """Decide; what is written goes into the next batch of the shard."""
+        wall_ms, now_ms = self._clock.wall_ms(), self._clock.monotonic_ms()
+        outcome = hosted.shard.stage(decide, wall_ms=wall_ms, now_ms=now_ms)
+        if outcome is None:
+            self._flush(hosted)
+            outcome = hosted.shard.stage(decide, wall_ms=wall_ms, now_ms=now_ms)
+            assert outcome is not None, "nothing is staged after a flush"
+        if not outcome.is_staged:
+            self._has_written(hosted)
+        return outcome
+
+    def _apply(self, hosted: HostedShard, decide: Decide) -> Outcome:
+        """Decide and write at once."""
+        self._flush(hosted)
         now_ms = self._clock.monotonic_ms()
+        outcome = hosted.shard.apply(decide, wall_ms=self._clock.wall_ms(), now_ms=now_ms)
+        self._has_written(hosted)
+        return outcome
+
+    def _schedule_flush(self, hosted: HostedShard) -> None:
+        """Append what is staged behind everything that is ready to run now, or after the configured time.
+
+        So one append is shared by all requests that have arrived, and a single one hardly waits.
+        """
+        if hosted.flush is not None or not hosted.shard.has_staged:
+            return
+        linger_ms = self.config.append_linger_ms
+        if linger_ms == 0:
+            self._flush(hosted)
+        elif linger_ms < 0:
+            hosted.flush = asyncio.get_running_loop().call_soon(self._flush, hosted)
+        else:
+            hosted.flush = asyncio.get_running_loop().call_later(linger_ms / 1000, self._flush, hosted)
+
+    def _flush(self, hosted: HostedShard) -> None:
+        """Append what is staged, and answer its requests; all of them fail if it cannot be appended."""
+        if hosted.flush is not None:
+            hosted.flush.cancel()
+            hosted.flush = None
+        if not hosted.shard.has_staged:
+            return
+        requests, hosted.staged = hosted.staged, []
+        try:
+            offset = hosted.shard.flush()
+        except KafkaError as error:
+            for waiting in requests:
+                self._answers.give(waiting.future, KafkaError(error.code, error.message))
+        except BaseException:
+            for waiting in requests:
+                self._answers.fail(waiting.future, ErrorCode.UNKNOWN_SERVER_ERROR)
+            raise
+        else:
+            self._has_written(hosted)
+            for waiting in requests:
+                self._answer_from(hosted, offset, waiting)
+
+    def _has_written(self, hosted: HostedShard) -> None:
+        """State and timers of a shard have changed."""
         shard = hosted.shard
-        end_offset = shard.end_offset
-        outcome = shard.apply(decide, wall_ms=self._clock.wall_ms(), now_ms=now_ms)
-        self._grow(shard.end_offset - end_offset)
+        self._grow(max(0, shard.end_offset - hosted.grown_offset))
+        hosted.grown_offset = shard.end_offset
         deadline_ms = shard.deadlines.next_deadline_ms()
         if deadline_ms is not None and deadline_ms < self._sleeping_until_ms:
             self._wake.set()
-        return outcome
 
     def _grow(self, records: int) -> None:
         """Count records that entered the state: each is a new object for the garbage collector."""
@@ -313,25 +389,29 @@ class CoordinatorRuntime:
         for completion in outcome.completions:
             future = hosted.parked.pop(completion.parked, None)
             if future is not None:
-                self._answer_at(hosted, outcome.offset, future, completion.response)
-
-    async def _at(self, hosted: HostedShard, offset: int | None, answer: object) -> object:
-        if offset is None:
-            return answer
-        future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        self._answer_at(hosted, offset, future, answer)
-        return await future
+                self._answer_at(hosted, outcome, future, completion.response)
 
     def _answer_at(
-        self, hosted: HostedShard, offset: int | None, future: asyncio.Future[object], answer: object
+        self, hosted: HostedShard, outcome: Outcome, waiter: Waiter, response: Message | None = None
     ) -> None:
-        if offset is not None:
-            deadline_ms = self._clock.monotonic_ms() + self.config.offset_commit_timeout_ms
-            hosted.waiting.append(Waiting(offset, deadline_ms, future, answer))
-            if deadline_ms < self._sleeping_until_ms:
-                self._wake.set()
+        """Answer with ``response``, or with that of the outcome, as soon as the outcome cannot be lost."""
+        deadline_ms = self._clock.monotonic_ms() + self.config.offset_commit_timeout_ms
+        waiting = Waiting(0, deadline_ms, waiter, outcome.response if response is None else response)
+        if outcome.is_staged:
+            hosted.staged.append(waiting)
+            self._schedule_flush(hosted)
         else:
-            self._answers.give(future, answer)
+            self._answer_from(hosted, outcome.offset, waiting)
+
+    def _answer_from(self, hosted: HostedShard, offset: int | None, waiting: Waiting) -> None:
+        """Answer when the high watermark has reached ``offset``; None: now."""
+        if offset is None:
+            self._answers.give(waiting.future, waiting.answer)
+            return
+        waiting.offset = offset
+        hosted.waiting.append(waiting)
+        if waiting.deadline_ms < self._sleeping_until_ms:
+            self._wake.set()
 
     # ---- time
 
@@ -356,6 +436,7 @@ class CoordinatorRuntime:
             hosted = self._hosted[partition]
             if not hosted.shard.loaded:
                 continue
+            self._flush(hosted)
             hosted.give_up_waiting(now_ms)
             if leads:
                 hosted.resume_waiting_for_lease()
@@ -376,7 +457,8 @@ class CoordinatorRuntime:
                 left.expired -= 1
         if hosted.next_cleanup_ms <= now_ms and not hosted.sweeps:
             hosted.next_cleanup_ms = now_ms + self.config.offsets_retention_check_interval_ms
-            self._start_sweep(hosted, sweep_expired_offsets(shard.state), sweep_expired_groups(shard.state))
+            expired = sweep_expired_offsets(shard.state, self.topics), sweep_expired_groups(shard.state)
+            self._start_sweep(hosted, *expired)
 
     def _next_wake_ms(self, now_ms: int) -> int:
         wake_ms = now_ms + _IDLE_WAIT_MS

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from pykraft.group_coordinator import describe, offset_fetch
+from pykraft.group_coordinator.answers import Waiter
 from pykraft.group_coordinator.classic_join import handle_join_group
 from pykraft.group_coordinator.classic_sync import handle_heartbeat, handle_leave_group, handle_sync_group
 from pykraft.group_coordinator.config import GroupConfig
@@ -21,7 +22,7 @@ from pykraft.group_coordinator.heartbeat import handle_consumer_heartbeat
 from pykraft.group_coordinator.offsets import handle_offset_commit
 from pykraft.group_coordinator.partitioning import OFFSETS_TOPIC, partition_for_key
 from pykraft.group_coordinator.past_lease import MemberTimeout, member_timeout_ms
-from pykraft.group_coordinator.result import Call, CoordinatorResult
+from pykraft.group_coordinator.result import Call, CommitCodes, CoordinatorResult
 from pykraft.group_coordinator.runtime import CoordinatorRuntime, Lease
 from pykraft.group_coordinator.shard import PartitionWriter
 from pykraft.group_coordinator.state import ShardState
@@ -46,7 +47,6 @@ from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest, Heartbea
 from pykraft.kafka_protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from pykraft.kafka_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from pykraft.kafka_protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from pykraft.kafka_protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from pykraft.kafka_protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from pykraft.kafka_protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -55,6 +55,7 @@ from pykraft.kafka_protocol.messages.offset_fetch import (
     OffsetFetchResponseGroup,
 )
 from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from pykraft.kafka_protocol.offset_commit_fast import CommitRequestView
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.kafka_protocol.schema import Message
 from pykraft.metadata_log.delta import MetadataDelta
@@ -176,13 +177,29 @@ class GroupCoordinatorService:
             LeaveGroupResponse, request.group_id, lambda state: handle_leave_group(state, request, call)
         )
 
-    async def offset_commit(
-        self, ctx: RequestContext, request: OffsetCommitRequest, version: int
-    ) -> OffsetCommitResponse:
+    def commit_offsets(
+        self, ctx: RequestContext, request: CommitRequestView, version: int, waiter: Waiter
+    ) -> bool:
+        """Decide on a commit at once, and give ``waiter`` the error codes when it cannot be lost.
+
+        False if it may not be decided now (:mod:`.past_lease`): use :meth:`offset_commit`.
+        """
         call = self._call(ctx, request, version)
-        return await self._write(
-            OffsetCommitResponse, request.group_id, lambda state: handle_offset_commit(state, request, call)
+        return self._runtime.submit(
+            self.partition_for(request.group_id),
+            lambda state: handle_offset_commit(state, request, call),
+            waiter,
         )
+
+    async def offset_commit(
+        self, ctx: RequestContext, request: CommitRequestView, version: int
+    ) -> CommitCodes:
+        call = self._call(ctx, request, version)
+        answer = await self._runtime.write(
+            self.partition_for(request.group_id), lambda state: handle_offset_commit(state, request, call)
+        )
+        assert isinstance(answer, list)
+        return answer
 
     async def offset_fetch(
         self, ctx: RequestContext, request: OffsetFetchRequest, version: int
@@ -288,7 +305,7 @@ class GroupCoordinatorService:
         deleted = await asyncio.gather(*(delete(*item) for item in by_partition.items()))
         return DeleteGroupsResponse(results=[result for results in deleted for result in results])
 
-    def _call(self, ctx: RequestContext, request: Message, version: int) -> Call:
+    def _call(self, ctx: RequestContext, request: Message | CommitRequestView, version: int) -> Call:
         return Call(
             config=self._runtime.config_of(getattr(request, "group_id", "")),
             topics=self._runtime.topics,
@@ -299,7 +316,7 @@ class GroupCoordinatorService:
             new_member_id=self._new_member_id(ctx, request),
         )
 
-    def _new_member_id(self, ctx: RequestContext, request: Message) -> str:
+    def _new_member_id(self, ctx: RequestContext, request: Message | CommitRequestView) -> str:
         match request:
             case JoinGroupRequest(member_id=""):
                 prefix = (request.group_instance_id or ctx.client_id)[:_MEMBER_ID_PREFIX_CHARS]

@@ -1,9 +1,10 @@
 """One partition of ``__consumer_offsets`` while this broker leads it: its state and its timers.
 
-It works like the controller: a handler decides, its records are replayed and appended as one batch, and the
-new state belongs to the offset of its last record. If the append fails nothing has changed. The caller must
-hold the answer until the high watermark has passed the returned offset, so that no epoch or offset is
-answered that a new leader would not know.
+It works like the controller: a handler decides, its records are replayed and appended, and the new state
+belongs to the offset of the last record. What is decided until the next :meth:`Shard.flush` goes into one
+batch. If its append fails, nothing of it has happened. The caller must hold each answer until the high
+watermark has passed the offset of what it is based on, so that no epoch or offset is answered that a new
+leader would not know.
 
 There are no futures here, and no IO except through the :class:`PartitionWriter` port.
 """
@@ -12,22 +13,23 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Protocol
 
 from pykraft.group_coordinator.classic_group import ClassicGroup
-from pykraft.group_coordinator.codec import decode_record, encode_records
+from pykraft.group_coordinator.codec import encode_record
+from pykraft.group_coordinator.commits import TopicCommit, write_commit
 from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.expiry import handle_timer, iter_new_sessions
-from pykraft.group_coordinator.records import GroupRecord
-from pykraft.group_coordinator.replay import replay, replay_all
-from pykraft.group_coordinator.result import Answer, Call, Completion, CoordinatorResult
+from pykraft.group_coordinator.loading import BatchBody
+from pykraft.group_coordinator.replay import replay_all
+from pykraft.group_coordinator.result import Answer, Call, Completion, CoordinatorResult, Record
 from pykraft.group_coordinator.sessions import Deadlines, TimerChange
 from pykraft.group_coordinator.state import EMPTY_STATE, ShardState
+from pykraft.kafka_protocol.batch_builder import BatchBuilder
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.primitives import ProtocolError
-from pykraft.kafka_protocol.record_codec import Record
 from pykraft.lazy_dataclass import dataclass
 from pykraft.metadata_log.timeline import Timeline
 
@@ -40,28 +42,64 @@ TIMER_RETRY_MS = 1_000
 class PartitionWriter(Protocol):
     """Access to the partitions of ``__consumer_offsets``, which the broker provides."""
 
-    def append(
-        self, partition: int, leader_epoch: int, records: Sequence[tuple[bytes, bytes | None]], now_ms: int
-    ) -> int:
+    def append(self, partition: int, leader_epoch: int, records: BatchBuilder, now_ms: int) -> int:
         """Append one batch and return the exclusive end offset. :class:`KafkaError` if that fails."""
+        ...
+
+    def max_batch_bytes(self, partition: int) -> int:
+        """The size of the largest batch that can be appended."""
         ...
 
     def high_watermark(self, partition: int) -> int:
         """The offset (exclusive) below which all records survive a change of the leader."""
         ...
 
-    def read(self, partition: int, start_offset: int) -> Awaitable[tuple[Sequence[Record], int]]:
-        """Some records from ``start_offset`` on and the next offset; at the end none and the same offset."""
+    def read(self, partition: int, start_offset: int) -> Awaitable[tuple[Sequence[BatchBody], int]]:
+        """Some batches from ``start_offset`` on and the next offset; at the end none and the same offset."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The answers to send once the high watermark reaches ``offset`` (None: at once)."""
+    """The answers to send once the high watermark reaches ``offset`` (None: at once).
+
+    ``is_staged``: there is no offset yet. The answer is sent, or an error in its place, when
+    :meth:`Shard.flush` has written what is staged.
+    """
 
     offset: int | None
     response: Answer
     completions: tuple[Completion, ...] = ()
+    is_staged: bool = False
+
+
+class _Staged:
+    """What was decided and replayed since the last append: the next batch, and the state after it."""
+
+    __slots__ = ("builder", "max_bytes", "state", "timers", "wall_ms")
+
+    def __init__(self, state: ShardState, wall_ms: int, max_bytes: int) -> None:
+        self.state = state
+        self.wall_ms = wall_ms
+        self.max_bytes = max_bytes
+        self.builder = BatchBuilder()
+        self.timers: list[tuple[TimerChange, int]] = []
+        """With the time at which each was decided."""
+
+    def add(self, result: CoordinatorResult, now_ms: int) -> bool:
+        """Take a result into the batch, whole or not at all; False if the batch has no room for it."""
+        mark = self.builder.mark
+        try:
+            write_records(self.builder, result.records)
+            if self.builder.size_bytes > self.max_bytes:
+                self.builder.cut(mark)
+                return False
+            self.state = replay_all(self.state, result.records)
+        except BaseException:
+            self.builder.cut(mark)
+            raise
+        self.timers += [(change, now_ms) for change in result.timers]
+        return True
 
 
 class Shard:
@@ -74,15 +112,25 @@ class Shard:
         self.loaded = False
         self._writer = writer
         self._timeline: Timeline[ShardState] = Timeline(EMPTY_STATE)
-        self._loading = EMPTY_STATE
+        self._staged: _Staged | None = None
         self._new_sessions: Iterator[tuple[TimerChange, ...]] | None = None
         self._pending_offset = -1
         self._high_watermark = 0
 
     @property
     def state(self) -> ShardState:
-        """The newest state, committed or not, on which the next decision is made."""
+        """The newest state, appended or not, on which the next decision is made."""
+        return self._timeline.current if self._staged is None else self._staged.state
+
+    @property
+    def appended(self) -> ShardState:
+        """The state of the whole log, committed or not, without what is staged."""
         return self._timeline.current
+
+    @property
+    def has_staged(self) -> bool:
+        """Whether records wait for :meth:`flush`."""
+        return self._staged is not None
 
     @property
     def end_offset(self) -> int:
@@ -95,29 +143,15 @@ class Shard:
         self.advance(self._known_high_watermark())
         return self._timeline.committed
 
-    def load(self, records: Sequence[Record]) -> None:
-        """Replay a part of the log. Records that are unknown or cannot be decoded are skipped."""
-        for record in records:
-            if record.key is None:
-                continue
-            try:
-                decoded = decode_record(
-                    bytes(record.key), None if record.value is None else bytes(record.value)
-                )
-            except ProtocolError as error:
-                log.error("__consumer_offsets-%d, offset %d: %s", self.partition, record.offset, error)
-                continue
-            if decoded is not None:
-                self._loading = replay(self._loading, decoded)
-
-    def finish_loading(self, end_offset: int, config_of: Callable[[str], GroupConfig]) -> None:
-        """The whole log is replayed, up to ``end_offset``; begin to start sessions.
+    def finish_loading(
+        self, end_offset: int, state: ShardState, config_of: Callable[[str], GroupConfig]
+    ) -> None:
+        """The whole log up to ``end_offset`` makes ``state``; begin to start sessions.
 
         The end of the log may be above the high watermark: answers wait for it as if it were our own write.
         """
         self._timeline = Timeline(EMPTY_STATE)
-        self._timeline.set(end_offset, self._loading)
-        self._loading = EMPTY_STATE
+        self._timeline.set(end_offset, state)
         self._pending_offset = end_offset
         self.restart_sessions(config_of)
         self.advance(self._known_high_watermark())
@@ -148,24 +182,92 @@ class Shard:
     def advance(self, high_watermark: int) -> None:
         self._timeline.commit(high_watermark)
 
+    def stage(
+        self, decide: Callable[[ShardState], CoordinatorResult], *, wall_ms: int, now_ms: int
+    ) -> Outcome | None:
+        """Decide on the current state, and take the result into the next batch, which :meth:`flush` appends.
+
+        A batch holds whole results, so that a decision is in the log as a whole or not at all. None: nothing
+        has changed, and what is staged must be flushed before the same is asked again. So it is if the batch
+        has no room for the result, or if the result concerns other requests, which are not to be taken back
+        with a batch that cannot be written. A :class:`KafkaError` leaves all unchanged.
+        """
+        assert self.loaded, "a shard must be loaded before it decides"
+        result = decide(self.state)
+        staged = self._staged
+        if result.moves_others:
+            return self._write_at_once(result, wall_ms, now_ms) if staged is None else None
+        if not result.records:
+            if staged is not None:
+                staged.timers += [(change, now_ms) for change in result.timers]
+            else:
+                self._apply_timers(result.timers, now_ms)
+            return self.seen(result.response)
+        if staged is None:
+            staged = self._begin(wall_ms)
+            if not staged.add(result, now_ms):
+                raise _too_large()
+            self._staged = staged
+        elif not staged.add(result, now_ms):
+            return None
+        return Outcome(None, result.response, is_staged=True)
+
+    def flush(self) -> int | None:
+        """Append what is staged as one batch; returns the offset to wait for, None if that is committed.
+
+        A :class:`KafkaError` means that all that was staged since the last flush has not happened.
+        """
+        staged, self._staged = self._staged, None
+        if staged is not None:
+            self._append(staged)
+            for change, now_ms in staged.timers:
+                self.deadlines.apply(change, now_ms)
+        return self.wait_offset()
+
     def apply(
         self, decide: Callable[[ShardState], CoordinatorResult], *, wall_ms: int, now_ms: int
     ) -> Outcome:
-        """Decide on the current state and apply the result. A :class:`KafkaError` leaves all unchanged."""
-        assert self.loaded, "a shard must be loaded before it decides"
-        result = decide(self.state)
-        state = replay_all(self.state, result.records)
+        """Decide on the current state and write the result at once, where nothing is staged.
+
+        A :class:`KafkaError` leaves all unchanged.
+        """
+        assert self._staged is None, "what is staged must be flushed first"
+        outcome = self.stage(decide, wall_ms=wall_ms, now_ms=now_ms)
+        assert outcome is not None
+        return Outcome(self.flush(), outcome.response) if outcome.is_staged else outcome
+
+    def seen(self, response: Answer) -> Outcome:
+        """An answer that was made from the current state."""
+        if self._staged is not None:
+            return Outcome(None, response, is_staged=True)
+        return Outcome(self.wait_offset(), response)
+
+    def _write_at_once(self, result: CoordinatorResult, wall_ms: int, now_ms: int) -> Outcome:
+        staged = self._begin(wall_ms)
+        if result.records and not staged.add(replace(result, timers=()), now_ms):
+            raise _too_large()
+        state = staged.state
         for group in result.groups:
             state = state.with_group(group)
         for group_id in result.forgotten:
             state = _forget(state, group_id)
+        staged.state = state
         if result.records:
-            self._pending_offset = self._append(result.records, wall_ms)
-        if state is not self.state:
+            self._append(staged)
+        elif state is not self.state:
             self._timeline.set(self._pending_offset, state)
-        for change in result.timers:
-            self.deadlines.apply(change, now_ms)
+        self._apply_timers(result.timers, now_ms)
         return Outcome(self.wait_offset(), result.response, result.completions)
+
+    def _begin(self, wall_ms: int) -> _Staged:
+        try:
+            return _Staged(self.state, wall_ms, self._writer.max_batch_bytes(self.partition))
+        except KafkaError as error:
+            raise KafkaError(_as_coordinator_error(error.code), error.message) from error
+
+    def _apply_timers(self, timers: Iterable[TimerChange], now_ms: int) -> None:
+        for change in timers:
+            self.deadlines.apply(change, now_ms)
 
     def wait_offset(self) -> int | None:
         """The offset at which to answer what was decided or read just now; None if nothing is pending."""
@@ -199,11 +301,27 @@ class Shard:
             self._high_watermark = self._writer.high_watermark(self.partition)
         return self._high_watermark
 
-    def _append(self, records: Sequence[GroupRecord], wall_ms: int) -> int:
+    def _append(self, staged: _Staged) -> None:
         try:
-            return self._writer.append(self.partition, self.leader_epoch, encode_records(records), wall_ms)
+            self._pending_offset = self._writer.append(
+                self.partition, self.leader_epoch, staged.builder, staged.wall_ms
+            )
         except KafkaError as error:
             raise KafkaError(_as_coordinator_error(error.code), error.message) from error
+        self._timeline.set(self._pending_offset, staged.state)
+
+
+def write_records(builder: BatchBuilder, records: Iterable[Record]) -> None:
+    """Add records to a batch."""
+    for record in records:
+        if isinstance(record, TopicCommit):
+            write_commit(builder, record)
+        else:
+            builder.add(*encode_record(record))
+
+
+def _too_large() -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_COMMIT_OFFSET_SIZE, "The records do not fit into one batch.")
 
 
 def _as_coordinator_error(code: ErrorCode) -> ErrorCode:

@@ -11,13 +11,13 @@ from typing import TypeAlias
 
 from pykraft.group_coordinator.classic_group import ClassicGroup
 from pykraft.group_coordinator.group import ConsumerGroup
+from pykraft.group_coordinator.offset_table import TopicOffsets
 from pykraft.group_coordinator.records import OffsetCommitValue
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.lazy_dataclass import dataclass
 from pykraft.metadata_log.persistent import Map
 
 Group: TypeAlias = ClassicGroup | ConsumerGroup
-TopicOffsets: TypeAlias = Map[int, OffsetCommitValue]
 GroupOffsets: TypeAlias = Map[str, TopicOffsets]
 
 TopicKey: TypeAlias = tuple[str, Uuid]

@@ -57,11 +57,10 @@ def decode_subscription(data: Buffer) -> tuple[ConsumerProtocolSubscription, int
     return _decode(ConsumerProtocolSubscription, data)
 
 
-def read_subscribed_topics(data: Buffer) -> list[str]:
-    """The topics of a subscription of any version: each begins with the fields of version 0, as in Kafka."""
+def decode_subscribed_topics(data: Buffer) -> list[str]:
+    """The topics of a subscription of any version: all begin with the fields of version 0."""
     read_version(data)
-    value, _ = ConsumerProtocolSubscription.decode_from(data, VERSION_BYTES, 0)
-    return value.topics
+    return ConsumerProtocolSubscription.decode_from(data, VERSION_BYTES, 0)[0].topics
 
 
 def encode_assignment(assignment: ConsumerProtocolAssignment, version: int = 3) -> bytes:

@@ -12,7 +12,12 @@ from typing import Any
 
 from pykraft.kafka_protocol.field_types import FIXED_FORMATS
 from pykraft.kafka_protocol.plan_source import fields_at, run_format, split_runs
-from pykraft.kafka_protocol.primitives import ProtocolError, read_uvarint, write_uvarint
+from pykraft.kafka_protocol.primitives import (
+    MAX_STRING_BYTES,
+    ProtocolError,
+    read_uvarint,
+    write_uvarint,
+)
 from pykraft.kafka_protocol.tagged import skip_tagged_fields
 
 INT16 = Struct(">h")
@@ -75,13 +80,13 @@ def read_compact_text(body: memoryview, position: int) -> tuple[str, int]:
     """A string of a flexible version, and the position behind it."""
     length, start = read_uvarint(body, position)
     stop = start + length - 1
-    if stop < start or stop > len(body):
+    if stop < start or stop > len(body) or length > MAX_STRING_BYTES + 1:
         raise _text_too_long()
     return str(body[start:stop], "utf-8"), stop
 
 
 def _text_too_long() -> ProtocolError:
-    return ProtocolError("a string reaches past the end of the request")
+    return ProtocolError("a string is too long, or reaches past the end of the request")
 
 
 def skip_tags(body: memoryview, position: int, end: int) -> int:

@@ -132,13 +132,7 @@ def decode_batch(
     MESSAGE_TOO_LARGE past ``max_bytes`` after decompression) for anything malformed.
     """
     header = header or records.read_header(batch)
-    if header.magic != records.MAGIC:
-        raise corrupt_batch(f"magic {header.magic}")
-    if not records.HEADER_BYTES <= header.size_bytes <= len(batch):
-        raise corrupt_batch(f"length {header.batch_length}")
-    with memoryview(batch) as whole, whole[records.HEADER_BYTES : header.size_bytes] as payload:
-        body = decompress(header.compression, payload, max(max_bytes, len(payload)))
-    check_record_count(body, header.record_count)
+    body = decompress_records(batch, header, max_bytes=max_bytes)
     try:
         return _read_records(body, header)
     except IndexError:
@@ -147,6 +141,20 @@ def decode_batch(
         if error.code is ErrorCode.CORRUPT_MESSAGE:
             raise
         raise corrupt_batch(error.message) from None
+
+
+def decompress_records(
+    batch: Buffer, header: BatchHeader, *, max_bytes: int = MAX_DECOMPRESSED_BYTES
+) -> bytes:
+    """What follows the header of a batch, decompressed. :class:`ProtocolError` as :func:`decode_batch`."""
+    if header.magic != records.MAGIC:
+        raise corrupt_batch(f"magic {header.magic}")
+    if not records.HEADER_BYTES <= header.size_bytes <= len(batch):
+        raise corrupt_batch(f"length {header.batch_length}")
+    with memoryview(batch) as whole, whole[records.HEADER_BYTES : header.size_bytes] as payload:
+        body = decompress(header.compression, payload, max(max_bytes, len(payload)))
+    check_record_count(body, header.record_count)
+    return body
 
 
 def find_record(

@@ -33,12 +33,12 @@ _MIN_RECORD_BYTES = 7
 _MIN_HEADER_BYTES = 2
 
 # The bytes of an offset delta by index: where it takes one byte, and the first and the second of several. No
-# run crosses a multiple of _PERIOD, so that all bytes after the second are constant.
-_PERIOD = 8192
+# run crosses a multiple of PERIOD, so that all bytes after the second are constant.
+PERIOD = 8192
 _ONLY_BYTE = bytes(2 * index for index in range(64))
-_FIRST_BYTE = bytes(byte | 0x80 for byte in _ONLY_BYTE) * (_PERIOD // 64)
-_LAST_BYTE = b"".join(bytes([byte]) * 64 for byte in range(_PERIOD // 64))
-_SECOND_BYTE = b"".join(bytes([byte | 0x80]) * 64 for byte in range(_PERIOD // 64))
+_FIRST_BYTE = bytes(byte | 0x80 for byte in _ONLY_BYTE) * (PERIOD // 64)
+_LAST_BYTE = b"".join(bytes([byte]) * 64 for byte in range(PERIOD // 64))
+_SECOND_BYTE = b"".join(bytes([byte | 0x80]) * 64 for byte in range(PERIOD // 64))
 
 _EVEN = bytes(range(0, 256, 2))
 _CONTINUES = bytes(byte ^ 0x80 for byte in range(256))
@@ -283,9 +283,9 @@ class RecordWalk:
         count = min(
             self._count - index,
             min(len(body) - end, _LONGEST_RUN_BYTES) // stride,
-            _PERIOD - index % _PERIOD,
+            PERIOD - index % PERIOD,
         )
-        expected = _offset_delta_columns(index, count, key_at - delta_at)
+        expected = offset_delta_columns(index, count, key_at - delta_at)
         if not expected or not expected[0]:
             return 0
         if places[-1][1] - places[-1][0] > 1:
@@ -324,11 +324,11 @@ class RecordWalk:
         return self._is_in_time(greatest) and self._rules.least_delta <= least
 
 
-def _offset_delta_columns(index: int, count: int, width: int) -> list[bytes]:
+def offset_delta_columns(index: int, count: int, width: int) -> list[bytes]:
     """The bytes of the offset deltas from ``index`` on, as columns of varints of ``width`` bytes.
 
     For at most ``count`` records of one period; empty if the deltas do not fit into so many bytes."""
-    first = index % _PERIOD
+    first = index % PERIOD
     if width == 1:
         return [_ONLY_BYTE[index : index + count]] if index < len(_ONLY_BYTE) else []
     columns = [_FIRST_BYTE[first : first + count]]

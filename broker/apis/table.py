@@ -26,6 +26,7 @@ from pykraft.broker.apis import (
     list_config_resources,
     list_offsets,
     metadata,
+    offset_commit,
     offset_for_leader_epoch,
     produce,
 )
@@ -129,10 +130,10 @@ _ON_BROKERS = (
     HandledApi(
         DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse, describe_topic_partitions.handle
     ),
-    HandledApi(
+    HotApi(
         OffsetCommitRequest,
         OffsetCommitResponse,
-        groups.ask(Coordinator.offset_commit),
+        offset_commit.make_handler,
         refused_when_fenced=_FENCED_COORDINATOR,
     ),
     HandledApi(

@@ -9,10 +9,12 @@ from functools import partial
 from pykraft.broker.replicas.partition import Partition
 from pykraft.broker.replicas.ports import BrokerLease
 from pykraft.broker.replicas.replica_table import ReplicaTable
+from pykraft.group_coordinator.loading import BatchBody
 from pykraft.group_coordinator.partitioning import OFFSETS_TOPIC
+from pykraft.kafka_protocol.batch_builder import BatchBuilder
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.primitives import ProtocolError
-from pykraft.kafka_protocol.record_codec import Record, RecordInput, decode_batch, encode_batch
+from pykraft.kafka_protocol.record_codec import decompress_records
 from pykraft.kafka_protocol.records import iter_headers, read_header
 from pykraft.log_store.interface import STORAGE_ERRORS
 from pykraft.log_store.reader import read_checked
@@ -22,10 +24,10 @@ from pykraft.runtime.tasks import Workers
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["OFFSETS_TOPIC", "OffsetsTopicWriter", "decode_records"]
+__all__ = ["OFFSETS_TOPIC", "OffsetsTopicWriter", "unfold_batches"]
 
-_READ_BYTES = 64 * 1024
-"""How much is decoded in one piece, on the event loop: some hundred records."""
+_READ_BYTES = 256 * 1024
+"""How much is read in one piece: some thousand records."""
 
 
 class OffsetsTopicWriter:
@@ -37,9 +39,7 @@ class OffsetsTopicWriter:
         self._clock = clock
         self._workers = workers
 
-    def append(
-        self, partition: int, leader_epoch: int, records: Sequence[tuple[bytes, bytes | None]], now_ms: int
-    ) -> int:
+    def append(self, partition: int, leader_epoch: int, records: BatchBuilder, now_ms: int) -> int:
         """Append with the guarantees of acks=all. Returns the offset after the records.
 
         :class:`KafkaError` if this broker does not lead in ``leader_epoch`` or too few replicas are in sync.
@@ -48,32 +48,33 @@ class OffsetsTopicWriter:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker is fenced")
         replica = self._find(partition)
         replica.require_leader(leader_epoch)
-        batch = encode_batch(
-            [RecordInput(key=key, value=value, timestamp_ms=now_ms) for key, value in records],
-            leader_epoch=leader_epoch,
-        )
         limit = replica.log.config.max_message_bytes
-        if len(batch) > limit:
+        if records.size_bytes > limit:
             raise KafkaError(
-                ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {len(batch)} bytes exceeds the limit of {limit}"
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"a batch of {records.size_bytes} bytes exceeds the limit of {limit}",
             )
-        data = memoryview(bytearray(batch))
+        data = memoryview(records.build(leader_epoch, now_ms))
         try:
             info = replica.append_as_leader(data, read_header(data), self._clock.wall_ms(), all_acks=True)
         except STORAGE_ERRORS as error:
             raise replica.storage_failed(error) from error
         return info.next_offset
 
+    def max_batch_bytes(self, partition: int) -> int:
+        return self._find(partition).log.config.max_message_bytes
+
     def high_watermark(self, partition: int) -> int:
         return self._find(partition).high_watermark
 
-    async def read(self, partition: int, start_offset: int) -> tuple[Sequence[Record], int]:
+    async def read(self, partition: int, start_offset: int) -> tuple[Sequence[BatchBody], int]:
         """The records from ``start_offset`` on, uncommitted ones too, and the offset after the last batch.
 
         An offset below the log start reads from the log start. KAFKA_STORAGE_ERROR if the log is damaged
         there.
         """
-        return decode_records(await self._read_batches(partition, start_offset), start_offset)
+        data = await self._read_batches(partition, start_offset)
+        return unfold_batches(data, start_offset)
 
     async def _read_batches(self, partition: int, start_offset: int) -> bytes:
         replica = self._find(partition)
@@ -96,23 +97,22 @@ class OffsetsTopicWriter:
         return replica
 
 
-def decode_records(data: bytes, start_offset: int) -> tuple[list[Record], int]:
-    """The records of whole batches from ``start_offset`` on, without control batches, and the offset after
-    the last batch.
+def unfold_batches(data: bytes, start_offset: int) -> tuple[list[BatchBody], int]:
+    """Whole batches, decompressed, without control batches, and the offset after the last one.
 
-    A batch whose records cannot be decoded is skipped, like a single record that cannot be read: it must not
-    make the groups of a partition unavailable for ever.
+    A batch that cannot be decompressed is skipped, like a single record that cannot be read: it must not make
+    the groups of a partition unavailable for ever.
     """
-    records: list[Record] = []
+    batches: list[BatchBody] = []
     next_offset = start_offset
     for position, header in iter_headers(data):
         next_offset = header.next_offset
         if not header.is_control:
             whole = data[position : position + header.size_bytes]
             try:
-                decoded = decode_batch(whole, header)
+                body = decompress_records(whole, header)
             except ProtocolError as error:
                 logger.error("%s, batch %d: %s", OFFSETS_TOPIC, header.base_offset, error)
                 continue
-            records += [item for item in decoded if item.offset >= start_offset]
-    return records, next_offset
+            batches.append(BatchBody(header.base_offset, header.record_count, body, start_offset))
+    return batches, next_offset

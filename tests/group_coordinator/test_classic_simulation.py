@@ -251,7 +251,8 @@ class World:
             topics=[OffsetCommitRequestTopic(name="t", partitions=committed)],
         )
         call = self.call()
-        self.lab.apply(lambda state: handle_offset_commit(state, request, call))
+        view = tools.commit_view(request, 9)
+        self.lab.apply(lambda state: handle_offset_commit(state, view, call))
         self.committed |= dict.fromkeys(partitions, (offset, self.lab.clock.now_ms))
 
     def leave(self, client: Client) -> None:
@@ -360,7 +361,7 @@ class World:
             self.complete(outcome)
         self.check_removals(before)
         for sweep in (
-            sweep_expired_offsets(self.lab.shard.state),
+            sweep_expired_offsets(self.lab.shard.state, self.lab.topics),
             sweep_expired_groups(self.lab.shard.state),
         ):
             while not sweep.is_finished:

@@ -155,9 +155,7 @@ class World:
 
     def load(self) -> Shard:
         shard = Shard(0, 1, self.writer)
-        shard.load(self.writer.records(0))
-        end_offset = len(self.writer.logs.setdefault(0, []))
-        shard.finish_loading(end_offset, lambda group_id: CONFIG)
+        tools.load(shard, self.writer.logs.setdefault(0, []), CONFIG)
         shard.start_sessions(self.clock.now_ms, 2**31)
         return shard
 
@@ -366,7 +364,8 @@ class World:
             topics=[OffsetCommitRequestTopic(name="t", partitions=[partition])],
         )
         call = replace(self.call(), version=9)
-        self.apply(lambda state: handle_offset_commit(state, request, call))
+        view = tools.commit_view(request, 9)
+        self.apply(lambda state: handle_offset_commit(state, view, call))
 
     def guess(self) -> None:
         """No answer ever gave the member this epoch, so a request with it does not come from the member."""

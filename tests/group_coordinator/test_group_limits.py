@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from pykraft.group_coordinator.group import ConsumerGroup
 from pykraft.group_coordinator.member import ConsumerMember
 from pykraft.group_coordinator.subscription import MAX_CACHED, TopicsView
-from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.join_group import JoinGroupRequestProtocol
+from pykraft.kafka_protocol.messages.offset_commit import OffsetCommitRequest
+from pykraft.kafka_protocol.request_context import RequestContext
 from tests.group_coordinator import tools
 from tests.group_coordinator.coordinators import JoinFields, World, run_world
 
@@ -83,7 +87,10 @@ def test_heartbeat_and_commit_with_names_no_record_can_hold_are_refused() -> Non
         await w.lead()
         assert (await w.beat(LONG, 0)).error_code == ErrorCode.INVALID_REQUEST
         assert (await w.beat("m", 0, group_id=LONG)).error_code == ErrorCode.INVALID_REQUEST
-        assert await w.commit(1, group_id=LONG) == ErrorCode.INVALID_GROUP_ID
+        view = tools.commit_view(OffsetCommitRequest(group_id="g"), 8)._replace(group_id=LONG)
+        with pytest.raises(KafkaError) as refused:
+            w.service.commit_offsets(RequestContext(), view, 8, asyncio.Future())
+        assert refused.value.code == ErrorCode.INVALID_GROUP_ID
 
     run_world(scenario)
 

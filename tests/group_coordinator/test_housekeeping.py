@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from random import Random
 
 import pytest
 
 from pykraft.group_coordinator import housekeeping, runtime
-from pykraft.group_coordinator.codec import decode_record, encode_records
+from pykraft.group_coordinator.codec import decode_record, encode_record
 from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.hosted import HostedShard
 from pykraft.group_coordinator.housekeeping import (
@@ -20,6 +20,7 @@ from pykraft.group_coordinator.housekeeping import (
     sweep_expired_groups,
     sweep_expired_offsets,
 )
+from pykraft.group_coordinator.loading import BatchBody
 from pykraft.group_coordinator.offset_fetch import fetch_group_offsets
 from pykraft.group_coordinator.offsets import handle_offset_commit
 from pykraft.group_coordinator.records import (
@@ -43,7 +44,6 @@ from pykraft.kafka_protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from pykraft.kafka_protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
-from pykraft.kafka_protocol.record_codec import Record
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE
 from pykraft.metadata_log.persistent import Map, drain
@@ -82,7 +82,7 @@ class Coordinator:
 
     def write(self, *records: GroupRecord) -> None:
         """Before the partition is led."""
-        self.writer.append(0, 1, encode_records(records), self.clock.now_ms)
+        self.writer.append(0, 1, map(encode_record, records), self.clock.now_ms)
 
     def commit(self, group_id: str, topic: str, offset: int) -> None:
         record = self.record(group_id, topic, offset=offset)
@@ -241,8 +241,9 @@ def test_slice_that_is_too_large_for_a_batch_is_written_in_parts(
     append = c.writer.append
 
     def append_within_limit(
-        partition: int, epoch: int, records: Sequence[tuple[bytes, bytes | None]], now_ms: int
+        partition: int, epoch: int, records: Iterable[tuple[bytes, bytes | None]], now_ms: int
     ) -> int:
+        records = list(records)
         if sum(len(key) for key, _ in records) > 1_000_000 or any(b"vast" in key for key, _ in records):
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
         return append(partition, epoch, records, now_ms)
@@ -379,8 +380,8 @@ def test_offsets_of_a_deleted_topic_are_not_returned_for_its_namesake(coordinato
 
 
 def swept(lab: tools.ShardLab) -> None:
-    for begin in (sweep_expired_offsets, sweep_expired_groups):
-        write_slices(lab, begin(lab.shard.state))
+    write_slices(lab, sweep_expired_offsets(lab.shard.state, lab.topics))
+    write_slices(lab, sweep_expired_groups(lab.shard.state))
 
 
 def write_slices(lab: tools.ShardLab, sweep: Sweep) -> None:
@@ -394,7 +395,8 @@ def commit_alone(lab: tools.ShardLab, retention_time_ms: int = -1) -> None:
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=7)
     topic = OffsetCommitRequestTopic(name="t", partitions=[partition])
     request = OffsetCommitRequest(group_id="g", topics=[topic], retention_time_ms=retention_time_ms)
-    lab.apply(lambda state: handle_offset_commit(state, request, lab.call(4)))
+    view = tools.commit_view(request, 4)
+    lab.apply(lambda state: handle_offset_commit(state, view, lab.call(4)))
 
 
 def test_offset_is_kept_for_the_time_that_its_commit_asked_for() -> None:
@@ -412,7 +414,7 @@ def test_members_that_join_during_a_sweep_keep_their_offsets() -> None:
     lab = tools.ShardLab({"t": 1})
     commit_alone(lab)
     lab.pass_time(lab.config.offsets_retention_ms)
-    sweep = sweep_expired_offsets(lab.shard.state)
+    sweep = sweep_expired_offsets(lab.shard.state, lab.topics)
     lab.heartbeat("a", 0)
     write_slices(lab, sweep)
     assert lab.shard.state.committed("g", "t", 0) is not None
@@ -425,7 +427,7 @@ def test_load_continues_after_a_batch_without_records(
     c.write(c.record("g", "t", 0, 17), c.record("g", "u", 0, 18))
     read_records = c.writer.read
 
-    async def read(partition: int, start_offset: int) -> tuple[Sequence[Record], int]:
+    async def read(partition: int, start_offset: int) -> tuple[Sequence[BatchBody], int]:
         return ([], 1) if start_offset == 0 else await read_records(partition, start_offset)
 
     monkeypatch.setattr(c.writer, "read", read)

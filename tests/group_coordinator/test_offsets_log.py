@@ -2,45 +2,56 @@
 
 from __future__ import annotations
 
-from pykraft.broker.replicas.offsets_writer import decode_records
+from pykraft.broker.replicas.offsets_writer import unfold_batches
+from pykraft.group_coordinator.codec import encode_record
+from pykraft.group_coordinator.loading import Loader
+from pykraft.group_coordinator.records import GroupRecord, OffsetCommitKey, OffsetCommitValue
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import HEADER_BYTES
 
 
-def batch(base_offset: int, *keys: bytes, is_control: bool = False) -> bytes:
-    records = [RecordInput(key=key, value=b"v", timestamp_ms=1) for key in keys]
-    return encode_batch(records, base_offset=base_offset, is_control=is_control)
+def batch(base_offset: int, *groups: str, is_control: bool = False) -> bytes:
+    """One committed offset for each group."""
+    value = OffsetCommitValue(1, -1, "", 1)
+    records = [encode_record(GroupRecord(OffsetCommitKey(group, "t", 0), value)) for group in groups]
+    inputs = [RecordInput(key=key, value=value, timestamp_ms=1) for key, value in records]
+    return encode_batch(inputs, base_offset=base_offset, is_control=is_control)
 
 
-def read(data: bytes, start_offset: int = 0) -> tuple[list[bytes | None], int]:
-    records, next_offset = decode_records(data, start_offset)
-    return [record.key and bytes(record.key) for record in records], next_offset
+def read(data: bytes, start_offset: int = 0) -> tuple[list[str], int]:
+    """The groups that are loaded, and the next offset."""
+    batches, next_offset = unfold_batches(data, start_offset)
+    loader = Loader(0)
+    for work in (loader.load(batches), loader.finish()):
+        for _ in work:
+            pass
+    return sorted(loader.state.offsets), next_offset
 
 
 def test_batch_of_random_bytes_is_skipped() -> None:
     """Brokers accept batches without decoding their records, so they can hold anything."""
-    malformed = bytearray(batch(1, b"x" * 50))
+    malformed = bytearray(batch(1, "x" * 50))
     malformed[HEADER_BYTES:] = b"\xff" * (len(malformed) - HEADER_BYTES)
-    assert read(batch(0, b"a") + bytes(malformed) + batch(2, b"c")) == ([b"a", b"c"], 3)
+    assert read(batch(0, "a") + bytes(malformed) + batch(2, "c")) == (["a", "c"], 3)
 
 
 def test_log_of_only_random_bytes_is_read_to_its_end() -> None:
-    malformed = bytearray(batch(4, b"x" * 50))
+    malformed = bytearray(batch(4, "x" * 50))
     malformed[HEADER_BYTES:] = b"\xff" * (len(malformed) - HEADER_BYTES)
     assert read(bytes(malformed), 4) == ([], 5)
 
 
 def test_control_batches_and_a_truncated_end_are_left_out() -> None:
-    cut = batch(3, b"later")[:-1]
-    assert read(batch(0, b"a", b"b") + batch(2, b"c", is_control=True) + cut) == ([b"a", b"b"], 3)
+    cut = batch(3, "later")[:-1]
+    assert read(batch(0, "a", "b") + batch(2, "c", is_control=True) + cut) == (["a", "b"], 3)
 
 
 def test_reading_may_start_inside_a_batch() -> None:
-    assert read(batch(5, b"a", b"b", b"c"), 6) == ([b"b", b"c"], 8)
+    assert read(batch(5, "a", "b", "c"), 6) == (["b", "c"], 8)
 
 
 def test_log_that_begins_above_zero_is_read_from_its_start() -> None:
-    assert read(batch(90, b"a"), 0) == ([b"a"], 91)
+    assert read(batch(90, "a"), 0) == (["a"], 91)
 
 
 def test_reading_at_the_end_of_the_log_does_not_advance() -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from types import MappingProxyType
@@ -24,6 +24,7 @@ import pytest
 from pykraft.group_coordinator import runtime
 from pykraft.group_coordinator.codec import decode_record
 from pykraft.group_coordinator.config import GroupConfig
+from pykraft.group_coordinator.loading import BatchBody
 from pykraft.group_coordinator.records import (
     ConsumerGroupMemberMetadataKey,
     GroupRecord,
@@ -46,7 +47,6 @@ from pykraft.kafka_protocol.messages.offset_commit import (
 )
 from pykraft.kafka_protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from pykraft.kafka_protocol.record_codec import Record
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.kafka_protocol.schema import Message
 from pykraft.metadata_log.delta import MetadataDelta
@@ -123,13 +123,14 @@ class OffsetsLog:
         self.appended = 0
 
     def append(
-        self, partition: int, leader_epoch: int, records: Sequence[tuple[bytes, bytes | None]], now_ms: int
+        self, partition: int, leader_epoch: int, records: Iterable[tuple[bytes, bytes | None]], now_ms: int
     ) -> int:
         world = self.world
         assert leader_epoch == world.leader_epoch, "written as the leader of an earlier epoch"
         if world.rng.random() < self.failing:
             self.failed_s = world.loop.now_s
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+        began = len(self.records)
         for key, value in records:
             decoded = decode_record(key, value)
             assert decoded is not None
@@ -139,23 +140,26 @@ class OffsetsLog:
             self.decoded.append(decoded)
             if isinstance(decoded.key, OffsetCommitKey) and isinstance(decoded.value, OffsetCommitValue):
                 self.committed_at[decoded.key.group_id, decoded.value.offset] = len(self.records)
-        self.appended += len(records)
+        self.appended += len(self.records) - began
         return len(self.records)
 
     def high_watermark(self, partition: int) -> int:
         return self.mark
 
-    async def read(self, partition: int, start_offset: int) -> tuple[Sequence[Record], int]:
+    def max_batch_bytes(self, partition: int) -> int:
+        return 1_048_588
+
+    async def read(self, partition: int, start_offset: int) -> tuple[Sequence[BatchBody], int]:
         await asyncio.sleep(self.world.rng.random() * 0.1)
         if self.world.rng.random() < 0.1:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
-        found: list[Record] = []
+        found: list[tuple[bytes, bytes | None]] = []
         for offset in range(start_offset, min(start_offset + 30, len(self.records))):
             record = self.records[offset]
             if record is None:
-                return found, offset if found else offset + 1
-            found.append(Record(offset, 0, *record))
-        return found, start_offset + len(found)
+                return tools.as_batches(start_offset, found), offset if found else offset + 1
+            found.append(record)
+        return tools.as_batches(start_offset, found), start_offset + len(found)
 
     def advance(self, mark: int) -> None:
         self.mark = mark
@@ -557,7 +561,7 @@ class World:
             if hosted is None or not hosted.shard.loaded:
                 seen = None, 0, 0
                 continue
-            state, end = hosted.shard.state, len(self.log.records)
+            state, end = hosted.shard.appended, len(self.log.records)
             if seen[0] is not None and self.lease.is_expired and seen[1:] == (end, self.leader_epoch):
                 assert state is seen[0], "a group changes past the lease without a record"
             seen = (state, end, self.leader_epoch) if self.lease.is_expired else (None, 0, 0)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import TypeVar
 
 import pytest
 
-from pykraft.group_coordinator import runtime
+from pykraft.group_coordinator import loading, runtime
 from pykraft.group_coordinator.config import GroupConfig
+from pykraft.group_coordinator.loading import BatchBody, Loader
 from pykraft.group_coordinator.service import GroupCoordinatorService
-from pykraft.group_coordinator.shard import Shard
 from pykraft.group_coordinator.state import ShardState
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.describe_groups import DescribeGroupsRequest
@@ -23,7 +23,6 @@ from pykraft.kafka_protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from pykraft.kafka_protocol.record_codec import Record
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE
@@ -151,22 +150,23 @@ def test_many_partitions_at_once_are_loaded_one_slice_per_turn(
     async def main() -> None:
         w = World()
         slices: list[tuple[int, int]] = []
-        load = Shard.load
+        load = Loader.load
 
-        def counted(shard: Shard, records: Sequence[Record]) -> None:
-            slices.append((w.turn, len(records)))
-            load(shard, records)
+        def counted(loader: Loader, batches: Sequence[BatchBody]) -> Iterator[int]:
+            for steps in load(loader, batches):
+                slices.append((w.turn, steps))
+                yield steps
 
-        monkeypatch.setattr(Shard, "load", counted)
+        monkeypatch.setattr(Loader, "load", counted)
         for partition in range(20):
             w.writer.append(partition, 1, [(b"\x7f\xff", b"later")] * 90, 0)
         for partition in range(20):
             w.service.on_elected(partition, 1)
         while not all(hosted.shard.loaded for hosted in w.service._runtime._hosted.values()):
             await asyncio.sleep(0)
-        assert len(slices) == 20
+        assert len(slices) == 20 * 2
         assert most_in_a_turn(slices) == 1
-        assert max(count for _, count in slices) <= runtime._LOAD_SLICE_RECORDS
+        assert max(steps for _, steps in slices) == loading.SLICE_STEPS
         await w.stop()
 
     asyncio.run(main())

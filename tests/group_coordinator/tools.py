@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, TypedDict, Unpack
@@ -12,19 +12,30 @@ from pykraft.broker.apis.table import make_apis
 from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.group import ConsumerGroup
 from pykraft.group_coordinator.heartbeat import handle_consumer_heartbeat
-from pykraft.group_coordinator.result import Call, CoordinatorResult
+from pykraft.group_coordinator.loading import BatchBody, Loader
+from pykraft.group_coordinator.result import Call, CommitCodes, CoordinatorResult
 from pykraft.group_coordinator.service import GroupCoordinatorService
 from pykraft.group_coordinator.shard import Outcome, Shard
 from pykraft.group_coordinator.state import ShardState
 from pykraft.group_coordinator.subscription import TopicsView
+from pykraft.kafka_protocol.api_keys import ApiKey
+from pykraft.kafka_protocol.batch_builder import BatchBuilder
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.framing import SIZE_BYTES
+from pykraft.kafka_protocol.headers import encode_response_header
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatRequestTopicPartitions,
     ConsumerGroupHeartbeatResponse,
 )
-from pykraft.kafka_protocol.record_codec import Record
+from pykraft.kafka_protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from pykraft.kafka_protocol.offset_commit_fast import (
+    CommitRequestView,
+    build_offset_commit_response,
+    parse_offset_commit,
+)
+from pykraft.kafka_protocol.records import HEADER_BYTES
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.kafka_protocol.schema import Message
 from pykraft.metadata_log.features import GROUP_VERSION
@@ -59,15 +70,18 @@ class MemoryWriter:
     read_slice: int = 100
     read_gate: asyncio.Event | None = None
 
+    max_bytes: int = 1_048_588
+
     def append(
-        self, partition: int, leader_epoch: int, records: Sequence[tuple[bytes, bytes | None]], now_ms: int
+        self, partition: int, leader_epoch: int, records: Iterable[tuple[bytes, bytes | None]], now_ms: int
     ) -> int:
         if self.refuse is not None:
             raise KafkaError(self.refuse)
-        assert records, "an empty batch"
+        batch = list(records)
+        assert batch, "an empty batch"
         log = self.logs.setdefault(partition, [])
-        log.extend(records)
-        self.batches.append((partition, leader_epoch, list(records)))
+        log.extend(batch)
+        self.batches.append((partition, leader_epoch, batch))
         if not self.hold:
             self.watermarks[partition] = len(log)
         return len(log)
@@ -75,15 +89,62 @@ class MemoryWriter:
     def high_watermark(self, partition: int) -> int:
         return self.watermarks.get(partition, 0)
 
-    def records(self, partition: int, start: int = 0) -> list[Record]:
-        log = self.logs.get(partition, [])
-        return [Record(offset, 0, *log[offset]) for offset in range(start, len(log))]
+    def max_batch_bytes(self, partition: int) -> int:
+        return self.max_bytes
 
-    async def read(self, partition: int, start_offset: int) -> tuple[Sequence[Record], int]:
+    async def read(self, partition: int, start_offset: int) -> tuple[Sequence[BatchBody], int]:
         if self.read_gate is not None:
             await self.read_gate.wait()
-        records = self.records(partition, start_offset)[: self.read_slice]
-        return records, start_offset + len(records)
+        records = self.logs.get(partition, [])[start_offset : start_offset + self.read_slice]
+        return as_batches(start_offset, records), start_offset + len(records)
+
+
+def as_batches(base_offset: int, records: Iterable[tuple[bytes, bytes | None]]) -> list[BatchBody]:
+    """The records as one batch, as a coordinator reads it; none if there are none."""
+    builder = BatchBuilder()
+    for key, value in records:
+        builder.add(key, value)
+    if not builder.record_count:
+        return []
+    return [BatchBody(base_offset, builder.record_count, bytes(builder.body[HEADER_BYTES:]))]
+
+
+def load(shard: Shard, records: Sequence[tuple[bytes, bytes | None]], config: GroupConfig) -> None:
+    """Load all that is in a log into a shard."""
+    loader = Loader(shard.partition)
+    for work in (loader.load(as_batches(0, records)), loader.finish()):
+        for _ in work:
+            pass
+    shard.finish_loading(len(records), loader.state, lambda group_id: config)
+
+
+def commit_view(request: OffsetCommitRequest, version: int) -> CommitRequestView:
+    """The request as the coordinator reads it from the wire."""
+    return parse_offset_commit(memoryview(request.encode(version)), 0, version)
+
+
+def commit_response(view: CommitRequestView, codes: CommitCodes, version: int) -> OffsetCommitResponse:
+    """The response as a client reads it from the wire."""
+    frame = build_offset_commit_response(version, 0, view.topics, codes)
+    header_bytes = len(encode_response_header(ApiKey.OFFSET_COMMIT, version, 0))
+    return OffsetCommitResponse.decode(bytes(frame[SIZE_BYTES + header_bytes :]), version)
+
+
+async def commit(
+    service: GroupCoordinatorService, context: RequestContext, request: OffsetCommitRequest, version: int
+) -> OffsetCommitResponse:
+    """What a broker answers to a commit."""
+    view = commit_view(request, version)
+    waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    codes: CommitCodes
+    try:
+        if service.commit_offsets(context, view, version, waiter):
+            codes = await waiter
+        else:
+            codes = await service.offset_commit(context, view, version)
+    except KafkaError as error:
+        codes = int(error.code)
+    return commit_response(view, codes, version)
 
 
 def topic_id(name: str, incarnation: int = 1) -> Uuid:
@@ -130,9 +191,7 @@ class ShardLab:
     def load(self) -> Shard:
         """A shard that knows only what the log says."""
         shard = Shard(0, 1, self.writer)
-        shard.load(self.writer.records(0))
-        end_offset = len(self.writer.logs.get(0, []))
-        shard.finish_loading(end_offset, lambda group_id: self.config)
+        load(shard, self.writer.logs.get(0, []), self.config)
         shard.start_sessions(self.clock.now_ms, 2**31)
         return shard
 
@@ -209,6 +268,8 @@ async def answer(
     service: GroupCoordinatorService, context: RequestContext, request: Message, version: int
 ) -> Message:
     """The broker's answer to a request for its coordinator, errors included."""
+    if isinstance(request, OffsetCommitRequest):
+        return await commit(service, context, request, version)
     row = ROWS[request.API_KEY]
     image = SimpleNamespace(features={GROUP_VERSION: 1})
     broker = SimpleNamespace(groups=service, metadata=SimpleNamespace(image=image))

@@ -1,0 +1,75 @@
+"""Which committed offsets of a group may expire, and from which moment their retention time counts (KIP-211).
+
+A group without members: all of them, from their commit, or from when a classic group lost its last member if
+that is later. A group with members keeps the offsets of the topics that they subscribe to. Its others expire
+from their commit, but those of a classic group only while it is stable, and only if its members are
+consumers: other subscriptions cannot be read.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pykraft.group_coordinator.classic_group import ClassicGroup, ClassicState
+from pykraft.group_coordinator.group import ConsumerGroup
+from pykraft.group_coordinator.records import OffsetCommitValue
+from pykraft.group_coordinator.state import Group
+from pykraft.group_coordinator.subscription import TopicsView
+from pykraft.kafka_protocol.consumer_protocol import decode_subscribed_topics
+from pykraft.kafka_protocol.primitives import ProtocolError
+
+CONSUMERS = "consumer"
+"""The protocol type of consumers."""
+
+
+class Expiry(NamedTuple):
+    """Offsets of topics that are not ``subscribed`` expire the retention time after their commit, or after
+    ``emptied_ms`` if that is later.
+    """
+
+    emptied_ms: int
+    subscribed: frozenset[str]
+
+    def expires_ms(self, value: OffsetCommitValue, retention_ms: int) -> int:
+        if value.expire_timestamp_ms is not None:
+            return value.expire_timestamp_ms
+        return max(value.commit_timestamp_ms, self.emptied_ms) + retention_ms
+
+
+_NO_TOPICS: frozenset[str] = frozenset()
+
+
+def find_expiry(group: Group, topics: TopicsView) -> Expiry | None:
+    """None if no offset of the group may expire now."""
+    if isinstance(group, ConsumerGroup):
+        return Expiry(-1, _consumed(group, topics))
+    if has_no_members(group):
+        return Expiry(group.state_timestamp_ms, _NO_TOPICS)
+    if group.state is not ClassicState.STABLE or group.protocol_type != CONSUMERS:
+        return None
+    subscribed = _subscribed(group)
+    return None if subscribed is None else Expiry(-1, subscribed)
+
+
+def has_no_members(group: Group) -> bool:
+    """Whether nobody is in the group, or about to join it."""
+    return group.is_empty and not (isinstance(group, ClassicGroup) and group.pending_member_ids)
+
+
+def _consumed(group: ConsumerGroup, topics: TopicsView) -> frozenset[str]:
+    names = frozenset(group.subscribed_names)
+    for regex in group.subscribed_regexes:
+        names |= topics.names_matching(regex)
+    return names
+
+
+def _subscribed(group: ClassicGroup) -> frozenset[str] | None:
+    """The topics that members of a classic group of consumers subscribe to; None if that cannot be read."""
+    try:
+        return frozenset(
+            topic
+            for member in group.members.values()
+            for topic in decode_subscribed_topics(member.metadata_for(group.protocol_name))
+        )
+    except ProtocolError:
+        return None

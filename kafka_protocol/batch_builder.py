@@ -1,0 +1,101 @@
+"""A record batch that grows record by record, for a coordinator that writes what several requests decided.
+
+Records are encoded once, into the buffer that is written to the log. All have the time of the batch and no
+headers; the layout is that of :mod:`pykraft.kafka_protocol.record_codec`. What was added last can be taken
+back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from pykraft.kafka_protocol import records
+from pykraft.kafka_protocol.primitives import write_varint
+from pykraft.kafka_protocol.record_codec import decode_batch
+
+NO_HEADERS = b"\0"
+"""The end of a record without headers."""
+
+
+class Mark(NamedTuple):
+    """A place in a batch to which it can be cut back."""
+
+    size_bytes: int
+    record_count: int
+
+
+class BatchBuilder:
+    """Also the sequence of the keys and values in it, which are decoded when they are asked for."""
+
+    __slots__ = ("body", "record_count")
+
+    def __init__(self) -> None:
+        self.body = bytearray(records.HEADER_BYTES)
+        self.record_count = 0
+
+    def __len__(self) -> int:
+        return self.record_count
+
+    def __iter__(self) -> Iterator[tuple[bytes, bytes | None]]:
+        for record in decode_batch(self.build(-1, 0)) if self.record_count else ():
+            assert record.key is not None, "records of coordinators have keys"
+            yield record.key, record.value
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the batch, header included."""
+        return len(self.body)
+
+    @property
+    def mark(self) -> Mark:
+        return Mark(len(self.body), self.record_count)
+
+    def cut(self, mark: Mark) -> None:
+        """Take back what was added since ``mark``."""
+        del self.body[mark.size_bytes :]
+        self.record_count = mark.record_count
+
+    def add(self, key: bytes, value: bytes | None) -> None:
+        """Add one record; a value of None is a tombstone."""
+        record = bytearray(2)  # attributes, timestamp delta
+        write_varint(record, self.record_count)
+        write_varint(record, len(key))
+        record += key
+        if value is None:
+            record.append(1)
+        else:
+            write_varint(record, len(value))
+            record += value
+        record += NO_HEADERS
+        write_varint(self.body, len(record))
+        self.body += record
+        self.record_count += 1
+
+    def add_encoded(self, encoded: bytes | bytearray, record_count: int) -> None:
+        """Add whole records whose offset deltas continue those of this batch."""
+        self.body += encoded
+        self.record_count += record_count
+
+    def build(self, leader_epoch: int, timestamp_ms: int) -> bytearray:
+        """The whole batch, with a valid CRC; it shares its memory with this builder."""
+        assert self.record_count, "a batch holds at least one record"
+        records.HEADER.pack_into(
+            self.body,
+            0,
+            0,
+            len(self.body) - records.LOG_OVERHEAD_BYTES,
+            leader_epoch,
+            records.MAGIC,
+            0,
+            0,
+            self.record_count - 1,
+            timestamp_ms,
+            timestamp_ms,
+            records.NO_PRODUCER_ID,
+            records.NO_PRODUCER_EPOCH,
+            records.NO_SEQUENCE,
+            self.record_count,
+        )
+        records.write_crc(self.body, 0, len(self.body))
+        return self.body

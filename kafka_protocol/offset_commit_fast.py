@@ -1,0 +1,308 @@
+"""Hand-written OffsetCommit codec: requests of version 2 to 10 parsed in place, responses in one pass.
+
+No object is made for a partition. A partition without metadata has the same length as the one before it, so
+the partitions of a topic are copied field by field, as columns (``body[place::length]``), and only
+their indexes become numbers. Others are read one by one. Nothing that is returned refers to the frame.
+Checked in tests against the table-driven messages for every version. Decides nothing about offsets; malformed
+bodies raise :class:`ProtocolError`; bytes after the body are ignored, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct, pack, unpack
+from struct import error as struct_error
+from typing import NamedTuple
+
+from pykraft.kafka_protocol.framing import SIZE_BYTES
+from pykraft.kafka_protocol.hot_wire import (
+    INT16_BYTES,
+    INT32_BYTES,
+    UUID_BYTES,
+    check_count,
+    layout,
+    pack_int16,
+    pack_int32,
+    pack_int32_into,
+    read_compact_text,
+    read_text,
+    since,
+    skip_tags,
+    unpack_int16,
+    unpack_int32,
+    write_count,
+)
+from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
+from pykraft.kafka_protocol.messages import offset_commit as tables
+from pykraft.kafka_protocol.primitives import ProtocolError, read_uvarint, write_uvarint
+
+_FLEXIBLE_FROM = tables.OffsetCommitRequest.FLEXIBLE_FROM
+_TOPIC_IDS_FROM = since(tables.OffsetCommitRequestTopic, "topic_id")
+_EPOCHS_FROM = since(tables.OffsetCommitRequestPartition, "committed_leader_epoch")
+_INSTANCES_FROM = since(tables.OffsetCommitRequest, "group_instance_id")
+_RETENTION_UNTIL = 4
+_THROTTLE_FROM = since(tables.OffsetCommitResponse, "throttle_time_ms")
+_MIN_TOPIC_BYTES = 3
+_MIN_PARTITION_BYTES = 14
+
+_GENERATION_BYTES = layout(tables.OffsetCommitRequest, "generation_id_or_member_epoch", _FLEXIBLE_FROM).size
+_RETENTION = layout(tables.OffsetCommitRequest, "retention_time_ms", _RETENTION_UNTIL)
+_PARTITION = layout(tables.OffsetCommitRequestPartition, "partition_index", _EPOCHS_FROM)
+_PARTITION_BYTES = _PARTITION.size
+_OLD_PARTITION_BYTES = layout(
+    tables.OffsetCommitRequestPartition, "partition_index", tables.OffsetCommitRequest.MIN_VERSION
+).size
+_INDEX_BYTES = INT32_BYTES
+_BARE_BYTES = _PARTITION_BYTES + 2
+"""A partition with leader epoch and without metadata: in a flexible version its length and an empty tagged
+section follow, in others a length of two bytes.
+"""
+
+FIELDS = Struct(">qi")
+"""Offset and leader epoch: as they follow the index of a partition."""
+
+FIELDS_BYTES = FIELDS.size
+_NO_EPOCH = pack_int32(-1)
+
+_RESULT_BYTES = layout(tables.OffsetCommitResponsePartition, "partition_index", _FLEXIBLE_FROM).size
+
+
+class CommitTopic(NamedTuple):
+    """``name`` up to version 9, ``topic_id`` from version 10; the other is empty or zero.
+
+    ``fields`` holds offset and leader epoch of each partition (:data:`FIELDS`), -1 for an epoch that the
+    version does not have. ``metadata`` is None if all of it is null or empty.
+    """
+
+    name: str
+    topic_id: Uuid
+    partitions: tuple[int, ...]
+    fields: bytes
+    metadata: Sequence[str | None] | None
+
+
+class CommitRequestView(NamedTuple):
+    """A parsed request. ``topics`` keeps the client's order, which the response repeats."""
+
+    group_id: str
+    generation_id_or_member_epoch: int
+    member_id: str
+    group_instance_id: str | None
+    retention_time_ms: int
+    topics: list[CommitTopic]
+
+
+def parse_offset_commit(body: memoryview, position: int, version: int) -> CommitRequestView:
+    """Parse the body that starts at ``position``."""
+    try:
+        return (_parse_flexible if version >= _FLEXIBLE_FROM else _parse_classic)(body, position, version)
+    except (struct_error, IndexError, UnicodeDecodeError) as error:
+        raise ProtocolError(f"malformed OffsetCommit request: {error}") from None
+
+
+def _parse_classic(body: memoryview, position: int, version: int) -> CommitRequestView:
+    end = len(body)
+    group_id, position = read_text(body, position)
+    (generation,) = unpack_int32(body, position)
+    member_id, position = read_text(body, position + _GENERATION_BYTES)
+    retention_ms, instance_id = -1, None
+    if version <= _RETENTION_UNTIL:
+        (retention_ms,) = _RETENTION.unpack_from(body, position)
+        position += _RETENTION.size
+    if version >= _INSTANCES_FROM:
+        (length,) = unpack_int16(body, position)
+        if length >= 0:
+            instance_id, position = read_text(body, position)
+        else:
+            position += INT16_BYTES
+    (count,) = unpack_int32(body, position)
+    position += INT32_BYTES
+    check_count(count, end - position, _MIN_TOPIC_BYTES)
+    topics = []
+    for _ in range(count):
+        name, position = read_text(body, position)
+        (number,) = unpack_int32(body, position)
+        position += INT32_BYTES
+        check_count(number, end - position, _MIN_PARTITION_BYTES)
+        stop = position + number * _BARE_BYTES
+        if version >= _EPOCHS_FROM and stop <= end and _is_bare_classic(body[position:stop]):
+            partitions, fields = _read_bare(body[position:stop], number)
+            topics.append(CommitTopic(name, ZERO_UUID, partitions, fields, None))
+            position = stop
+        else:
+            topic, position = _read_classic(body, position, number, name, version)
+            topics.append(topic)
+    return CommitRequestView(group_id, generation, member_id, instance_id, retention_ms, topics)
+
+
+def _parse_flexible(body: memoryview, position: int, version: int) -> CommitRequestView:
+    end = len(body)
+    group_id, position = read_compact_text(body, position)
+    (generation,) = unpack_int32(body, position)
+    member_id, position = read_compact_text(body, position + _GENERATION_BYTES)
+    instance_id = None
+    if body[position]:
+        instance_id, position = read_compact_text(body, position)
+    else:
+        position += 1
+    count, position = read_uvarint(body, position)
+    check_count(count - 1, end - position, _MIN_TOPIC_BYTES)
+    topics = []
+    for _ in range(count - 1):
+        name, topic_id = "", ZERO_UUID
+        if version >= _TOPIC_IDS_FROM:
+            topic_id = Uuid(bytes(body[position : position + UUID_BYTES]))
+            position += UUID_BYTES
+        else:
+            name, position = read_compact_text(body, position)
+        number, position = read_uvarint(body, position)
+        number -= 1
+        check_count(number, end - position, _MIN_PARTITION_BYTES)
+        stop = position + number * _BARE_BYTES
+        if stop <= end and _is_bare_flexible(body[position:stop]):
+            partitions, fields = _read_bare(body[position:stop], number)
+            topic = CommitTopic(name, topic_id, partitions, fields, None)
+            position = stop
+        else:
+            topic, position = _read_flexible(body, position, number, name, topic_id)
+        topics.append(topic)
+        position = skip_tags(body, position, end)
+    skip_tags(body, position, end)
+    return CommitRequestView(group_id, generation, member_id, instance_id, -1, topics)
+
+
+def _is_bare_flexible(block: memoryview) -> bool:
+    """Whether all partitions have neither metadata (null: 0, empty: 1) nor tags.
+
+    If the first has none, it ends where the second is looked for, and so on.
+    """
+    metadata = bytes(block[_PARTITION_BYTES::_BARE_BYTES])
+    tags = bytes(block[_PARTITION_BYTES + 1 :: _BARE_BYTES])
+    return not metadata.strip(b"\0\1") and not tags.strip(b"\0")
+
+
+def _is_bare_classic(block: memoryview) -> bool:
+    """As :func:`_is_bare_flexible`, with a length of two bytes: -1 (null) or 0."""
+    first = bytes(block[_PARTITION_BYTES::_BARE_BYTES])
+    return first == bytes(block[_PARTITION_BYTES + 1 :: _BARE_BYTES]) and not first.strip(b"\0\xff")
+
+
+def _read_bare(block: memoryview, number: int) -> tuple[tuple[int, ...], bytes]:
+    """Indexes and fields of partitions without metadata."""
+    if number == 1:
+        return unpack_int32(block), bytes(block[_INDEX_BYTES:_PARTITION_BYTES])
+    indexes = bytearray(number * _INDEX_BYTES)
+    for place in range(_INDEX_BYTES):
+        indexes[place::_INDEX_BYTES] = block[place::_BARE_BYTES]
+    fields = bytearray(number * FIELDS_BYTES)
+    for place in range(FIELDS_BYTES):
+        fields[place::FIELDS_BYTES] = block[_INDEX_BYTES + place :: _BARE_BYTES]
+    return unpack(f">{number}i", indexes), bytes(fields)
+
+
+def _read_classic(
+    body: memoryview, position: int, number: int, name: str, version: int
+) -> tuple[CommitTopic, int]:
+    size = _PARTITION_BYTES if version >= _EPOCHS_FROM else _OLD_PARTITION_BYTES
+    partitions: list[int] = []
+    fields, metadata = bytearray(), []
+    for _ in range(number):
+        partitions += unpack_int32(body, position)
+        fields += body[position + _INDEX_BYTES : position + size]
+        if version < _EPOCHS_FROM:
+            fields += _NO_EPOCH
+        position += size
+        (length,) = unpack_int16(body, position)
+        text = None
+        if length >= 0:
+            text, position = read_text(body, position)
+        else:
+            position += INT16_BYTES
+        metadata.append(text)
+    return _make_topic(name, ZERO_UUID, partitions, fields, metadata), position
+
+
+def _read_flexible(
+    body: memoryview, position: int, number: int, name: str, topic_id: Uuid
+) -> tuple[CommitTopic, int]:
+    end = len(body)
+    partitions: list[int] = []
+    fields, metadata = bytearray(), []
+    for _ in range(number):
+        partitions += unpack_int32(body, position)
+        fields += body[position + _INDEX_BYTES : position + _PARTITION_BYTES]
+        position += _PARTITION_BYTES
+        text = None
+        if body[position]:
+            text, position = read_compact_text(body, position)
+        else:
+            position += 1
+        metadata.append(text)
+        position = skip_tags(body, position, end)
+    return _make_topic(name, topic_id, partitions, fields, metadata), position
+
+
+def _make_topic(
+    name: str, topic_id: Uuid, partitions: list[int], fields: bytearray, metadata: list[str | None]
+) -> CommitTopic:
+    texts = metadata if any(metadata) else None
+    return CommitTopic(name, topic_id, tuple(partitions), bytes(fields), texts)
+
+
+def build_offset_commit_response(
+    version: int,
+    correlation_id: int,
+    topics: Sequence[CommitTopic],
+    codes: int | Sequence[int | Sequence[int]],
+) -> bytearray:
+    """The whole frame, size prefix and response header included.
+
+    ``codes``: one error for everything; or for each topic one, or one for each of its partitions.
+    """
+    flexible = version >= _FLEXIBLE_FROM
+    out = bytearray(SIZE_BYTES)
+    out += pack_int32(correlation_id)
+    if flexible:
+        out.append(0)  # no tagged fields in the response header
+    if version >= _THROTTLE_FROM:
+        out += pack_int32(0)
+    write_count(out, len(topics), flexible)
+    for number, topic in enumerate(topics):
+        if version >= _TOPIC_IDS_FROM:
+            out += topic.topic_id
+        else:
+            raw = topic.name.encode()
+            if flexible:
+                write_uvarint(out, len(raw) + 1)
+            else:
+                out += pack_int16(len(raw))
+            out += raw
+        partitions = topic.partitions
+        write_count(out, len(partitions), flexible)
+        _write_results(out, partitions, codes if isinstance(codes, int) else codes[number], flexible)
+        if flexible:
+            out.append(0)
+    if flexible:
+        out.append(0)
+    pack_int32_into(out, 0, len(out) - SIZE_BYTES)
+    return out
+
+
+def _write_results(
+    out: bytearray, partitions: tuple[int, ...], codes: int | Sequence[int], flexible: bool
+) -> None:
+    """Index and error of each partition, written as columns."""
+    number, length = len(partitions), _RESULT_BYTES + flexible
+    one = bytes(_INDEX_BYTES) + pack_int16(codes if isinstance(codes, int) else 0) + bytes(flexible)
+    if number == 1 and isinstance(codes, int):
+        out += pack_int32(partitions[0]) + one[_INDEX_BYTES:]
+        return
+    block = bytearray(one * number)
+    indexes = pack(f">{number}i", *partitions)
+    for place in range(_INDEX_BYTES):
+        block[place::length] = indexes[place::_INDEX_BYTES]
+    if not isinstance(codes, int):
+        errors = pack(f">{number}h", *codes)
+        for place in range(INT16_BYTES):
+            block[_INDEX_BYTES + place :: length] = errors[place::INT16_BYTES]
+    out += block
