@@ -8,6 +8,7 @@ a few bytes at known places, so many of them are written as columns: ``block[pla
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from struct import Struct, pack
 from typing import NamedTuple
 
@@ -74,7 +75,7 @@ def write_commit(builder: BatchBuilder, commit: TopicCommit) -> None:
 
 
 def _write_columns(
-    builder: BatchBuilder, partitions: tuple[int, ...] | range, rows: bytes, parts: tuple[bytes, bytes, bytes]
+    builder: BatchBuilder, partitions: Sequence[int], rows: bytes, parts: tuple[bytes, bytes, bytes]
 ) -> None:
     """Write many records, as many at a time as have offset deltas of the same width."""
     key, middle, tail = parts

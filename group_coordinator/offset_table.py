@@ -3,8 +3,8 @@
 Partitions are kept in chunks of 256. A chunk has one bit for each partition it holds and, in their order, one
 row of 20 bytes for each: offset, leader epoch, commit timestamp. Its topic id is stored once. What few
 offsets have (metadata, an expiry time of their own, the id of an older topic of the same name) is kept beside
-the rows. Chunks and tables are immutable: a commit copies the rows of the chunks that it changes and shares all
-others, so that a version before it costs nothing and stays readable until it is committed.
+the rows. Chunks and tables are immutable: a commit copies the rows of the chunks that it changes and shares
+all others, so that the version before it costs nothing and stays readable until the new one is committed.
 
 Equality is that of the offsets: how often a partition was committed, and in which order, makes no difference.
 """
@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from pykraft.group_coordinator.records import OffsetCommitValue
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.metadata_log.persistent import Map
+from pykraft.metadata_log.persistent import Map, MapMutation
 
 ROW = Struct(">qiq")
 """Offset, leader epoch, commit timestamp in ms."""
@@ -186,14 +186,14 @@ def _merged(
     kept: Map[int, Extra] | None, bits: int, extras: Mapping[int, Extra] | None
 ) -> Map[int, Extra] | None:
     """``kept`` without those in ``bits``, and ``extras``."""
-    merged: Map[int, Extra] = Map() if kept is None else kept
-    with merged.mutate() as changing:
-        for place in merged:
-            if bits >> place & 1 and (extras is None or place not in extras):
+    changing: MapMutation[int, Extra] = (Map() if kept is None else kept).mutate()
+    if kept is not None:
+        for place in _places(bits):
+            if place in kept and (extras is None or place not in extras):
                 del changing[place]
-        if extras is not None:
-            changing.update(extras)
-        return changing.finish() or None
+    if extras is not None:
+        changing.update(extras)
+    return changing.finish() or None
 
 
 def _rebased(topic_id: Uuid, mask: int, rows: bytes, extras: Map[int, Extra] | None) -> _Chunk:

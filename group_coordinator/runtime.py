@@ -220,12 +220,13 @@ class CoordinatorRuntime:
 
         False if the lease is over: nothing was decided, and :meth:`write` is to be used.
         """
-        if self._lease_expired_ms() != 0:
+        now_ms = self._clock.monotonic_ms()
+        if self._lease_expired_ms(now_ms) != 0:
             return False
         hosted = self._loaded(partition)
-        outcome = self._stage(hosted, decide)
+        outcome = self._stage(hosted, decide, now_ms)
         assert not outcome.completions
-        self._answer_at(hosted, outcome, waiter)
+        self._answer_at(hosted, outcome, waiter, outcome.response, now_ms)
         return True
 
     async def write(
@@ -236,50 +237,53 @@ class CoordinatorRuntime:
         ``member_timeout`` is set for heartbeats: see :mod:`.past_lease`.
         """
         while True:
-            expired_ms = self._lease_expired_ms()
+            now_ms = self._clock.monotonic_ms()
+            expired_ms = self._lease_expired_ms(now_ms)
             hosted = self._loaded(partition)
             if expired_ms == 0:
-                return await self._answer(hosted, self._stage(hosted, decide))
+                return await self._answer(hosted, self._stage(hosted, decide, now_ms), now_ms)
             if member_timeout is not None:
                 shard = hosted.shard
                 answer = answer_heartbeat(shard.committed, shard.state, decide, member_timeout, expired_ms)
                 if answer is not None:
                     return answer.response
             try:
-                outcome = self._stage(hosted, only_with_records(decide))
+                outcome = self._stage(hosted, only_with_records(decide), now_ms)
             except MustWaitForLeaseError:
                 await self._wait_for_lease(hosted)
             else:
-                return await self._answer(hosted, outcome)
+                return await self._answer(hosted, outcome, now_ms)
 
-    async def _answer(self, hosted: HostedShard, outcome: Outcome) -> Answer:
+    async def _answer(self, hosted: HostedShard, outcome: Outcome, now_ms: int) -> Answer:
         if isinstance(outcome.response, Parked):
             future = self._park(hosted, outcome.response)
-            self._complete_parked(hosted, outcome)
+            self._complete_parked(hosted, outcome, now_ms)
         else:
-            self._complete_parked(hosted, outcome)
+            self._complete_parked(hosted, outcome, now_ms)
             if outcome.offset is None and not outcome.is_staged:
                 return outcome.response
             future = asyncio.get_running_loop().create_future()
-            self._answer_at(hosted, outcome, future)
-        return await future
+            self._answer_at(hosted, outcome, future, outcome.response, now_ms)
+        answer = await future
+        assert isinstance(answer, Message | int | list)
+        return answer
 
     async def read(self, partition: int, view: Callable[[ShardState], T]) -> T:
         """Read from a shard while the lease holds, and answer once nothing that was read can be lost."""
-        while self._lease_expired_ms() != 0:
+        while self._lease_expired_ms(now_ms := self._clock.monotonic_ms()) != 0:
             await self._wait_for_lease(self._loaded(partition))
         hosted = self._loaded(partition)
         seen = view(hosted.shard.state)
         outcome = hosted.shard.seen(None)
         if outcome.is_staged or outcome.offset is not None:
             future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-            self._answer_at(hosted, outcome, future)
+            self._answer_at(hosted, outcome, future, outcome.response, now_ms)
             await future
         return seen
 
-    def _lease_expired_ms(self) -> int:
+    def _lease_expired_ms(self, now_ms: int) -> int:
         """How long ago the lease expired; 0 while it holds. :class:`KafkaError` if the broker is fenced."""
-        expired_ms = self._lease.expired_ms(self._clock.monotonic_ms())
+        expired_ms = self._lease.expired_ms(now_ms)
         if expired_ms != 0:
             self._lease_expired = True
         if expired_ms is None:
@@ -302,9 +306,9 @@ class CoordinatorRuntime:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "The group is being loaded.")
         return hosted
 
-    def _stage(self, hosted: HostedShard, decide: Decide) -> Outcome:
+    def _stage(self, hosted: HostedShard, decide: Decide, now_ms: int) -> Outcome:
         """Decide; what is written goes into the next batch of the shard."""
-        wall_ms, now_ms = self._clock.wall_ms(), self._clock.monotonic_ms()
+        wall_ms = self._clock.wall_ms()
         outcome = hosted.shard.stage(decide, wall_ms=wall_ms, now_ms=now_ms)
         if outcome is None:
             self._flush(hosted)
@@ -384,19 +388,18 @@ class CoordinatorRuntime:
         hosted.parked[key] = future
         return future
 
-    def _complete_parked(self, hosted: HostedShard, outcome: Outcome) -> None:
+    def _complete_parked(self, hosted: HostedShard, outcome: Outcome, now_ms: int) -> None:
         """Answer the parked requests that the outcome completes, now or at its offset."""
         for completion in outcome.completions:
             future = hosted.parked.pop(completion.parked, None)
             if future is not None:
-                self._answer_at(hosted, outcome, future, completion.response)
+                self._answer_at(hosted, outcome, future, completion.response, now_ms)
 
     def _answer_at(
-        self, hosted: HostedShard, outcome: Outcome, waiter: Waiter, response: Message | None = None
+        self, hosted: HostedShard, outcome: Outcome, waiter: Waiter, answer: Answer, now_ms: int
     ) -> None:
-        """Answer with ``response``, or with that of the outcome, as soon as the outcome cannot be lost."""
-        deadline_ms = self._clock.monotonic_ms() + self.config.offset_commit_timeout_ms
-        waiting = Waiting(0, deadline_ms, waiter, outcome.response if response is None else response)
+        """Give ``answer`` as soon as what the outcome is based on cannot be lost."""
+        waiting = Waiting(0, now_ms + self.config.offset_commit_timeout_ms, waiter, answer)
         if outcome.is_staged:
             hosted.staged.append(waiting)
             self._schedule_flush(hosted)
@@ -453,7 +456,7 @@ class CoordinatorRuntime:
             left.sessions -= shard.start_sessions(now_ms, left.sessions)
         if not shard.starts_sessions:
             for outcome in shard.expire(self._timer_call(), now_ms=now_ms, limit=left.expired):
-                self._complete_parked(hosted, outcome)
+                self._complete_parked(hosted, outcome, now_ms)
                 left.expired -= 1
         if hosted.next_cleanup_ms <= now_ms and not hosted.sweeps:
             hosted.next_cleanup_ms = now_ms + self.config.offsets_retention_check_interval_ms

@@ -73,6 +73,7 @@ B = TypeVar("B")
 
 _MEMBER_ID_PREFIX_CHARS = 255
 _GROUPS_AT_ONCE = 20
+_MOST_CACHED_GROUPS = 10_000
 
 
 class GroupCoordinatorService:
@@ -94,6 +95,9 @@ class GroupCoordinatorService:
         self._runtime = CoordinatorRuntime(config, writer, clock, on_fatal, lease, on_growth, turns)
         self._clock = clock
         self._rng = rng
+        self._partition_cache_of = 0
+        self._partition_cache: dict[str, int] = {}
+        """Hashing an id takes longer than parsing its request. For this number of partitions."""
 
     async def start(self) -> None:
         self._runtime.start()
@@ -103,7 +107,13 @@ class GroupCoordinatorService:
         await self._runtime.stop()
 
     def partition_for(self, group_id: str) -> int:
-        return partition_for_key(group_id, self.num_partitions)
+        count = self.num_partitions
+        if self._partition_cache_of != count or len(self._partition_cache) >= _MOST_CACHED_GROUPS:
+            self._partition_cache_of, self._partition_cache = count, {}
+        partition = self._partition_cache.get(group_id)
+        if partition is None:
+            partition = self._partition_cache[group_id] = partition_for_key(group_id, count)
+        return partition
 
     @property
     def num_partitions(self) -> int:

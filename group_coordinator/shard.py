@@ -11,7 +11,6 @@ There are no futures here, and no IO except through the :class:`PartitionWriter`
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -59,7 +58,7 @@ class PartitionWriter(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Outcome:
     """The answers to send once the high watermark reaches ``offset`` (None: at once).
 
@@ -297,8 +296,10 @@ class Shard:
     def _known_high_watermark(self) -> int:
         # An error means that this broker loses the partition. The decision stands; the resignation that
         # follows fails the waiting requests.
-        with contextlib.suppress(KafkaError):
+        try:
             self._high_watermark = self._writer.high_watermark(self.partition)
+        except KafkaError:
+            return self._high_watermark
         return self._high_watermark
 
     def _append(self, staged: _Staged) -> None:

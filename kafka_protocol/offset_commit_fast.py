@@ -63,6 +63,7 @@ FIELDS = Struct(">qi")
 
 FIELDS_BYTES = FIELDS.size
 _NO_EPOCH = pack_int32(-1)
+_NULL_LENGTH = pack_int16(-1)
 
 _RESULT_BYTES = layout(tables.OffsetCommitResponsePartition, "partition_index", _FLEXIBLE_FROM).size
 
@@ -110,11 +111,7 @@ def _parse_classic(body: memoryview, position: int, version: int) -> CommitReque
         (retention_ms,) = _RETENTION.unpack_from(body, position)
         position += _RETENTION.size
     if version >= _INSTANCES_FROM:
-        (length,) = unpack_int16(body, position)
-        if length >= 0:
-            instance_id, position = read_text(body, position)
-        else:
-            position += INT16_BYTES
+        instance_id, position = _read_nullable_text(body, position)
     (count,) = unpack_int32(body, position)
     position += INT32_BYTES
     check_count(count, end - position, _MIN_TOPIC_BYTES)
@@ -125,7 +122,7 @@ def _parse_classic(body: memoryview, position: int, version: int) -> CommitReque
         position += INT32_BYTES
         check_count(number, end - position, _MIN_PARTITION_BYTES)
         stop = position + number * _BARE_BYTES
-        if version >= _EPOCHS_FROM and stop <= end and _is_bare_classic(body[position:stop]):
+        if version >= _EPOCHS_FROM and stop <= end and _is_bare_classic(body[position:stop], number):
             partitions, fields = _read_bare(body[position:stop], number)
             topics.append(CommitTopic(name, ZERO_UUID, partitions, fields, None))
             position = stop
@@ -159,7 +156,7 @@ def _parse_flexible(body: memoryview, position: int, version: int) -> CommitRequ
         number -= 1
         check_count(number, end - position, _MIN_PARTITION_BYTES)
         stop = position + number * _BARE_BYTES
-        if stop <= end and _is_bare_flexible(body[position:stop]):
+        if stop <= end and _is_bare_flexible(body[position:stop], number):
             partitions, fields = _read_bare(body[position:stop], number)
             topic = CommitTopic(name, topic_id, partitions, fields, None)
             position = stop
@@ -171,18 +168,23 @@ def _parse_flexible(body: memoryview, position: int, version: int) -> CommitRequ
     return CommitRequestView(group_id, generation, member_id, instance_id, -1, topics)
 
 
-def _is_bare_flexible(block: memoryview) -> bool:
+def _is_bare_flexible(block: memoryview, number: int) -> bool:
     """Whether all partitions have neither metadata (null: 0, empty: 1) nor tags.
 
     If the first has none, it ends where the second is looked for, and so on.
     """
+    if number == 1:
+        return block[_PARTITION_BYTES] <= 1 and not block[_PARTITION_BYTES + 1]
     metadata = bytes(block[_PARTITION_BYTES::_BARE_BYTES])
     tags = bytes(block[_PARTITION_BYTES + 1 :: _BARE_BYTES])
     return not metadata.strip(b"\0\1") and not tags.strip(b"\0")
 
 
-def _is_bare_classic(block: memoryview) -> bool:
+def _is_bare_classic(block: memoryview, number: int) -> bool:
     """As :func:`_is_bare_flexible`, with a length of two bytes: -1 (null) or 0."""
+    if number == 1:
+        (length,) = unpack_int16(block, _PARTITION_BYTES)
+        return length in (-1, 0)
     first = bytes(block[_PARTITION_BYTES::_BARE_BYTES])
     return first == bytes(block[_PARTITION_BYTES + 1 :: _BARE_BYTES]) and not first.strip(b"\0\xff")
 
@@ -212,14 +214,15 @@ def _read_classic(
         if version < _EPOCHS_FROM:
             fields += _NO_EPOCH
         position += size
-        (length,) = unpack_int16(body, position)
-        text = None
-        if length >= 0:
-            text, position = read_text(body, position)
-        else:
-            position += INT16_BYTES
+        text, position = _read_nullable_text(body, position)
         metadata.append(text)
     return _make_topic(name, ZERO_UUID, partitions, fields, metadata), position
+
+
+def _read_nullable_text(body: memoryview, position: int) -> tuple[str | None, int]:
+    if body[position : position + INT16_BYTES] == _NULL_LENGTH:
+        return None, position + INT16_BYTES
+    return read_text(body, position)
 
 
 def _read_flexible(

@@ -8,7 +8,9 @@ from collections.abc import Callable
 import pytest
 import uvloop
 
+from pykraft.kafka_protocol.batch_builder import BatchBuilder
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.record_spans import iter_spans
 from tests.broker.data_cluster import DataClient, DataPlaneTools
 from tests.narrowing import present
 
@@ -283,17 +285,21 @@ def test_coordinator_is_notified_when_its_append_is_committed(data_plane: DataPl
             await cluster.create(1, 2, 3)
             assert coordinator.led == [(0, 0)]
             log = cluster.brokers[1].coordinator_log()
-            end = log.append(0, 0, [(b"a", b"1"), (b"b", b"2")], now_ms=0)
+            batch = BatchBuilder()
+            batch.add(b"a", b"1")
+            batch.add(b"b", b"2")
+            end = log.append(0, 0, batch, now_ms=0)
             assert end == 2 and not coordinator.moved
             await data_plane.until(lambda: coordinator.moved and coordinator.moved[-1] == (0, 2))
             assert log.high_watermark(0) == 2
-            records, next_offset = await log.read(0, 0)
-            assert ([record.key for record in records], next_offset) == ([b"a", b"b"], 2)
+            ((base_offset, count, body, _),), next_offset = await log.read(0, 0)
+            assert (base_offset, count, next_offset) == (0, 2, 2)
+            assert [span.key for span in iter_spans(body, count)] == [b"a", b"b"]
             cluster.controller.elect(2)
             assert coordinator.led[-1] == (0, None)
             for epoch in (0, 1):
                 with pytest.raises(KafkaError):
-                    log.append(0, epoch, [(b"c", b"3")], now_ms=0)
+                    log.append(0, epoch, batch, now_ms=0)
 
     data_plane.run(body)
 

@@ -9,10 +9,12 @@ from types import SimpleNamespace
 from typing import Any, TypedDict, Unpack
 
 from pykraft.broker.apis.table import make_apis
+from pykraft.group_coordinator.codec import decode_record
 from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.group import ConsumerGroup
 from pykraft.group_coordinator.heartbeat import handle_consumer_heartbeat
 from pykraft.group_coordinator.loading import BatchBody, Loader
+from pykraft.group_coordinator.records import GroupRecord
 from pykraft.group_coordinator.result import Call, CommitCodes, CoordinatorResult
 from pykraft.group_coordinator.service import GroupCoordinatorService
 from pykraft.group_coordinator.shard import Outcome, Shard
@@ -278,3 +280,7 @@ async def answer(
     except KafkaError as error:
         response = row.error_response(request, version, error)
     return response
+
+
+def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
+    return decode_record(key, value)

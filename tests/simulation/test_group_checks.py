@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from pykraft.group_coordinator.codec import encode_records
+from pykraft.group_coordinator.codec import encode_record
 from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.group import ConsumerGroup
+from pykraft.group_coordinator.loading import BatchBody
 from pykraft.group_coordinator.member import ConsumerMember, MemberState
 from pykraft.group_coordinator.records import (
     ClassicMemberValue,
@@ -32,10 +33,13 @@ from pykraft.jepsen_like.sim.cluster.group_checks import (
     check_targets,
 )
 from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
+from pykraft.kafka_protocol.batch_builder import BatchBuilder
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.record_codec import Record
 from pykraft.metadata_log.image import MetadataImage, PartitionRegistration, TopicImage
 from pykraft.metadata_log.persistent import Map
+from tests.group_coordinator import tools
+from tests.narrowing import present
 
 T = Uuid(b"t" * 16)
 U = Uuid(b"u" * 16)
@@ -46,25 +50,28 @@ class Written:
     """The log of a shard that appends no records of its own; all of it is committed."""
 
     def __init__(self, *records: GroupRecord) -> None:
-        self.log = [Record(offset, 0, *one) for offset, one in enumerate(encode_records(records))]
+        self.log = [Record(offset, 0, *encode_record(one)) for offset, one in enumerate(records)]
 
-    def append(
-        self, partition: int, leader_epoch: int, records: Sequence[tuple[bytes, bytes | None]], now_ms: int
-    ) -> int:
+    def append(self, partition: int, leader_epoch: int, records: BatchBuilder, now_ms: int) -> int:
         raise AssertionError("nothing is written here")
+
+    def max_batch_bytes(self, partition: int) -> int:
+        return 0
 
     def high_watermark(self, partition: int) -> int:
         return len(self.log)
 
-    async def read(self, partition: int, start_offset: int) -> tuple[Sequence[Record], int]:
-        return self.log[start_offset:], len(self.log)
+    async def read(self, partition: int, start_offset: int) -> tuple[Sequence[BatchBody], int]:
+        raise AssertionError("nothing is read here")
+
+    def load(self, shard: Shard) -> None:
+        tools.load(shard, [(present(one.key), one.value) for one in self.log], GroupConfig())
 
 
 def shard_of(*records: GroupRecord) -> tuple[Shard, list[Record]]:
     writer = Written(*records)
     shard = Shard(0, 1, writer)
-    shard.load(writer.log)
-    shard.finish_loading(len(writer.log), lambda _: GroupConfig())
+    writer.load(shard)
     return shard, writer.log
 
 

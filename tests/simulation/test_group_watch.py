@@ -7,8 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from pykraft.group_coordinator.codec import encode_records
-from pykraft.group_coordinator.config import GroupConfig
+from pykraft.group_coordinator.codec import encode_record
 from pykraft.group_coordinator.records import GroupRecord
 from pykraft.group_coordinator.shard import Shard
 from pykraft.jepsen_like.sim.cluster.group_watch import GroupWatch
@@ -29,8 +28,7 @@ def watch() -> GroupWatch:
 def shard(leader_epoch: int, *records: GroupRecord) -> Shard:
     writer = Written(*records)
     made = Shard(0, leader_epoch, writer)
-    made.load(writer.log)
-    made.finish_loading(len(writer.log), lambda _: GroupConfig())
+    writer.load(made)
     return made
 
 
@@ -40,7 +38,7 @@ class Clock:
 
 class Log:
     def __init__(self, *records: GroupRecord) -> None:
-        inputs = [RecordInput(key, value) for key, value in encode_records(records)]
+        inputs = [RecordInput(key, value) for key, value in map(encode_record, records)]
         self._batches = [encode_batch([one], base_offset=offset) for offset, one in enumerate(inputs)]
         self.log_end_offset = len(inputs)
 
