@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator
 from struct import Struct, unpack
 from typing import NamedTuple
 
-from pykraft.group_coordinator.classic_group import ClassicGroup
 from pykraft.group_coordinator.codec import decode_record
 from pykraft.group_coordinator.commits import build_key_start
 from pykraft.group_coordinator.offset_table import (
@@ -28,7 +27,7 @@ from pykraft.group_coordinator.offset_table import (
     pack_row,
 )
 from pykraft.group_coordinator.records import OffsetCommitKey, OffsetCommitValue
-from pykraft.group_coordinator.replay import replay
+from pykraft.group_coordinator.replay import make_simple_group, replay
 from pykraft.group_coordinator.state import EMPTY_STATE, GroupOffsets, ShardState, TopicKey
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
 from pykraft.kafka_protocol.primitives import ProtocolError, read_uvarint_tail, read_varlong
@@ -50,7 +49,7 @@ _LEAST_ROWS = 512
 
 _INDEX = Struct(">i")
 _INDEX_BYTES = _INDEX.size
-_KEY_TYPE, _OLD_KEY_TYPE = b"\x00\x01", b"\x00\x00"
+_KEY_TYPE = b"\x00\x01"
 _PLAIN_HEAD = b"\x00\x04"
 _FIELDS_AT, _FIELDS_END = 2, 14
 _TIME_AT, _TIME_END = 15, 23
@@ -61,6 +60,9 @@ _UNKNOWN_TAGS = b"\xff"
 
 _NO_TAGS = b"\x00"
 _TOPIC_ID_TAG = b"\x01\x00\x10"
+_TAGGED_BYTES = len(_TOPIC_ID_TAG) + 16
+_GROUP_AT = 4
+"""Where the group id begins in a key: behind the type and its own length."""
 
 
 class BatchBody(NamedTuple):
@@ -85,9 +87,9 @@ class _Table:
         """The end of the values that go into rows: it has the topic id."""
         self.indexes = bytearray()
         self.rows = bytearray()
-        self.extras: dict[int, Extra] = {}
+        self.extras: dict[int, Extra] | None = None
         """By the number of the row, not by the partition."""
-        self.dead: set[int] = set()
+        self.dead: set[int] | None = None
         """The numbers of rows that stand for a tombstone."""
         self.due_bytes = 2 * _LEAST_ROWS * ROW_BYTES
         """With so many bytes of rows half of them or more may have been replaced."""
@@ -97,6 +99,7 @@ class _Table:
         number = len(self.indexes) // _INDEX_BYTES
         self.indexes += index
         if value is None:
+            self.dead = self.dead or set()
             self.dead.add(number)
             self.rows += bytes(ROW_BYTES)
             return
@@ -108,6 +111,7 @@ class _Table:
         if extra is None and value.topic_id != self.topic_id:
             extra = Extra("", None, value.topic_id)
         if extra is not None:
+            self.extras = self.extras or {}
             self.extras[number] = extra
 
     def clean(self) -> tuple[int, ...]:
@@ -118,13 +122,14 @@ class _Table:
             partitions = indexes
         else:
             newest = dict(zip(indexes, range(count), strict=True))
-            partitions = tuple(sorted(index for index, number in newest.items() if number not in self.dead))
+            dead, extras, rows = self.dead or (), self.extras, self.rows
+            partitions = tuple(sorted(index for index, number in newest.items() if number not in dead))
             numbers = [newest[index] for index in partitions]
-            rows = self.rows
             self.rows = bytearray().join([rows[n * ROW_BYTES : (n + 1) * ROW_BYTES] for n in numbers])
             self.indexes = bytearray().join([_INDEX.pack(index) for index in partitions])
-            self.extras = {place: self.extras[n] for place, n in enumerate(numbers) if n in self.extras}
-            self.dead.clear()
+            if extras is not None:
+                self.extras = {place: extras[n] for place, n in enumerate(numbers) if n in extras} or None
+            self.dead = None
         self.due_bytes = 2 * max(len(partitions), _LEAST_ROWS) * ROW_BYTES
         return partitions
 
@@ -132,7 +137,9 @@ class _Table:
         partitions = self.clean()
         if not partitions:
             return NO_PARTITIONS
-        extras = {partitions[number]: extra for number, extra in self.extras.items()} or None
+        extras = None
+        if self.extras is not None:
+            extras = {partitions[number]: extra for number, extra in self.extras.items()}
         return NO_PARTITIONS.with_rows(Rows(partitions, bytes(self.rows), self.topic_id, extras), {})
 
 
@@ -144,6 +151,7 @@ class Loader:
         self._partition = partition
         self._tables: dict[bytes, _Table] = {}
         """By the key of a record up to the partition."""
+        self._topic_ids: dict[bytes, Uuid] = {}
 
     def load(self, batches: Iterable[BatchBody]) -> Iterator[int]:
         """Read batches; yields the number of steps after each slice."""
@@ -206,6 +214,9 @@ class Loader:
             if body[key_at:index_at] != prefix or not prefix:
                 known = tables.get(body[key_at:index_at])
                 if known is None:
+                    known = self._begin_table(body[key_at:index_at], body[value_at:value_end])
+                    steps += _TABLE_STEPS
+                if known is None:
                     value = None if n & 1 else body[value_at:value_end]
                     self._replay(base_offset + (delta >> 1), body[key_at:key_end], value)
                     steps += _OTHER_STEPS
@@ -240,6 +251,30 @@ class Loader:
             table.clean()
         yield steps
 
+    def _begin_table(self, name: bytes, value: bytes) -> _Table | None:
+        """The table of a plain offset that is the first of its group and topic; None if it is not plain."""
+        tags = value[_TIME_END:]
+        if tags != _NO_TAGS and not (tags.startswith(_TOPIC_ID_TAG) and len(tags) == _TAGGED_BYTES):
+            return None
+        if not value.startswith(_PLAIN_HEAD) or value[_FIELDS_END] != 1 or not name.startswith(_KEY_TYPE):
+            return None
+        if len(name) < _GROUP_AT:
+            return None
+        group_end = _GROUP_AT + int.from_bytes(name[_GROUP_AT - 2 : _GROUP_AT], "big", signed=True)
+        topic_at = group_end + 2
+        topic_end = topic_at + int.from_bytes(name[group_end:topic_at], "big", signed=True)
+        if not _GROUP_AT <= group_end < topic_at <= topic_end == len(name):
+            return None
+        try:
+            table = _Table(str(name[_GROUP_AT:group_end], "utf-8"), str(name[topic_at:], "utf-8"))
+        except UnicodeDecodeError:
+            return None
+        table.tags = tags
+        if tags != _NO_TAGS:
+            table.topic_id = self._topic_ids.setdefault(tags, Uuid(tags[len(_TOPIC_ID_TAG) :]))
+        self._tables[name] = table
+        return table
+
     def _replay(self, offset: int, key: bytes, value: bytes | None) -> None:
         """Replay a record that is not a plain offset of a known group and topic."""
         try:
@@ -256,8 +291,6 @@ class Loader:
         table = self._tables.get(name)
         if table is None:
             table = self._tables[name] = _Table(record.key.group_id, record.key.topic)
-            # Keys of version 0 are the same but for the version.
-            self._tables[_OLD_KEY_TYPE + name[len(_KEY_TYPE) :]] = table
         assert record.value is None or isinstance(record.value, OffsetCommitValue)
         table.add(_INDEX.pack(record.key.partition), record.value)
 
@@ -269,9 +302,7 @@ class Loader:
         names: dict[str, str] = {}
         steps = 0
         while self._tables:
-            key, table = self._tables.popitem()
-            if not key.startswith(_KEY_TYPE):
-                continue  # the other name of a table
+            _, table = self._tables.popitem()
             steps += _TABLE_STEPS + len(table.rows) // (8 * ROW_BYTES)
             group_id = names.setdefault(table.group_id, table.group_id)
             topic = names.setdefault(table.topic, table.topic)
@@ -279,7 +310,7 @@ class Loader:
             if partitions:
                 offsets = offsets.set(group_id, offsets.get(group_id, _NO_TOPICS).set(topic, partitions))
                 if group_id not in groups:
-                    groups = groups.set(group_id, ClassicGroup(group_id))
+                    groups = groups.set(group_id, make_simple_group(group_id))
                 counts: TopicCounts = {}
                 partitions.count_topics(counts)
                 for topic_id, number in counts.items():

@@ -135,11 +135,11 @@ class _Chunk:
         left = self.mask & ~bits
         if not left:
             return None
-        rows, at = bytearray(), 0
-        for place in _places(self.mask):
-            if left >> place & 1:
-                rows += self.rows[at : at + ROW_BYTES]
-            at += ROW_BYTES
+        rows, mask = bytearray(self.rows), self.mask
+        for place in _places(bits):
+            at = (mask & ((1 << place) - 1)).bit_count() * ROW_BYTES
+            del rows[at : at + ROW_BYTES]
+            mask ^= 1 << place
         extras = None if self.extras is None else _merged(self.extras, bits, None)
         return _rebased(self.topic_id, left, bytes(rows), extras)
 

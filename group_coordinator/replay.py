@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pykraft.group_coordinator.classic_group import ClassicGroup
+from pykraft.group_coordinator.classic_group import ClassicGroup, ClassicMember
 from pykraft.group_coordinator.commits import TopicCommit
 from pykraft.group_coordinator.group import ConsumerGroup, replay_group
 from pykraft.group_coordinator.offset_table import NO_PARTITIONS, TopicCounts, TopicOffsets, rows_of
@@ -25,6 +25,7 @@ from pykraft.group_coordinator.state import ShardState, TopicKey
 from pykraft.metadata_log.persistent import Map
 
 _NO_GROUPS: Map[str, int] = Map()
+_NO_MEMBERS: Map[str, ClassicMember] = Map()
 
 
 def replay_all(state: ShardState, records: Iterable[Record]) -> ShardState:
@@ -83,6 +84,11 @@ def _replay_offset(state: ShardState, key: OffsetCommitKey, value: OffsetCommitV
     return _with_offsets(state, key.group_id, key.topic, partitions, counts)
 
 
+def make_simple_group(group_id: str) -> ClassicGroup:
+    """The group of a client that only commits. There may be very many: they share their empty map."""
+    return ClassicGroup(group_id, members=_NO_MEMBERS)
+
+
 def _with_offsets(
     state: ShardState, group_id: str, topic: str, partitions: TopicOffsets, counts: TopicCounts
 ) -> ShardState:
@@ -93,7 +99,7 @@ def _with_offsets(
     groups = state.groups
     if topics:
         if group_id not in groups:
-            groups = groups.set(group_id, ClassicGroup(group_id))
+            groups = groups.set(group_id, make_simple_group(group_id))
         return ShardState(groups, state.offsets.set(group_id, topics), by_topic)
     state = ShardState(groups, state.offsets.delete(group_id), by_topic)
     only_for_offsets = groups.get(group_id) == ClassicGroup(group_id)

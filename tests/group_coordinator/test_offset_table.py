@@ -1,4 +1,4 @@
-"""The packed table of committed offsets against a dictionary, and the records of commits against the codec."""
+"""The packed table of committed offsets against a dictionary; the records of commits against the codec."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def test_loaded_state_is_that_of_replaying_each_record(seed: int) -> None:
     for _ in range(rng.choice((30, 60))):
         group, topic = f"g{rng.randrange(3)}", rng.choice("tu")
         partitions = random_partitions(rng)
-        rows, model = random_rows(rng, partitions)
+        _, model = random_rows(rng, partitions)
         if rng.random() < 0.4:  # interleaved with another group
             partitions = partitions[:5]
         roll = rng.random()

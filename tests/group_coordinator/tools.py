@@ -14,7 +14,7 @@ from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.group import ConsumerGroup
 from pykraft.group_coordinator.heartbeat import handle_consumer_heartbeat
 from pykraft.group_coordinator.loading import BatchBody, Loader
-from pykraft.group_coordinator.records import GroupRecord
+from pykraft.group_coordinator.records import GroupRecord, OffsetCommitKey
 from pykraft.group_coordinator.result import Call, CommitCodes, CoordinatorResult
 from pykraft.group_coordinator.service import GroupCoordinatorService
 from pykraft.group_coordinator.shard import Outcome, Shard
@@ -43,6 +43,8 @@ from pykraft.kafka_protocol.schema import Message
 from pykraft.metadata_log.features import GROUP_VERSION
 from pykraft.metadata_log.image import MetadataImage, PartitionRegistration, TopicImage
 from pykraft.metadata_log.persistent import Map
+
+CALLER = RequestContext(client_id="cli", client_address="127.0.0.1")
 
 ROWS: dict[int, Any] = {api.key: api for api in make_apis()}
 
@@ -284,3 +286,20 @@ async def answer(
 
 def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
     return decode_record(key, value)
+
+
+def tombstones(keys: Iterable[tuple[str, str, int]]) -> CoordinatorResult:
+    """Delete committed offsets, by group, topic and partition."""
+    return CoordinatorResult(None, tuple(GroupRecord(OffsetCommitKey(*key), None) for key in keys))
+
+
+def heartbeat_result(lab: ShardLab, state: ShardState, member_id: str) -> CoordinatorResult:
+    """What is decided when a member joins group ``g``."""
+    request = ConsumerGroupHeartbeatRequest(
+        group_id="g",
+        member_id=member_id,
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_names=["t"],
+        topic_partitions=[],
+    )
+    return handle_consumer_heartbeat(state, request, lab.call())
