@@ -6,19 +6,24 @@ in which each batch holds the offsets of one commit, then one whose records are 
 case. Memory is that of the process, before and after, with the log freed. Slices are what runs in one turn of
 the event loop.
 
-    python benchmarks/groups.py [--entries 1000000] [--partitions 1000 100 10 1]
+    python benchmarks/groups.py [--entries 1000000] [--partitions 1000 100 10] [--render]
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
-import multiprocessing
 import random
 import resource
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
+from typing import TypeVar
+
+from comparison.machine import describe_run
+from comparison.table import replace_between_markers
 
 from pykraft.group_coordinator.commits import TopicCommit, write_commit
 from pykraft.group_coordinator.config import GroupConfig
@@ -41,6 +46,12 @@ from pykraft.kafka_protocol.records import HEADER_BYTES
 from pykraft.metadata_log.image import MetadataImage, PartitionRegistration, TopicImage
 from pykraft.metadata_log.persistent import Map
 
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "groups.md"
+MARKERS = (
+    "<!-- Begin of what `python benchmarks/groups.py --render` writes -->",
+    "<!-- End of what `python benchmarks/groups.py --render` writes -->",
+)
+T = TypeVar("T")
 TOPIC = Uuid(b"benchmark-topic-")
 NOW_MS = 1_800_000_000_000
 VERSION = 9
@@ -91,23 +102,20 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
-def measure_load(groups: int, partitions: int, at_random: bool) -> None:
-    entries = groups * partitions
+def measure_load(groups: int, partitions: int, at_random: bool) -> tuple[float, float]:
+    """Entries a second, and the longest slice in ms."""
     make = batches_at_random if at_random else batches_in_order
     gc.collect()
     gc.freeze()
     gc.disable()
-    batches = list(make(groups, partitions))
-    loader, seconds, longest = load(batches)
-    order = "at random" if at_random else "by commits"
-    print(
-        f"  load, {order:10}: {entries / seconds:10,.0f} entries/s, longest slice {longest * 1000:.1f} ms",
-        flush=True,
-    )
-    assert sum(len(o) for topics in loader.state.offsets.values() for o in topics.values()) == entries
+    loader, seconds, longest = load(list(make(groups, partitions)))
+    loaded = sum(len(table) for topics in loader.state.offsets.values() for table in topics.values())
+    assert loaded == groups * partitions
+    return loaded / seconds, longest * 1000
 
 
-def measure_memory(groups: int, partitions: int) -> None:
+def measure_memory(groups: int, partitions: int) -> float:
+    """Bytes an entry."""
     gc.freeze()
     gc.disable()
     load(batches_in_order(10, partitions))
@@ -115,7 +123,7 @@ def measure_memory(groups: int, partitions: int) -> None:
     loader, _, _ = load(batches_in_order(groups, partitions))
     used = resident_bytes() - before
     assert len(loader.state.offsets) == groups
-    print(f"  memory           : {used / groups / partitions:10.1f} bytes an entry", flush=True)
+    return used / groups / partitions
 
 
 class Log:
@@ -139,8 +147,8 @@ class Log:
         return [], start_offset
 
 
-def measure_commits(partitions: int, step: int) -> None:
-    """From the bytes of a request to those of its response, each in a batch of its own."""
+def measure_commits(partitions: int, step: int) -> float:
+    """µs from the bytes of a request to those of its response, each in a batch of its own."""
     config = GroupConfig()
     registration = PartitionRegistration(replicas=(1,), isr=(1,), leader=1, leader_epoch=0, partition_epoch=0)
     topic = TopicImage("topic", TOPIC, (registration,) * partitions * step)
@@ -174,15 +182,38 @@ def measure_commits(partitions: int, step: int) -> None:
         for number in range(rounds):
             commit(number)
         best = min(best, time.process_time() - started)
-    apart = "" if step == 1 else ", not consecutive"
-    print(f"  commit of {partitions:5,} partitions{apart}: {best / rounds * 1e6:,.1f} µs", flush=True)
+    return best / rounds * 1e6
 
 
-def in_process(target: object, *arguments: object) -> None:
-    process = multiprocessing.get_context("spawn").Process(target=target, args=arguments)  # type: ignore[arg-type]
-    process.start()
-    process.join()
-    assert process.exitcode == 0
+def alone(measure: Callable[..., T], *arguments: object) -> T:
+    """In a process of its own."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(measure, *arguments).result()
+
+
+def lines(entries: int, shapes: Iterable[int]) -> Iterator[str]:
+    yield "| one commit, without network and log | processor time |"
+    yield "|---|---:|"
+    for partitions, step in ((1, 1), (10, 1), (1_000, 1), (1_000, 3)):
+        apart = "" if step == 1 else ", every third"
+        plural = "" if partitions == 1 else "s"
+        cost_us = alone(measure_commits, partitions, step)
+        yield f"| {partitions:,} partition{plural}{apart} | {cost_us:,.0f} µs |"
+    yield ""
+    yield (
+        f"| {entries:,} offsets | memory, bytes each | loaded, commit by commit | longest slice "
+        "| loaded, in random order | longest slice |"
+    )
+    yield "|---|---:|---:|---:|---:|---:|"
+    for partitions in shapes:
+        groups = entries // partitions
+        memory = alone(measure_memory, groups, partitions)
+        ordered, ordered_ms = alone(measure_load, groups, partitions, False)
+        at_random, random_ms = alone(measure_load, groups, partitions, True)
+        yield (
+            f"| {groups:,} groups, {partitions:,} partitions each | {memory:.0f} | {ordered:,.0f}/s "
+            f"| {ordered_ms:.1f} ms | {at_random:,.0f}/s | {random_ms:.1f} ms |"
+        )
 
 
 def main() -> None:
@@ -190,17 +221,18 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--entries", type=int, default=1_000_000)
-    parser.add_argument("--partitions", type=int, nargs="+", default=[1000, 100, 10, 1])
+    parser.add_argument("--partitions", type=int, nargs="+", default=[1000, 100, 10])
+    parser.add_argument("--render", action="store_true")
     options = parser.parse_args()
-    print("commits, without network and log")
-    for partitions, step in ((1, 1), (10, 1), (1_000, 1), (1_000, 3)):
-        in_process(measure_commits, partitions, step)
-    for partitions in options.partitions:
-        groups = options.entries // partitions
-        print(f"{groups:,} groups of {partitions:,} partitions")
-        in_process(measure_memory, groups, partitions)
-        in_process(measure_load, groups, partitions, False)
-        in_process(measure_load, groups, partitions, True)
+    found = []
+    for line in lines(options.entries, options.partitions):
+        print(line, flush=True)
+        found.append(line)
+    if options.render:
+        run = describe_run("python benchmarks/groups.py")
+        about = f"`{run['command']}`, {run['date']}, commit {run['pykraft']}, on {run['machine']}."
+        text = "\n".join([about, "", *found])
+        PAGE.write_text(replace_between_markers(PAGE.read_text(), text, *MARKERS))
 
 
 if __name__ == "__main__":
