@@ -1,10 +1,10 @@
 """Takes the frames of client connections and makes sure that each is answered.
 
 Produce, Fetch and OffsetCommit take the fast path (:class:`HotApi`: parsed by hand, handled at once). A
-request for the active controller is forwarded unchanged. Every other request is decoded by the table-driven codec and
-handled in a task of its own; the connection keeps the answers in order. A frame that cannot be parsed closes
-the connection with one log line: the protocol has no answer for it. A bug in a handler costs only its
-request.
+request for the active controller is forwarded unchanged. Every other request is decoded by the table-driven
+codec and handled in a task of its own; the connection keeps the answers in order. A frame that cannot be
+parsed closes the connection with one log line: the protocol has no answer for it. A bug in a handler costs
+only its request.
 """
 
 from __future__ import annotations
