@@ -49,7 +49,7 @@ class OffsetCommitHandler:
             raise ProtocolError(f"an OffsetCommit request of {len(body)} bytes")
         version = header.api_version
         request = parse_offset_commit(body, 0, version)
-        commit = _Commit(header, request.topics, slot)
+        commit = _Commit(connection, header, request.topics, slot)
         services = self._services
         try:
             if services.replicas.lease.is_fenced:
@@ -78,9 +78,12 @@ class OffsetCommitHandler:
 class _Commit:
     """A request that waits for its answer (:class:`~pykraft.group_coordinator.answers.Waiter`)."""
 
-    __slots__ = ("_correlation_id", "_slot", "_topics", "_version")
+    __slots__ = ("_connection", "_correlation_id", "_slot", "_topics", "_version")
 
-    def __init__(self, header: RequestHeader, topics: list[CommitTopic], slot: ResponseSlot) -> None:
+    def __init__(
+        self, connection: Connection, header: RequestHeader, topics: list[CommitTopic], slot: ResponseSlot
+    ) -> None:
+        self._connection = connection
         self._version = header.api_version
         self._correlation_id = header.correlation_id
         self._topics = topics
@@ -98,8 +101,15 @@ class _Commit:
         self._answer(int(code))
 
     def _answer(self, codes: CommitCodes) -> None:
-        if not self.done():
+        if self.done():
+            return
+        try:
             response = build_offset_commit_response(self._version, self._correlation_id, self._topics, codes)
+        except Exception:
+            # A bug costs only this connection: others wait for the same batch.
+            logger.exception("no answer to OffsetCommit version %d", self._version)
+            self._connection.close("internal error")
+        else:
             self._slot.complete_framed([response])
 
 

@@ -1,0 +1,177 @@
+"""The broker's side of OffsetCommit: from a frame to the coordinator, and from its error codes to a frame."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pykraft.broker.apis.offset_commit import MAX_COMMIT_BYTES, OffsetCommitHandler
+from pykraft.kafka_protocol.api_keys import ApiKey
+from pykraft.kafka_protocol.connection import Connection, ResponseSlot
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.framing import SIZE_BYTES
+from pykraft.kafka_protocol.headers import RequestHeader, encode_response_header
+from pykraft.kafka_protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from pykraft.kafka_protocol.primitives import ProtocolError
+from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.runtime.turns import UnlimitedTurn
+
+VERSION = 9
+REQUEST = OffsetCommitRequest(
+    group_id="g",
+    topics=[
+        OffsetCommitRequestTopic(
+            name="t", partitions=[OffsetCommitRequestPartition(partition_index=n) for n in (0, 1)]
+        )
+    ],
+)
+
+
+class Link:
+    def __init__(self) -> None:
+        self.sent = b""
+        self.is_closed = False
+
+    def write(self, chunks: Any) -> None:
+        self.sent += b"".join(bytes(chunk) for chunk in chunks)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def has_turn(self) -> bool:
+        return True
+
+    def receive_more(self) -> None: ...
+
+    def keep_received(self) -> bool:
+        return False
+
+
+class Groups:
+    """A coordinator that answers what a test says."""
+
+    def __init__(self, later: bool = False, error: BaseException | None = None) -> None:
+        self.later, self.error = later, error
+        self.waiters: list[Any] = []
+
+    def commit_offsets(self, context: RequestContext, request: Any, version: int, waiter: Any) -> bool:
+        if self.error is not None and not self.later:
+            raise self.error
+        if not self.later:
+            self.waiters.append(waiter)
+        return not self.later
+
+    async def offset_commit(self, context: RequestContext, request: Any, version: int) -> list[Any]:
+        if self.error is not None:
+            raise self.error
+        return [[0, 3]]
+
+
+class Served:
+    def __init__(self, groups: Groups, is_fenced: bool = False) -> None:
+        self.link = Link()
+        self.tasks: list[Coroutine[Any, Any, None]] = []
+        services: Any = SimpleNamespace(
+            groups=groups,
+            replicas=SimpleNamespace(lease=SimpleNamespace(is_fenced=is_fenced)),
+            tasks=SimpleNamespace(start=lambda work, name: self.tasks.append(work)),
+        )
+        self.handler = OffsetCommitHandler(services, UnlimitedTurn())
+        connection_handler: Any = self
+        self.connection = Connection(
+            self.link,
+            connection_handler,
+            connection_id=1,
+            peer_address="127.0.0.1",
+            listener_name="PLAINTEXT",
+            max_request_bytes=100 << 20,
+        )
+
+    def handle_frame(self, connection: Connection, frame: memoryview, slot: ResponseSlot) -> None:
+        header = RequestHeader(int(ApiKey.OFFSET_COMMIT), VERSION, 5, "cli")
+        self.handler.handle(connection, RequestContext(), header, frame, slot)
+
+    def receive(self, body: bytes) -> None:
+        frame = len(body).to_bytes(SIZE_BYTES, "big") + body
+        self.connection.receive(memoryview(bytearray(frame)))
+        for task in self.tasks:
+            asyncio.run(task)
+
+    def codes(self) -> list[int]:
+        header = encode_response_header(ApiKey.OFFSET_COMMIT, VERSION, 5)
+        assert self.link.sent[SIZE_BYTES:].startswith(header)
+        response = OffsetCommitResponse.decode(self.link.sent[SIZE_BYTES + len(header) :], VERSION)
+        return [p.error_code for topic in response.topics for p in topic.partitions]
+
+
+def test_commit_is_answered_when_the_coordinator_says_so() -> None:
+    groups = Groups()
+    served = Served(groups)
+    served.receive(REQUEST.encode(VERSION))
+    assert not served.link.sent
+    groups.waiters[0].set_result([0])
+    assert served.codes() == [0, 0]
+    assert groups.waiters[0].done()
+
+
+@pytest.mark.parametrize("later", [False, True])
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (KafkaError(ErrorCode.NOT_COORDINATOR), ErrorCode.NOT_COORDINATOR),
+        (ValueError("a bug"), ErrorCode.UNKNOWN_SERVER_ERROR),
+    ],
+)
+def test_error_of_the_request_is_that_of_each_partition(
+    later: bool, error: BaseException, code: ErrorCode
+) -> None:
+    served = Served(Groups(later, error))
+    served.receive(REQUEST.encode(VERSION))
+    assert served.codes() == [code, code]
+
+
+def test_commit_past_the_lease_is_answered_by_a_task() -> None:
+    served = Served(Groups(later=True))
+    served.receive(REQUEST.encode(VERSION))
+    assert served.codes() == [0, 3]
+
+
+def test_fenced_broker_coordinates_nothing() -> None:
+    groups = Groups()
+    served = Served(groups, is_fenced=True)
+    served.receive(REQUEST.encode(VERSION))
+    assert served.codes() == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
+    assert not groups.waiters
+
+
+def test_client_that_has_gone_gets_no_answer() -> None:
+    groups = Groups()
+    served = Served(groups)
+    served.receive(REQUEST.encode(VERSION))
+    served.connection.connection_lost()
+    assert groups.waiters[0].done()
+    groups.waiters[0].set_result([0])
+    assert not served.link.sent
+
+
+def test_answer_that_cannot_be_built_costs_only_its_connection() -> None:
+    groups = Groups()
+    served = Served(groups)
+    served.receive(REQUEST.encode(VERSION))
+    groups.waiters[0].set_result([[0]])  # one code for two partitions
+    assert served.link.is_closed and not served.link.sent
+
+
+@pytest.mark.parametrize("body", [b"\0", REQUEST.encode(VERSION)[:-3], bytes(MAX_COMMIT_BYTES + 1)])
+def test_malformed_request_is_refused(body: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        Served(Groups()).receive(body)
