@@ -232,6 +232,10 @@ def test_broker_configs_are_described(admin: AdminClient) -> None:
 def test_groups_are_listed_described_altered_and_deleted(
     trio: ProcessCluster, admin: AdminClient, new_topic: NewTopic, fresh: Fresh, protocol: str
 ) -> None:
+    def ids(**filters: object) -> set[str]:
+        """The groups that match."""
+        return {item.group_id for item in admin.list_consumer_groups(**filters).result(TIMEOUT_S).valid}
+
     topic, group = new_topic(2), fresh("group")
     consumer = Consumer(
         {
@@ -250,6 +254,14 @@ def test_groups_are_listed_described_altered_and_deleted(
         listed = {item.group_id: item for item in admin.list_consumer_groups().result(TIMEOUT_S).valid}
         assert listed[group].state is ConsumerGroupState.STABLE
         assert listed[group].type is ConsumerGroupType[protocol.upper()]
+        for kind in (ConsumerGroupType.CLASSIC, ConsumerGroupType.CONSUMER):
+            assert (group in ids(types={kind})) == (kind is ConsumerGroupType[protocol.upper()])
+        for state in (ConsumerGroupState.STABLE, ConsumerGroupState.EMPTY):
+            assert (group in ids(states={state})) == (state is ConsumerGroupState.STABLE)
+        request = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 1, 5)])
+        refused = admin.alter_consumer_group_offsets([request])[group].result(TIMEOUT_S)
+        (partition,) = refused.topic_partitions
+        assert present(partition.error).name() == "UNKNOWN_MEMBER_ID", "the group has a member"
         description = admin.describe_consumer_groups([group])[group].result(TIMEOUT_S)
         assert description.state is ConsumerGroupState.STABLE
         assert description.coordinator.id in (1, 2, 3)

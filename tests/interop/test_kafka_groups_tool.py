@@ -110,6 +110,25 @@ def test_groups_are_listed_alike(both: Tool, filters: tuple[str, ...]) -> None:
     assert not any("connect" in line for line in printed.out), "it is no group of consumers"
 
 
+def test_properties_and_timeout_are_taken_by_both(both: Tool, tmp_path: Path) -> None:
+    file = tmp_path / "admin.properties"
+    file.write_text("client.id=me\nrequest.timeout.ms=20000\n", encoding="utf-8")
+    assert both("--list", "--timeout", 20_000, "--command-config", file).status == 0
+
+
+def test_groups_of_every_kind_are_listed_by_kafkas_other_tool(
+    kafka_tools: KafkaTools, script: GroupScript
+) -> None:
+    tool = "org.apache.kafka.tools.GroupsCommand"
+    printed = kafka_tools.check(tool, "--bootstrap-server", script.bootstrap_servers, "--list")
+    rows = {tuple(line.split()) for line in printed.splitlines()}
+    assert rows >= {
+        ("classic", "Classic", "consumer"),
+        ("connect", "Classic", "connect"),
+        ("consumer", "Consumer", "consumer"),
+    }
+
+
 @pytest.mark.parametrize("shown", [(), ("--offsets",), ("--members",), ("--state",)])
 @pytest.mark.parametrize("verbose", [(), ("--verbose",)])
 def test_groups_are_described_alike(both: Tool, shown: tuple[str, ...], verbose: tuple[str, ...]) -> None:

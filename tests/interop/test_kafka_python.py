@@ -17,10 +17,25 @@ with warnings.catch_warnings():
     # It reads its message definitions by a function that Python 3.11 deprecated and 3.13 restored.
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
-    from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions, OffsetSpec
+    from kafka.admin import (
+        ConfigResource,
+        ConfigResourceType,
+        MemberToRemove,
+        NewPartitions,
+        OffsetSpec,
+    )
     from kafka.admin import NewTopic as TopicRequest
     from kafka.codec import has_lz4, has_snappy, has_zstd
-    from kafka.errors import InvalidReplicationFactorError, TopicAlreadyExistsError
+    from kafka.errors import (
+        GroupIdNotFoundError,
+        GroupSubscribedToTopicError,
+        InvalidReplicationFactorError,
+        NoError,
+        TopicAlreadyExistsError,
+        UnknownMemberIdError,
+        UnknownTopicOrPartitionError,
+    )
+    from kafka.structs import OffsetAndMetadata
 
 pytestmark = [
     pytest.mark.interop,
@@ -252,6 +267,67 @@ def test_admin_lists_describes_and_deletes_groups(
     assert {p.partition: o.offset for p, o in offsets[group].items()} == {0: 1, 1: 1}
     admin.delete_groups([group])
     assert group not in {item["group_id"] for item in admin.list_groups()}
+
+
+def test_admin_sets_resets_and_deletes_offsets_of_groups(
+    trio: ProcessCluster, admin: KafkaAdminClient, new_topic: NewTopic, fresh: Fresh
+) -> None:
+    topic, group = new_topic(3), fresh("group")
+    first, second, third = (TopicPartition(topic, index) for index in range(3))
+
+    def offsets() -> dict[int, int]:
+        return {it.partition: at.offset for it, at in admin.list_group_offsets({group: None})[group].items()}
+
+    with closing(KafkaProducer(bootstrap_servers=trio.bootstrap_servers)) as producer:
+        for n in range(4):
+            producer.send(topic, b"%d" % n, partition=0).get(PATIENCE_S)
+    wanted = {it: OffsetAndMetadata(at, "", -1) for it, at in ((first, 3), (second, 0), (third, 0))}
+    assert set(admin.alter_group_offsets(group, wanted).values()) == {NoError}
+    assert offsets() == {0: 3, 1: 0, 2: 0}
+    reset = admin.reset_group_offsets(group, {first: OffsetSpec.EARLIEST, second: OffsetSpec.LATEST})
+    assert {it.partition: found["offset"] for it, found in reset.items()} == {0: 0, 1: 0}
+    unknown = TopicPartition(topic, 9)
+    assert admin.delete_group_offsets(group, [second, third, unknown]) == {
+        second: NoError,
+        third: NoError,
+        unknown: UnknownTopicOrPartitionError,
+    }
+    assert offsets() == {0: 0}
+    with pytest.raises(GroupIdNotFoundError):
+        admin.delete_group_offsets(fresh("nobody"), [first])
+    listed = {
+        it["group_id"]: it for it in admin.list_groups(states_filter=["Empty"], types_filter=["classic"])
+    }
+    assert listed[group]["group_type"] == "classic"
+    for filters in ({"states_filter": ["Stable"]}, {"types_filter": ["consumer"]}):
+        assert group not in {it["group_id"] for it in admin.list_groups(**filters)}
+
+
+def test_admin_deletes_no_offsets_that_are_read_and_removes_members(
+    trio: ProcessCluster, admin: KafkaAdminClient, new_topic: NewTopic, fresh: Fresh
+) -> None:
+    topic, other, group = new_topic(1), new_topic(1), fresh("group")
+    read, unread = TopicPartition(topic, 0), TopicPartition(other, 0)
+    start = {it: OffsetAndMetadata(0, "", -1) for it in (read, unread)}
+    assert set(admin.alter_group_offsets(group, start).values()) == {NoError}
+    with group_of(trio, topic, group, 1) as (member,):
+        wait_until("its partition", lambda: member.owned == {0}, PATIENCE_S)
+        assert admin.delete_group_offsets(group, [read, unread]) == {
+            read: GroupSubscribedToTopicError,
+            unread: NoError,
+        }
+        assert set(admin.alter_group_offsets(group, start).values()) == {UnknownMemberIdError}
+        (described,) = admin.describe_groups([group])[group]["members"]
+        removed = admin.remove_group_members(group, [MemberToRemove(member_id=described["member_id"])])
+        assert set(removed.values()) == {NoError}
+        wait_until(
+            "it has joined again",
+            lambda: (
+                described["member_id"]
+                not in {it["member_id"] for it in admin.describe_groups([group])[group]["members"]}
+            ),
+            PATIENCE_S,
+        )
 
 
 def test_admin_lists_offsets(trio: ProcessCluster, admin: KafkaAdminClient, new_topic: NewTopic) -> None:

@@ -1,0 +1,86 @@
+"""The own admin client on real brokers: the groups of both protocols, while members of them run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka import Consumer
+
+from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
+from pykraft.jepsen_like.process_cluster import ProcessCluster
+from pykraft.kafka_client.admin import AdminClient
+from pykraft.kafka_client.admin_results import GroupDescription
+from pykraft.kafka_client.group_offsets import OffsetAndMetadata
+from pykraft.kafka_client.metadata import TopicPartition
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from tests.narrowing import present
+
+pytestmark = pytest.mark.interop
+
+NewTopic = Callable[..., str]
+Fresh = Callable[[str], str]
+
+
+@pytest.fixture
+def admin(trio: ProcessCluster) -> Iterator[AdminClient]:
+    with AdminClient(trio.bootstrap_servers) as client:
+        yield client
+
+
+def described(admin: AdminClient, group: str) -> GroupDescription:
+    found = admin.describe_groups([group])[group]
+    assert isinstance(found, GroupDescription), found
+    return found
+
+
+def test_many_groups_on_all_coordinators_are_set_described_and_deleted(
+    admin: AdminClient, new_topic: NewTopic, fresh: Fresh
+) -> None:
+    topic, name = new_topic(2), fresh("many")
+    names = [f"{name}-{n}" for n in range(30)]
+    partitions = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
+    for n, group in enumerate(names):
+        offsets = {it: OffsetAndMetadata(n, None, group) for it in partitions}
+        assert admin.alter_group_offsets(group, offsets) == dict.fromkeys(partitions)
+    found = admin.describe_groups([*names, f"{name}-nobody"])
+    missing = found.pop(f"{name}-nobody")
+    assert isinstance(missing, KafkaError) and missing.message == f"Group {name}-nobody not found."
+    assert {it.coordinator.id for it in found.values() if isinstance(it, GroupDescription)} == {1, 2, 3}
+    assert set(names) <= {it.group_id for it in admin.list_groups(["Empty"], ["Classic"], [""])}
+    assert admin.delete_group_offsets(names[0], partitions[:1]) == {partitions[0]: None}
+    assert {it: at.offset for it, at in admin.group_offsets(names[0]).items()} == {partitions[1]: 0}
+    assert all(outcome.error is None for outcome in admin.delete_groups(names))
+    assert not set(names) & {it.group_id for it in admin.list_groups()}
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_live_group_keeps_its_offsets_and_loses_the_members_that_are_removed(
+    trio: ProcessCluster, admin: AdminClient, new_topic: NewTopic, fresh: Fresh, protocol: str
+) -> None:
+    topic, other, group = new_topic(1), new_topic(1), fresh("group")
+    read, unread = TopicPartition(topic, 0), TopicPartition(other, 0)
+    start = {read: OffsetAndMetadata(0), unread: OffsetAndMetadata(0)}
+    admin.alter_group_offsets(group, start)
+    consumer = Consumer(
+        {"bootstrap.servers": trio.bootstrap_servers, "group.id": group, "group.protocol": protocol}
+    )
+    try:
+        consumer.subscribe([topic])
+        wait_until(
+            "assigned", lambda: consumer.poll(0.05) is None and len(consumer.assignment()) == 1, PATIENCE_S
+        )
+        outcomes = admin.delete_group_offsets(group, [read, unread])
+        assert present(outcomes[read]).code is ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+        assert outcomes[unread] is None
+        refused = admin.alter_group_offsets(group, start)
+        assert {present(it).code for it in refused.values()} == {ErrorCode.UNKNOWN_MEMBER_ID}
+        assert set(admin.group_offsets(group)) == {read}
+        (member,) = described(admin, group).members
+        (removed,) = admin.remove_group_members(group, reason="a test")
+        assert (removed.name, removed.error) == (member.member_id, None)
+        assert admin.remove_group_members(group, []) == []
+    finally:
+        consumer.close()
+    wait_until("empty", lambda: described(admin, group).state == "Empty", PATIENCE_S)
+    assert admin.delete_group_offsets(group, [read]) == {read: None}
