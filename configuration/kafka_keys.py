@@ -30,7 +30,6 @@ from pykraft.configuration.keys import (
 STORED_KEYS: Final = table(
     dynamic_key("background.threads", INT, "10", "Threads for background work.", at_least(1)),
     dynamic_key("follower.fetch.last.tiered.offset.enable", BOOLEAN, "false", "A new follower starts at the last tiered offset."),
-    dynamic_key("group.consumer.assignment.interval.ms", INT, "1000", "The shortest time between two assignments of a consumer group.", at_least(0)),
     dynamic_key("group.coordinator.cached.buffer.max.bytes", INT, "1048588", "The largest write buffer that a group coordinator keeps.", at_least(524288)),
     dynamic_key("group.share.assignment.interval.ms", INT, "1000", "The shortest time between two assignments of a share group.", at_least(0)),
     dynamic_key("group.streams.assignment.interval.ms", INT, "1000", "The shortest time between two assignments of a streams group.", at_least(0)),
@@ -84,13 +83,7 @@ STATIC_KEYS: Final = table(
     ConfigKey("delete.records.purgatory.purge.interval.requests", INT, "1", "Finished DeleteRecords requests kept before a purge of the waiting ones."),
     ConfigKey("early.start.listeners", LIST, None, "Listeners that open before the authorizer is ready."),
     ConfigKey("fetch.purgatory.purge.interval.requests", INT, "1000", "Finished fetches kept before a purge of the waiting ones."),
-    ConfigKey("group.consumer.max.assignment.interval.ms", INT, "15000", "The most that a consumer group may set for its assignment interval."),
-    ConfigKey("group.consumer.max.heartbeat.interval.ms", INT, "15000", "The longest heartbeat interval that a consumer group may set."),
-    ConfigKey("group.consumer.max.session.timeout.ms", INT, "60000", "The longest session timeout that a consumer group may set."),
     ConfigKey("group.consumer.migration.policy", STRING, "bidirectional", "Which protocol groups may migrate to."),
-    ConfigKey("group.consumer.min.assignment.interval.ms", INT, "0", "The least that a consumer group may set for its assignment interval."),
-    ConfigKey("group.consumer.min.heartbeat.interval.ms", INT, "5000", "The shortest heartbeat interval that a consumer group may set."),
-    ConfigKey("group.consumer.min.session.timeout.ms", INT, "45000", "The shortest session timeout that a consumer group may set."),
     ConfigKey("group.coordinator.background.threads", INT, "2", "Threads that compute assignments in the background."),
     ConfigKey("group.coordinator.threads", INT, "4", "Threads of the group coordinator."),
     ConfigKey("group.share.assignors", LIST, "simple", "Server-side assignors of share groups."),
@@ -270,8 +263,7 @@ INTERNAL_NAMES: Final = frozenset(
     """
 auto.include.jmx.reporter controlled.shutdown.max.retries controlled.shutdown.retry.backoff.ms
 controller.performance.always.log.threshold.ms controller.performance.sample.period.ms
-dir.failure.timeout.ms eligible.leader.replicas.enable group.consumer.regex.refresh.interval.ms
-group.share.enable group.share.max.groups log.initial.task.delay.ms metadata.log.segment.min.bytes
+dir.failure.timeout.ms eligible.leader.replicas.enable group.share.enable group.share.max.groups log.initial.task.delay.ms metadata.log.segment.min.bytes
 producer.id.expiration.check.interval.ms remote.log.copy.disable remote.log.delete.on.disable
 remote.log.manager.task.retry.backoff.max.ms remote.log.manager.task.retry.backoff.ms
 remote.log.manager.task.retry.jitter remote.log.metadata.consume.wait.ms

@@ -114,9 +114,16 @@ COORDINATOR_KEYS: Final = table(
     ConfigKey("group.max.size", INT, "2147483647", "The most members of a classic group.", at_least(1)),
     ConfigKey("group.consumer.session.timeout.ms", INT, "45000", "The session timeout of members with the consumer protocol.", at_least(1)),
     ConfigKey("group.consumer.heartbeat.interval.ms", INT, "5000", "The heartbeat interval of members with the consumer protocol.", at_least(1)),
+    dynamic_key("group.consumer.assignment.interval.ms", INT, "1000", "The shortest time between two assignments of a consumer group (KIP-1263); 0 for none.", at_least(0)),
+    ConfigKey("group.consumer.min.session.timeout.ms", INT, "45000", "The shortest session timeout that a consumer group may set.", at_least(1)),
+    ConfigKey("group.consumer.max.session.timeout.ms", INT, "60000", "The longest session timeout that a consumer group may set.", at_least(1)),
+    ConfigKey("group.consumer.min.heartbeat.interval.ms", INT, "5000", "The shortest heartbeat interval that a consumer group may set.", at_least(1)),
+    ConfigKey("group.consumer.max.heartbeat.interval.ms", INT, "15000", "The longest heartbeat interval that a consumer group may set.", at_least(1)),
+    ConfigKey("group.consumer.min.assignment.interval.ms", INT, "0", "The least that a consumer group may set for its assignment interval.", at_least(0)),
+    ConfigKey("group.consumer.max.assignment.interval.ms", INT, "15000", "The most that a consumer group may set for its assignment interval.", at_least(0)),
     ConfigKey("group.consumer.max.size", INT, "2147483647", "The most members of a consumer group.", at_least(1)),
     ConfigKey("group.consumer.assignors", LIST, "uniform,range", "Server-side assignors, the default first.", one_of("uniform", "range")),
-    ConfigKey("group.coordinator.rebalance.protocols", LIST, "classic,consumer", "Protocols that groups may use.", one_of("classic", "consumer")),
+    ConfigKey("group.coordinator.rebalance.protocols", LIST, "classic,consumer", "Protocols that groups may use; share and streams have no effect yet.", one_of("classic", "consumer", "share", "streams")),
     ConfigKey("group.coordinator.append.linger.ms", INT, "-1", "How long the group coordinator collects records before it writes them as one batch. -1: until everything that has arrived is handled.", at_least(-1)),
     ConfigKey("offset.metadata.max.bytes", INT, "4096", "The most bytes of the metadata text of a committed offset."),
     ConfigKey("offsets.commit.timeout.ms", INT, "5000", "How long an offset commit may take to replicate.", at_least(1)),
@@ -124,7 +131,12 @@ COORDINATOR_KEYS: Final = table(
     ConfigKey("offsets.retention.check.interval.ms", LONG, "600000", "How often expired offsets are looked for.", at_least(1)),
 )  # fmt: skip
 
-READ_KEYS: Final = {**NODE_KEYS, **QUORUM_KEYS, **BROKER_KEYS, **COORDINATOR_KEYS}
+INTERNAL_KEYS: Final = table(
+    ConfigKey("group.consumer.regex.refresh.interval.ms", INT, "600000", "How often the regular expressions of a consumer group are resolved again although no topic was created.", at_least(10_000)),
+)  # fmt: skip
+"""Properties that Kafka reads but does not describe."""
+
+READ_KEYS: Final = {**NODE_KEYS, **QUORUM_KEYS, **BROKER_KEYS, **COORDINATOR_KEYS, **INTERNAL_KEYS}
 """The properties that a node reads from its properties file, besides the defaults of topics."""
 
 
@@ -193,7 +205,8 @@ TOPIC_DEFAULT_KEYS: Final = table(
 """The defaults of topic configurations."""
 
 SERVER_KEYS: Final[Mapping[str, ConfigKey]] = {
-    **READ_KEYS, **TOPIC_DEFAULT_KEYS, **SYNONYM_KEYS, **STORED_KEYS, **STATIC_KEYS
+    **NODE_KEYS, **QUORUM_KEYS, **BROKER_KEYS, **COORDINATOR_KEYS,
+    **TOPIC_DEFAULT_KEYS, **SYNONYM_KEYS, **STORED_KEYS, **STATIC_KEYS,
 }  # fmt: skip
 """All properties in the description of a broker."""
 
@@ -205,7 +218,7 @@ DYNAMIC_KEYS: Final[Mapping[str, ConfigKey]] = {
 UNREAD_NAMES: Final = STORED_KEYS.keys() | STATIC_KEYS.keys() | THROTTLE_KEYS.keys() | INTERNAL_NAMES
 """Properties without an effect in a properties file."""
 
-KNOWN_NAMES: Final = SERVER_KEYS.keys() | UNREAD_NAMES
+KNOWN_NAMES: Final = SERVER_KEYS.keys() | INTERNAL_KEYS.keys() | UNREAD_NAMES
 
 
 def topic_defaults(given: Mapping[str, str]) -> dict[str, str]:

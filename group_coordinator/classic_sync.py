@@ -92,7 +92,7 @@ def handle_heartbeat(state: ShardState, request: HeartbeatRequest, call: Call) -
 
 def handle_leave_group(state: ShardState, request: LeaveGroupRequest, call: Call) -> CoordinatorResult:
     if (consumer_group := state.consumer_group(request.group_id)) is not None:
-        return remove_members(consumer_group, request, call.version)
+        return remove_members(consumer_group, request, call)
     identities = leaving_members(request, call.version)
     group = state.classic_group(request.group_id)
     draft = ClassicDraft(group or ClassicGroup(request.group_id), call.config, call.wall_ms)

@@ -10,6 +10,8 @@ from typing import Any, Final
 
 from pykraft.group_coordinator import record_tables as tables
 from pykraft.group_coordinator.records import (
+    AssignmentEpochs,
+    ClassicMemberMetadata,
     ClassicMemberValue,
     ConsumerGroupMemberMetadataKey,
     ConsumerGroupMemberMetadataValue,
@@ -26,10 +28,13 @@ from pykraft.group_coordinator.records import (
     Partitions,
     RecordKey,
     RecordValue,
+    RegularExpressionKey,
+    ResolvedRegex,
     TargetAssignmentMemberKey,
     TargetAssignmentMemberValue,
     TargetAssignmentMetadataKey,
     TargetAssignmentMetadataValue,
+    TopicPartition,
     by_topic,
 )
 from pykraft.kafka_protocol.schema import Message
@@ -132,17 +137,60 @@ def _read_member_metadata(read: tables.ConsumerGroupMemberMetadata) -> ConsumerG
         read.subscribed_topic_regex,
         read.rebalance_timeout_ms,
         read.server_assignor,
+        None if read.classic is None else _read_classic_metadata(read.classic),
+    )
+
+
+def _read_classic_metadata(read: tables.ClassicMemberMetadata) -> ClassicMemberMetadata:
+    protocols = tuple((protocol.name, protocol.metadata) for protocol in read.supported_protocols)
+    return ClassicMemberMetadata(read.session_timeout_ms, protocols)
+
+
+def _member_metadata(value: ConsumerGroupMemberMetadataValue) -> object:
+    if value.classic is None:
+        return value
+    protocols = [
+        tables.ClassicProtocol(name=name, metadata=m) for name, m in value.classic.supported_protocols
+    ]
+    return tables.ConsumerGroupMemberMetadata(
+        instance_id=value.instance_id,
+        rack_id=value.rack_id,
+        client_id=value.client_id,
+        client_host=value.client_host,
+        subscribed_topic_names=list(value.subscribed_topic_names),
+        subscribed_topic_regex=value.subscribed_topic_regex,
+        rebalance_timeout_ms=value.rebalance_timeout_ms,
+        server_assignor=value.server_assignor,
+        classic=tables.ClassicMemberMetadata(
+            session_timeout_ms=value.classic.session_timeout_ms, supported_protocols=protocols
+        ),
     )
 
 
 def _read_current_assignment(read: tables.CurrentAssignment) -> CurrentAssignmentValue:
+    epochs: dict[TopicPartition, int] = {}
     return CurrentAssignmentValue(
         read.member_epoch,
         read.previous_member_epoch,
         read.state,
-        _read_partitions(read.assigned),
-        _read_partitions(read.pending_revocation),
+        _read_held(read.assigned, read.member_epoch, epochs),
+        _read_held(read.pending_revocation, read.member_epoch, epochs),
+        epochs,
     )
+
+
+def _read_held(
+    read: list[tables.HeldPartitions], member_epoch: int, epochs: dict[TopicPartition, int]
+) -> Partitions:
+    """The partitions; ``epochs`` gets their assignment epochs. A coordinator before Kafka 4.3 wrote none: the
+    member's own epoch then stands for all, so that nothing older is accepted.
+    """
+    for topic in read:
+        own = topic.assignment_epochs
+        if own is None or len(own) != len(topic.partitions):
+            own = [max(member_epoch, 0)] * len(topic.partitions)
+        epochs.update(zip(((topic.topic_id, index) for index in topic.partitions), own, strict=True))
+    return frozenset((topic.topic_id, index) for topic in read for index in topic.partitions)
 
 
 def _current_assignment(value: CurrentAssignmentValue) -> tables.CurrentAssignment:
@@ -150,9 +198,20 @@ def _current_assignment(value: CurrentAssignmentValue) -> tables.CurrentAssignme
         member_epoch=value.member_epoch,
         previous_member_epoch=value.previous_member_epoch,
         state=value.state,
-        assigned=_partitions(value.assigned),
-        pending_revocation=_partitions(value.pending_revocation),
+        assigned=_held(value.assigned, value.assignment_epochs),
+        pending_revocation=_held(value.pending_revocation, value.assignment_epochs),
     )
+
+
+def _held(partitions: Partitions, epochs: AssignmentEpochs) -> list[tables.HeldPartitions]:
+    return [
+        tables.HeldPartitions(
+            topic_id=topic_id,
+            partitions=indexes,
+            assignment_epochs=[epochs[topic_id, index] for index in indexes],
+        )
+        for topic_id, indexes in by_topic(partitions).items()
+    ]
 
 
 def _read_partitions(read: list[tables.TopicPartitions]) -> Partitions:
@@ -205,13 +264,14 @@ _FORMATS: Final[dict[type[RecordKey], _Format]] = {
         lambda key: ConsumerGroupMemberMetadataKey(key.group_id, key.member_id),
         tables.ConsumerGroupMemberMetadata,
         _read_member_metadata,
+        to_table=_member_metadata,
     ),
     TargetAssignmentMetadataKey: _Format(
         6,
         tables.GroupKey,
         lambda key: TargetAssignmentMetadataKey(key.group_id),
         tables.TargetAssignmentMetadata,
-        lambda read: TargetAssignmentMetadataValue(read.assignment_epoch),
+        lambda read: TargetAssignmentMetadataValue(read.assignment_epoch, read.assignment_timestamp_ms),
     ),
     TargetAssignmentMemberKey: _Format(
         7,
@@ -228,6 +288,13 @@ _FORMATS: Final[dict[type[RecordKey], _Format]] = {
         tables.CurrentAssignment,
         _read_current_assignment,
         to_table=_current_assignment,
+    ),
+    RegularExpressionKey: _Format(
+        16,
+        tables.RegularExpressionKey,
+        lambda key: RegularExpressionKey(key.group_id, key.regex),
+        tables.RegularExpression,
+        lambda read: ResolvedRegex(tuple(read.topics), read.version, read.timestamp_ms),
     ),
 }
 _FORMATS_BY_TYPE: Final = {0: _OFFSET_COMMIT} | {form.record_type: form for form in _FORMATS.values()}

@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from pykraft.configuration.group_keys import HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS
+from pykraft.configuration.group_keys import (
+    ASSIGNMENT_INTERVAL_MS,
+    HEARTBEAT_INTERVAL_MS,
+    SESSION_TIMEOUT_MS,
+    GroupKey,
+)
 from pykraft.configuration.keys import ConfigError
 from pykraft.configuration.settings import Settings, from_minutes, setting
 from pykraft.lazy_dataclass import dataclass
@@ -21,6 +26,14 @@ class GroupConfig(Settings):
 
     consumer_session_timeout_ms: int = setting("group.consumer.session.timeout.ms")
     consumer_heartbeat_interval_ms: int = setting("group.consumer.heartbeat.interval.ms")
+    consumer_assignment_interval_ms: int = setting("group.consumer.assignment.interval.ms")
+    consumer_min_session_timeout_ms: int = setting("group.consumer.min.session.timeout.ms")
+    consumer_max_session_timeout_ms: int = setting("group.consumer.max.session.timeout.ms")
+    consumer_min_heartbeat_interval_ms: int = setting("group.consumer.min.heartbeat.interval.ms")
+    consumer_max_heartbeat_interval_ms: int = setting("group.consumer.max.heartbeat.interval.ms")
+    consumer_min_assignment_interval_ms: int = setting("group.consumer.min.assignment.interval.ms")
+    consumer_max_assignment_interval_ms: int = setting("group.consumer.max.assignment.interval.ms")
+    consumer_regex_refresh_interval_ms: int = setting("group.consumer.regex.refresh.interval.ms")
     consumer_max_size: int = setting("group.consumer.max.size")
     consumer_assignors: tuple[str, ...] = setting("group.consumer.assignors")
     min_session_timeout_ms: int = setting("group.min.session.timeout.ms")
@@ -48,12 +61,39 @@ class GroupConfig(Settings):
     def with_group_overrides(self, overrides: Mapping[str, str]) -> GroupConfig:
         """These settings with the overrides of one group, which the controller has checked.
 
-        A heartbeat interval that is not less than the session timeout on this broker becomes a third of it.
+        The limits of this broker may be others than the controller's: a value beyond them becomes the limit,
+        and a heartbeat interval that is not less than the session timeout a third of it.
         """
-        session_ms = int(overrides.get(SESSION_TIMEOUT_MS.name, self.consumer_session_timeout_ms))
-        interval_ms = int(overrides.get(HEARTBEAT_INTERVAL_MS.name, self.consumer_heartbeat_interval_ms))
+        if not overrides:
+            return self
+
+        def value(key: GroupKey, own: int, least: int, most: int) -> int:
+            text = overrides.get(key.name)
+            return own if text is None else max(least, min(int(text), most))
+
+        session_ms = value(
+            SESSION_TIMEOUT_MS,
+            self.consumer_session_timeout_ms,
+            self.consumer_min_session_timeout_ms,
+            self.consumer_max_session_timeout_ms,
+        )
+        interval_ms = value(
+            HEARTBEAT_INTERVAL_MS,
+            self.consumer_heartbeat_interval_ms,
+            self.consumer_min_heartbeat_interval_ms,
+            self.consumer_max_heartbeat_interval_ms,
+        )
+        assignment_ms = value(
+            ASSIGNMENT_INTERVAL_MS,
+            self.consumer_assignment_interval_ms,
+            self.consumer_min_assignment_interval_ms,
+            self.consumer_max_assignment_interval_ms,
+        )
         if interval_ms >= session_ms:
             interval_ms = session_ms // 3
         return replace(
-            self, consumer_session_timeout_ms=session_ms, consumer_heartbeat_interval_ms=interval_ms
+            self,
+            consumer_session_timeout_ms=session_ms,
+            consumer_heartbeat_interval_ms=interval_ms,
+            consumer_assignment_interval_ms=assignment_ms,
         )

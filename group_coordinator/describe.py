@@ -21,6 +21,7 @@ from pykraft.kafka_protocol.messages.describe_groups import DescribedGroup, Desc
 from pykraft.kafka_protocol.messages.list_groups import ListedGroup, ListGroupsRequest
 
 _NOT_FOUND_VERSION = 6
+_CLASSIC_MEMBER_TYPE = 0
 _CONSUMER_MEMBER_TYPE = 1
 
 
@@ -114,9 +115,9 @@ def _describe_member(
         client_host=member.client_host,
         subscribed_topic_names=list(member.topic_names),
         subscribed_topic_regex=member.topic_regex or "",
-        assignment=_describe_partitions(member.assigned, topics),
+        assignment=_describe_partitions(member.held, topics),
         target_assignment=_describe_partitions(group.target_of(member.member_id), topics),
-        member_type=_CONSUMER_MEMBER_TYPE,
+        member_type=_CONSUMER_MEMBER_TYPE if member.classic is None else _CLASSIC_MEMBER_TYPE,
     )
 
 

@@ -22,6 +22,7 @@ from pykraft.group_coordinator.member import MemberState
 from pykraft.group_coordinator.result import Call, CoordinatorResult
 from pykraft.group_coordinator.sessions import SetTimer, TimerChange, TimerKey, TimerKind
 from pykraft.group_coordinator.state import Group, ShardState
+from pykraft.group_coordinator.subscription import TopicsView
 
 _NOTHING = CoordinatorResult(None)
 
@@ -29,21 +30,21 @@ _NOTHING = CoordinatorResult(None)
 def handle_timer(state: ShardState, key: TimerKey, epoch: int, call: Call) -> CoordinatorResult:
     match state.groups.get(key.group_id):
         case ConsumerGroup() as group:
-            return _consumer_timer(group, key, epoch)
+            return _consumer_timer(group, key, epoch, call.topics)
         case ClassicGroup() as group:
             return _classic_timer(ClassicDraft(group, call.config, call.wall_ms), key)
         case None:
             return _NOTHING
 
 
-def _consumer_timer(group: ConsumerGroup, key: TimerKey, epoch: int) -> CoordinatorResult:
+def _consumer_timer(group: ConsumerGroup, key: TimerKey, epoch: int, topics: TopicsView) -> CoordinatorResult:
     member = group.members.get(key.member_id)
     if member is None:
         return _NOTHING
     if key.kind is TimerKind.REBALANCE:
         still_revoking = member.state is MemberState.UNREVOKED_PARTITIONS and member.epoch == epoch
-        return fence_member(group, key.member_id) if still_revoking else _NOTHING
-    return fence_member(group, key.member_id) if key.kind is TimerKind.SESSION else _NOTHING
+        return fence_member(group, key.member_id, topics) if still_revoking else _NOTHING
+    return fence_member(group, key.member_id, topics) if key.kind is TimerKind.SESSION else _NOTHING
 
 
 def _classic_timer(draft: ClassicDraft, key: TimerKey) -> CoordinatorResult:

@@ -22,6 +22,8 @@ from pykraft.group_coordinator.records import (
     CurrentAssignmentValue,
     GroupRecord,
     Partitions,
+    RegularExpressionKey,
+    ResolvedRegex,
     TargetAssignmentMemberKey,
     TargetAssignmentMemberValue,
     TargetAssignmentMetadataKey,
@@ -34,17 +36,24 @@ from pykraft.metadata_log.persistent import Map
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroup:
-    """``subscribed_names`` and ``subscribed_regexes``: how many members subscribe to each."""
+    """``subscribed_names`` and ``subscribed_regexes``: how many members subscribe to each.
+
+    ``resolved``: the topics of regular expressions, once they have been looked for (:mod:`.regex_refresh`). A
+    group begins at epoch 1, as in Kafka: its first member may subscribe to nothing that moves the epoch, and
+    0 is no epoch that a member could send again.
+    """
 
     group_id: str
-    epoch: int = 0
+    epoch: int = 1
     metadata_hash: int = 0
     assignment_epoch: int = 0
+    assignment_timestamp_ms: int = 0
     members: Map[str, ConsumerMember] = field(default_factory=Map)
     static_members: Map[str, str] = field(default_factory=Map)
     targets: Map[str, Partitions] = field(default_factory=Map)
     subscribed_names: Map[str, int] = field(default_factory=Map)
     subscribed_regexes: Map[str, int] = field(default_factory=Map)
+    resolved: Map[str, ResolvedRegex] = field(default_factory=Map)
 
     @property
     def is_empty(self) -> bool:
@@ -84,7 +93,7 @@ class ConsumerGroup:
 
 
 def replay_group(group: ConsumerGroup, record: GroupRecord) -> ConsumerGroup:
-    """Apply one of the record types 5 to 8, or a new group epoch (type 3).
+    """Apply one of the record types 5 to 8 or 16, or a new group epoch (type 3).
 
     A compacted log has the records of different keys in any order, so the assignment of a member may come
     before its metadata.
@@ -97,10 +106,10 @@ def replay_group(group: ConsumerGroup, record: GroupRecord) -> ConsumerGroup:
             return _with_member(group, member, member.with_metadata_value(metadata))
         case ConsumerGroupMemberMetadataKey(_, member_id), None:
             return _without_member(group, member_id)
-        case TargetAssignmentMetadataKey(), TargetAssignmentMetadataValue(assignment_epoch):
-            return replace(group, assignment_epoch=assignment_epoch)
+        case TargetAssignmentMetadataKey(), TargetAssignmentMetadataValue(assignment_epoch, timestamp_ms):
+            return replace(group, assignment_epoch=assignment_epoch, assignment_timestamp_ms=timestamp_ms)
         case TargetAssignmentMetadataKey(), None:
-            return replace(group, assignment_epoch=0)
+            return replace(group, assignment_epoch=0, assignment_timestamp_ms=0)
         case TargetAssignmentMemberKey(_, member_id), TargetAssignmentMemberValue(partitions):
             return replace(group, targets=group.targets.set(member_id, partitions))
         case TargetAssignmentMemberKey(_, member_id), None:
@@ -115,12 +124,18 @@ def replay_group(group: ConsumerGroup, record: GroupRecord) -> ConsumerGroup:
                 return group
             updated = (known or ConsumerMember(member_id)).with_assignment_value(assignment)
             return replace(group, members=group.members.set(member_id, updated))
+        case RegularExpressionKey(_, regex), ResolvedRegex() as resolved:
+            return replace(group, resolved=group.resolved.set(regex, resolved))
+        case RegularExpressionKey(_, regex), None:
+            return replace(group, resolved=group.resolved.delete(regex)) if regex in group.resolved else group
         case _:
             raise AssertionError(f"not a record of a consumer group: {record}")
 
 
 def _with_member(group: ConsumerGroup, old: ConsumerMember, new: ConsumerMember) -> ConsumerGroup:
     static_members = group.static_members
+    if old.instance_id is not None and static_members.get(old.instance_id) == old.member_id:
+        static_members = static_members.delete(old.instance_id)
     if new.instance_id is not None:
         static_members = static_members.set(new.instance_id, new.member_id)
     counted = old if old.member_id in group.members else ConsumerMember(old.member_id)

@@ -10,6 +10,8 @@ from pykraft.group_coordinator.records import (
     ConsumerGroupMetadataValue,
     CurrentAssignmentKey,
     GroupRecord,
+    RegularExpressionKey,
+    ResolvedRegex,
     TargetAssignmentMemberKey,
     TargetAssignmentMetadataKey,
 )
@@ -39,11 +41,16 @@ def group_epoch_record(group: ConsumerGroup, metadata_hash: int) -> GroupRecord:
     )
 
 
+def regex_record(group_id: str, regex: str, resolved: ResolvedRegex | None) -> GroupRecord:
+    return GroupRecord(RegularExpressionKey(group_id, regex), resolved)
+
+
 def group_tombstones(group: ConsumerGroup) -> tuple[GroupRecord, ...]:
     """Delete a consumer group and all of its members, the group's own record last."""
     records: list[GroupRecord] = []
     for member_id in sorted(set(group.members) | set(group.targets)):
         records.extend(member_tombstones(group.group_id, member_id))
+    records.extend(regex_record(group.group_id, regex, None) for regex in sorted(group.resolved))
     records.append(GroupRecord(TargetAssignmentMetadataKey(group.group_id), None))
     records.append(GroupRecord(ConsumerGroupMetadataKey(group.group_id), None))
     return tuple(records)

@@ -1,9 +1,9 @@
 """ConsumerGroupHeartbeat: the request by which members join, stay alive and are reconciled (KIP-848).
 
-In this order: refuse malformed requests; find or create the member; increase the group epoch if the member
-set, a subscription or the subscribed topics changed; bring the target assignment up to the group epoch; take
-this member one step towards it. Every step yields records, which are applied to a working copy of the group,
-so that the next step sees exactly what a replay will.
+In this order: refuse malformed requests; find or create the member; increase the group epoch if a
+subscription or the subscribed topics changed; bring the target assignment up to the group epoch, if that is
+due; take this member one step towards it. Every step yields records, which are applied to a working copy of
+the group, so that the next step sees exactly what a replay will.
 
 This module never reads a clock and never looks at another group. Leaving is in :mod:`.heartbeat_leave`.
 """
@@ -11,6 +11,7 @@ This module never reads a clock and never looks at another group. Leaving is in 
 from __future__ import annotations
 
 from dataclasses import field, replace
+from enum import Enum
 
 from pykraft.group_coordinator.classic_group import ClassicGroup
 from pykraft.group_coordinator.current_assignment import reconcile
@@ -20,6 +21,7 @@ from pykraft.group_coordinator.group_records import (
     member_assignment_record,
     member_metadata_record,
     member_tombstones,
+    regex_record,
 )
 from pykraft.group_coordinator.heartbeat_leave import handle_leave
 from pykraft.group_coordinator.heartbeat_validation import (
@@ -39,10 +41,11 @@ from pykraft.group_coordinator.records import (
     TargetAssignmentMemberValue,
     by_topic,
 )
+from pykraft.group_coordinator.regex_refresh import check_regex, needed_resolution
 from pykraft.group_coordinator.result import Call, CoordinatorResult
 from pykraft.group_coordinator.sessions import CancelTimer, SetTimer, TimerChange, TimerKey, TimerKind
 from pykraft.group_coordinator.state import ShardState
-from pykraft.group_coordinator.target_assignment import build_target
+from pykraft.group_coordinator.target_assignment import build_target, is_due
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.consumer_group_heartbeat import (
     Assignment,
@@ -72,7 +75,7 @@ def handle_consumer_heartbeat(
 ) -> CoordinatorResult:
     check_request(request, call)
     if request.member_epoch < JOIN_EPOCH:
-        return handle_leave(_existing_group(state, request.group_id), request)
+        return handle_leave(_existing_group(state, request.group_id), request, call)
 
     prelude: list[GroupRecord] = []
     if request.member_epoch == JOIN_EPOCH:
@@ -80,15 +83,15 @@ def handle_consumer_heartbeat(
     else:
         group = _existing_group(state, request.group_id)
     draft = _Draft(group)
-
+    _check_size(group, request, call)
     old = _find_member(draft, request, call)
     is_new = old.member_id not in draft.group.members
     updated = _with_request(old, request, call)
-    subscription_changed = _update_member(draft, old, updated, is_new=is_new)
-    _update_group_epoch(draft, call, subscription_changed)
-    if draft.group.epoch > draft.group.assignment_epoch:
-        draft.add(*build_target(draft.group, call.topics, call.config.consumer_assignors))
-    member = _reconcile(draft, draft.group.members[updated.member_id], request)
+    change = _update_member(draft, old, updated, is_new=is_new)
+    _update_group_epoch(draft, call, change)
+    if is_due(draft.group, call.config.consumer_assignment_interval_ms, call.wall_ms):
+        draft.add(*build_target(draft.group, call.topics, call.config.consumer_assignors, call.wall_ms))
+    member = _reconcile(draft, draft.group.members[updated.member_id], request, call, change)
 
     session = TimerKey(TimerKind.SESSION, request.group_id, member.member_id)
     draft.timers.append(SetTimer(session, call.config.consumer_session_timeout_ms))
@@ -100,7 +103,13 @@ def handle_consumer_heartbeat(
         heartbeat_interval_ms=call.config.consumer_heartbeat_interval_ms,
         assignment=_build_assignment(member.assigned) if with_assignment else None,
     )
-    return CoordinatorResult(response, tuple(prelude + draft.records), tuple(draft.timers))
+    refresh_ms = call.config.consumer_regex_refresh_interval_ms
+    return CoordinatorResult(
+        response,
+        tuple(prelude + draft.records),
+        tuple(draft.timers),
+        resolution=needed_resolution(group, draft.group, call.topics, refresh_ms, call.wall_ms),
+    )
 
 
 def _existing_group(state: ShardState, group_id: str) -> ConsumerGroup:
@@ -126,6 +135,16 @@ def _joinable_group(state: ShardState, group_id: str, prelude: list[GroupRecord]
             return ConsumerGroup(group_id)
 
 
+def _check_size(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, call: Call) -> None:
+    """A full group admits nobody else, not even a static member that returns under a new id, as in Kafka."""
+    if request.member_id not in group.members and len(group.members) >= call.config.consumer_max_size:
+        raise KafkaError(
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+            "The consumer group has reached its maximum capacity of "
+            f"{call.config.consumer_max_size} members.",
+        )
+
+
 def _find_member(draft: _Draft, request: ConsumerGroupHeartbeatRequest, call: Call) -> ConsumerMember:
     """The member that sent the request: known, static and returning under a new id, or new."""
     group = draft.group
@@ -137,34 +156,24 @@ def _find_member(draft: _Draft, request: ConsumerGroupHeartbeatRequest, call: Ca
         predecessor = group.static_member(request.instance_id)
         if not joins:
             check_static_owner(request.instance_id, member_id, predecessor)
-        elif predecessor is not None and predecessor.member_id != member_id:
+        elif predecessor is not None:
             if predecessor.epoch != STATIC_LEAVE_EPOCH:
                 raise KafkaError(
                     ErrorCode.UNRELEASED_INSTANCE_ID,
-                    f"Static member {request.instance_id} is still in use by member {predecessor.member_id}.",
+                    f"Static member {member_id} with instance id {request.instance_id} cannot join the group "
+                    f"because the instance id is owned by {predecessor.member_id} member.",
                 )
             return _replace_static_member(draft, predecessor, member_id)
     if not joins:
         check_epoch(member, member_id, request)
-    if member is not None:
-        if member.epoch == STATIC_LEAVE_EPOCH:
-            # The same process returns under the same id.
-            return replace(member, epoch=JOIN_EPOCH, previous_epoch=STATIC_LEAVE_EPOCH)
-        return member
-    assert joins, "an unknown member passed check_epoch"
-    if len(group.members) >= call.config.consumer_max_size:
-        raise KafkaError(
-            ErrorCode.GROUP_MAX_SIZE_REACHED,
-            f"The consumer group has reached its maximum of {len(group.members)}.",
-        )
-    return ConsumerMember(member_id)
+    return ConsumerMember(member_id) if member is None else member
 
 
 def _replace_static_member(draft: _Draft, predecessor: ConsumerMember, member_id: str) -> ConsumerMember:
-    """A static member that left temporarily returns under a new id and gets its partitions again."""
+    """A static member that left temporarily returns, most often under a new id, with its partitions."""
     group_id, target = draft.group.group_id, draft.group.target_of(predecessor.member_id)
     draft.add(*member_tombstones(group_id, predecessor.member_id))
-    member = replace(predecessor, member_id=member_id, epoch=JOIN_EPOCH, previous_epoch=STATIC_LEAVE_EPOCH)
+    member = replace(predecessor, member_id=member_id, epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH)
     draft.add(
         member_metadata_record(group_id, member),
         GroupRecord(TargetAssignmentMemberKey(group_id, member_id), TargetAssignmentMemberValue(target)),
@@ -183,7 +192,7 @@ def _with_request(
     if request.subscribed_topic_names is not None:
         names = tuple(sorted(set(request.subscribed_topic_names)))
     if request.subscribed_topic_regex is not None:
-        regex = request.subscribed_topic_regex or None
+        regex = request.subscribed_topic_regex
     timeout_ms = request.rebalance_timeout_ms
     return replace(
         member,
@@ -200,55 +209,75 @@ def _with_request(
     )
 
 
-def _update_member(draft: _Draft, old: ConsumerMember, updated: ConsumerMember, *, is_new: bool) -> bool:
-    """Write the changes of the member; returns whether they concern the assignment."""
+class _Change(Enum):
+    """What a heartbeat changes in the subscription of its member."""
+
+    NOTHING = 0
+    UNRESOLVED = 1
+    """Its regular expression, for one whose topics are not known yet: the group epoch moves when they are."""
+    TOPICS = 2
+
+
+def _update_member(draft: _Draft, old: ConsumerMember, updated: ConsumerMember, *, is_new: bool) -> _Change:
+    """Write what the heartbeat changes about the member itself."""
+    group, regex = draft.group, updated.topic_regex
+    change = _Change.NOTHING
+    if updated.topic_names != old.topic_names:
+        change = _Change.TOPICS
+    if regex != old.topic_regex:
+        if regex and regex not in group.subscribed_regexes:
+            check_regex(regex)
+        has_other_topics = regex in group.resolved if regex else bool(old.topic_regex)
+        if change is _Change.NOTHING:
+            change = _Change.TOPICS if has_other_topics else _Change.UNRESOLVED
+        unused = old.topic_regex
+        if unused and unused in group.resolved and group.subscribed_regexes.get(unused) == 1:
+            draft.add(regex_record(group.group_id, unused, None))
     if is_new or updated.to_metadata_value() != old.to_metadata_value():
-        draft.add(member_metadata_record(draft.group.group_id, updated))
-    return (
-        is_new
-        or updated.topic_names != old.topic_names
-        or updated.topic_regex != old.topic_regex
-        or updated.server_assignor != old.server_assignor
-    )
+        draft.add(member_metadata_record(group.group_id, updated))
+    return change
 
 
-def _update_group_epoch(draft: _Draft, call: Call, subscription_changed: bool) -> None:
+def _update_group_epoch(draft: _Draft, call: Call, change: _Change) -> None:
     metadata_hash = call.topics.metadata_hash(draft.group)
-    if subscription_changed or metadata_hash != draft.group.metadata_hash:
+    if change is _Change.TOPICS or metadata_hash != draft.group.metadata_hash:
         draft.add(group_epoch_record(draft.group, metadata_hash))
 
 
 def _reconcile(
-    draft: _Draft, member: ConsumerMember, request: ConsumerGroupHeartbeatRequest
+    draft: _Draft, member: ConsumerMember, request: ConsumerGroupHeartbeatRequest, call: Call, change: _Change
 ) -> ConsumerMember:
     group = draft.group
+    is_reconciled = member.is_reconciled_to(group.assignment_epoch)
+    if is_reconciled and change is _Change.NOTHING:
+        return member
     owned = owned_partitions(request)
-    if member.epoch == STATIC_LEAVE_EPOCH:
-        member = replace(member, epoch=JOIN_EPOCH, previous_epoch=STATIC_LEAVE_EPOCH)
-    if member.state is MemberState.UNKNOWN and owned:
-        raise KafkaError(ErrorCode.FENCED_MEMBER_EPOCH, "The member must abandon its partitions and rejoin.")
-    if member.is_reconciled_to(group.assignment_epoch):
-        held_by_others = NO_PARTITIONS
-    else:
-        held_by_others = group.held_by_others(member.member_id)
+    if member.state is MemberState.UNKNOWN and (owned is None or owned):
+        raise KafkaError(
+            ErrorCode.FENCED_MEMBER_EPOCH,
+            "The consumer group member is in a unknown state. "
+            "The member must abandon all its partitions and rejoin.",
+        )
     reconciled = reconcile(
         member,
         target_epoch=group.assignment_epoch,
         target=group.target_of(member.member_id),
+        subscribed=call.topics.subscribed_ids(member, group.resolved),
+        subscription_changed=change is not _Change.NOTHING,
         owned=owned,
-        held_by_others=held_by_others,
+        held_by_others=NO_PARTITIONS if is_reconciled else group.held_by_others(member.member_id),
     )
-    if reconciled != group.members[member.member_id]:
+    if reconciled != member:
         draft.add(member_assignment_record(group.group_id, reconciled))
     return reconciled
 
 
 def _rebalance_timer(group_id: str, old: ConsumerMember, member: ConsumerMember) -> TimerChange:
-    """The rebalance timeout starts once per revocation, not with every heartbeat."""
+    """The rebalance timeout starts with each revocation, not with every heartbeat."""
     key = TimerKey(TimerKind.REBALANCE, group_id, member.member_id)
     if member.state is not MemberState.UNREVOKED_PARTITIONS:
         return CancelTimer(key)
-    keep = old.state is MemberState.UNREVOKED_PARTITIONS and old.epoch == member.epoch
+    keep = old.state is member.state and old.epoch == member.epoch and old.held == member.held
     return SetTimer(key, member.rebalance_timeout_ms, member.epoch, keep_running=keep)
 
 

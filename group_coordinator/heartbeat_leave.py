@@ -9,19 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
+from functools import reduce
 
-from pykraft.group_coordinator.group import ConsumerGroup
+from pykraft.group_coordinator.group import ConsumerGroup, replay_group
 from pykraft.group_coordinator.group_records import (
     group_epoch_record,
     member_assignment_record,
     member_tombstones,
+    regex_record,
 )
 from pykraft.group_coordinator.heartbeat_validation import check_static_owner
 from pykraft.group_coordinator.leave_group import build_leave_response, leaving_members
 from pykraft.group_coordinator.member import STATIC_LEAVE_EPOCH, MemberState
 from pykraft.group_coordinator.records import NO_PARTITIONS
-from pykraft.group_coordinator.result import CoordinatorResult
+from pykraft.group_coordinator.result import Call, CoordinatorResult
 from pykraft.group_coordinator.sessions import CancelTimer, TimerKey, TimerKind
+from pykraft.group_coordinator.subscription import TopicsView
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -30,31 +33,37 @@ from pykraft.kafka_protocol.messages.consumer_group_heartbeat import (
 from pykraft.kafka_protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 
 
-def handle_leave(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> CoordinatorResult:
+def handle_leave(
+    group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, call: Call
+) -> CoordinatorResult:
     member_id = request.member_id
     if request.instance_id is not None:
         check_static_owner(request.instance_id, member_id, group.static_member(request.instance_id))
-    if member_id not in group.members:
+    elif member_id not in group.members:
         raise KafkaError(
             ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group.group_id}."
         )
     response = ConsumerGroupHeartbeatResponse(member_id=member_id, member_epoch=request.member_epoch)
     if request.member_epoch == STATIC_LEAVE_EPOCH:
         return _leave_for_a_while(group, member_id, response)
-    return replace(fence_member(group, member_id), response=response)
+    return replace(fence_member(group, member_id, call.topics), response=response)
 
 
-def fence_member(group: ConsumerGroup, member_id: str) -> CoordinatorResult:
+def fence_member(group: ConsumerGroup, member_id: str, topics: TopicsView) -> CoordinatorResult:
     """Delete a member that left or has expired."""
-    return fence_members(group, [member_id])
+    return fence_members(group, [member_id], topics)
 
 
-def fence_members(group: ConsumerGroup, member_ids: Collection[str]) -> CoordinatorResult:
-    """Delete members; the group epoch increases once, if there are any."""
+def fence_members(group: ConsumerGroup, member_ids: Collection[str], topics: TopicsView) -> CoordinatorResult:
+    """Delete members, and what only they subscribed to; the group epoch increases once, if there are any."""
     if not member_ids:
         return CoordinatorResult(None)
     records = [record for member_id in member_ids for record in member_tombstones(group.group_id, member_id)]
-    records.append(group_epoch_record(group, group.metadata_hash))
+    left = reduce(replay_group, records, group)
+    unused = [regex for regex in sorted(group.resolved) if regex not in left.subscribed_regexes]
+    forgotten = [regex_record(group.group_id, regex, None) for regex in unused]
+    left = reduce(replay_group, forgotten, left)
+    records += [*forgotten, group_epoch_record(left, topics.metadata_hash(left))]
     timers = tuple(
         CancelTimer(TimerKey(kind, group.group_id, member_id))
         for member_id in member_ids
@@ -63,14 +72,14 @@ def fence_members(group: ConsumerGroup, member_ids: Collection[str]) -> Coordina
     return CoordinatorResult(None, tuple(records), timers)
 
 
-def remove_members(group: ConsumerGroup, request: LeaveGroupRequest, version: int) -> CoordinatorResult:
+def remove_members(group: ConsumerGroup, request: LeaveGroupRequest, call: Call) -> CoordinatorResult:
     """LeaveGroup: an admin removes members, by member id or by instance id. Each has its own error code."""
-    identities = leaving_members(request, version)
+    identities = leaving_members(request, call.version)
     owners = [_find_leaving(group, identity) for identity in identities]
     found = [owner for owner in owners if isinstance(owner, str)]
     codes = [ErrorCode.NONE if isinstance(owner, str) else owner.code for owner in owners]
-    result = fence_members(group, list(dict.fromkeys(found)))
-    return replace(result, response=build_leave_response(identities, codes, version))
+    result = fence_members(group, list(dict.fromkeys(found)), call.topics)
+    return replace(result, response=build_leave_response(identities, codes, call.version))
 
 
 def _find_leaving(group: ConsumerGroup, identity: MemberIdentity) -> str | KafkaError:
@@ -93,11 +102,14 @@ def _leave_for_a_while(
     group: ConsumerGroup, member_id: str, response: ConsumerGroupHeartbeatResponse
 ) -> CoordinatorResult:
     # The member has stopped, so the partitions that it had to revoke are free. Its session keeps running.
+    # What it keeps counts as assigned before any epoch, so that whoever returns in its place may commit.
+    member = group.members[member_id]
     away = replace(
-        group.members[member_id],
+        member,
         epoch=STATIC_LEAVE_EPOCH,
         state=MemberState.STABLE,
         pending_revocation=NO_PARTITIONS,
+        assignment_epochs=dict.fromkeys(member.assigned, 0),
     )
     records = (member_assignment_record(group.group_id, away),)
     timers = (CancelTimer(TimerKey(TimerKind.REBALANCE, group.group_id, member_id)),)

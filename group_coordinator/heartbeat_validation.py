@@ -9,7 +9,6 @@ from pykraft.group_coordinator.member import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEA
 from pykraft.group_coordinator.names import check_names
 from pykraft.group_coordinator.records import Partitions
 from pykraft.group_coordinator.result import Call
-from pykraft.group_coordinator.subscription import check_regex
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
@@ -23,8 +22,8 @@ def check_request(request: ConsumerGroupHeartbeatRequest, call: Call) -> None:
     _require(request.instance_id is None or bool(request.instance_id.strip()), "InstanceId can't be empty.")
     _require(request.rack_id is None or bool(request.rack_id.strip()), "RackId can't be empty.")
     epoch = request.member_epoch
-    _require(epoch >= STATIC_LEAVE_EPOCH, f"MemberEpoch is {epoch}, but must be -2 or greater.")
-    if epoch != JOIN_EPOCH or call.version >= 1:
+    _require(epoch >= STATIC_LEAVE_EPOCH, "MemberEpoch is invalid.")
+    if epoch > JOIN_EPOCH or epoch == LEAVE_EPOCH or call.version >= 1:
         _require(bool(request.member_id.strip()), "MemberId can't be empty.")
     if epoch == STATIC_LEAVE_EPOCH:
         _require(request.instance_id is not None, "InstanceId can't be null.")
@@ -35,23 +34,19 @@ def check_request(request: ConsumerGroupHeartbeatRequest, call: Call) -> None:
         # empty list beside its expression.
         _require(
             request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None,
-            "SubscribedTopicNames or SubscribedTopicRegex must be set in first request.",
+            "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.",
         )
     _require(
         request.rebalance_timeout_ms == -1 or request.rebalance_timeout_ms >= 0,
         "RebalanceTimeoutMs can't be negative.",
     )
-    if epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
-        return
     assignor = request.server_assignor
     if assignor is not None and assignor not in call.config.consumer_assignors:
         supported = ", ".join(call.config.consumer_assignors)
         raise KafkaError(
             ErrorCode.UNSUPPORTED_ASSIGNOR,
-            f"ServerAssignor {assignor} is not supported. Supported: {supported}.",
+            f"ServerAssignor {assignor} is not supported. Supported assignors: {supported}.",
         )
-    if request.subscribed_topic_regex:
-        check_regex(request.subscribed_topic_regex)
 
 
 def _require(holds: bool, message: str) -> None:

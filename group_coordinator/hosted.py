@@ -10,7 +10,7 @@ from collections import deque
 
 from pykraft.group_coordinator.answers import Answers, Waiter
 from pykraft.group_coordinator.housekeeping import Sweep
-from pykraft.group_coordinator.result import Parked
+from pykraft.group_coordinator.result import Parked, Resolution
 from pykraft.group_coordinator.shard import Shard
 from pykraft.kafka_protocol.errors import ErrorCode
 
@@ -38,6 +38,8 @@ class HostedShard:
         self.waiting: deque[Waiting] = deque()
         self.staged: list[Waiting] = []
         """Requests whose records, or those that they depend on, are not yet appended."""
+        self.resolutions: list[Resolution] = []
+        """What they ask for once that has happened."""
         self.flush: asyncio.Handle | None = None
         """The call that will append them."""
         self.waiting_for_lease: deque[Waiting] = deque()

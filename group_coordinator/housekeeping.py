@@ -116,9 +116,9 @@ def sweep_after_load(state: ShardState, topics: TopicsView, deleted_names: Colle
     return Sweep(_offsets_of_topics(by_topic, state.offsets, is_gone), _delete_if_unchanged)
 
 
-def sweep_expired_offsets(state: ShardState, topics: TopicsView) -> Sweep:
+def sweep_expired_offsets(state: ShardState) -> Sweep:
     """Deletes offsets that nobody needs and that were not committed for the retention time."""
-    return Sweep(_offsets_that_may_expire(state.groups, state.offsets, topics), _delete_if_expired)
+    return Sweep(_offsets_that_may_expire(state.groups, state.offsets), _delete_if_expired)
 
 
 def sweep_expired_groups(state: ShardState) -> Sweep:
@@ -152,13 +152,11 @@ def _offsets_of_topics(
                 yield Candidate(group_id, name, partition, value) if gone else None
 
 
-def _offsets_that_may_expire(
-    groups: Map[str, Group], offsets: Map[str, GroupOffsets], topics: TopicsView
-) -> Steps:
+def _offsets_that_may_expire(groups: Map[str, Group], offsets: Map[str, GroupOffsets]) -> Steps:
     for group_id, group in drain(groups):
         yield None
         group_offsets = offsets.get(group_id)
-        expiry = None if group_offsets is None else find_expiry(group, topics)
+        expiry = None if group_offsets is None else find_expiry(group)
         if group_offsets is None or expiry is None:
             continue
         offsets = offsets.delete(group_id)
@@ -177,7 +175,7 @@ def _delete_if_unchanged(state: ShardState, seen: Candidate, call: Call) -> Iter
 
 def _delete_if_expired(state: ShardState, seen: Candidate, call: Call) -> Iterator[GroupRecord]:
     group = state.groups.get(seen.group_id)
-    expiry = None if group is None else find_expiry(group, call.topics)
+    expiry = None if group is None else find_expiry(group)
     if expiry is None or seen.value is None or seen.topic in expiry.subscribed:
         return
     if expiry.expires_ms(seen.value, call.config.offsets_retention_ms) <= call.wall_ms:

@@ -7,11 +7,13 @@ reconciled (epochs, state, partitions). This file decides no transitions; see
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import field, replace
 from enum import IntEnum
 
 from pykraft.group_coordinator.records import (
     NO_PARTITIONS,
+    AssignmentEpochs,
+    ClassicMemberMetadata,
     ConsumerGroupMemberMetadataValue,
     CurrentAssignmentValue,
     Partitions,
@@ -34,7 +36,11 @@ class MemberState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerMember:
-    """The member may be using the partitions in ``assigned`` and in ``pending_revocation``."""
+    """The member may be using the partitions in ``assigned`` and in ``pending_revocation``.
+
+    ``assignment_epochs`` has the assignment epoch at which it got each of them. ``classic`` is set for a
+    member that speaks the classic protocol.
+    """
 
     member_id: str
     instance_id: str | None = None
@@ -45,11 +51,13 @@ class ConsumerMember:
     topic_regex: str | None = None
     rebalance_timeout_ms: int = -1
     server_assignor: str | None = None
+    classic: ClassicMemberMetadata | None = None
     epoch: int = JOIN_EPOCH
     previous_epoch: int = -1
     state: MemberState = MemberState.STABLE
     assigned: Partitions = NO_PARTITIONS
     pending_revocation: Partitions = NO_PARTITIONS
+    assignment_epochs: AssignmentEpochs = field(default_factory=dict)
 
     @property
     def held(self) -> Partitions:
@@ -69,6 +77,7 @@ class ConsumerMember:
             subscribed_topic_regex=self.topic_regex,
             rebalance_timeout_ms=self.rebalance_timeout_ms,
             server_assignor=self.server_assignor,
+            classic=self.classic,
         )
 
     def with_metadata_value(self, value: ConsumerGroupMemberMetadataValue) -> ConsumerMember:
@@ -82,6 +91,7 @@ class ConsumerMember:
             topic_regex=value.subscribed_topic_regex,
             rebalance_timeout_ms=value.rebalance_timeout_ms,
             server_assignor=value.server_assignor,
+            classic=value.classic,
         )
 
     def to_assignment_value(self) -> CurrentAssignmentValue:
@@ -91,6 +101,7 @@ class ConsumerMember:
             state=int(self.state),
             assigned=self.assigned,
             pending_revocation=self.pending_revocation,
+            assignment_epochs=self.assignment_epochs,
         )
 
     def with_assignment_value(self, value: CurrentAssignmentValue | None) -> ConsumerMember:
@@ -105,4 +116,5 @@ class ConsumerMember:
             state=MemberState(value.state) if known else MemberState.UNKNOWN,
             assigned=value.assigned,
             pending_revocation=value.pending_revocation,
+            assignment_epochs=value.assignment_epochs,
         )

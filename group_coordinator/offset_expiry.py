@@ -14,7 +14,6 @@ from pykraft.group_coordinator.classic_group import ClassicGroup, ClassicState
 from pykraft.group_coordinator.group import ConsumerGroup
 from pykraft.group_coordinator.records import OffsetCommitValue
 from pykraft.group_coordinator.state import Group
-from pykraft.group_coordinator.subscription import TopicsView
 from pykraft.kafka_protocol.consumer_protocol import decode_subscribed_topics
 from pykraft.kafka_protocol.primitives import ProtocolError
 
@@ -39,10 +38,11 @@ class Expiry(NamedTuple):
 _NO_TOPICS: frozenset[str] = frozenset()
 
 
-def find_expiry(group: Group, topics: TopicsView) -> Expiry | None:
+def find_expiry(group: Group) -> Expiry | None:
     """None if no offset of the group may expire now."""
     if isinstance(group, ConsumerGroup):
-        return Expiry(-1, _consumed(group, topics))
+        consumed = _consumed(group)
+        return None if consumed is None else Expiry(-1, consumed)
     if has_no_members(group):
         return Expiry(group.state_timestamp_ms, _NO_TOPICS)
     if group.state is not ClassicState.STABLE or group.protocol_type != CONSUMERS:
@@ -56,11 +56,12 @@ def has_no_members(group: Group) -> bool:
     return group.is_empty and not (isinstance(group, ClassicGroup) and group.pending_member_ids)
 
 
-def _consumed(group: ConsumerGroup, topics: TopicsView) -> frozenset[str]:
-    names = frozenset(group.subscribed_names)
-    for regex in group.subscribed_regexes:
-        names |= topics.names_matching(regex)
-    return names
+def _consumed(group: ConsumerGroup) -> frozenset[str] | None:
+    """The topics that members of a consumer group subscribe to; None if that is still being found out."""
+    found = [group.resolved.get(regex) for regex in group.subscribed_regexes]
+    if None in found:
+        return None
+    return frozenset(group.subscribed_names).union(*(one.topics for one in found if one is not None))
 
 
 def _subscribed(group: ClassicGroup) -> frozenset[str] | None:

@@ -7,17 +7,19 @@ can commit only to a group without members.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice, repeat
 from operator import lt
 from struct import Struct
 
+from pykraft.group_coordinator.assignment_epochs import check_commit
 from pykraft.group_coordinator.classic_group import ClassicGroup, ClassicState
 from pykraft.group_coordinator.classic_sync import check_member
 from pykraft.group_coordinator.commits import TopicCommit
 from pykraft.group_coordinator.group import ConsumerGroup
 from pykraft.group_coordinator.names import check_names
 from pykraft.group_coordinator.offset_table import ROW_BYTES, Rows, make_extra
-from pykraft.group_coordinator.records import GroupRecord, OffsetCommitKey
+from pykraft.group_coordinator.records import GroupRecord, OffsetCommitKey, TopicPartition
 from pykraft.group_coordinator.result import Call, CoordinatorResult
 from pykraft.group_coordinator.sessions import SetTimer, TimerChange, TimerKey, TimerKind
 from pykraft.group_coordinator.state import ShardState
@@ -139,13 +141,23 @@ def _check_consumer_member(group: ConsumerGroup, request: CommitRequestView, cal
     member = group.members.get(request.member_id)
     if member is None:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {request.member_id} is not in the group.")
-    if call.version < MEMBER_EPOCH_VERSION:
+    if call.version < MEMBER_EPOCH_VERSION and member.classic is None:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION,
-            "Members of a consumer group need OffsetCommit version 9.",
+            "OffsetCommit version 9 or above must be used by members using the consumer group protocol",
         )
-    if epoch != member.epoch:
-        raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH, f"The member is at epoch {member.epoch}, not {epoch}.")
+    check_commit(member, epoch, _committed_partitions(request, call))
+
+
+def _committed_partitions(request: CommitRequestView, call: Call) -> Iterator[TopicPartition]:
+    """What a request would commit, but for what has an error of its own; unknown topics have the zero id."""
+    for topic in request.topics:
+        name = _topic_name(topic, call)
+        topic_id = ZERO_UUID if name is None else call.topics.topic_id(name) or ZERO_UUID
+        codes = _check_topic(name, topic, call)
+        for place, partition in enumerate(topic.partitions):
+            if not (codes if isinstance(codes, int) else codes[place]):
+                yield topic_id, partition
 
 
 def _check_classic_member(group: ClassicGroup, request: CommitRequestView) -> tuple[TimerChange, ...]:

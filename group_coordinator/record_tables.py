@@ -15,6 +15,7 @@ from pykraft.kafka_protocol.schema import (
     int32,
     int64,
     message,
+    nested,
     string,
     struct,
     uuid,
@@ -37,6 +38,12 @@ class GroupKey(Message):
 class MemberKey(Message):
     group_id: str = string()
     member_id: str = string()
+
+
+@message(versions="0")
+class RegularExpressionKey(Message):
+    group_id: str = string()
+    regex: str = string()
 
 
 @message(versions="0-4", flexible="4+")
@@ -79,6 +86,18 @@ class ConsumerGroupMetadata(Message):
     metadata_hash: int = int64(tag=0)
 
 
+@struct
+class ClassicProtocol:
+    name: str = string()
+    metadata: bytes = byte_string()
+
+
+@struct
+class ClassicMemberMetadata:
+    session_timeout_ms: int = int32()
+    supported_protocols: list[ClassicProtocol] = array(ClassicProtocol)
+
+
 @message(versions="0", flexible="0+")
 class ConsumerGroupMemberMetadata(Message):
     instance_id: str | None = string(nullable="0+")
@@ -89,11 +108,13 @@ class ConsumerGroupMemberMetadata(Message):
     subscribed_topic_regex: str | None = string(nullable="0+")
     rebalance_timeout_ms: int = int32()
     server_assignor: str | None = string(nullable="0+")
+    classic: ClassicMemberMetadata | None = nested(ClassicMemberMetadata, nullable="0+", tag=0)
 
 
 @message(versions="0", flexible="0+")
 class TargetAssignmentMetadata(Message):
     assignment_epoch: int = int32()
+    assignment_timestamp_ms: int = int64(tag=0)
 
 
 @struct
@@ -107,10 +128,26 @@ class TargetAssignmentMember(Message):
     partitions: list[TopicPartitions] = array(TopicPartitions)
 
 
+@struct
+class HeldPartitions:
+    """``assignment_epochs`` has one epoch for each of ``partitions``; null if it was written before 4.3."""
+
+    topic_id: Uuid = uuid()
+    partitions: list[int] = array("int32")
+    assignment_epochs: list[int] | None = array("int32", nullable="0+", default_null=True, tag=0)
+
+
 @message(versions="0", flexible="0+")
 class CurrentAssignment(Message):
     member_epoch: int = int32()
     previous_member_epoch: int = int32()
     state: int = int8()
-    assigned: list[TopicPartitions] = array(TopicPartitions)
-    pending_revocation: list[TopicPartitions] = array(TopicPartitions)
+    assigned: list[HeldPartitions] = array(HeldPartitions)
+    pending_revocation: list[HeldPartitions] = array(HeldPartitions)
+
+
+@message(versions="0", flexible="0+")
+class RegularExpression(Message):
+    topics: list[str] = array("string")
+    version: int = int64()
+    timestamp_ms: int = int64()

@@ -1,13 +1,14 @@
 """The records of ``__consumer_offsets``, the state of a group coordinator, as values.
 
 A record is a key and a value; a value of None deletes the key (a tombstone). These are Kafka's own record
-types (0 to 8), so that tools that read the topic of a Kafka cluster can read ours. Their meaning is defined
-in :mod:`pykraft.group_coordinator.replay`, their bytes in :mod:`pykraft.group_coordinator.codec`.
+types (0 to 8, and 16), so that tools that read the topic of a Kafka cluster can read ours. Their meaning is
+defined in :mod:`pykraft.group_coordinator.replay`, their bytes in :mod:`pykraft.group_coordinator.codec`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import field
 from typing import TypeAlias
 
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
@@ -18,6 +19,9 @@ Partitions: TypeAlias = frozenset[TopicPartition]
 """A set of partitions by topic id. Frozen, so that the reconciliation is plain set algebra."""
 
 NO_PARTITIONS: Partitions = frozenset()
+
+AssignmentEpochs: TypeAlias = Mapping[TopicPartition, int]
+"""For each partition that a member holds, the assignment epoch at which the member got it (KIP-1251)."""
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[Uuid, list[int]]:
@@ -105,7 +109,20 @@ class ConsumerGroupMemberMetadataKey:
 
 
 @dataclass(frozen=True, slots=True)
+class ClassicMemberMetadata:
+    """What a member of a consumer group that speaks the classic protocol joined with.
+
+    ``supported_protocols``: names and embedded subscriptions, in the member's order of preference.
+    """
+
+    session_timeout_ms: int
+    supported_protocols: tuple[tuple[str, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ConsumerGroupMemberMetadataValue:
+    """``classic`` is None for a member that speaks the consumer protocol."""
+
     instance_id: str | None
     rack_id: str | None
     client_id: str
@@ -114,6 +131,7 @@ class ConsumerGroupMemberMetadataValue:
     subscribed_topic_regex: str | None
     rebalance_timeout_ms: int
     server_assignor: str | None
+    classic: ClassicMemberMetadata | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +141,10 @@ class TargetAssignmentMetadataKey:
 
 @dataclass(frozen=True, slots=True)
 class TargetAssignmentMetadataValue:
+    """``assignment_timestamp_ms``: when the assignment was computed (KIP-1263); 0 if that is unknown."""
+
     assignment_epoch: int
+    assignment_timestamp_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +166,32 @@ class CurrentAssignmentKey:
 
 @dataclass(frozen=True, slots=True)
 class CurrentAssignmentValue:
+    """``assignment_epochs`` has an entry for each partition that is assigned or pending revocation."""
+
     member_epoch: int
     previous_member_epoch: int
     state: int
     assigned: Partitions
     pending_revocation: Partitions
+    assignment_epochs: AssignmentEpochs = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RegularExpressionKey:
+    group_id: str
+    regex: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedRegex:
+    """The topics that a regular expression of a group matched, in order.
+
+    ``version`` is the metadata offset and ``timestamp_ms`` the time at which it was resolved.
+    """
+
+    topics: tuple[str, ...]
+    version: int
+    timestamp_ms: int
 
 
 RecordKey: TypeAlias = (
@@ -161,6 +203,7 @@ RecordKey: TypeAlias = (
     | TargetAssignmentMetadataKey
     | TargetAssignmentMemberKey
     | CurrentAssignmentKey
+    | RegularExpressionKey
 )
 RecordValue: TypeAlias = (
     OffsetCommitValue
@@ -170,6 +213,7 @@ RecordValue: TypeAlias = (
     | TargetAssignmentMetadataValue
     | TargetAssignmentMemberValue
     | CurrentAssignmentValue
+    | ResolvedRegex
 )
 
 

@@ -3,9 +3,15 @@
 Any client can send a pattern, and a short one can keep Python's own engine busy for hours. So patterns are
 compiled to a finite automaton whose states are followed in parallel, as in RE2; a pattern whose automaton
 would be too large is refused. A pattern must match a whole topic name.
+
+Even so one name can take a second, and one pattern a tenth of one to compile: matching can be paused at each
+character, and a long pattern is compiled outside the event loop first.
 """
 
 from __future__ import annotations
+
+from collections.abc import Generator
+from functools import lru_cache
 
 from pykraft.group_coordinator.regex_classes import WORD, CharClass
 from pykraft.group_coordinator.regex_parser import (
@@ -19,13 +25,15 @@ from pykraft.group_coordinator.regex_parser import (
 )
 from pykraft.lazy_dataclass import dataclass
 
-__all__ = ["Pattern", "RegexError", "compile_pattern"]
+__all__ = ["Pattern", "RegexError", "compile_pattern", "known_pattern"]
 
 MAX_PATTERN_CHARS = 10_000
 MAX_PROGRAM = 5_000
 """The limit of steps. RE2/J has no such limit, but a pattern of a few characters can need a million."""
 
-_MAX_CACHED_STATES = 200_000
+_PAUSE_AFTER = 500
+_MAX_CACHED_STEPS = 200_000
+_MAX_KNOWN_PATTERNS = 50
 _WORD_CHARS = CharClass(WORD)
 
 
@@ -79,44 +87,84 @@ class _Compiler:
         return after
 
 
-class Pattern:
-    """A compiled pattern. Transitions are cached, so that many names are matched quickly.
+class _State:
+    """What may come next: ``steps``, before it is known which assertions hold, after a character of a kind.
 
-    A set of states holds the steps that may come next, before it is known which assertions hold: that depends
-    on the characters on both sides.
+    ``following`` has the next state for characters that were met already.
     """
+
+    __slots__ = ("before", "following", "is_match", "steps")
+
+    def __init__(self, steps: frozenset[int], before: str) -> None:
+        self.steps = steps
+        self.before = before
+        self.following: dict[str, _State] = {}
+        self.is_match: bool | None = None
+
+
+class Pattern:
+    """A compiled pattern. Transitions are cached, so that many names are matched quickly."""
 
     def __init__(self, steps: list[_Step], start: int) -> None:
         self._steps = steps
-        self._start = frozenset((start,))
-        self._cache: dict[tuple[frozenset[int], str, str], frozenset[int]] = {}
-        self._cached_states = 0
+        self._start = start
+        self._forget()
+
+    def _forget(self) -> None:
+        self._states: dict[tuple[frozenset[int], str], _State] = {}
+        self._cached_steps = 0
+        self._first = self._state(frozenset((self._start,)), "")
+
+    def copy(self) -> Pattern:
+        """The same pattern without the cache of this one."""
+        return Pattern(self._steps, self._start)
 
     def matches(self, text: str) -> bool:
-        states, before = self._start, ""
-        for char in text:
-            if not states:
-                return False
-            states = self._advance(states, _kind(before), char)
-            before = char
-        return 0 in self._closure(states, _kind(before), "")
+        matching = self.matching(text)
+        while True:
+            try:
+                next(matching)
+            except StopIteration as end:
+                return bool(end.value)
 
-    def _advance(self, states: frozenset[int], before: str, char: str) -> frozenset[int]:
-        known = self._cache.get((states, before, char))
+    def matching(self, text: str) -> Generator[int, None, bool]:
+        """Like :meth:`matches`, with a pause after each piece of work; yields how much it was, in steps."""
+        state, work = self._first, 2 + len(text) // 8
+        for char in text:
+            following = state.following.get(char)
+            if following is None:
+                if not state.steps:
+                    break
+                following = state.following[char] = self._advance(state, char)
+                work += 2 * len(self._steps)
+                if work > _PAUSE_AFTER:
+                    yield work
+                    work = 0
+            state = following
+        yield work
+        if state.is_match is None:
+            state.is_match = 0 in self._closure(state.steps, state.before, "")
+        return state.is_match
+
+    def _state(self, steps: frozenset[int], before: str) -> _State:
+        known = self._states.get((steps, before))
         if known is None:
-            reached = self._closure(states, before, _kind(char))
-            known = frozenset(
-                target
-                for state in reached
-                if (accepts := self._steps[state].accepts) is not None and accepts.contains(char)
-                for target in self._steps[state].targets
-            )
-            self._cached_states += len(known) + 1
-            if self._cached_states > _MAX_CACHED_STATES:
-                self._cache.clear()
-                self._cached_states = len(known) + 1
-            self._cache[states, before, char] = known
+            known = self._states[steps, before] = _State(steps, before)
+            self._cached_steps += len(steps) + 1
         return known
+
+    def _advance(self, state: _State, char: str) -> _State:
+        if self._cached_steps > _MAX_CACHED_STEPS:
+            self._forget()
+        reached = self._closure(state.steps, state.before, _kind(char))
+        following = frozenset(
+            target
+            for step in reached
+            if (accepts := self._steps[step].accepts) is not None and accepts.contains(char)
+            for target in self._steps[step].targets
+        )
+        self._cached_steps += 1
+        return self._state(following, _kind(char))
 
     def _closure(self, states: frozenset[int], before: str, after: str) -> set[int]:
         """All steps that are reached between characters of the kinds ``before`` and ``after``."""
@@ -161,3 +209,26 @@ def compile_pattern(pattern: str) -> Pattern:
     compiler = _Compiler()
     accept = compiler.emit(_Step(None, ()))
     return Pattern(compiler.steps, compiler.compile(Parser(pattern).parse(), accept))
+
+
+def known_pattern(pattern: str) -> Pattern:
+    """As :func:`compile_pattern`, but at once if it was compiled lately. May be called in any thread."""
+    found = _compiled(pattern)
+    if isinstance(found, str):
+        raise RegexError(found)
+    return found
+
+
+def prepare_regex(pattern: str) -> None:
+    """Compile a pattern outside the event loop, so that :func:`known_pattern` soon finds it or its error."""
+    if len(pattern) <= MAX_PATTERN_CHARS:
+        _compiled(pattern)
+
+
+@lru_cache(maxsize=_MAX_KNOWN_PATTERNS)
+def _compiled(pattern: str) -> Pattern | str:
+    """The pattern, or why it cannot be used."""
+    try:
+        return compile_pattern(pattern)
+    except RegexError as error:
+        return str(error)

@@ -7,7 +7,9 @@ ASCII letters (long s and the Kelvin sign), and may lack all others.
 from __future__ import annotations
 
 import unicodedata
-from functools import cache
+from bisect import bisect_right
+from collections.abc import Iterable
+from functools import cache, lru_cache
 
 from pykraft.lazy_dataclass import dataclass
 
@@ -56,7 +58,10 @@ _SCRIPTS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class CharClass:
-    """One character in ``ranges``, or if ``negated`` one outside; with ``fold`` in upper or lower case."""
+    """One character in ``ranges``, or if ``negated`` one outside; with ``fold`` in upper or lower case.
+
+    Ranges are disjoint and in order (:func:`merged`).
+    """
 
     ranges: Ranges
     negated: bool = False
@@ -64,8 +69,11 @@ class CharClass:
 
     def contains(self, char: str) -> bool:
         candidates = same_but_for_case(char) if self.fold else (char,)
-        found = any(low <= one <= high for one in candidates for low, high in self.ranges)
-        return found != self.negated
+        return any(map(self._has, candidates)) != self.negated
+
+    def _has(self, char: str) -> bool:
+        index = bisect_right(self.ranges, (char, LAST_CHAR)) - 1
+        return index >= 0 and char <= self.ranges[index][1]
 
 
 @cache
@@ -87,6 +95,18 @@ def complement(ranges: Ranges) -> Ranges:
     return tuple(result)
 
 
+def merged(ranges: Iterable[tuple[str, str]]) -> Ranges:
+    """The same characters as disjoint ranges in order, so that no class is slow to look up."""
+    result: list[tuple[str, str]] = []
+    for low, high in sorted(ranges):
+        if result and ord(low) <= ord(result[-1][1]) + 1:
+            result[-1] = (result[-1][0], max(high, result[-1][1]))
+        else:
+            result.append((low, high))
+    return tuple(result)
+
+
+@lru_cache(maxsize=500)
 def folded(ranges: Ranges) -> Ranges:
     """``ranges`` and all characters that differ from one of theirs only in case."""
     more = (
@@ -94,7 +114,7 @@ def folded(ranges: Ranges) -> Ranges:
         for char in _KNOWN_CHARS
         if any(low <= one <= high for one in same_but_for_case(char) for low, high in ranges)
     )
-    return (*ranges, *((char, char) for char in more))
+    return merged((*ranges, *((char, char) for char in more)))
 
 
 @cache
@@ -110,4 +130,4 @@ def unicode_class(name: str) -> Ranges | None:
         found = (char for char in _KNOWN_CHARS if char.isalpha() is wanted)
     else:
         return None
-    return tuple((char, char) for char in found)
+    return merged((char, char) for char in found)

@@ -19,6 +19,7 @@ from pykraft.group_coordinator.regex_classes import (
     Ranges,
     complement,
     folded,
+    merged,
     unicode_class,
 )
 from pykraft.lazy_dataclass import dataclass
@@ -311,7 +312,7 @@ class Parser:
             found = self._named_class()
             ranges.extend(self._range() if found is None else found)
         self.position += 1
-        return CharClass(tuple(ranges), negated, self.flags.fold)
+        return CharClass(merged(ranges), negated, self.flags.fold)
 
     def _named_class(self) -> Ranges | None:
         end = self.pattern.find(":]", self.position + 2)

@@ -64,11 +64,24 @@ Record: TypeAlias = GroupRecord | TopicCommit
 """One record, or all those of a commit for one topic."""
 
 
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """A wish to find out which topics the regular expressions of a group match.
+
+    ``asked_ms`` is the wall clock time of the heartbeat that asks.
+    """
+
+    group_id: str
+    regexes: tuple[str, ...]
+    asked_ms: int
+
+
 @dataclass(slots=True)  # not frozen: one is made for each request, and frozen ones take three times as long
 class CoordinatorResult:
     """``groups``: new values of classic groups with state that is not in records (rebalances in progress).
 
-    ``forgotten``: the ids of classic groups that end without ever having been written.
+    ``forgotten``: the ids of classic groups that end without ever having been written. ``resolution``: a wish
+    that is ignored if the group's last one is still under way.
     """
 
     response: Answer
@@ -77,6 +90,7 @@ class CoordinatorResult:
     completions: tuple[Completion, ...] = ()
     groups: tuple[ClassicGroup, ...] = ()
     forgotten: tuple[str, ...] = ()
+    resolution: Resolution | None = None
 
     @property
     def moves_others(self) -> bool:

@@ -34,7 +34,9 @@ from pykraft.group_coordinator.past_lease import (
     lease_is_over,
     only_with_records,
 )
-from pykraft.group_coordinator.result import Answer, Call, Parked, build_superseded
+from pykraft.group_coordinator.regex_refresh import handle_resolution
+from pykraft.group_coordinator.regex_worker import Found, RegexWorker
+from pykraft.group_coordinator.result import Answer, Call, Parked, Resolution, build_superseded
 from pykraft.group_coordinator.shard import Outcome, PartitionWriter, Shard
 from pykraft.group_coordinator.state import ShardState
 from pykraft.group_coordinator.subscription import TopicsView
@@ -116,6 +118,7 @@ class CoordinatorRuntime:
         self._lease_expired = False
         self._hosted: dict[int, HostedShard] = {}
         self._tasks = TaskSupervisor(on_fatal)
+        self._regexes = RegexWorker(self._tasks)
         self._wake = asyncio.Event()
         self._sleeping_until_ms = 0
 
@@ -145,6 +148,7 @@ class CoordinatorRuntime:
         hosted = self._hosted.pop(partition, None)
         if hosted is not None:
             hosted.drop()
+            self._regexes.forget(lambda owner: owner[0] is hosted)
 
     async def _load(self, hosted: HostedShard) -> None:
         shard, loader = hosted.shard, Loader(hosted.shard.partition)
@@ -194,7 +198,7 @@ class CoordinatorRuntime:
         old = self.topics.image
         self._configs = image.configs
         if image.topics_by_id is not old.topics_by_id or image.topic_ids is not old.topic_ids:
-            self.topics = TopicsView(image)
+            self.topics = TopicsView(image, self.topics, are_new=bool(delta.created_topics))
         if not delta.deleted_topics:
             return
         deleted = [(topic.name, topic.id) for topic in delta.iter_deleted_topics()]
@@ -316,6 +320,10 @@ class CoordinatorRuntime:
             assert outcome is not None, "nothing is staged after a flush"
         if not outcome.is_staged:
             self._has_written(hosted)
+        if outcome.resolution is not None:
+            hosted.resolutions.append(outcome.resolution)
+            if not outcome.is_staged:
+                self._begin_resolutions(hosted)
         return outcome
 
     def _apply(self, hosted: HostedShard, decide: Decide) -> Outcome:
@@ -324,6 +332,8 @@ class CoordinatorRuntime:
         now_ms = self._clock.monotonic_ms()
         outcome = hosted.shard.apply(decide, wall_ms=self._clock.wall_ms(), now_ms=now_ms)
         self._has_written(hosted)
+        if outcome.resolution is not None:
+            self._resolve(hosted, outcome.resolution)
         return outcome
 
     def _schedule_flush(self, hosted: HostedShard) -> None:
@@ -352,6 +362,7 @@ class CoordinatorRuntime:
         try:
             offset = hosted.shard.flush()
         except KafkaError as error:
+            hosted.resolutions.clear()
             for waiting in requests:
                 self._answers.give(waiting.future, KafkaError(error.code, error.message))
         except BaseException:
@@ -362,6 +373,13 @@ class CoordinatorRuntime:
             self._has_written(hosted)
             for waiting in requests:
                 self._answer_from(hosted, offset, waiting)
+            self._begin_resolutions(hosted)
+
+    def _begin_resolutions(self, hosted: HostedShard) -> None:
+        """Look for the topics of regular expressions of which the log knows by now."""
+        resolutions, hosted.resolutions = hosted.resolutions, []
+        for resolution in resolutions:
+            self._resolve(hosted, resolution)
 
     def _has_written(self, hosted: HostedShard) -> None:
         """State and timers of a shard have changed."""
@@ -371,6 +389,22 @@ class CoordinatorRuntime:
         deadline_ms = shard.deadlines.next_deadline_ms()
         if deadline_ms is not None and deadline_ms < self._sleeping_until_ms:
             self._wake.set()
+
+    def _resolve(self, hosted: HostedShard, resolution: Resolution) -> None:
+        """Find the topics of a group's regular expressions; the result is a decision like any other."""
+        topics = self.topics
+
+        def on_found(found: Found) -> None:
+            if not self._lease.lease_valid(self._clock.monotonic_ms()):
+                return  # a later heartbeat asks again
+            try:
+                self._apply(
+                    hosted, lambda state: handle_resolution(state, resolution.group_id, found, self.topics)
+                )
+            except KafkaError as error:
+                log.warning("regular expressions of group %s: %s", resolution.group_id, error)
+
+        self._regexes.resolve((hosted, resolution.group_id), resolution, topics, on_found)
 
     def _grow(self, records: int) -> None:
         """Count records that entered the state: each is a new object for the garbage collector."""
@@ -460,7 +494,7 @@ class CoordinatorRuntime:
                 left.expired -= 1
         if hosted.next_cleanup_ms <= now_ms and not hosted.sweeps:
             hosted.next_cleanup_ms = now_ms + self.config.offsets_retention_check_interval_ms
-            expired = sweep_expired_offsets(shard.state, self.topics), sweep_expired_groups(shard.state)
+            expired = sweep_expired_offsets(shard.state), sweep_expired_groups(shard.state)
             self._start_sweep(hosted, *expired)
 
     def _next_wake_ms(self, now_ms: int) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from pykraft.group_coordinator import describe, offset_fetch
@@ -22,6 +23,7 @@ from pykraft.group_coordinator.heartbeat import handle_consumer_heartbeat
 from pykraft.group_coordinator.offsets import handle_offset_commit
 from pykraft.group_coordinator.partitioning import OFFSETS_TOPIC, partition_for_key
 from pykraft.group_coordinator.past_lease import MemberTimeout, member_timeout_ms
+from pykraft.group_coordinator.regex import prepare_regex
 from pykraft.group_coordinator.result import Call, CommitCodes, CoordinatorResult
 from pykraft.group_coordinator.runtime import CoordinatorRuntime, Lease
 from pykraft.group_coordinator.shard import PartitionWriter
@@ -61,7 +63,7 @@ from pykraft.kafka_protocol.schema import Message
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.runtime.clock import Clock
-from pykraft.runtime.tasks import FatalHandler
+from pykraft.runtime.tasks import FatalHandler, Workers
 from pykraft.runtime.turns import Turns
 
 if TYPE_CHECKING:
@@ -73,6 +75,7 @@ B = TypeVar("B")
 
 _MEMBER_ID_PREFIX_CHARS = 255
 _GROUPS_AT_ONCE = 20
+_LONG_REGEX_CHARS = 300
 _MOST_CACHED_GROUPS = 10_000
 
 
@@ -89,10 +92,15 @@ class GroupCoordinatorService:
         lease: Lease | None = None,
         on_growth: Callable[[], None] | None = None,
         turns: Turns | None = None,
+        workers: Workers | None = None,
     ) -> None:
-        """``on_growth`` is called repeatedly while the state of groups grows by many long-lived objects."""
+        """``workers`` compile long regular expressions, by default in the turn.
+
+        ``on_growth`` is called repeatedly while the state of groups grows by many long-lived objects.
+        """
         self.config = config
         self._runtime = CoordinatorRuntime(config, writer, clock, on_fatal, lease, on_growth, turns)
+        self._workers = workers
         self._clock = clock
         self._rng = rng
         self._partition_cache_of = 0
@@ -138,11 +146,18 @@ class GroupCoordinatorService:
         """Run every timer that is due (the started service does this by itself)."""
         self._runtime.tick()
 
+    def on_config(self, config: GroupConfig) -> None:
+        """This broker's settings have changed; heartbeats from now on are answered by the new ones."""
+        self.config = self._runtime.config = config
+
     # The APIs. A :class:`KafkaError` is the error of a request as a whole.
 
     async def consumer_group_heartbeat(
         self, ctx: RequestContext, request: ConsumerGroupHeartbeatRequest, version: int
     ) -> ConsumerGroupHeartbeatResponse:
+        regex = request.subscribed_topic_regex
+        if regex and len(regex) > _LONG_REGEX_CHARS and self._workers is not None:
+            await self._workers.run(partial(prepare_regex, regex))
         call = self._call(ctx, request, version)
         return await self._write(
             ConsumerGroupHeartbeatResponse,

@@ -24,7 +24,7 @@ from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.expiry import handle_timer, iter_new_sessions
 from pykraft.group_coordinator.loading import BatchBody
 from pykraft.group_coordinator.replay import replay_all
-from pykraft.group_coordinator.result import Answer, Call, Completion, CoordinatorResult, Record
+from pykraft.group_coordinator.result import Answer, Call, Completion, CoordinatorResult, Record, Resolution
 from pykraft.group_coordinator.sessions import Deadlines, TimerChange
 from pykraft.group_coordinator.state import EMPTY_STATE, ShardState
 from pykraft.kafka_protocol.batch_builder import BatchBuilder
@@ -70,6 +70,7 @@ class Outcome:
     response: Answer
     completions: tuple[Completion, ...] = ()
     is_staged: bool = False
+    resolution: Resolution | None = None
 
 
 class _Staged:
@@ -201,7 +202,9 @@ class Shard:
                 staged.timers += [(change, now_ms) for change in result.timers]
             else:
                 self._apply_timers(result.timers, now_ms)
-            return self.seen(result.response)
+            outcome = self.seen(result.response)
+            outcome.resolution = result.resolution
+            return outcome
         if staged is None:
             staged = self._begin(wall_ms)
             if not staged.add(result, now_ms):
@@ -209,7 +212,7 @@ class Shard:
             self._staged = staged
         elif not staged.add(result, now_ms):
             return None
-        return Outcome(None, result.response, is_staged=True)
+        return Outcome(None, result.response, is_staged=True, resolution=result.resolution)
 
     def flush(self) -> int | None:
         """Append what is staged as one batch; returns the offset to wait for, None if that is committed.
@@ -233,7 +236,9 @@ class Shard:
         assert self._staged is None, "what is staged must be flushed first"
         outcome = self.stage(decide, wall_ms=wall_ms, now_ms=now_ms)
         assert outcome is not None
-        return Outcome(self.flush(), outcome.response) if outcome.is_staged else outcome
+        if outcome.is_staged:
+            return Outcome(self.flush(), outcome.response, resolution=outcome.resolution)
+        return outcome
 
     def seen(self, response: Answer) -> Outcome:
         """An answer that was made from the current state."""
@@ -256,7 +261,7 @@ class Shard:
         elif state is not self.state:
             self._timeline.set(self._pending_offset, state)
         self._apply_timers(result.timers, now_ms)
-        return Outcome(self.wait_offset(), result.response, result.completions)
+        return Outcome(self.wait_offset(), result.response, result.completions, resolution=result.resolution)
 
     def _begin(self, wall_ms: int) -> _Staged:
         try:

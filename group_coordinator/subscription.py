@@ -1,8 +1,9 @@
 """Resolves the subscriptions of members to the topics that exist now.
 
-A view of one metadata image that caches its results: the topics of a subscription, the topics that a pattern
-matches, and a hash over the metadata of the subscribed topics by which a group notices that topics were
-created, deleted or extended. The results depend only on the image; a new image gets a new view.
+A view of one metadata image that caches its results: the topics of a subscription, and a hash over the
+metadata of the subscribed topics by which a group notices that topics were created, deleted, extended or
+moved to other racks. The results depend only on the image; a new image gets a new view. Which topics a
+regular expression matches is not found out here: see :mod:`.regex_refresh`.
 """
 
 from __future__ import annotations
@@ -13,10 +14,9 @@ from typing import TypeVar
 
 from pykraft.group_coordinator.group import ConsumerGroup
 from pykraft.group_coordinator.member import ConsumerMember
-from pykraft.group_coordinator.regex import Pattern, RegexError, compile_pattern
-from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.group_coordinator.records import ResolvedRegex
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage
+from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage, TopicImage
 from pykraft.metadata_log.persistent import Map
 
 K = TypeVar("K")
@@ -25,15 +25,30 @@ V = TypeVar("V")
 MAX_CACHED = 5_000
 """The limit of each cache: clients choose what is cached, and topics may not change for weeks."""
 
+_Subscription = tuple[tuple[str, ...], tuple[str, ...]]
+_HashKey = tuple[Map[str, int], Map[str, ResolvedRegex]]
+
 
 class TopicsView:
-    """The topics of ``image`` as groups need them."""
+    """The topics of ``image`` as groups need them.
 
-    def __init__(self, image: MetadataImage = EMPTY_IMAGE) -> None:
+    ``new_topics_offset`` is the offset of the newest image in which topics were created: regular expressions
+    that were resolved before must be resolved again.
+    """
+
+    def __init__(
+        self, image: MetadataImage = EMPTY_IMAGE, previous: TopicsView | None = None, *, are_new: bool = True
+    ) -> None:
+        """``previous``: the view of an earlier image. ``are_new``: topics have been created since."""
         self.image = image
-        self._by_regex: dict[str, frozenset[str]] = {}
-        self._by_subscription: dict[tuple[tuple[str, ...], str | None], frozenset[Uuid]] = {}
-        self._hashes: dict[str, tuple[Map[str, int], Map[str, int], int]] = {}
+        self.new_topics_offset = image.offset
+        self._by_subscription: dict[_Subscription, frozenset[Uuid]] = {}
+        self._hashes: dict[str, tuple[_HashKey, int]] = {}
+        self._topic_hashes: dict[str, tuple[TopicImage, bytes]] = {}
+        if previous is not None:
+            self._topic_hashes = previous._topic_hashes
+            if not are_new and previous.image.offset >= 0:
+                self.new_topics_offset = previous.new_topics_offset
 
     def topic_name(self, topic_id: Uuid) -> str | None:
         topic = self.image.topic_by_id(topic_id)
@@ -55,42 +70,28 @@ class TopicsView:
                 counts[topic_id] = len(topic.partitions)
         return counts
 
-    def subscribed_ids(self, member: ConsumerMember) -> frozenset[Uuid]:
-        """The ids of the existing topics that ``member`` subscribes to."""
-        key = (member.topic_names, member.topic_regex)
+    def subscribed_ids(self, member: ConsumerMember, resolved: Map[str, ResolvedRegex]) -> frozenset[Uuid]:
+        """The ids of the existing topics that ``member`` subscribes to; ``resolved`` is that of its group.
+
+        A regular expression that is not resolved yet contributes none.
+        """
+        found = resolved.get(member.topic_regex) if member.topic_regex else None
+        key = (member.topic_names, () if found is None else found.topics)
         known = self._by_subscription.get(key)
         if known is None:
-            names = frozenset(member.topic_names)
-            if member.topic_regex:
-                names |= self.names_matching(member.topic_regex)
-            ids = (self.image.topic_ids.get(name) for name in names)
+            ids = (self.image.topic_ids.get(name) for names in key for name in names)
             known = frozenset(topic_id for topic_id in ids if topic_id is not None)
             _cache_result(self._by_subscription, key, known)
         return known
 
-    def names_matching(self, regex: str) -> frozenset[str]:
-        """The names of existing topics that ``regex`` matches as a whole; none if the pattern is invalid."""
-        known = self._by_regex.get(regex)
-        if known is None:
-            try:
-                pattern: Pattern | None = compile_pattern(regex)
-            except RegexError:
-                pattern = None  # requests with such a pattern are refused, but a record could hold one
-            names = self.image.topic_ids if pattern is not None else ()
-            known = frozenset(name for name in names if pattern is not None and pattern.matches(name))
-            _cache_result(self._by_regex, regex, known)
-        return known
-
     def metadata_hash(self, group: ConsumerGroup) -> int:
-        """A signed 64-bit hash over name, id and size of all existing subscribed topics; 0 if none exist."""
+        """A signed 64-bit hash over name, id, size and racks of all existing subscribed topics; 0 if none."""
         known = self._hashes.get(group.group_id)
-        if known is not None and known[0] is group.subscribed_names and known[1] is group.subscribed_regexes:
-            return known[2]
-        names = set(group.subscribed_names)
-        for regex in group.subscribed_regexes:
-            names |= self.names_matching(regex)
+        if known is not None and known[0][0] is group.subscribed_names and known[0][1] is group.resolved:
+            return known[1]
+        names = set(group.subscribed_names).union(*(found.topics for found in group.resolved.values()))
         value = self._hash(names)
-        _cache_result(self._hashes, group.group_id, (group.subscribed_names, group.subscribed_regexes, value))
+        _cache_result(self._hashes, group.group_id, ((group.subscribed_names, group.resolved), value))
         return value
 
     def _hash(self, names: Iterable[str]) -> int:
@@ -99,23 +100,28 @@ class TopicsView:
             return 0
         digest = hashlib.blake2b(digest_size=8)
         for topic in topics:
-            digest.update(f"{topic.name}/{len(topic.partitions)}/".encode())
-            digest.update(topic.id)
+            digest.update(self._topic_hash(topic))
         return int.from_bytes(digest.digest(), "big", signed=True)
+
+    def _topic_hash(self, topic: TopicImage) -> bytes:
+        """Computed again only when the topic itself has changed, as in Kafka: a broker that is started in
+        another rack is noticed at the next change of its topics.
+        """
+        known = self._topic_hashes.get(topic.name)
+        if known is not None and known[0] is topic:
+            return known[1]
+        digest = hashlib.blake2b(digest_size=8)
+        digest.update(f"{topic.name}/{len(topic.partitions)}/".encode())
+        digest.update(topic.id)
+        racks = {broker.id: broker.rack for broker in self.image.brokers.values() if broker.rack is not None}
+        for index, partition in enumerate(topic.partitions if racks else ()):
+            own = sorted({rack for replica in partition.replicas if (rack := racks.get(replica)) is not None})
+            digest.update(repr((index, own)).encode())
+        _cache_result(self._topic_hashes, topic.name, (topic, digest.digest()))
+        return digest.digest()
 
 
 def _cache_result(cache: dict[K, V], key: K, value: V) -> None:
     if len(cache) >= MAX_CACHED:
         cache.clear()
     cache[key] = value
-
-
-def check_regex(regex: str) -> None:
-    """:class:`KafkaError` INVALID_REGULAR_EXPRESSION if the pattern cannot be used."""
-    try:
-        compile_pattern(regex)
-    except RegexError as error:
-        raise KafkaError(
-            ErrorCode.INVALID_REGULAR_EXPRESSION,
-            f"SubscribedTopicRegex {regex[:100]!r} is not valid: {error}",
-        ) from None

@@ -1,7 +1,9 @@
 """Computes the target assignment with the assignor, and records the differences.
 
 Only members whose target changed get a record; then the assignment epoch is set to the group epoch. No
-partition is revoked or assigned here; members move to the target one heartbeat at a time.
+partition is revoked or assigned here; members move to the target one heartbeat at a time. Assignments of a
+group are at least ``consumer.assignment.interval.ms`` apart (KIP-1263), so that many members that join at
+once cause few of them; until then members are reconciled to the last one.
 """
 
 from __future__ import annotations
@@ -31,11 +33,26 @@ def preferred_assignor(group: ConsumerGroup, configured: Sequence[str]) -> str:
     return max(configured, key=lambda name: (votes[name], -configured.index(name)))
 
 
-def build_target(group: ConsumerGroup, topics: TopicsView, configured: Sequence[str]) -> list[GroupRecord]:
+def is_due(group: ConsumerGroup, interval_ms: int, wall_ms: int) -> bool:
+    """Whether the target assignment is behind the group epoch and may be computed now.
+
+    An interval of 0 also helps where the wall clock was set far back.
+    """
+    if group.assignment_epoch >= group.epoch:
+        return False
+    computed_ms = group.assignment_timestamp_ms
+    return computed_ms == 0 or interval_ms == 0 or wall_ms >= computed_ms + interval_ms
+
+
+def build_target(
+    group: ConsumerGroup, topics: TopicsView, configured: Sequence[str], wall_ms: int
+) -> list[GroupRecord]:
     """The records that bring the target assignment up to the group epoch."""
     specs = {
         member.member_id: MemberSpec(
-            topics.subscribed_ids(member), group.target_of(member.member_id), member.instance_id
+            topics.subscribed_ids(member, group.resolved),
+            group.target_of(member.member_id),
+            member.instance_id,
         )
         for member in group.iter_members()
     }
@@ -50,6 +67,8 @@ def build_target(group: ConsumerGroup, topics: TopicsView, configured: Sequence[
         if group.targets.get(member_id) != assigned[member_id]
     ]
     records.append(
-        GroupRecord(TargetAssignmentMetadataKey(group.group_id), TargetAssignmentMetadataValue(group.epoch))
+        GroupRecord(
+            TargetAssignmentMetadataKey(group.group_id), TargetAssignmentMetadataValue(group.epoch, wall_ms)
+        )
     )
     return records

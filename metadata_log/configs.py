@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, TypeVar
 
-from pykraft.configuration.group_keys import HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS, GroupKey
+from pykraft.configuration.group_keys import GROUP_KEYS, GroupKey
 from pykraft.configuration.keys import ConfigError, ConfigKey, ConfigValue, resolve, unknown_key_message
+from pykraft.configuration.server_keys import SERVER_KEYS
 from pykraft.configuration.topic_keys import (
     SERVER_PROPERTY_TO_TOPIC,
     TOPIC_KEYS,
@@ -70,17 +71,28 @@ def check_topic_config(overrides: Mapping[str, str], broker_defaults: Mapping[st
 
 
 def check_group_config(overrides: Mapping[str, str], server: Mapping[str, str]) -> None:
-    """INVALID_CONFIG unless heartbeats fit into the session timeout. ``server`` is by property name."""
+    """INVALID_CONFIG for a value beyond the server's limits for it, or unless heartbeats fit into the session
+    timeout. ``server`` is by property name.
+    """
 
-    def number(key: GroupKey) -> int:
-        value = key.parse(overrides.get(key.name, server.get(key.server_property, key.default or "")))
+    def number(key: ConfigKey, text: str | None) -> int:
+        value = key.parse(text if text is not None else key.default or "")
         assert isinstance(value, int)
         return value
 
-    interval_ms, session_ms = number(HEARTBEAT_INTERVAL_MS), number(SESSION_TIMEOUT_MS)
-    if interval_ms >= session_ms:
-        raise KafkaError(
-            ErrorCode.INVALID_CONFIG,
-            f"{HEARTBEAT_INTERVAL_MS.name} ({interval_ms}) must be less than "
-            f"{SESSION_TIMEOUT_MS.name} ({session_ms})",
-        )
+    def effective(key: GroupKey) -> int:
+        return number(key, overrides.get(key.name, server.get(key.server_property or "")))
+
+    for key in (key for name, key in GROUP_KEYS.items() if name in overrides):
+        least, most = key.least_property, key.most_property
+        if least and effective(key) < number(SERVER_KEYS[least], server.get(least)):
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{key.name} must be greater than or equal to {least}")
+        if most and effective(key) > number(SERVER_KEYS[most], server.get(most)):
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{key.name} must be less than or equal to {most}")
+    for protocol in ("consumer", "share", "streams"):
+        session = GROUP_KEYS[f"{protocol}.session.timeout.ms"]
+        heartbeat = GROUP_KEYS[f"{protocol}.heartbeat.interval.ms"]
+        if effective(session) <= effective(heartbeat):
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG, f"{session.name} must be greater than {heartbeat.name}"
+            )

@@ -116,6 +116,7 @@ class BrokerNode:
             lease=lifecycle,
             on_growth=world.exclude_from_gc,
             turns=budget,
+            workers=workers,
         )
         data = self.data = DataPlane(
             settings,
@@ -141,7 +142,7 @@ class BrokerNode:
         self.publishers: tuple[MetadataPublisher, ...] = (
             metadata,
             self._driver,
-            _ConnectionLimits(config, listeners),
+            _DynamicSettings(config, listeners, self._groups),
             self._followers,
         )
         services = BrokerServices(
@@ -250,10 +251,15 @@ class BrokerNode:
         return response.start, response.length
 
 
-class _ConnectionLimits:
-    """A publisher: dynamic limits on connections reach the listeners. Logs which values are ignored."""
+class _DynamicSettings:
+    """A publisher: what was changed while the broker runs reaches its listeners (limits on connections) and
+    its groups. Logs which values are ignored.
+    """
 
-    def __init__(self, config: ServerConfig, listeners: ClientListeners) -> None:
+    def __init__(
+        self, config: ServerConfig, listeners: ClientListeners, groups: GroupCoordinatorService
+    ) -> None:
+        self._groups = groups
         self._config = config
         self._listeners = listeners
 
@@ -264,6 +270,7 @@ class _ConnectionLimits:
                 logger.warning("%s", refusal)
             values = with_dynamic_values(image, node_id, self._config.values)
             self._listeners.limit_connections(ListenerLimits.from_properties(values))
+            self._groups.on_config(GroupConfig.from_properties(values))
 
 
 class _Followers:

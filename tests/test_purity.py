@@ -68,6 +68,7 @@ ADAPTERS = {
     "broker/replicas/validation_turns.py": EVENT_LOOP,
     "group_coordinator/answers.py": EVENT_LOOP,
     "group_coordinator/hosted.py": EVENT_LOOP,
+    "group_coordinator/regex_worker.py": EVENT_LOOP,
     "group_coordinator/runtime.py": EVENT_LOOP,
     "group_coordinator/service.py": EVENT_LOOP,
     "metadata_log/controller/driver.py": EVENT_LOOP,

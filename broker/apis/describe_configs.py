@@ -180,7 +180,10 @@ def _group_configs(
         layers: list[Layer] = []
         if name in overrides:
             layers.append((name, overrides[name], ConfigSource.DYNAMIC_GROUP_CONFIG))
-        layers += _broker_layers(services, image, key.server_property)
+        if key.server_property is not None:
+            layers += _broker_layers(services, image, key.server_property)
+        elif key.default is not None:
+            layers.append((name, key.default, ConfigSource.DEFAULT_CONFIG))
         results.append(_result(key, layers, read_only=False))
     return results
 

@@ -37,11 +37,7 @@ def ask(
 async def consumer_group_heartbeat(
     services: BrokerServices, context: RequestContext, request: ConsumerGroupHeartbeatRequest, version: int
 ) -> ConsumerGroupHeartbeatResponse:
-    level = services.metadata.image.features.get(GROUP_VERSION, 0)
-    if level < 1:
-        raise KafkaError(
-            ErrorCode.UNSUPPORTED_VERSION, f"the consumer protocol needs {GROUP_VERSION} 1; it is {level}"
-        )
+    _require_consumer_protocol(services)
     return await services.groups.consumer_group_heartbeat(context, request, version)
 
 
@@ -63,10 +59,21 @@ async def consumer_group_describe(
     request: consumer_groups.ConsumerGroupDescribeRequest,
     version: int,
 ) -> consumer_groups.ConsumerGroupDescribeResponse:
+    _require_consumer_protocol(services)
     response = await services.groups.consumer_group_describe(context, request, version)
     if request.include_authorized_operations:
         _set_authorized_operations(response.groups)
     return response
+
+
+def _require_consumer_protocol(services: BrokerServices) -> None:
+    level = services.metadata.image.features.get(GROUP_VERSION, 0)
+    if level < 1:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION, f"the consumer protocol needs {GROUP_VERSION} 1; it is {level}"
+        )
+    if "consumer" not in services.groups.config.rebalance_protocols:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "The consumer rebalance protocol is disabled.")
 
 
 def _set_authorized_operations(

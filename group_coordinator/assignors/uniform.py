@@ -6,8 +6,8 @@ gets each partition, and then partitions move from more to less loaded members u
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Mapping
+from itertools import islice
 
 from pykraft.group_coordinator.assignors.interface import MemberSpec
 from pykraft.group_coordinator.records import Partitions, TopicPartition
@@ -30,23 +30,28 @@ def assign_uniform(
 def _assign_alike(
     members: Mapping[str, MemberSpec], partition_counts: Mapping[Uuid, int], subscribed: frozenset[Uuid]
 ) -> dict[str, set[TopicPartition]]:
-    unassigned = _all_partitions(subscribed, partition_counts)
-    quota, extra = divmod(len(unassigned), len(members))
+    everything = _all_partitions(subscribed, partition_counts)
+    quota, extra = divmod(len(everything), len(members))
     assigned: dict[str, set[TopicPartition]] = {}
+    limits: dict[str, int] = {}
+    taken: set[TopicPartition] = set()
+    given_up: list[TopicPartition] = []
     for member_id in sorted(members):
-        kept = sorted(members[member_id].current & unassigned)
-        limit = quota
-        if len(kept) > quota and extra > 0:
-            limit += 1
+        own = sorted((members[member_id].current & everything) - taken)
+        limits[member_id] = quota
+        if len(own) > quota and extra > 0:
+            limits[member_id] += 1
             extra -= 1
-        assigned[member_id] = set(kept[:limit])
-        unassigned -= assigned[member_id]
-    emptiest = [(len(partitions), member_id) for member_id, partitions in assigned.items()]
-    heapq.heapify(emptiest)
-    for partition in sorted(unassigned):
-        load, member_id = emptiest[0]
-        assigned[member_id].add(partition)
-        heapq.heapreplace(emptiest, (load + 1, member_id))
+        assigned[member_id] = set(own[: limits[member_id]])
+        given_up += own[limits[member_id] :]
+        taken.update(own)
+    # As Kafka does: what nobody had first, and members in order, each filled before the next.
+    free = iter([*sorted(everything - taken), *given_up])
+    for member_id in assigned:
+        if extra > 0 and limits[member_id] == quota:
+            limits[member_id] += 1
+            extra -= 1
+        assigned[member_id].update(islice(free, limits[member_id] - len(assigned[member_id])))
     return assigned
 
 

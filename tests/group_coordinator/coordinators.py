@@ -37,7 +37,10 @@ from tests.faults import unexpected
 from tests.group_coordinator import tools
 
 CONFIG = GroupConfig(
-    offsets_topic_num_partitions=1, initial_rebalance_delay_ms=0, consumer_session_timeout_ms=45_000
+    offsets_topic_num_partitions=1,
+    initial_rebalance_delay_ms=0,
+    consumer_session_timeout_ms=45_000,
+    consumer_assignment_interval_ms=0,
 )
 
 
@@ -106,7 +109,8 @@ class World:
     def publish(
         self, image: MetadataImage, deleted_topics: Mapping[Uuid, TopicImage] = MappingProxyType({})
     ) -> None:
-        delta = MetadataDelta(self.image, image, deleted_topics=deleted_topics)
+        created = frozenset(image.topics_by_id) - frozenset(self.image.topics_by_id)
+        delta = MetadataDelta(self.image, image, created_topics=created, deleted_topics=deleted_topics)
         self.image = image
         self.service.on_metadata(delta, image)
 

@@ -361,7 +361,7 @@ class World:
             self.complete(outcome)
         self.check_removals(before)
         for sweep in (
-            sweep_expired_offsets(self.lab.shard.state, self.lab.topics),
+            sweep_expired_offsets(self.lab.shard.state),
             sweep_expired_groups(self.lab.shard.state),
         ):
             while not sweep.is_finished:

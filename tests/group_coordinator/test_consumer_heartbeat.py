@@ -101,9 +101,9 @@ def test_disabled_protocol_is_refused() -> None:
     refused(lab, ErrorCode.UNSUPPORTED_VERSION, "a", 0)
 
 
-def test_first_member_gets_everything_at_epoch_one(lab: tools.ShardLab) -> None:
+def test_first_member_gets_everything_at_epoch_two(lab: tools.ShardLab) -> None:
     response = lab.heartbeat("a", 0)
-    assert (response.error_code, response.member_epoch, response.heartbeat_interval_ms) == (0, 1, 5_000)
+    assert (response.error_code, response.member_epoch, response.heartbeat_interval_ms) == (0, 2, 5_000)
     assert tools.assigned(response) == {(tools.topic_id("t"), i) for i in range(4)}
     assert lab.group.state_name == "Stable"
 
@@ -111,33 +111,33 @@ def test_first_member_gets_everything_at_epoch_one(lab: tools.ShardLab) -> None:
 def test_steady_heartbeat_writes_nothing_and_returns_nothing_new(lab: tools.ShardLab) -> None:
     owned = tools.assigned(lab.heartbeat("a", 0))
     log = len(lab.writer.logs[0])
-    response = lab.heartbeat("a", 1, owned)
+    response = lab.heartbeat("a", 2, owned)
     assert response.assignment is None
-    assert lab.heartbeat("a", 1).assignment is None
+    assert lab.heartbeat("a", 2).assignment is None
     assert len(lab.writer.logs[0]) == log
 
 
 def test_full_heartbeat_gets_the_whole_assignment_again(lab: tools.ShardLab) -> None:
     owned = tools.assigned(lab.heartbeat("a", 0))
-    response = lab.heartbeat("a", 1, owned, rebalance_timeout_ms=60_000, subscribed_topic_names=["t"])
+    response = lab.heartbeat("a", 2, owned, rebalance_timeout_ms=60_000, subscribed_topic_names=["t"])
     assert tools.assigned(response) == owned
 
 
 def test_second_member_gets_its_share_only_after_the_first_revoked(lab: tools.ShardLab) -> None:
     everything = tools.assigned(lab.heartbeat("a", 0))
     joined = lab.heartbeat("b", 0)
-    assert (joined.member_epoch, tools.assigned(joined)) == (2, ASSIGNMENT_OF_NOTHING)
+    assert (joined.member_epoch, tools.assigned(joined)) == (3, ASSIGNMENT_OF_NOTHING)
     assert lab.group.state_name == "Reconciling"
 
-    response = lab.heartbeat("a", 1, everything)
+    response = lab.heartbeat("a", 2, everything)
     kept = tools.assigned(response)
-    assert response.member_epoch == 1, "the epoch must wait for the revocation"
+    assert response.member_epoch == 2, "the epoch must wait for the revocation"
     assert len(kept) == 2
-    assert lab.heartbeat("b", 2, set()).assignment is None, "not released yet"
+    assert lab.heartbeat("b", 3, set()).assignment is None, "not released yet"
 
-    confirmed = lab.heartbeat("a", 1, kept)
-    assert confirmed.member_epoch == 2
-    given = lab.heartbeat("b", 2, set())
+    confirmed = lab.heartbeat("a", 2, kept)
+    assert confirmed.member_epoch == 3
+    given = lab.heartbeat("b", 3, set())
     assert tools.assigned(given) == everything - kept
     assert lab.group.state_name == "Stable"
 
@@ -147,8 +147,8 @@ def test_leaving_frees_the_partitions_for_the_others(lab: tools.ShardLab) -> Non
     lab.heartbeat("b", 0)
     left = lab.heartbeat("a", -1)
     assert (left.member_id, left.member_epoch) == ("a", -1)
-    response = lab.heartbeat("b", 2, set())
-    assert (response.member_epoch, tools.assigned(response)) == (3, everything)
+    response = lab.heartbeat("b", 3, set())
+    assert (response.member_epoch, tools.assigned(response)) == (4, everything)
     refused(lab, ErrorCode.UNKNOWN_MEMBER_ID, "a", 1)
 
 
@@ -156,17 +156,17 @@ def test_group_is_empty_after_its_last_member_leaves(lab: tools.ShardLab) -> Non
     lab.heartbeat("a", 0)
     lab.heartbeat("a", -1)
     assert lab.group.state_name == "Empty"
-    assert (lab.group.epoch, len(lab.group.targets)) == (2, 0)
+    assert (lab.group.epoch, len(lab.group.targets)) == (3, 0)
 
 
 def test_wrong_epochs_are_fenced(lab: tools.ShardLab) -> None:
     everything = tools.assigned(lab.heartbeat("a", 0))
     lab.heartbeat("b", 0)
-    kept = tools.assigned(lab.heartbeat("a", 1, everything))
-    lab.heartbeat("a", 1, kept)
-    refused(lab, ErrorCode.FENCED_MEMBER_EPOCH, "a", 3, kept)
-    refused(lab, ErrorCode.FENCED_MEMBER_EPOCH, "a", 1, everything)
-    refused(lab, ErrorCode.FENCED_MEMBER_EPOCH, "a", 1)
+    kept = tools.assigned(lab.heartbeat("a", 2, everything))
+    lab.heartbeat("a", 2, kept)
+    refused(lab, ErrorCode.FENCED_MEMBER_EPOCH, "a", 4, kept)
+    refused(lab, ErrorCode.FENCED_MEMBER_EPOCH, "a", 2, everything)
+    refused(lab, ErrorCode.FENCED_MEMBER_EPOCH, "a", 2)
 
 
 def test_member_two_epochs_behind_is_fenced_whatever_it_owns(lab: tools.ShardLab) -> None:
@@ -174,67 +174,75 @@ def test_member_two_epochs_behind_is_fenced_whatever_it_owns(lab: tools.ShardLab
     for size in (5, 6):
         lab.set_topics({"t": size})
         lab.heartbeat("a", lab.group.members["a"].epoch, owned)
-    assert lab.group.members["a"].epoch == 3
-    refused(lab, ErrorCode.FENCED_MEMBER_EPOCH, "a", 1, owned)
-    assert lab.heartbeat("a", 2, owned).member_epoch == 3
+    assert lab.group.members["a"].epoch == 4
+    refused(lab, ErrorCode.FENCED_MEMBER_EPOCH, "a", 2, owned)
+    assert lab.heartbeat("a", 3, owned).member_epoch == 4
 
 
 def test_member_whose_answer_got_lost_may_repeat_itself_at_the_previous_epoch(lab: tools.ShardLab) -> None:
     everything = tools.assigned(lab.heartbeat("a", 0))
     lab.heartbeat("b", 0)
-    kept = tools.assigned(lab.heartbeat("a", 1, everything))
-    lab.heartbeat("a", 1, kept)
-    assert lab.heartbeat("a", 1, kept).member_epoch == 2
+    kept = tools.assigned(lab.heartbeat("a", 2, everything))
+    lab.heartbeat("a", 2, kept)
+    assert lab.heartbeat("a", 2, kept).member_epoch == 3
 
 
 def test_changed_subscription_increases_the_group_epoch(lab: tools.ShardLab) -> None:
     owned = tools.assigned(lab.heartbeat("a", 0))
-    response = lab.heartbeat("a", 1, owned, subscribed_topic_names=["t", "u"])
-    assert (lab.group.epoch, response.member_epoch) == (2, 2)
+    response = lab.heartbeat("a", 2, owned, subscribed_topic_names=["t", "u"])
+    assert (lab.group.epoch, response.member_epoch) == (3, 3)
     assert len(tools.assigned(response)) == 6
 
 
 def test_growing_topic_increases_the_group_epoch_at_the_next_heartbeat(lab: tools.ShardLab) -> None:
     owned = tools.assigned(lab.heartbeat("a", 0))
     lab.set_topics({"t": 6, "u": 2})
-    response = lab.heartbeat("a", 1, owned)
-    assert (lab.group.epoch, len(tools.assigned(response))) == (2, 6)
+    response = lab.heartbeat("a", 2, owned)
+    assert (lab.group.epoch, len(tools.assigned(response))) == (3, 6)
 
 
 def test_topic_without_subscribers_changes_nothing(lab: tools.ShardLab) -> None:
     owned = tools.assigned(lab.heartbeat("a", 0))
     lab.set_topics({"t": 4, "u": 20, "v": 1})
-    assert lab.heartbeat("a", 1, owned).assignment is None
-    assert lab.group.epoch == 1
+    assert lab.heartbeat("a", 2, owned).assignment is None
+    assert lab.group.epoch == 2
 
 
 def test_deleted_topic_is_revoked(lab: tools.ShardLab) -> None:
     owned = tools.assigned(lab.heartbeat("a", 0, subscribed_topic_names=["t", "u"]))
     lab.set_topics({"t": 4})
-    response = lab.heartbeat("a", 1, owned)
+    response = lab.heartbeat("a", 2, owned)
     assert {topic for topic, _ in tools.assigned(response)} == {tools.topic_id("t")}
 
 
 def test_topic_created_later_is_assigned(lab: tools.ShardLab) -> None:
     assert tools.assigned(lab.heartbeat("a", 0, subscribed_topic_names=["later"])) == ASSIGNMENT_OF_NOTHING
     lab.set_topics({"later": 3})
-    assert len(tools.assigned(lab.heartbeat("a", 1, set()))) == 3
+    assert len(tools.assigned(lab.heartbeat("a", 2, set()))) == 3
 
 
 def test_regex_subscription_follows_matching_topics(lab: tools.ShardLab) -> None:
     fields: tools.HeartbeatFields = {"subscribed_topic_names": None, "subscribed_topic_regex": "t|x.*"}
-    owned = tools.assigned(lab.heartbeat("a", 0, **fields))
+    assert tools.assigned(lab.heartbeat("a", 0, **fields)) == ASSIGNMENT_OF_NOTHING, "not resolved yet"
+    assert lab.resolve()
+    owned = tools.assigned(lab.heartbeat("a", 1))
     assert {topic for topic, _ in owned} == {tools.topic_id("t")}
     lab.set_topics({"t": 4, "u": 2, "x1": 1, "yx": 1})
-    owned = tools.assigned(lab.heartbeat("a", 1, owned))
+    lab.pass_time(10_001)
+    assert lab.heartbeat("a", 2, owned).assignment is None
+    assert lab.resolve()
+    owned = tools.assigned(lab.heartbeat("a", 2, owned))
     assert {topic for topic, _ in owned} == {tools.topic_id("t"), tools.topic_id("x1")}
 
 
 def test_empty_regex_ends_the_regex_subscription(lab: tools.ShardLab) -> None:
     owned = tools.assigned(lab.heartbeat("a", 0, subscribed_topic_regex="u"))
+    lab.resolve()
+    owned = tools.assigned(lab.heartbeat("a", 2, owned))
     assert len(owned) == 6
-    response = lab.heartbeat("a", 1, owned, subscribed_topic_regex="")
+    response = lab.heartbeat("a", 3, owned, subscribed_topic_regex="")
     assert len(tools.assigned(response)) == 4
+    assert not lab.group.resolved, "nobody needs it any longer"
 
 
 def test_most_wanted_assignor_is_used(lab: tools.ShardLab) -> None:
@@ -258,20 +266,20 @@ def test_silent_member_is_fenced_when_its_session_ends(lab: tools.ShardLab) -> N
     everything = tools.assigned(lab.heartbeat("a", 0))
     lab.heartbeat("b", 0)
     lab.pass_time(30_000)
-    lab.heartbeat("b", 2, set())
+    lab.heartbeat("b", 3, set())
     lab.pass_time(15_000)
     assert set(lab.group.members) == {"b"}
-    assert tools.assigned(lab.heartbeat("b", 2, set())) == everything
+    assert tools.assigned(lab.heartbeat("b", 3, set())) == everything
 
 
 def test_member_that_does_not_revoke_in_time_is_fenced(lab: tools.ShardLab) -> None:
     everything = tools.assigned(lab.heartbeat("a", 0, rebalance_timeout_ms=20_000))
     lab.heartbeat("b", 0)
-    lab.heartbeat("a", 1, everything)
+    lab.heartbeat("a", 2, everything)
     for _ in range(4):
         lab.pass_time(4_000)
-        lab.heartbeat("a", 1, everything)
-        lab.heartbeat("b", 2, set())
+        lab.heartbeat("a", 2, everything)
+        lab.heartbeat("b", 3, set())
     lab.pass_time(4_000)
     assert set(lab.group.members) == {"b"}
     refused(lab, ErrorCode.UNKNOWN_MEMBER_ID, "a", 1, everything)
@@ -280,11 +288,11 @@ def test_member_that_does_not_revoke_in_time_is_fenced(lab: tools.ShardLab) -> N
 def test_each_revocation_has_the_whole_rebalance_timeout(lab: tools.ShardLab) -> None:
     everything = tools.assigned(lab.heartbeat("a", 0, rebalance_timeout_ms=20_000))
     lab.heartbeat("b", 0)
-    kept = tools.assigned(lab.heartbeat("a", 1, everything))
+    kept = tools.assigned(lab.heartbeat("a", 2, everything))
     lab.pass_time(15_000)
     for member_id in ("c", "d"):
         lab.heartbeat(member_id, 0)
-    less = tools.assigned(lab.heartbeat("a", 1, kept))
+    less = tools.assigned(lab.heartbeat("a", 2, kept))
     assert less < kept, "it has to revoke again"
     epoch = lab.group.members["a"].epoch
     lab.pass_time(15_000)
@@ -297,16 +305,16 @@ def test_each_revocation_has_the_whole_rebalance_timeout(lab: tools.ShardLab) ->
 def test_static_member_that_leaves_temporarily_releases_what_it_had_to_revoke(lab: tools.ShardLab) -> None:
     everything = tools.assigned(lab.heartbeat("a", 0, instance_id="i"))
     lab.heartbeat("b", 0)
-    kept = tools.assigned(lab.heartbeat("a", 1, everything))
+    kept = tools.assigned(lab.heartbeat("a", 2, everything))
     lab.heartbeat("a", -2, instance_id="i")
-    assert tools.assigned(lab.heartbeat("b", 2, set())) == everything - kept
+    assert tools.assigned(lab.heartbeat("b", 3, set())) == everything - kept
 
 
 def test_recreated_topic_is_assigned_again(lab: tools.ShardLab) -> None:
     everything = tools.assigned(lab.heartbeat("a", 0))
     assert {topic for topic, _ in everything} == {tools.topic_id("t")}
     lab.topics = TopicsView(tools.make_image({"t": 4}, 2, {"t": 2}))
-    response = lab.heartbeat("a", 1)
+    response = lab.heartbeat("a", 2)
     response = lab.heartbeat("a", response.member_epoch, set())
     assigned = tools.assigned(response) or lab.group.members["a"].assigned
     assert {topic for topic, _ in assigned} == {tools.topic_id("t", 2)}
@@ -325,10 +333,10 @@ def test_end_of_a_session_that_could_not_be_written_is_tried_again(lab: tools.Sh
 def test_member_that_revokes_in_time_is_not_fenced(lab: tools.ShardLab) -> None:
     everything = tools.assigned(lab.heartbeat("a", 0, rebalance_timeout_ms=20_000))
     lab.heartbeat("b", 0)
-    kept = tools.assigned(lab.heartbeat("a", 1, everything))
+    kept = tools.assigned(lab.heartbeat("a", 2, everything))
     lab.pass_time(19_000)
-    lab.heartbeat("a", 1, kept)
-    lab.heartbeat("b", 2, set())
+    lab.heartbeat("a", 2, kept)
+    lab.heartbeat("b", 3, set())
     lab.pass_time(30_000)
     assert set(lab.group.members) == {"a", "b"}
 
@@ -336,7 +344,7 @@ def test_member_that_revokes_in_time_is_not_fenced(lab: tools.ShardLab) -> None:
 def test_rebalance_timeout_survives_a_failover(lab: tools.ShardLab) -> None:
     everything = tools.assigned(lab.heartbeat("a", 0, rebalance_timeout_ms=20_000))
     lab.heartbeat("b", 0)
-    lab.heartbeat("a", 1, everything)
+    lab.heartbeat("a", 2, everything)
     lab.fail_over()
     lab.pass_time(20_000)
     assert set(lab.group.members) == {"b"}
@@ -371,7 +379,7 @@ def test_static_member_may_return_under_its_old_id(lab: tools.ShardLab) -> None:
     everything = tools.assigned(lab.heartbeat("a", 0, instance_id="i"))
     lab.heartbeat("a", -2, instance_id="i")
     response = lab.heartbeat("a", 0, instance_id="i")
-    assert (response.member_epoch, tools.assigned(response)) == (1, everything)
+    assert (response.member_epoch, tools.assigned(response)) == (2, everything)
 
 
 def test_instance_id_in_use_is_not_released(lab: tools.ShardLab) -> None:
@@ -388,11 +396,11 @@ def test_partitions_of_an_absent_static_member_wait_until_its_session_ends(lab: 
     everything = tools.assigned(lab.heartbeat("a", 0, instance_id="i"))
     lab.heartbeat("a", -2, instance_id="i")
     assert tools.assigned(lab.heartbeat("b", 0)) == ASSIGNMENT_OF_NOTHING
-    assert lab.heartbeat("b", 2, set()).assignment is None
+    assert lab.heartbeat("b", 3, set()).assignment is None
     lab.pass_time(30_000)
-    lab.heartbeat("b", 2, set())
+    lab.heartbeat("b", 3, set())
     lab.pass_time(15_000)
-    assert tools.assigned(lab.heartbeat("b", 2, set())) == everything
+    assert tools.assigned(lab.heartbeat("b", 3, set())) == everything
 
 
 def test_static_member_that_leaves_permanently_is_removed(lab: tools.ShardLab) -> None:
@@ -413,7 +421,7 @@ def test_failed_append_changes_nothing(lab: tools.ShardLab) -> None:
     lab.writer.refuse = ErrorCode.NOT_LEADER_OR_FOLLOWER
     refused(lab, ErrorCode.NOT_COORDINATOR, "b", 0)
     lab.writer.refuse = None
-    assert lab.heartbeat("b", 0).member_epoch == 2
+    assert lab.heartbeat("b", 0).member_epoch == 3
 
 
 def test_fencing_that_could_not_be_written_is_tried_again(lab: tools.ShardLab) -> None:
@@ -435,7 +443,7 @@ def test_one_heartbeat_is_one_batch(lab: tools.ShardLab) -> None:
 def test_unrevoked_state_is_written(lab: tools.ShardLab) -> None:
     everything = tools.assigned(lab.heartbeat("a", 0))
     lab.heartbeat("b", 0)
-    lab.heartbeat("a", 1, everything)
+    lab.heartbeat("a", 2, everything)
     live = lab.shard.state
     lab.fail_over()
     assert lab.shard.state == live

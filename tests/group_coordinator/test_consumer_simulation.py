@@ -1,7 +1,8 @@
 """Seeded random histories of one consumer group, with named invariants checked after every event (KIP-848).
 
-Members join, leave, crash, restart, revoke late; answers are lost, requests repeated; topics are created,
-grow and are deleted; the coordinator fails over to a log that ends at or above the high watermark. Some
+Members join, leave, crash, restart, revoke late, subscribe to names and to regular expressions, which are
+resolved some time later; answers are lost, requests repeated; topics are created, grow and are deleted; the
+coordinator fails over to a log that ends at or above the high watermark. Some
 members never revoke; strangers and former members commit, read and join in the name of others. Every run
 ends without faults, when the group must settle. A failing run is reproduced by its seed.
 
@@ -24,6 +25,7 @@ compared with a replay of the log after each event.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -36,11 +38,13 @@ from pykraft.group_coordinator.codec import decode_record
 from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.group import ConsumerGroup
 from pykraft.group_coordinator.heartbeat import handle_consumer_heartbeat
-from pykraft.group_coordinator.member import MemberState
+from pykraft.group_coordinator.member import ConsumerMember, MemberState
 from pykraft.group_coordinator.offset_fetch import fetch_group_offsets
 from pykraft.group_coordinator.offsets import handle_offset_commit
+from pykraft.group_coordinator.regex_refresh import handle_resolution
+from pykraft.group_coordinator.regex_worker import resolve_now
 from pykraft.group_coordinator.replay import replay_all
-from pykraft.group_coordinator.result import Call
+from pykraft.group_coordinator.result import Call, Resolution
 from pykraft.group_coordinator.shard import Shard
 from pykraft.group_coordinator.state import EMPTY_STATE
 from pykraft.group_coordinator.subscription import TopicsView
@@ -66,7 +70,17 @@ REBALANCE_MS = 15_000
 CONFIG = GroupConfig(
     consumer_session_timeout_ms=SESSION_MS, consumer_heartbeat_interval_ms=5_000, consumer_max_size=5
 )
-CONFIG_SUBSCRIPTIONS = (["t"], ["t", "u"], ["u", "v"], ["t", "u", "v"])
+Subscription = tuple[tuple[str, ...], str | None]
+SUBSCRIPTIONS: tuple[Subscription, ...] = (
+    (("t",), None),
+    (("t", "u"), None),
+    (("u", "v"), None),
+    (("t", "u", "v"), None),
+    ((), "[tv]"),
+    ((), "u|v"),
+    (("t",), "u.*"),
+    ((), "nothing"),
+)
 FENCING = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND)
 
 
@@ -79,12 +93,13 @@ class Client:
 
     A lazy one owns new partitions some time after they were assigned, as Java's consumer does. Until then it
     reports fewer than it was assigned, which looks to the coordinator like a revocation: if the next answer
-    is lost, it may read a partition that was assigned to another, at an epoch that may no longer commit.
+    is lost, it may read a partition that was assigned to another. Most often its epoch may no longer commit
+    then; not so if it had changed its subscription at the same time, since that moves no epoch (as in Kafka).
     """
 
     member_id: str
     instance_id: str | None
-    subscription: list[str]
+    subscription: Subscription
     assignor: str
     epoch: int = 0
     owned: Partitions = frozenset()
@@ -105,7 +120,8 @@ class Client:
             member_epoch=self.epoch,
             instance_id=self.instance_id,
             rebalance_timeout_ms=REBALANCE_MS if full else -1,
-            subscribed_topic_names=list(self.subscription) if full else None,
+            subscribed_topic_names=list(self.subscription[0]) if full else None,
+            subscribed_topic_regex=self.subscription[1] or "" if full else None,
             server_assignor=self.assignor if full else None,
             topic_partitions=None if unchanged and not full else tools.to_request(set(self.owned)),
         )
@@ -130,6 +146,8 @@ class Client:
 class World:
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)
+        interval_ms = self.rng.choice((0, 1_000, 10_000))
+        self.config = replace(CONFIG, consumer_assignment_interval_ms=interval_ms)
         self.clock = tools.ManualClock()
         self.writer = tools.MemoryWriter(hold=True)
         self.sizes = {"t": self.rng.randint(1, 5), "u": self.rng.randint(1, 3)}
@@ -150,17 +168,22 @@ class World:
         self.epochs: dict[str, list[int]] = {}
         self.heard_ms: dict[str, int] = {}
         self.unrevoked: dict[str, tuple[int, int]] = {}
+        # By member: how it was last seen, and the assignment epoch at which it got each of its partitions.
+        self.seen: dict[str, ConsumerMember] = {}
+        self.got: dict[str, dict[tuple[Uuid, int], int]] = {}
+        # What a heartbeat of this coordinator asked for, and the topics at that time.
+        self.resolution: tuple[Resolution, TopicsView] | None = None
 
     # ---- the coordinator
 
     def load(self) -> Shard:
         shard = Shard(0, 1, self.writer)
-        tools.load(shard, self.writer.logs.setdefault(0, []), CONFIG)
+        tools.load(shard, self.writer.logs.setdefault(0, []), self.config)
         shard.start_sessions(self.clock.now_ms, 2**31)
         return shard
 
     def call(self) -> Call:
-        return Call(CONFIG, self.topics, 1, self.clock.now_ms, "c", "/h", "unused")
+        return Call(self.config, self.topics, 1, self.clock.now_ms, "c", "/h", "unused")
 
     def fail_over(self) -> None:
         """The new leader has everything below the high watermark, and possibly more."""
@@ -181,8 +204,16 @@ class World:
         self.shadow, self.shadow_offset = EMPTY_STATE, 0
         self.epochs.clear()
         self.unrevoked.clear()
+        self.seen.clear()
+        self.resolution = None
+        known, self.got = self.got, {}
         group = self.shard.state.consumer_group("g")
         self.heard_ms = dict.fromkeys(group.members if group is not None else (), self.clock.now_ms)
+        for member_id, member in group.members.items() if group is not None else ():
+            self.seen[member_id] = member
+            self.got[member_id] = dict(member.assignment_epochs)
+        if keep == boundaries[-1]:
+            assert self.got == known, "AssignmentEpochsSurvive"
 
     def expire(self) -> None:
         """Who is silent, or revokes nothing, is given up in time, and nobody else."""
@@ -218,7 +249,7 @@ class World:
         if instance_id and any(c.instance_id == instance_id for c in self.clients if not c.gone):
             instance_id = None
         assignor = self.rng.choice(["uniform", "range"])
-        subscription = self.rng.choice(CONFIG_SUBSCRIPTIONS)
+        subscription = self.rng.choice(SUBSCRIPTIONS)
         client = Client(f"m{self.names:03}", instance_id, subscription, assignor, lazy=self.lazy)
         client.keeps_revoked = self.rng.random() < 0.2
         self.clients.append(client)
@@ -226,6 +257,7 @@ class World:
     def send(self, client: Client, *, lose_answer: bool = False) -> None:
         request = client.request()
         is_legal = self.is_legal(client, request)
+        before = self.shard.state.consumer_group("g")
         try:
             outcome = self.shard.apply(
                 lambda state: handle_consumer_heartbeat(state, request, self.call()),
@@ -250,6 +282,9 @@ class World:
             return
         assert isinstance(outcome.response, ConsumerGroupHeartbeatResponse)
         self.heard_ms[client.member_id] = self.clock.now_ms
+        self.check_cut(before, client.member_id)
+        if outcome.resolution is not None and self.resolution is None:
+            self.resolution = outcome.resolution, self.topics
         if request.member_epoch == 0:
             self.epochs.pop(client.member_id, None)
         self.note()
@@ -262,6 +297,27 @@ class World:
             self.deliver(client, outcome.response)
         else:
             self.in_flight.append((outcome.offset, client, outcome.response))
+
+    def check_cut(self, before: ConsumerGroup | None, member_id: str) -> None:
+        """A member that has changed its subscription is at once told to revoke all other topics."""
+        group = self.shard.state.consumer_group("g")
+        assert group is not None
+        member = group.members[member_id]
+        old = None if before is None else before.members.get(member_id)
+        if old is not None and (old.topic_names, old.topic_regex) != (member.topic_names, member.topic_regex):
+            ids = self.topics.subscribed_ids(member, group.resolved)
+            assert {topic for topic, _ in member.assigned} <= ids, "CutAtOnce"
+
+    def resolve(self) -> None:
+        """The topics of the regular expressions are found, as they were when a heartbeat asked for them."""
+        if self.resolution is None:
+            return
+        (asked, topics), self.resolution = self.resolution, None
+        found = resolve_now(asked, topics)
+        for regex, resolved in found.items():
+            names = tuple(sorted(name for name in topics.image.topic_ids if re.fullmatch(regex, name)))
+            assert (resolved.topics, resolved.version) == (names, topics.image.offset)
+        self.apply(lambda state: handle_resolution(state, asked.group_id, found, self.topics))
 
     def is_legal(self, client: Client, request: ConsumerGroupHeartbeatRequest) -> bool:
         """At its epoch, or at the one before with no more than it has."""
@@ -309,12 +365,24 @@ class World:
             return
         member = group.members[self.rng.choice(sorted(group.members))]
         epochs = self.epochs.get(member.member_id, [])
-        epoch = self.rng.choice([-1, member.epoch - 1, member.epoch + 1])
-        if epoch >= 0 or self.rng.random() < 0.5:
-            self.refused(lambda: self.commit(member.member_id, epoch), ErrorCode.STALE_MEMBER_EPOCH)
+        one = (tools.topic_id("t", self.incarnations["t"]), self.rng.randrange(self.sizes["t"]))
+        held = sorted(member.pending_revocation or member.assigned)
+        held = [known for known in held if self.topics.topic_name(known[0]) is not None]
+        if held and self.rng.random() < 0.7:
+            one = self.rng.choice(held)
+        got = self.got[member.member_id].get(one)
+        likely = [] if got is None else [got, got - 1]
+        guessed = self.rng.randint(0, max(member.epoch, 0))
+        epoch = self.rng.choice([-1, guessed, member.epoch + 1, *likely])
+        is_its_own = got is not None and got <= epoch <= member.epoch
+        if epoch < 0 and self.rng.random() < 0.5:
+            self.refused(lambda: self.commit("", -1, one), ErrorCode.UNKNOWN_MEMBER_ID)
+        elif is_its_own or epoch == member.epoch:
+            self.commit(member.member_id, epoch, one)
         else:
-            self.refused(lambda: self.commit("", -1), ErrorCode.UNKNOWN_MEMBER_ID)
-        if epoch >= 0:
+            stale = ErrorCode.STALE_MEMBER_EPOCH
+            self.refused(lambda: self.commit(member.member_id, epoch, one), stale)
+        if epoch >= 0 and epoch != member.epoch:
             asked = OffsetFetchRequestGroup(
                 group_id="g", member_id=member.member_id, member_epoch=epoch, topics=None
             )
@@ -323,14 +391,18 @@ class World:
                 ErrorCode.STALE_MEMBER_EPOCH,
             )
         if member.epoch > 0:
-            self.commit(member.member_id, member.epoch)
+            self.commit(member.member_id, member.epoch, one)
         if member.instance_id is not None and member.epoch > 0:
+            is_full = len(group.members) >= CONFIG.consumer_max_size
+            code = ErrorCode.GROUP_MAX_SIZE_REACHED if is_full else ErrorCode.UNRELEASED_INSTANCE_ID
+            self.refused(lambda: self.beat("thief", 0, [], member.instance_id), code)
             self.refused(
-                lambda: self.beat("thief", 0, [], member.instance_id), ErrorCode.UNRELEASED_INSTANCE_ID
+                lambda: self.beat(member.member_id, 0, [], member.instance_id),
+                ErrorCode.UNRELEASED_INSTANCE_ID,
             )
-        if len(epochs) > 1:
+        if len(epochs) > 1 and epochs[-2] != member.epoch:
             self.refused(lambda: self.beat(member.member_id, epochs[-2], None), ErrorCode.FENCED_MEMBER_EPOCH)
-        if len(epochs) > 2:
+        if len(epochs) > 2 and epochs[-3] not in epochs[-2:]:
             self.refused(lambda: self.beat(member.member_id, epochs[-3], []), ErrorCode.FENCED_MEMBER_EPOCH)
 
     def refused(self, work: Callable[[], object], code: ErrorCode) -> None:
@@ -355,13 +427,15 @@ class World:
         )
         self.apply(lambda state: handle_consumer_heartbeat(state, request, self.call()))
 
-    def commit(self, member_id: str, epoch: int) -> None:
-        partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=self.clock.now_ms)
+    def commit(self, member_id: str, epoch: int, one: tuple[Uuid, int]) -> None:
+        name, index = self.topics.topic_name(one[0]), one[1]
+        assert name is not None
+        partition = OffsetCommitRequestPartition(partition_index=index, committed_offset=self.clock.now_ms)
         request = OffsetCommitRequest(
             group_id="g",
             member_id=member_id,
             generation_id_or_member_epoch=epoch,
-            topics=[OffsetCommitRequestTopic(name="t", partitions=[partition])],
+            topics=[OffsetCommitRequestTopic(name=name, partitions=[partition])],
         )
         call = replace(self.call(), version=9)
         view = tools.commit_view(request, 9)
@@ -414,14 +488,16 @@ class World:
             self.reconcile(self.rng.choice(alive), fully=self.rng.random() < 0.7)
         elif roll < 0.85:
             self.advance_watermark()
-        elif roll < 0.88:
+        elif roll < 0.86:
+            self.resolve()
+        elif roll < 0.885:
             self.clock.now_ms += self.rng.choice([1_000, 5_000, 20_000])
             self.expire()
         elif roll < 0.91:
             self.change_topics()
         elif roll < 0.94:
             client = self.rng.choice(alive)
-            client.subscription, client.send_full = self.rng.choice(CONFIG_SUBSCRIPTIONS), True
+            client.subscription, client.send_full = self.rng.choice(SUBSCRIPTIONS), True
         elif roll < 0.96:
             self.fail_over()
         elif roll < 0.98:
@@ -444,8 +520,10 @@ class World:
             self.incarnations[name] += 1  # deleted and created again
         else:
             self.sizes[name] = self.sizes.get(name, 0) + self.rng.randint(1, 2)
-        offset = self.topics.image.offset + 1
-        self.topics = TopicsView(tools.make_image(self.sizes, offset, self.incarnations))
+        old = self.topics.image
+        image = tools.make_image(self.sizes, old.offset + 1, self.incarnations)
+        are_new = any(topic_id not in old.topics_by_id for topic_id in image.topics_by_id)
+        self.topics = TopicsView(image, self.topics, are_new=are_new)
 
     # ---- invariants
 
@@ -472,15 +550,36 @@ class World:
         for member_id, member in group.members.items():
             self.heard_ms.setdefault(member_id, self.clock.now_ms)
             epochs = self.epochs.setdefault(member_id, [])
-            if member.epoch > 0 and member.epoch not in epochs[-1:]:
+            old = self.seen.get(member_id)
+            is_step = old is None or old.to_assignment_value() != member.to_assignment_value()
+            if member.epoch > 0 and (is_step or not epochs):
                 epochs.append(member.epoch)
+            self.note_partitions(group, old, member)
+            self.seen[member_id] = member
             if member.state is not MemberState.UNREVOKED_PARTITIONS:
                 self.unrevoked.pop(member_id, None)
             elif self.unrevoked.get(member_id, (-1, 0))[0] != member.epoch:
                 self.unrevoked[member_id] = member.epoch, self.clock.now_ms
-        for member_id in self.epochs.keys() - group.members.keys():
-            del self.epochs[member_id]
-            self.unrevoked.pop(member_id, None)
+        for member_id in (self.seen.keys() | self.epochs.keys()) - set(group.members):
+            for notes in (self.epochs, self.unrevoked, self.seen, self.got):
+                notes.pop(member_id, None)
+
+    def note_partitions(
+        self, group: ConsumerGroup, old: ConsumerMember | None, member: ConsumerMember
+    ) -> None:
+        """A partition counts from the assignment with which a member got it; after a pause, from 0."""
+        if member.epoch == -2:
+            self.got[member.member_id] = dict.fromkeys(member.held, 0)
+            return
+        if old is None and member.instance_id is not None:
+            away = (one for one in self.seen.values() if one.instance_id == member.instance_id)
+            old = next((one for one in away if one.epoch == -2), None)
+        known = {} if old is None else self.got[old.member_id]
+        at = group.assignment_epoch
+        was_held = frozenset() if old is None else old.assigned | (old.pending_revocation - member.assigned)
+        self.got[member.member_id] = {
+            one: known[one] if one in known and one in was_held else at for one in member.held
+        }
 
     def check_group(self, group: ConsumerGroup) -> None:
         assert len(group.members) <= CONFIG.consumer_max_size, "GroupIsNotTooLarge"
@@ -489,10 +588,13 @@ class World:
         assert set(group.targets) <= set(group.members), (
             "LegalTargetAssignment: a target for a missing member"
         )
-        if group.epoch == group.assignment_epoch and self.topics.metadata_hash(group) == group.metadata_hash:
+        assert set(group.resolved) <= set(group.subscribed_regexes), "UnusedRegexesAreForgotten"
+        is_known = all(regex in group.resolved for regex in group.subscribed_regexes)
+        is_settled = group.epoch == group.assignment_epoch and is_known
+        if is_settled and self.topics.metadata_hash(group) == group.metadata_hash:
             wanted = set()
             for member in group.members.values():
-                ids = self.topics.subscribed_ids(member)
+                ids = self.topics.subscribed_ids(member, group.resolved)
                 assert {topic for topic, _ in group.target_of(member.member_id)} <= ids, (
                     "LegalTargetAssignment"
                 )
@@ -505,18 +607,21 @@ class World:
             assert not (held & member.held), "NoDoubleClientAssignment (as the coordinator sees it)"
             held |= member.held
             assert member.epoch <= group.assignment_epoch <= group.epoch, "ValidMemberEpoch"
-            if member.state is MemberState.UNREVOKED_PARTITIONS:
+            assert self.got[member.member_id] == member.assignment_epochs, "AssignmentEpochs"
+            ids = self.topics.subscribed_ids(member, group.resolved)
+            is_cut = all(topic_id not in ids for topic_id, _ in member.pending_revocation)
+            if member.state is MemberState.UNREVOKED_PARTITIONS and is_settled and not is_cut:
                 assert member.epoch < group.assignment_epoch, "ValidMemberEpoch: advanced before it revoked"
             if (
                 member.epoch == group.assignment_epoch
                 and member.state is not MemberState.UNREVOKED_PARTITIONS
             ):
                 assert member.assigned <= group.target_of(member.member_id), "ValidMemberEpoch"
-            if member.state is MemberState.STABLE and member.epoch == group.assignment_epoch:
+            if member.state is MemberState.STABLE and member.epoch == group.assignment_epoch and is_settled:
                 assert member.assigned == group.target_of(member.member_id), "ValidStableGroupState"
 
     def check_owners(self, group: ConsumerGroup) -> None:
-        """No two members read one partition; among lazy ones, no two that may both commit."""
+        """No two members read one partition; among lazy ones, no two to whom it is assigned."""
         owners: dict[object, str] = {}
         for client in self.clients:
             member = group.members.get(client.member_id)
@@ -524,7 +629,7 @@ class World:
                 continue
             if client.lazy and client.epoch != member.epoch:
                 continue
-            for partition in client.owned:
+            for partition in client.owned & member.held if client.lazy else client.owned:
                 assert partition not in owners, (
                     f"NoDoubleClientAssignment: {owners[partition]}, {client.member_id}"
                 )
@@ -540,6 +645,7 @@ class World:
             for client in self.clients:
                 if not client.gone:
                     self.send(client)
+                    self.resolve()
                     self.advance_watermark(fully=True)
                     self.reconcile(client, fully=True)
                     self.check()
@@ -557,7 +663,9 @@ class World:
         wanted = set()
         for client in living:
             assert client.owned == group.target_of(client.member_id), "EventuallyConverges"
-            ids = [self.topics.topic_id(name) for name in client.subscription]
+            names, regex = client.subscription
+            found = [name for name in self.sizes if name in names or (regex and re.fullmatch(regex, name))]
+            ids = [self.topics.topic_id(name) for name in found]
             counts = self.topics.partition_counts(i for i in ids if i is not None)
             wanted |= {(t, p) for t, n in counts.items() for p in range(n)}
         assert {p for client in living for p in client.owned} == wanted

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,7 +27,13 @@ def member(
     state: MemberState, epoch: int, assigned: Partitions, pending: Partitions = NONE
 ) -> ConsumerMember:
     return ConsumerMember(
-        "m", epoch=epoch, previous_epoch=epoch - 1, state=state, assigned=assigned, pending_revocation=pending
+        "m",
+        epoch=epoch,
+        previous_epoch=epoch - 1,
+        state=state,
+        assigned=assigned,
+        pending_revocation=pending,
+        assignment_epochs=dict.fromkeys(assigned | pending, epoch - 2),
     )
 
 
@@ -35,8 +43,18 @@ def step(
     target: Partitions,
     owned: Partitions | None = None,
     held: Partitions = NONE,
+    unsubscribed: bool = False,
+    changed: bool = False,
 ) -> ConsumerMember:
-    return reconcile(old, target_epoch=target_epoch, target=target, owned=owned, held_by_others=held)
+    return reconcile(
+        old,
+        target_epoch=target_epoch,
+        target=target,
+        subscribed=set() if unsubscribed else {T},
+        subscription_changed=changed,
+        owned=owned,
+        held_by_others=held,
+    )
 
 
 def test_stable_at_the_target_epoch_does_not_change() -> None:
@@ -86,9 +104,9 @@ def test_unrevoked_to_stable_once_revoked() -> None:
     assert new.pending_revocation == parts()
 
 
-def test_unrevoked_to_unrevoked_when_the_target_moved_on_advances_one_epoch() -> None:
+def test_unrevoked_to_unrevoked_when_the_target_moved_on_stays_at_its_epoch() -> None:
     new = step(member(UNREVOKED, 10, parts(2, 3), parts(1)), 12, parts(3), owned=parts(2, 3))
-    assert (new.state, new.epoch, new.previous_epoch) == (UNREVOKED, 11, 10)
+    assert (new.state, new.epoch, new.previous_epoch) == (UNREVOKED, 10, 10)
     assert (new.assigned, new.pending_revocation) == (parts(3), parts(2))
 
 
@@ -111,11 +129,11 @@ def test_unreleased_to_stable_once_everything_is_free() -> None:
 
 def test_unreleased_gets_what_became_free_and_keeps_waiting() -> None:
     new = step(member(UNRELEASED, 11, parts(2)), 11, parts(2, 3, 4), held=parts(4))
-    assert (new.state, new.epoch, new.previous_epoch, new.assigned) == (UNRELEASED, 11, 10, parts(2, 3))
+    assert (new.state, new.epoch, new.previous_epoch, new.assigned) == (UNRELEASED, 11, 11, parts(2, 3))
 
 
 def test_unreleased_stays_while_nothing_is_free() -> None:
-    old = member(UNRELEASED, 11, parts(2))
+    old = replace(member(UNRELEASED, 11, parts(2)), previous_epoch=11)
     assert step(old, 11, parts(2, 3), held=parts(3)) == old
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode
@@ -10,6 +12,7 @@ from pykraft.kafka_protocol.messages.delete_groups import DeleteGroupsRequest
 from pykraft.kafka_protocol.messages.describe_groups import DescribeGroupsRequest
 from pykraft.kafka_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from pykraft.kafka_protocol.messages.list_groups import ListGroupsRequest
+from tests.group_coordinator import tools
 from tests.group_coordinator.coordinators import Broker, run_broker
 
 
@@ -105,10 +108,10 @@ def test_each_describe_api_refers_the_client_to_the_other() -> None:
         consumer = await world.wire(ConsumerGroupDescribeRequest(group_ids=["g", "simple"]), 1)
         group, other = consumer.groups
         assert other.error_code == ErrorCode.GROUP_ID_NOT_FOUND
-        assert (group.group_state, group.group_epoch, group.assignment_epoch) == ("Stable", 1, 1)
+        assert (group.group_state, group.group_epoch, group.assignment_epoch) == ("Stable", 2, 2)
         assert group.assignor_name == "uniform"
         (member,) = group.members
-        assert (member.member_id, member.member_epoch, member.client_host) == ("m", 1, "/127.0.0.1")
+        assert (member.member_id, member.member_epoch, member.client_host) == ("m", 2, "/127.0.0.1")
         assert member.assignment == member.target_assignment
         assert [(t.topic_name, t.partitions) for t in member.assignment.topic_partitions] == [
             ("t", [0, 1, 2, 3])
@@ -122,7 +125,7 @@ def test_only_empty_groups_are_deleted_with_everything_they_have() -> None:
         await world.lead()
         await world.beat()
         await world.commit({("t", 0): 1}, group_id="simple")
-        await world.commit({("t", 0): 1}, 9, member_id="m", generation_id_or_member_epoch=1)
+        await world.commit({("t", 0): 1}, 9, member_id="m", generation_id_or_member_epoch=2)
         names = ["g", "simple", "nobody"]
         answer = await world.wire(DeleteGroupsRequest(groups_names=names), 2)
         assert {r.group_id: r.error_code for r in answer.results} == {
@@ -155,5 +158,38 @@ def test_empty_groups_change_protocol_and_keep_their_offsets() -> None:
         assert (await world.wire(join, 5)).error_code == ErrorCode.MEMBER_ID_REQUIRED
         assert (await world.beat()).error_code == ErrorCode.GROUP_ID_NOT_FOUND, "a classic member is joining"
         assert await world.fetch() == {("t", 0): 1}
+
+    run_broker(scenario)
+
+
+def test_apis_of_share_and_streams_groups_are_not_offered() -> None:
+    """Kafka Streams and share consumers then say so themselves, or use the classic protocol."""
+    streams = {88, 89}
+    share = {76, 77, 78, 79, *range(83, 88), *range(90, 93)}
+    assert not (streams | share) & tools.ROWS.keys()
+
+
+def test_consumer_groups_are_not_described_where_their_protocol_is_off() -> None:
+    async def scenario(world: Broker) -> None:
+        await world.lead()
+        request = ConsumerGroupDescribeRequest(group_ids=["g"])
+        off = replace(world.config, rebalance_protocols=("classic",))
+        world.service.on_config(off)
+        answer = await world.wire(request, 1)
+        assert [group.error_code for group in answer.groups] == [ErrorCode.UNSUPPORTED_VERSION]
+        world.service.on_config(world.config)
+        assert (await world.wire(request, 1)).groups[0].error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+    run_broker(scenario)
+
+
+def test_changed_settings_of_the_broker_hold_from_the_next_heartbeat_on() -> None:
+    async def scenario(world: Broker) -> None:
+        await world.lead()
+        await world.beat("a")
+        world.service.on_config(replace(world.config, consumer_assignment_interval_ms=60_000))
+        assert (await world.beat("b")).member_epoch == 2
+        world.service.on_config(replace(world.config, consumer_assignment_interval_ms=0))
+        assert (await world.beat("b", 2)).member_epoch == 3
 
     run_broker(scenario)

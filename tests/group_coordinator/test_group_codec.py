@@ -6,6 +6,7 @@ import pytest
 
 from pykraft.group_coordinator.codec import decode_record, encode_record
 from pykraft.group_coordinator.records import (
+    ClassicMemberMetadata,
     ClassicMemberValue,
     ConsumerGroupMemberMetadataKey,
     ConsumerGroupMemberMetadataValue,
@@ -19,6 +20,8 @@ from pykraft.group_coordinator.records import (
     GroupRecord,
     OffsetCommitKey,
     OffsetCommitValue,
+    RegularExpressionKey,
+    ResolvedRegex,
     TargetAssignmentMemberKey,
     TargetAssignmentMemberValue,
     TargetAssignmentMetadataKey,
@@ -104,10 +107,40 @@ GOLDEN = [
     (
         GroupRecord(
             CurrentAssignmentKey("g", "m"),
-            CurrentAssignmentValue(5, 4, 1, frozenset({(TOPIC, 0)}), frozenset({(TOPIC, 1)})),
+            CurrentAssignmentValue(
+                5,
+                4,
+                1,
+                frozenset({(TOPIC, 0), (TOPIC, 2)}),
+                frozenset({(TOPIC, 1)}),
+                {(TOPIC, 0): 5, (TOPIC, 2): 3, (TOPIC, 1): 2},
+            ),
         ),
         "000800016700016d",
-        "000000000005000000040102" + TOPIC_HEX + "02000000000002" + TOPIC_HEX + "02000000010000",
+        "0000000000050000000401"
+        "02" + TOPIC_HEX + "0300000000000000020100090300000005000000030"
+        "2" + TOPIC_HEX + "020000000101000502000000020" + "0",
+    ),
+    (
+        GroupRecord(TargetAssignmentMetadataKey("g"), TargetAssignmentMetadataValue(4, 9)),
+        "0006000167",
+        "00000000000401000800000000000000" + "09",
+    ),
+    (
+        GroupRecord(RegularExpressionKey("g", "t.*"), ResolvedRegex(("t", "u"), 7, 9)),
+        "0010000167" + "0003742e2a",
+        "0000" + "0302740275" + "0000000000000007" + "0000000000000009" + "00",
+    ),
+    (
+        GroupRecord(
+            ConsumerGroupMemberMetadataKey("g", "m"),
+            ConsumerGroupMemberMetadataValue(
+                None, "r", "c", "/h", (), "t.*", 7, None, ClassicMemberMetadata(9, (("range", b"AB"),))
+            ),
+        ),
+        "000500016700016d",
+        "0000" + "00" + "0272" + "0263" + "032f68" + "01" + "04742e2a" + "00000007" + "00"
+        "010011" + "01" + "00000009" + "02" + "0672616e6765" + "034142" + "00" + "00",
     ),
 ]
 
@@ -128,7 +161,7 @@ def test_tombstone_keeps_the_key_and_has_no_value(record: GroupRecord) -> None:
     assert decode_record(key, None) == GroupRecord(record.key, None)
 
 
-@pytest.mark.parametrize("record_type", [9, 16, 17, 99])
+@pytest.mark.parametrize("record_type", [9, 17, 99])
 def test_unknown_record_type_is_skipped(record_type: int) -> None:
     assert decode_record(record_type.to_bytes(2, "big") + b"\x00\x01g", b"anything") is None
 

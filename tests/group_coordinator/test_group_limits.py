@@ -8,11 +8,13 @@ import pytest
 
 from pykraft.group_coordinator.group import ConsumerGroup
 from pykraft.group_coordinator.member import ConsumerMember
+from pykraft.group_coordinator.records import ResolvedRegex
 from pykraft.group_coordinator.subscription import MAX_CACHED, TopicsView
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.join_group import JoinGroupRequestProtocol
 from pykraft.kafka_protocol.messages.offset_commit import OffsetCommitRequest
 from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.metadata_log.persistent import Map
 from tests.group_coordinator import tools
 from tests.group_coordinator.coordinators import JoinFields, World, run_world
 
@@ -115,7 +117,8 @@ def test_endless_new_groups_and_subscriptions_do_not_pile_up_in_memory() -> None
     view = TopicsView(tools.make_image({"t": 1}))
     for n in range(3 * MAX_CACHED):
         member = ConsumerMember("m", topic_names=("t", f"t{n}"), topic_regex=f"t{n}.*")
-        assert view.subscribed_ids(member) == {tools.topic_id("t")}
+        resolved = Map({f"t{n}.*": ResolvedRegex((f"t{n}0",), 1, 1)})
+        assert view.subscribed_ids(member, resolved) == {tools.topic_id("t")}
         assert view.metadata_hash(ConsumerGroup(f"g{n}")) == 0
-    for remembered in (view._by_regex, view._by_subscription, view._hashes):
+    for remembered in (view._by_subscription, view._hashes):
         assert 0 < len(remembered) <= MAX_CACHED

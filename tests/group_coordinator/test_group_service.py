@@ -87,7 +87,7 @@ def test_answer_waits_for_the_high_watermark() -> None:
         await world.settle()
         assert not join.done()
         world.release()
-        assert (await join).member_epoch == 1
+        assert (await join).member_epoch == 2
 
     run_broker(scenario)
 
@@ -96,7 +96,7 @@ def test_answer_without_records_waits_for_the_records_it_is_based_on() -> None:
     async def scenario(world: Broker) -> None:
         await world.lead()
         world.writer.hold = True
-        waiting = [world.beat(), world.beat("m", 1)]
+        waiting = [world.beat(), world.beat("m", 2)]
         waiting.append(world.send(ConsumerGroupDescribeRequest(group_ids=["g"]), 1))
         waiting.append(world.send(OffsetFetchRequest(group_id="g", topics=None), 7))
         waiting.append(world.send(ListGroupsRequest(), 5))
@@ -104,7 +104,7 @@ def test_answer_without_records_waits_for_the_records_it_is_based_on() -> None:
         assert not any(task.done() for task in waiting), "an uncommitted epoch leaked"
         world.release()
         await asyncio.gather(*waiting)
-        assert (await world.beat("m", 1)).member_epoch == 1, "nothing pending: answered at once"
+        assert (await world.beat("m", 2)).member_epoch == 2, "nothing pending: answered at once"
 
     run_broker(scenario)
 
@@ -126,7 +126,7 @@ def test_resignation_fails_every_waiting_request() -> None:
         assert (await parked).error_code == ErrorCode.NOT_COORDINATOR
         assert (await waiting[0]).error_code == ErrorCode.NOT_COORDINATOR
         assert codes(await waiting[1]) == [ErrorCode.NOT_COORDINATOR]
-        assert (await world.beat("m", 1)).error_code == ErrorCode.NOT_COORDINATOR
+        assert (await world.beat("m", 2)).error_code == ErrorCode.NOT_COORDINATOR
 
     run_broker(scenario)
 
@@ -168,9 +168,9 @@ def test_newer_leader_epoch_loads_again_and_an_older_one_is_ignored() -> None:
         world.service.on_elected(0, 4)
         await world.beat()
         world.service.on_elected(0, 6)
-        assert (await world.beat("m", 1)).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert (await world.beat("m", 2)).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         await world.settle()
-        assert (await world.beat("m", 1)).member_epoch == 1
+        assert (await world.beat("m", 2)).member_epoch == 2
         await world.commit({("t", 0): 1}, group_id="o")
         assert [epoch for _, epoch, _ in world.writer.batches] == [5, 6]
 
@@ -186,7 +186,7 @@ def test_long_log_is_loaded_slice_by_slice() -> None:
         await world.service.stop()
         world.service = world.new_service()
         world.service.on_elected(0, 2)
-        while (await world.beat("m", 1)).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        while (await world.beat("m", 2)).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             await asyncio.sleep(0)
         assert await world.fetch() == {("t", p): 49 for p in range(4)}
 
@@ -201,7 +201,7 @@ def test_started_service_runs_its_timers_by_itself() -> None:
         world.clock.now_ms += SHORT_METADATA.consumer_session_timeout_ms
         await world.beat("other", group_id="h")
         world.service.tick()
-        assert (await world.beat("m", 1)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        assert (await world.beat("m", 2)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
     run_broker(scenario)
 
@@ -217,21 +217,21 @@ def test_group_with_its_own_settings_keeps_them_after_a_failover() -> None:
 
     async def scenario(world: Broker) -> None:
         await world.lead()
-        configure(world, consumer_session_timeout_ms="120000", consumer_heartbeat_interval_ms="7000")
+        configure(world, consumer_session_timeout_ms="60000", consumer_heartbeat_interval_ms="7000")
         assert (await world.beat()).heartbeat_interval_ms == 7000
         await world.beat("other", group_id="h")
-        assert (await world.beat("other", 1, "h")).heartbeat_interval_ms == 5000
+        assert (await world.beat("other", 2, "h")).heartbeat_interval_ms == 5000
         for _ in range(2):
-            world.clock.now_ms += 60_000
+            world.clock.now_ms += 50_000
             world.service.tick()
-            assert (await world.beat("other", 1, "h")).error_code == ErrorCode.UNKNOWN_MEMBER_ID
-            assert (await world.beat("m", 1)).error_code == 0
+            assert (await world.beat("other", 2, "h")).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+            assert (await world.beat("m", 2)).error_code == 0
             await world.fail_over()
-        world.clock.now_ms += 120_000
+        world.clock.now_ms += 60_000
         world.service.tick()
-        assert (await world.beat("m", 1)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
-        configure(world, consumer_session_timeout_ms="4000")
-        assert (await world.beat("new")).heartbeat_interval_ms == 1333, "it fits into the session"
+        assert (await world.beat("m", 2)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        configure(world, consumer_heartbeat_interval_ms="40000")
+        assert (await world.beat("new")).heartbeat_interval_ms == 15_000, "the most that this broker allows"
 
     run_broker(scenario)
 

@@ -380,7 +380,7 @@ def test_offsets_of_a_deleted_topic_are_not_returned_for_its_namesake(coordinato
 
 
 def swept(lab: tools.ShardLab) -> None:
-    write_slices(lab, sweep_expired_offsets(lab.shard.state, lab.topics))
+    write_slices(lab, sweep_expired_offsets(lab.shard.state))
     write_slices(lab, sweep_expired_groups(lab.shard.state))
 
 
@@ -414,7 +414,7 @@ def test_members_that_join_during_a_sweep_keep_their_offsets() -> None:
     lab = tools.ShardLab({"t": 1})
     commit_alone(lab)
     lab.pass_time(lab.config.offsets_retention_ms)
-    sweep = sweep_expired_offsets(lab.shard.state, lab.topics)
+    sweep = sweep_expired_offsets(lab.shard.state)
     lab.heartbeat("a", 0)
     write_slices(lab, sweep)
     assert lab.shard.state.committed("g", "t", 0) is not None

@@ -116,6 +116,8 @@ def test_first_heartbeat_may_leave_names_or_regex_empty(
     lab = tools.ShardLab({"t": 4})
     joined = lab.heartbeat("m", 0, subscribed_topic_names=names, subscribed_topic_regex=regex)
     assert joined.error_code == 0
+    lab.resolve()
+    joined = lab.heartbeat("m", 0, subscribed_topic_names=names, subscribed_topic_regex=regex)
     partitions = [
         index for topic in present(joined.assignment).topic_partitions for index in topic.partitions
     ]

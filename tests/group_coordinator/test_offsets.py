@@ -112,9 +112,9 @@ def test_commit_by_a_consumer_member_needs_its_epoch() -> None:
     async def scenario(world: Broker) -> None:
         await world.lead()
         await world.beat()
-        member: CommitFields = {"member_id": "m", "generation_id_or_member_epoch": 1}
+        member: CommitFields = {"member_id": "m", "generation_id_or_member_epoch": 2}
         assert codes(await world.commit({("t", 0): 1}, 9, **member)) == [0]
-        stale: CommitFields = member | {"generation_id_or_member_epoch": 0}
+        stale: CommitFields = member | {"generation_id_or_member_epoch": 1}
         assert codes(await world.commit({("t", 0): 1}, 9, **stale)) == [ErrorCode.STALE_MEMBER_EPOCH]
         assert codes(await world.commit({("t", 0): 1}, 8, **member)) == [ErrorCode.UNSUPPORTED_VERSION]
         stranger: CommitFields = member | {"member_id": "x"}
@@ -128,7 +128,7 @@ def test_reading_at_a_stale_member_epoch_is_refused() -> None:
     async def scenario(world: Broker) -> None:
         await world.lead()
         await world.beat()
-        assert await world.fetch(version=9, member_id="m", member_epoch=1) == {}
+        assert await world.fetch(version=9, member_id="m", member_epoch=2) == {}
         for member_id, epoch, code in (
             ("m", 0, ErrorCode.STALE_MEMBER_EPOCH),
             ("x", 1, ErrorCode.UNKNOWN_MEMBER_ID),

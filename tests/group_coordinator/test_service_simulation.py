@@ -11,7 +11,7 @@ others removed, but nobody past the lease; the state is that of the log.
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -113,11 +113,15 @@ class OffsetsLog:
         self.world = world
         self.records: list[tuple[bytes, bytes | None] | None] = []
         self.decoded: list[GroupRecord | None] = []
+        #: The end of each batch: a high watermark, and a log that was cut, is at one of these.
+        self.ends: list[int] = []
         self.mark = 0
         #: When the high watermark reached what, in order.
         self.marks: list[int] = []
         self.mark_times_s: list[float] = []
-        self.committed_at: dict[tuple[str, int], int] = {}  # (group, offset that was committed): its end
+        #: (group, offset that was committed): the end of its batch, and what was written.
+        self.committed_at: dict[tuple[str, int], int] = {}
+        self.committed_as: dict[tuple[str, int], OffsetCommitValue] = {}
         self.failing = 0.0
         self.failed_s = 0.0
         self.appended = 0
@@ -130,8 +134,9 @@ class OffsetsLog:
         if world.rng.random() < self.failing:
             self.failed_s = world.loop.now_s
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
-        began = len(self.records)
-        for key, value in records:
+        batch = list(records)
+        end = len(self.records) + len(batch)
+        for key, value in batch:
             decoded = decode_record(key, value)
             assert decoded is not None
             if world.lease.is_expired and isinstance(decoded.key, ConsumerGroupMemberMetadataKey):
@@ -139,9 +144,21 @@ class OffsetsLog:
             self.records.append((key, value))
             self.decoded.append(decoded)
             if isinstance(decoded.key, OffsetCommitKey) and isinstance(decoded.value, OffsetCommitValue):
-                self.committed_at[decoded.key.group_id, decoded.value.offset] = len(self.records)
-        self.appended += len(self.records) - began
-        return len(self.records)
+                committed = decoded.key.group_id, decoded.value.offset
+                self.committed_at[committed], self.committed_as[committed] = end, decoded.value
+        self.appended += len(batch)
+        self.ends.append(end)
+        return end
+
+    def append_other(self) -> None:
+        """A batch without records of groups."""
+        self.records.append(None)
+        self.decoded.append(None)
+        self.ends.append(len(self.records))
+
+    def some_end(self) -> int:
+        """Of the batches above the high watermark, or that."""
+        return self.world.rng.choice([self.mark, *self.ends[bisect_right(self.ends, self.mark) :]])
 
     def high_watermark(self, partition: int) -> int:
         return self.mark
@@ -173,7 +190,8 @@ class OffsetsLog:
 
     def lose_tail(self) -> None:
         """A new leader has all below the high watermark, and some of the rest."""
-        end = self.world.rng.randint(self.mark, len(self.records))
+        end = self.some_end()
+        del self.ends[bisect_right(self.ends, end) :]
         del self.records[end:], self.decoded[end:]
         self.committed_at = {key: at for key, at in self.committed_at.items() if at <= end}
 
@@ -187,6 +205,8 @@ class Member:
 
     member_id: str
     rebalance_s: float
+    #: Subscribes to a topic by name, or else by a regular expression, which the coordinator has to resolve.
+    regex: str | None = None
     epoch: int = 0
     owned: set[tuple[Uuid, int]] = field(default_factory=set)
     #: When it sent the last request that the coordinator is known to have taken with a valid lease.
@@ -237,7 +257,12 @@ class World:
 
     def publish(self, deleted: dict[Any, TopicImage] | None = None) -> None:
         image = tools.make_image(self.sizes, self.image.offset + 1, {"u": self.incarnation})
-        delta = MetadataDelta(self.image, image, deleted_topics=MappingProxyType(deleted or {}))
+        delta = MetadataDelta(
+            self.image,
+            image,
+            created_topics=frozenset(image.topics_by_id) - frozenset(self.image.topics_by_id),
+            deleted_topics=MappingProxyType(deleted or {}),
+        )
         self.image = image
         self.service.on_metadata(delta, image)
 
@@ -278,9 +303,7 @@ class World:
             await asyncio.sleep(stall_s)
             if self.is_leader and self.log.mark < len(self.log.records):
                 whole = self.rng.random() < 0.5
-                end = (
-                    len(self.log.records) if whole else self.rng.randint(self.log.mark, len(self.log.records))
-                )
+                end = len(self.log.records) if whole else self.log.some_end()
                 self.log.advance(end)
                 self.service.on_high_watermark(0, end)
 
@@ -301,8 +324,7 @@ class World:
             elif roll < 0.3:
                 self.recreate()
             elif roll < 0.4:
-                self.log.records.append(None)
-                self.log.decoded.append(None)
+                self.log.append_other()
             elif roll < 0.55:
                 self.lease.outage_until_s = self.loop.now_s + self.rng.choice((4.0, 15.0, 30.0))
                 if self.rng.random() < 0.5:
@@ -395,22 +417,17 @@ class World:
             assert found >= floor, f"the offset {floor} was committed, {found} is found"
         elif found != -1:
             assert end is not None
-            value = self.decoded_value(end)
+            value = self.log.committed_as[group_id, found]
             assert value.topic_id == tools.topic_id("u", incarnation), "an offset of an earlier topic is told"
         if topic == "u" and topic in self.sizes and floor in self.values_of_u(group_id, incarnation):
             assert found >= floor, f"the offset {floor} was committed to the new topic, {found} is found"
-
-    def decoded_value(self, end: int) -> OffsetCommitValue:
-        record = self.log.decoded[end - 1]
-        assert record is not None and isinstance(record.value, OffsetCommitValue)
-        return record.value
 
     def values_of_u(self, group_id: str, incarnation: int) -> set[int]:
         wanted = tools.topic_id("u", incarnation)
         return {
             offset
-            for (group, offset), end in self.log.committed_at.items()
-            if group == group_id and self.decoded_value(end).topic_id == wanted
+            for (group, offset) in self.log.committed_at
+            if group == group_id and self.log.committed_as[group, offset].topic_id == wanted
         }
 
     async def keep_fetching(self, group_id: str, topic: str) -> None:
@@ -428,7 +445,8 @@ class World:
             member.owned = set()
             joins = {
                 "rebalance_timeout_ms": int(member.rebalance_s * 1000),
-                "subscribed_topic_names": ["t"],
+                "subscribed_topic_names": [] if member.regex else ["t"],
+                "subscribed_topic_regex": member.regex,
             }
         request = ConsumerGroupHeartbeatRequest(
             group_id="g",
@@ -478,7 +496,8 @@ class World:
             )
 
     async def be_member(self, number: int) -> None:
-        member = Member(f"m{number}", self.rng.choice((5.0, 8.0, 60.0)))
+        regex = self.rng.choice((None, None, "[tu]", "t"))
+        member = Member(f"m{number}", self.rng.choice((5.0, 8.0, 60.0)), regex)
         self.members.append(member)
         await asyncio.sleep(self.rng.random() * 40)
         while self.loop.now_s < DURATION_S:
@@ -619,6 +638,9 @@ class World:
             assert name == "t" or (current is not None and topic_id == current.id), (
                 f"offsets of {groups} for a deleted topic are kept"
             )
+        group = state.consumer_group("g")
+        if group is not None:
+            assert set(group.resolved) <= set(group.subscribed_regexes), "a regular expression is kept"
         assert "brief" not in state.offsets, "offsets are kept for longer than their commit asked for"
 
 

@@ -159,7 +159,7 @@ def test_many_partitions_at_once_are_loaded_one_slice_per_turn(
 
         monkeypatch.setattr(Loader, "load", counted)
         for partition in range(20):
-            w.writer.append(partition, 1, [(b"\x7f\xff", b"later")] * 90, 0)
+            w.writer.append(partition, 1, [(b"\x7f\xff", b"later")] * 70, 0)
         for partition in range(20):
             w.service.on_elected(partition, 1)
         while not all(hosted.shard.loaded for hosted in w.service._runtime._hosted.values()):

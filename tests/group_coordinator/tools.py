@@ -15,7 +15,9 @@ from pykraft.group_coordinator.group import ConsumerGroup
 from pykraft.group_coordinator.heartbeat import handle_consumer_heartbeat
 from pykraft.group_coordinator.loading import BatchBody, Loader
 from pykraft.group_coordinator.records import GroupRecord, OffsetCommitKey
-from pykraft.group_coordinator.result import Call, CommitCodes, CoordinatorResult
+from pykraft.group_coordinator.regex_refresh import handle_resolution
+from pykraft.group_coordinator.regex_worker import resolve_now
+from pykraft.group_coordinator.result import Call, CommitCodes, CoordinatorResult, Resolution
 from pykraft.group_coordinator.service import GroupCoordinatorService
 from pykraft.group_coordinator.shard import Outcome, Shard
 from pykraft.group_coordinator.state import ShardState
@@ -186,7 +188,8 @@ class ShardLab:
     """One loaded shard, driven without an event loop."""
 
     def __init__(self, sizes: dict[str, int], config: GroupConfig | None = None) -> None:
-        self.config = config or GroupConfig()
+        self.config = config or GroupConfig(consumer_assignment_interval_ms=0)
+        self.resolution: Resolution | None = None
         self.clock = ManualClock()
         self.writer = MemoryWriter()
         self.topics = TopicsView(make_image(sizes))
@@ -203,14 +206,26 @@ class ShardLab:
         self.shard = self.load()
 
     def set_topics(self, sizes: dict[str, int]) -> None:
-        self.topics = TopicsView(make_image(sizes, self.topics.image.offset + 1))
+        are_new = any(name not in self.topics.image.topic_ids for name in sizes)
+        image = make_image(sizes, self.topics.image.offset + 1)
+        self.topics = TopicsView(image, self.topics, are_new=are_new)
 
     def call(self, version: int = 1, **more: str) -> Call:
         values = {"client_id": "client", "client_host": "/127.0.0.1", "new_member_id": "new-id"} | more
         return Call(self.config, self.topics, version, self.clock.now_ms, **values)
 
     def apply(self, decide: Callable[[ShardState], CoordinatorResult]) -> Outcome:
-        return self.shard.apply(decide, wall_ms=self.clock.now_ms, now_ms=self.clock.now_ms)
+        outcome = self.shard.apply(decide, wall_ms=self.clock.now_ms, now_ms=self.clock.now_ms)
+        self.resolution = outcome.resolution or self.resolution
+        return outcome
+
+    def resolve(self) -> bool:
+        """Find the topics of regular expressions, if a heartbeat has asked for that."""
+        asked, self.resolution = self.resolution, None
+        if asked is not None:
+            found = resolve_now(asked, self.topics)
+            self.apply(lambda state: handle_resolution(state, asked.group_id, found, self.topics))
+        return asked is not None
 
     def pass_time(self, delay_ms: int) -> list[Outcome]:
         self.clock.now_ms += delay_ms

@@ -194,7 +194,20 @@ def test_list_of_a_broker_is_appended_to_what_it_has_from_all_brokers(
         ((BROKER, ""), ("log.retention.ms", SET, "9" * 5000), ErrorCode.INVALID_CONFIG, "not a number"),
         ((BROKER, ""), ("log.cleanup.policy", SET, "delete," * 9999), ErrorCode.INVALID_CONFIG, "characters"),
         ((GROUP, "g"), ("consumer.session.timeout", SET, "5"), ErrorCode.INVALID_CONFIG, "did you mean"),
-        ((GROUP, "g"), ("consumer.session.timeout.ms", SET, "5000"), ErrorCode.INVALID_CONFIG, "less than"),
+        (
+            (GROUP, "g"),
+            ("consumer.session.timeout.ms", SET, "5000"),
+            ErrorCode.INVALID_CONFIG,
+            "must be greater than or equal to group.consumer.min.session.timeout.ms",
+        ),
+        (
+            (GROUP, "g"),
+            ("consumer.assignment.interval.ms", SET, "15001"),
+            ErrorCode.INVALID_CONFIG,
+            "must be less than or equal to group.consumer.max.assignment.interval.ms",
+        ),
+        ((GROUP, "g"), ("consumer.heartbeat.interval.ms", SET, "0"), ErrorCode.INVALID_CONFIG, "at least 1"),
+        ((GROUP, "g"), ("share.isolation.level", SET, "none"), ErrorCode.INVALID_CONFIG, "read_committed"),
         ((GROUP, ""), ("consumer.session.timeout.ms", SET, "50000"), ErrorCode.INVALID_REQUEST, "characters"),
         (
             (GROUP, "g" * 250),

@@ -107,7 +107,7 @@ def check_targets(group: ConsumerGroup, image: MetadataImage) -> None:
     meant: set[object] = set()
     wanted: set[object] = set()
     for member in group.iter_members():
-        counts = topics.partition_counts(topics.subscribed_ids(member))
+        counts = topics.partition_counts(topics.subscribed_ids(member, group.resolved))
         allowed = {(topic_id, index) for topic_id, count in counts.items() for index in range(count)}
         if foreign := set(group.target_of(member.member_id)) - allowed:
             detail = f"{group.group_id}: {member.member_id} is assigned {sorted(foreign)}"
