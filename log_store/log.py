@@ -100,6 +100,9 @@ class Log:
         self._config = config
         #: Below it compaction may have left gaps.
         self.compacted_offset = parts.compacted_offset
+        #: Compaction has removed records because of later ones, all of them below it. Truncated to less, the
+        #: log would have neither.
+        self.cleaned_end_offset = 0
         self._use_segments(parts.segments)
         self._latest_epoch = parts.epochs.latest_epoch
         # Tokens that tell a finished flush what changed meanwhile.
@@ -594,6 +597,7 @@ class Log:
         self.log_start_offset = min(self.log_start_offset, offset)
         self.stored_log_start_offset = min(self.stored_log_start_offset, offset)
         self.recovery_point = min(self.recovery_point, offset)
+        self.cleaned_end_offset = min(self.cleaned_end_offset, offset)
         self._unflushed.truncated(offset)
         self.epoch_cache.truncate_from_end(offset)
         self._latest_epoch = self.epoch_cache.latest_epoch
@@ -765,6 +769,7 @@ class Log:
         rename_files(self._disk, self.directory, cleaned.base_offset, SWAP_SUFFIX, "")
         cleaned.use_suffix("")
         self._use_segments((*self._segments[:index], cleaned, *self._segments[end:]))
+        self.cleaned_end_offset = max(self.cleaned_end_offset, replacement.end_offset)
         self._directory_changes += 1
         self._replacements += 1
         if self.on_deleted is not None:

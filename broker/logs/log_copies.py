@@ -106,6 +106,7 @@ class LogCopies:
         new = future.take_place(self._disk)
         del self._table.futures[key]
         old.log.before_truncation = old.log.on_roll = old.log.on_unflushed = None
+        new.log.cleaned_end_offset = old.log.cleaned_end_offset
         self._adopt(new)
         return new
 

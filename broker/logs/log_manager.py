@@ -265,6 +265,8 @@ class LogManager:
         """Take a log into use. Before it is truncated, its entries in the checkpoints are lowered."""
         log = opened.log
         self.logs[opened.topic_partition] = opened
+        stored = min(self.checkpoints.cleaned_offset(opened) or 0, log.log_end_offset)
+        log.cleaned_end_offset = max(log.cleaned_end_offset, stored)
         self.producers.adopt(opened)
         log.before_truncation = partial(self._before_truncation, opened)
         log.on_bad_index = partial(self.index_rebuilds.start, opened)

@@ -663,15 +663,30 @@ class Partition:
 
         If this log does not know that epoch, the end of the last epoch before it is the best known common
         point, and the next fetch starts there (KIP-279). If this log starts beyond that, nothing of it is in
-        the leader's, and it begins anew there.
+        the leader's, and it begins anew there. :class:`CorruptLogError`, and nothing is truncated, if what
+        remained might lack records that the leader has.
         """
         own = self.log.end_offset_for_epoch(diverging_epoch)
         cut = end_offset if own.end_offset < 0 else min(end_offset, own.end_offset)
         if cut < self.log.log_start_offset:
             self.restart_at(cut)
         else:
+            self._require_whole(cut)
             self.truncate_to(cut)
         return self.log.log_end_offset
+
+    def _require_whole(self, end_offset: int) -> None:
+        """Refuse to keep the beginning of a compacted log if what superseded parts of it would be cut off.
+
+        Compaction, here or where the log was copied from, removes records that committed ones supersede. If
+        those are lost (with the disks of all other replicas, or to an unclean election), the leader may still
+        have what they superseded: its log has to be copied anew.
+        """
+        log = self.log
+        compacted_end = max(log.cleaned_end_offset, self.high_watermark if log.config.is_compacted else 0)
+        if log.log_start_offset < end_offset < compacted_end:
+            reason = f"compacted up to {compacted_end}, and its leader's diverges at {end_offset}"
+            raise CorruptLogError(log.directory, 0, reason)
 
     def truncate_to(self, offset: int) -> None:
         """Drop the records from ``offset`` on, and the state of their producers."""

@@ -52,12 +52,13 @@ class Replacement:
     """A compacted segment that waits to take the place of ``sources``, neighbours in the log.
 
     ``truncations``: of the log when the round began. What superseded the records that are missing may have
-    been truncated since.
+    been truncated since. ``end_offset``: all of it is below.
     """
 
     cleaned: Segment
     sources: tuple[Segment, ...]
     truncations: int
+    end_offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +216,8 @@ class CleaningRound:
                 epoch = header.partition_leader_epoch
                 yield Step(len(batch) + writer.size_bytes - written, 1)
         cleaned = writer.finish(sources[-1].end_offset, epoch, rules.transactions.take_index())
-        yield Replacement(cleaned, tuple(source.segment for source in sources), self._truncations)
+        replaced = tuple(source.segment for source in sources)
+        yield Replacement(cleaned, replaced, self._truncations, self.end_offset)
         self._unfinished = None
 
     def _batches(self, source: Source) -> Iterator[tuple[BatchHeader, bytes]]:

@@ -6,6 +6,7 @@ import errno
 import logging
 import random
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 import pytest
@@ -15,7 +16,7 @@ from pykraft.broker.logs.log_cleaner import NO_ROOM_PAUSE_MS, LogCleaner
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.record_codec import RecordInput, decode_batch, encode_batch
 from pykraft.kafka_protocol.record_spans import iter_spans
-from pykraft.kafka_protocol.records import HEADER_BYTES, read_header, write_crc
+from pykraft.kafka_protocol.records import HEADER_BYTES, assign_offset, read_header, write_crc
 from pykraft.log_store import checkpoint
 from pykraft.log_store.interface import CorruptLogError
 from pykraft.runtime.clock import SystemClock
@@ -167,6 +168,89 @@ def test_a_follower_that_ends_within_what_was_removed_follows_on(data_plane: Dat
             assert not cluster.controller.lost
             await cluster.brokers[2].data.scrubber.scrub_all()
             assert not cluster.brokers[2].logs.offline
+
+    data_plane.run(body)
+
+
+async def follow(data_plane: DataPlaneTools, cluster: DataCluster, node_id: int) -> None:
+    """Start a broker with a new replica; wait until it has everything that its leader has committed."""
+    await cluster.start(node_id)
+    old, end_offset = cluster.controller.partition(), cluster.partition(1).log.log_end_offset
+    replicas = (*old.replicas, node_id)
+    cluster.controller.set_partition(replace(old, replicas=replicas, partition_epoch=old.partition_epoch + 1))
+    await data_plane.until(lambda: cluster.brokers[node_id].table.find("t", 0))
+    await data_plane.until(lambda: cluster.partition(node_id).high_watermark == end_offset)
+
+
+@pytest.mark.parametrize(
+    ("cleaned", "restarts"),
+    [(2, False), (2, True), (1, False)],
+    ids=["compacted here", "compacted before a crash", "copied from a compacted log"],
+)
+def test_a_follower_that_lost_what_its_leader_still_has_is_copied_anew(
+    data_plane: DataPlaneTools, cleaned: int, restarts: bool
+) -> None:
+    """The newest record of a key is lost with all disks that are left but one, whose log diverges before it.
+    The one before counts again; that disk has compacted it away."""
+
+    async def body() -> None:
+        async with data_plane.cluster(1, 3) as cluster:
+            await cluster.create(1, 3, configs=COMPACT)
+            await produce(cluster, 1, A)
+            await data_plane.until(lambda: cluster.partition(3).high_watermark == 1)
+            await cluster.brokers[3].stop()
+            await produce(cluster, 1, B)
+            await cluster.shrink(1)
+            if cleaned == 2:
+                await follow(data_plane, cluster, 2)
+            await produce(cluster, 1, A)
+            if cleaned == 2:
+                await data_plane.until(lambda: cluster.partition(2).high_watermark == 3)
+            roll(cluster)
+            await produce(cluster, 1, C)
+            if cleaned == 2:
+                await data_plane.until(lambda: cluster.partition(2).high_watermark == 4)
+            await clean(cluster.brokers[cleaned])
+            if cleaned == 1:
+                await follow(data_plane, cluster, 2)
+            assert offsets_of(cluster, 2) == [1, 2, 3]
+            await cluster.brokers[1].stop()
+            if restarts:
+                await cluster.brokers[2].stop(clean=False)
+                assert not cluster.disk(2).exists("/d2/replication-offset-checkpoint")
+            await cluster.start(3)
+            cluster.controller.elect(3, (3,))
+            if restarts:
+                await cluster.start(2)
+            await produce(cluster, 3, B, B)
+            await data_plane.until(lambda: set(cluster.controller.partition().isr) == {2, 3})
+            assert stored(cluster, 2) == stored(cluster, 3) == [(0, *A), (1, *B), (2, *B)]
+            assert cluster.controller.lost == [(2, "t")]
+
+    data_plane.run(body)
+
+
+@pytest.mark.parametrize("cut", ["uncommitted", "everything"])
+def test_a_compacted_log_is_truncated_where_nothing_of_it_can_be_missing(
+    data_plane: DataPlaneTools, cut: str
+) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1, 2) as cluster:
+            await cluster.create(1, 2, configs=COMPACT)
+            await produce(cluster, 1, A, A)
+            await data_plane.until(lambda: cluster.partition(2).high_watermark == 2)
+            roll(cluster)
+            await produce(cluster, 1, A)
+            await data_plane.until(lambda: cluster.partition(2).high_watermark == 3)
+            await clean(cluster.brokers[2])
+            await cluster.brokers[1].stop()
+            follower = cluster.partition(2)
+            tail = bytearray(keyed(*B))
+            assign_offset(tail, 0, 3, 0)
+            follower.append_as_follower(memoryview(tail), 0)
+            end_offset = 3 if cut == "uncommitted" else 0
+            assert follower.truncate_to_divergence(0, end_offset) == end_offset
+            assert not cluster.controller.lost
 
     data_plane.run(body)
 
@@ -610,6 +694,7 @@ def test_a_moved_log_is_as_clean_as_it_was(data_plane: DataPlaneTools) -> None:
             await data_plane.until(lambda: broker.logs.logs["t", 0].log_dir == "/e1")
             await data_plane.until(lambda: broker.logs.checkpoints.cleaned_offset(broker.logs.logs["t", 0]))
             assert broker.logs.checkpoints.cleaned_offset(broker.logs.logs["t", 0]) == cleaned
+            assert cluster.partition(1).log.cleaned_end_offset == cleaned
             assert offsets_of(cluster, 1) == offsets
             assert not await broker.data.cleaner.clean_dirtiest()
 
