@@ -277,7 +277,9 @@ class LeaderLink:
         if len(result.records):
             if partition.is_throttled_follower:
                 self._quota.record(len(result.records), self._clock.monotonic_ms())
-            appended = partition.append_as_follower(result.records, self._clock.wall_ms())
+            appended = partition.append_as_follower(
+                result.records, self._clock.wall_ms(), result.log_start_offset
+            )
             if appended:
                 # Last in the next request, so that all partitions get their share of the responses.
                 key = (partition.topic_id, partition.index)

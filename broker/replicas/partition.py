@@ -610,14 +610,15 @@ class Partition:
 
     # -- follower --------------------------------------------------------------------------------------
 
-    def append_as_follower(self, data: memoryview, now_ms: int) -> int:
+    def append_as_follower(self, data: memoryview, now_ms: int, leader_log_start: int = 0) -> int:
         """Append the whole batches in ``data`` that are new; returns their size in bytes.
 
-        Offsets and epochs are the leader's. A batch that fails its checksum, or whose epoch cannot come next,
-        is refused with CORRUPT_MESSAGE, and nothing of ``data`` is appended.
+        Offsets and epochs are the leader's, whose log starts at ``leader_log_start``. A batch that fails its
+        checksum, or whose epoch cannot come next, is refused with CORRUPT_MESSAGE, and nothing of ``data`` is
+        appended.
         """
         log = self.log
-        if log.log_start_offset == log.log_end_offset:
+        if log.log_end_offset <= max(log.log_start_offset, leader_log_start):
             self._start_with_a_whole_batch(data)
         log_end = log.log_end_offset
         data = begin_within_span(data, log_end)
@@ -637,7 +638,7 @@ class Partition:
         return end - start
 
     def _start_with_a_whole_batch(self, data: memoryview) -> None:
-        """Let an empty log begin where the batch does that holds its offset.
+        """Let a log without a record that its leader still has begin where the batch does that holds its end.
 
         A log may start in the middle of a batch of its leader: records were deleted up to there, or another
         leader wrote other batches after an unclean election.

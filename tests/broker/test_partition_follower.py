@@ -149,6 +149,21 @@ def test_empty_log_that_starts_within_a_batch_of_its_leader_begins_with_that_bat
     assert (partition.log.log_start_offset, partition.high_watermark) == (8, 10)
 
 
+def test_log_that_ends_at_the_leaders_log_start_begins_with_the_batch_that_holds_it() -> None:
+    """After an unclean election the leader may have deleted all that both have, up to within a batch."""
+    partition = make()
+    partition.apply(state(2, epoch=1), 0)
+    partition.append_as_follower(memoryview(b"".join(stored(offset, 0) for offset in range(8))), 0)
+    batch = encode_batch([RecordInput(None, b"v", (), 1000)] * 4, base_offset=6, leader_epoch=1)
+    with pytest.raises(KafkaError):
+        partition.append_as_follower(memoryview(batch), 0, 7)  # the leader still has 7: another one
+    assert partition.log.log_end_offset == 8
+    assert partition.append_as_follower(memoryview(batch), 0, 8) == len(batch)
+    assert (partition.log.log_start_offset, partition.log.log_end_offset) == (6, 10)
+    partition.follow(10, 8)
+    assert (partition.log.log_start_offset, partition.high_watermark) == (8, 10)
+
+
 def test_log_that_starts_beyond_what_its_leader_has_of_its_epoch_begins_anew_there() -> None:
     """An unclean election: the leader has lost what was deleted here, and all that followed."""
     partition = make()
