@@ -88,16 +88,19 @@ class Directories:
     # --- the end ----------------------------------------------------------------------------------------
 
     def find_unfinished(self) -> str | None:
-        """A move that is under way, a log that the controller knows elsewhere, or one that is left."""
+        """A move that is under way, a log that the controller knows elsewhere, one that is left, or one that
+        is about to be opened."""
         for node in self._world.brokers:
             logs = node.logs
             for name, index in sorted(logs.futures.keys() | (logs.wanted_dirs.keys() & logs.logs.keys())):
                 return f"the move of {name}-{index} at broker {node.id} to {logs.wanted_dirs}"
             for topic_id, topic in self._world.checker.model.topics.items():
                 for index, partition in enumerate(topic.partitions):
-                    opened = logs.logs.get((topic.name, index))
-                    if opened is None or opened.topic_id != topic_id or node.id not in partition.replicas:
+                    if node.id not in partition.replicas or (topic.name, index) in logs.offline:
                         continue
+                    opened = logs.logs.get((topic.name, index))
+                    if opened is None or opened.topic_id != topic_id:
+                        return f"{topic.name}-{index} of broker {node.id} is not open"
                     known = logs.dirs.path_of(partition.directories.get(node.id, UNASSIGNED_DIRECTORY))
                     if known != opened.log_dir:
                         return f"{topic.name}-{index} of broker {node.id}: {opened.log_dir}, known is {known}"

@@ -1,0 +1,44 @@
+"""The end of a schedule with several log directories: what it waits for."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+from pykraft.jepsen_like.sim.cluster.directories import Directories
+from pykraft.kafka_protocol.ids import Uuid
+
+TOPIC = Uuid(b"t" * 16)
+DIRECTORY = Uuid(b"d" * 16)
+
+
+def directories(logs: dict[tuple[str, int], Any], offline: dict[tuple[str, int], Any]) -> Directories:
+    """One broker to which ``t-0`` is assigned, in ``/data``."""
+    partition = SimpleNamespace(replicas=(4,), directories={4: DIRECTORY})
+    topics = {TOPIC: SimpleNamespace(name="t", partitions=[partition])}
+    found = SimpleNamespace(
+        logs=logs,
+        offline=offline,
+        futures={},
+        wanted_dirs={},
+        dirs=SimpleNamespace(path_of=lambda directory: "/data"),
+    )
+    sizes = {"/data": dict.fromkeys(logs, 0)}
+    disk = SimpleNamespace(log_sizes=lambda path: sizes.get(path, {}))
+    world = SimpleNamespace(
+        seed=0,
+        brokers=[SimpleNamespace(id=4, logs=found, disk=disk)],
+        checker=SimpleNamespace(model=SimpleNamespace(topics=topics)),
+        options=SimpleNamespace(log_dirs=2),
+    )
+    return Directories(cast(Any, world), cast(Any, None), cast(Any, None))
+
+
+def test_a_log_that_is_about_to_be_opened_is_waited_for() -> None:
+    """Else it may be opened between the broker's answer and the look at its disk."""
+    opened = SimpleNamespace(topic_id=TOPIC, log_dir="/data")
+    earlier = SimpleNamespace(topic_id=Uuid(b"e" * 16), log_dir="/data")
+    assert directories({}, {}).find_unfinished() == "t-0 of broker 4 is not open"
+    assert directories({("t", 0): earlier}, {}).find_unfinished() == "t-0 of broker 4 is not open"
+    assert directories({("t", 0): opened}, {}).find_unfinished() is None
+    assert directories({}, {("t", 0): "damaged"}).find_unfinished() is None
