@@ -67,7 +67,9 @@ class CrashPointDisk(MemoryDisk):
         self._root.repair()
 
     def live_on(self) -> None:
+        """No fault that was injected is still to come."""
         self._calls_left = 0
+        self._faults.clear()
 
     def inject(self, operation: str, error_number: int, *, path_part: str = "", times: int = 1) -> None:
         self.was_damaged = True

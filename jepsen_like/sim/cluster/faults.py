@@ -153,6 +153,7 @@ class ClusterNemesis:
         self._stalls.clear()
         for node in self._world.nodes.values():
             node.disk.live_on()
+            node.stop_without_directory()
             self._world.later(0, node.start)
 
     def _calm_down(self, fault: Fault) -> None:

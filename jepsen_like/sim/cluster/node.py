@@ -264,6 +264,14 @@ class SimNode:
 
         return undo
 
+    def stop_without_directory(self) -> None:
+        """End a process that goes on without a log directory in which one call has failed: the next start
+        uses it again."""
+        logs = self.parts.logs if self.alive and self.is_broker and self.may_mend else None
+        if logs is not None and logs.dirs.offline:
+            self.kill(power_loss=False)
+            self.disk.repair()
+
     def set_clock_error(self, error: float) -> None:
         """Let the clock run faster or slower by this share."""
         self.clock.set_rate(1 + error)
