@@ -18,6 +18,7 @@ from pykraft.group_coordinator.classic_rebalance import (
     maybe_complete_join,
     maybe_prepare_rebalance,
     prepare_rebalance,
+    remove_member,
     select_protocol,
 )
 from pykraft.group_coordinator.group import ConsumerGroup
@@ -49,6 +50,8 @@ def handle_join_group(state: ShardState, request: JoinGroupRequest, call: Call) 
             draft.records.extend(group_tombstones(group))
         case None if request.member_id:
             raise _unknown_member(request)
+    if not _has_room(draft.group, request.member_id, call):
+        return draft.result(_refuse_for_size(draft, request.member_id))
     _check_protocols(draft.group, request)
     return draft.result(_join(draft, request, call))
 
@@ -70,16 +73,15 @@ def _check_request(request: JoinGroupRequest, call: Call) -> None:
 
 
 def _check_protocols(group: ClassicGroup, request: JoinGroupRequest) -> None:
-    """The member must have the group's protocol type and a protocol that all members support."""
+    """The member must have the group's protocol type and a protocol that all members support.
+
+    A member that joins again counts among them with what it supported before, as in Kafka.
+    """
     names = {protocol.name for protocol in request.protocols}
     fits = bool(request.protocol_type) and bool(names)
-    others = group
-    if request.member_id in group.members:
-        others = group.without_member(request.member_id)
-    elif request.group_instance_id is not None:
-        others = group.without_member(group.static_member_id(request.group_instance_id) or "")
-    if fits and others.members:
-        fits = group.protocol_type == request.protocol_type and bool(common_protocols(others) & names)
+    if fits and group.state is not ClassicState.EMPTY:
+        fits = group.protocol_type == request.protocol_type
+        fits = fits and (group.is_empty or not names.isdisjoint(common_protocols(group)))
     if not fits:
         raise KafkaError(
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "The member has no protocol in common with the group."
@@ -93,9 +95,7 @@ def _join(draft: ClassicDraft, request: JoinGroupRequest, call: Call) -> Answer:
             predecessor_id = group.static_member_id(instance_id)
             if predecessor_id is not None:
                 return _replace_static_member(draft, group.members[predecessor_id], request, call)
-            _check_size(group, call)
             return _add_member(draft, call.new_member_id, request, call)
-        _check_size(group, call)
         if call.version >= _TWO_STEP_VERSION:
             draft.change(pending_member_ids=group.pending_member_ids | {call.new_member_id})
             draft.start_timer(TimerKind.PENDING_MEMBER, request.session_timeout_ms, call.new_member_id)
@@ -107,12 +107,14 @@ def _join(draft: ClassicDraft, request: JoinGroupRequest, call: Call) -> Answer:
         return _add_member(draft, member_id, request, call)
     if instance_id is not None:
         owner_id = group.static_member_id(instance_id)
-        if owner_id is not None and owner_id != member_id:
+        if owner_id is None:
+            raise _unknown_member(request)
+        if owner_id != member_id:
             raise KafkaError(
                 ErrorCode.FENCED_INSTANCE_ID, f"Instance {instance_id} now belongs to member {owner_id}."
             )
     member = group.members.get(member_id)
-    if member is None or member.instance_id != instance_id:
+    if member is None:
         raise _unknown_member(request)
     return _rejoin(draft, member, request, call)
 
@@ -150,7 +152,7 @@ def _rejoin(draft: ClassicDraft, member: ClassicMember, request: JoinGroupReques
         case ClassicState.STABLE if not changed and member.member_id != group.leader_id:
             draft.restart_session(member)
             return build_join_response(group, member.member_id)
-    draft.put(_updated(member, request, call))
+    draft.put(_updated(member, request))
     if group.state is ClassicState.PREPARING_REBALANCE:
         maybe_complete_join(draft)
     else:
@@ -171,7 +173,7 @@ def _replace_static_member(
         draft.complete(ParkKind.SYNC, old.member_id, error)
     draft.cancel_timer(TimerKind.SESSION, old.member_id)
     draft.group = draft.group.without_member(old.member_id)
-    new = replace(_updated(old, request, call), member_id=new_id, awaiting_sync=False)
+    new = replace(_updated(old, request), member_id=new_id, awaiting_sync=False)
     if old_leader_id == old.member_id:
         draft.change(leader_id=new_id)
     draft.put(new)
@@ -190,11 +192,10 @@ def _replace_static_member(
     return Parked(ParkKind.JOIN, group_id, new_id)
 
 
-def _updated(member: ClassicMember, request: JoinGroupRequest, call: Call) -> ClassicMember:
+def _updated(member: ClassicMember, request: JoinGroupRequest) -> ClassicMember:
+    """The member with what it may change by joining again; it stays with the client that joined first."""
     return replace(
         member,
-        client_id=call.client_id,
-        client_host=call.client_host,
         rebalance_timeout_ms=_rebalance_timeout_ms(request),
         session_timeout_ms=request.session_timeout_ms,
         protocols=_protocols(request),
@@ -202,11 +203,34 @@ def _updated(member: ClassicMember, request: JoinGroupRequest, call: Call) -> Cl
     )
 
 
-def _check_size(group: ClassicGroup, call: Call) -> None:
-    if group.size >= call.config.max_size:
-        raise KafkaError(
-            ErrorCode.GROUP_MAX_SIZE_REACHED, f"The group has reached its maximum of {call.config.max_size}."
-        )
+def _has_room(group: ClassicGroup, member_id: str, call: Call) -> bool:
+    """Whether ``group.max.size`` lets this member join.
+
+    While members join again only those that have done so count: the last ones of a group that is too large do
+    not get in. Ids that were only given out do not count.
+    """
+    member = group.members.get(member_id)
+    match group.state:
+        case ClassicState.EMPTY:
+            return True
+        case ClassicState.PREPARING_REBALANCE:
+            if member is not None and member.awaiting_join:
+                return True
+            return sum(other.awaiting_join for other in group.members.values()) < call.config.max_size
+        case _:
+            return member is not None or len(group.members) < call.config.max_size
+
+
+def _refuse_for_size(draft: ClassicDraft, member_id: str) -> Answer:
+    """The group is full. The refused member is out of it, and the others no longer wait for it."""
+    if member_id in draft.group.pending_member_ids:
+        draft.change(pending_member_ids=draft.group.pending_member_ids - {member_id})
+        draft.cancel_timer(TimerKind.PENDING_MEMBER, member_id)
+        maybe_complete_join(draft)
+    elif member_id in draft.group.members:
+        remove_member(draft, member_id)
+        maybe_complete_join(draft)
+    return join_error(ErrorCode.GROUP_MAX_SIZE_REACHED)
 
 
 def _rebalance_timeout_ms(request: JoinGroupRequest) -> int:

@@ -159,7 +159,7 @@ def remove_member(draft: ClassicDraft, member_id: str) -> None:
     """Remove a member; its waiting request is answered with UNKNOWN_MEMBER_ID."""
     member = draft.group.members[member_id]
     if member.awaiting_join:
-        draft.complete(ParkKind.JOIN, member_id, join_error(ErrorCode.UNKNOWN_MEMBER_ID, member_id))
+        draft.complete(ParkKind.JOIN, member_id, join_error(ErrorCode.UNKNOWN_MEMBER_ID))
     if member.awaiting_sync:
         error = SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
         draft.complete(ParkKind.SYNC, member_id, error)

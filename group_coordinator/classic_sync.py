@@ -12,7 +12,6 @@ from dataclasses import replace
 from pykraft.group_coordinator.classic_group import ClassicGroup, ClassicMember, ClassicState
 from pykraft.group_coordinator.classic_rebalance import (
     ClassicDraft,
-    maybe_complete_join,
     maybe_prepare_rebalance,
     remove_member,
 )
@@ -26,8 +25,15 @@ from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest, Heartbea
 from pykraft.kafka_protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
+_NAMED_PROTOCOL_VERSION = 5
+
 
 def handle_sync_group(state: ShardState, request: SyncGroupRequest, call: Call) -> CoordinatorResult:
+    if call.version >= _NAMED_PROTOCOL_VERSION and None in (request.protocol_type, request.protocol_name):
+        raise KafkaError(
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+            f"SyncGroup version {call.version} must name its protocol and the type of it.",
+        )
     group = _group(state, request.group_id)
     member = check_member(group, request.member_id, request.group_instance_id, request.generation_id)
     for given, actual in (
@@ -91,18 +97,16 @@ def handle_heartbeat(state: ShardState, request: HeartbeatRequest, call: Call) -
 
 
 def handle_leave_group(state: ShardState, request: LeaveGroupRequest, call: Call) -> CoordinatorResult:
+    if not request.group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
     if (consumer_group := state.consumer_group(request.group_id)) is not None:
         return remove_members(consumer_group, request, call)
     identities = leaving_members(request, call.version)
     group = state.classic_group(request.group_id)
     draft = ClassicDraft(group or ClassicGroup(request.group_id), call.config, call.wall_ms)
     codes = [_leave(draft, identity) for identity in identities]
-    if any(code is ErrorCode.NONE for code in codes):
-        if draft.group.members or (group is not None and group.members):
-            members_changed = group is not None and draft.group.members != group.members
-            (maybe_prepare_rebalance if members_changed else maybe_complete_join)(draft)
-        else:
-            maybe_complete_join(draft)
+    if any(code is ErrorCode.NONE for code in codes) and draft.group.state is not ClassicState.EMPTY:
+        maybe_prepare_rebalance(draft)
     response = build_leave_response(identities, codes, call.version)
     return CoordinatorResult(response) if group is None else draft.result(response)
 
@@ -110,7 +114,7 @@ def handle_leave_group(state: ShardState, request: LeaveGroupRequest, call: Call
 def _leave(draft: ClassicDraft, identity: MemberIdentity) -> ErrorCode:
     """Remove one member from the draft; one rebalance follows after all of them."""
     group, member_id = draft.group, identity.member_id
-    if identity.group_instance_id is not None:
+    if identity.group_instance_id is not None and member_id not in group.pending_member_ids:
         owner_id = group.static_member_id(identity.group_instance_id)
         if owner_id is None:
             return ErrorCode.UNKNOWN_MEMBER_ID

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pykraft.group_coordinator.classic_group import ClassicGroup
+from pykraft.group_coordinator.classic_group import ClassicGroup, ClassicState
 from pykraft.group_coordinator.group import ConsumerGroup
 from pykraft.group_coordinator.group_records import group_tombstones
 from pykraft.group_coordinator.offsets import build_offset_tombstones
@@ -25,7 +25,7 @@ def handle_delete_groups(state: ShardState, group_ids: Sequence[str]) -> Coordin
         match state.groups.get(group_id):
             case None:
                 code = ErrorCode.GROUP_ID_NOT_FOUND
-            case ClassicGroup() as classic if classic.is_empty:
+            case ClassicGroup(state=ClassicState.EMPTY):
                 records.extend(build_offset_tombstones(state, group_id))
                 records.append(GroupRecord(GroupMetadataKey(group_id), None))
             case ConsumerGroup() as group if group.is_empty:

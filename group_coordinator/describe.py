@@ -47,6 +47,7 @@ def list_groups(state: ShardState, request: ListGroupsRequest) -> list[ListedGro
 
 
 def describe_classic_group(state: ShardState, group_id: str, version: int) -> DescribedGroup:
+    """While a group rebalances its members are described with their last assignments, as in Kafka."""
     group = state.classic_group(group_id)
     if group is None:
         missing = describe_error(group_id, ErrorCode.NONE)
@@ -68,7 +69,7 @@ def describe_classic_group(state: ShardState, group_id: str, version: int) -> De
                 client_id=member.client_id,
                 client_host=member.client_host,
                 member_metadata=member.metadata_for(group.protocol_name) if stable else b"",
-                member_assignment=member.assignment if stable else b"",
+                member_assignment=member.assignment,
             )
             for member in group.iter_members()
         ],
@@ -82,10 +83,10 @@ def describe_error(group_id: str, code: ErrorCode) -> DescribedGroup:
 def describe_consumer_group(
     state: ShardState, group_id: str, topics: TopicsView, assignors: Sequence[str]
 ) -> consumer_messages.DescribedGroup:
+    if not group_id:
+        return consumer_describe_error(group_id, ErrorCode.INVALID_GROUP_ID)
     group = state.consumer_group(group_id)
     if group is None:
-        if not group_id:
-            return consumer_describe_error(group_id, ErrorCode.INVALID_GROUP_ID)
         missing = consumer_describe_error(group_id, ErrorCode.GROUP_ID_NOT_FOUND)
         missing.error_message = _why_missing(state, group_id, "consumer")
         return missing

@@ -35,13 +35,13 @@ _TIMESTAMP = Struct(">q")
 
 def handle_offset_commit(state: ShardState, request: CommitRequestView, call: Call) -> CoordinatorResult:
     """The response is the error code of each partition. What is refused is not written."""
-    timers = _check_caller(state, request, call)
+    refused, timers = _check_group(state, request, call)
     expires_ms = None if request.retention_time_ms < 0 else call.wall_ms + request.retention_time_ms
     codes: list[int | list[int]] = []
     records = []
     for topic in request.topics:
         name = _topic_name(topic, call)
-        code = _check_topic(name, topic, call)
+        code = _check_topic(name, topic, refused, call)
         codes.append(code)
         if name is not None and (code == ErrorCode.NONE if isinstance(code, int) else not all(code)):
             topic_id = _recorded_topic_id(name, expires_ms, call)
@@ -60,17 +60,48 @@ def _recorded_topic_id(name: str, expires_ms: int | None, call: Call) -> Uuid:
     return ZERO_UUID if topic_id is None or expires_ms is not None else topic_id
 
 
-def _check_topic(name: str | None, topic: CommitTopic, call: Call) -> int | list[int]:
+def _check_group(
+    state: ShardState, request: CommitRequestView, call: Call
+) -> tuple[ErrorCode, tuple[TimerChange, ...]]:
+    """The error of the group for the partitions that exist; :class:`KafkaError` if they all do.
+
+    As in Kafka, the group is not asked if none does. The empty group id is allowed, as it always was.
+    """
+    existing = total = 0
+    for topic in request.topics:
+        name = _topic_name(topic, call)
+        count = 0 if name is None else call.topics.partition_count(name)
+        total += len(topic.partitions)
+        existing += _count_existing(topic.partitions, count)
+    if not existing:
+        return ErrorCode.NONE, ()
+    try:
+        return ErrorCode.NONE, _check_caller(state, request, call)
+    except KafkaError as error:
+        if existing == total:
+            raise
+        return error.code, ()
+
+
+def _count_existing(partitions: tuple[int, ...], count: int) -> int:
+    if not partitions or (min(partitions) >= 0 and max(partitions) < count):
+        return len(partitions)
+    return sum(0 <= partition < count for partition in partitions)
+
+
+def _check_topic(name: str | None, topic: CommitTopic, refused: ErrorCode, call: Call) -> int | list[int]:
     """One error code for all partitions, or a list if they differ."""
     if name is None:
         return int(ErrorCode.UNKNOWN_TOPIC_ID)
     count, partitions, metadata = call.topics.partition_count(name), topic.partitions, topic.metadata
     if metadata is None and partitions and min(partitions) >= 0 and max(partitions) < count:
-        return 0
+        return int(refused)
     limit = call.config.offset_metadata_max_bytes
     return [
         int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if not 0 <= partition < count
+        else int(refused)
+        if refused is not ErrorCode.NONE
         else int(ErrorCode.OFFSET_METADATA_TOO_LARGE)
         if text is not None and len(text.encode("utf-8")) > limit
         else 0
@@ -116,8 +147,6 @@ def _is_ascending(partitions: tuple[int, ...]) -> bool:
 
 def _check_caller(state: ShardState, request: CommitRequestView, call: Call) -> tuple[TimerChange, ...]:
     """:class:`KafkaError` unless the caller may commit. A commit of a classic member restarts its session."""
-    if not request.group_id:
-        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
     check_names(request.group_id, code=ErrorCode.INVALID_GROUP_ID)
     epoch = request.generation_id_or_member_epoch
     match state.groups.get(request.group_id):
@@ -154,7 +183,7 @@ def _committed_partitions(request: CommitRequestView, call: Call) -> Iterator[To
     for topic in request.topics:
         name = _topic_name(topic, call)
         topic_id = ZERO_UUID if name is None else call.topics.topic_id(name) or ZERO_UUID
-        codes = _check_topic(name, topic, call)
+        codes = _check_topic(name, topic, ErrorCode.NONE, call)
         for place, partition in enumerate(topic.partitions):
             if not (codes if isinstance(codes, int) else codes[place]):
                 yield topic_id, partition

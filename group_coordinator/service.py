@@ -344,7 +344,8 @@ class GroupCoordinatorService:
     def _new_member_id(self, ctx: RequestContext, request: Message | CommitRequestView) -> str:
         match request:
             case JoinGroupRequest(member_id=""):
-                prefix = (request.group_instance_id or ctx.client_id)[:_MEMBER_ID_PREFIX_CHARS]
+                name = ctx.client_id if request.group_instance_id is None else request.group_instance_id
+                prefix = name[:_MEMBER_ID_PREFIX_CHARS]
                 text = self._random_uuid().hex()
                 return f"{prefix}-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
             case ConsumerGroupHeartbeatRequest(member_id=""):

@@ -129,7 +129,9 @@ class Cluster:
     def _knows_all(self, port: int) -> bool:
         self.check_running()
         try:
-            answer = Client(port).call(metadata.MetadataRequest(topics=[]), 9, metadata.MetadataResponse)
+            client = Client(port)
+            with client.socket:
+                answer = client.call(metadata.MetadataRequest(topics=[]), 9, metadata.MetadataResponse)
         except OSError:
             return False
         return len(answer.brokers) == len(self.ports)

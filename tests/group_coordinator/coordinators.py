@@ -401,7 +401,7 @@ class Classic:
         request = SyncGroupRequest(
             group_id="g", member_id=member_id, generation_id=generation, assignments=given, **fields
         )
-        return self.send(request, 5)
+        return self.send(request, 5 if fields.get("protocol_name") else 4)
 
     async def heartbeat(
         self, member_id: str, generation: int, *, group_instance_id: str | None = None

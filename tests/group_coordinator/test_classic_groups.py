@@ -152,12 +152,22 @@ def test_impossible_join_is_refused(member_id: str, fields: dict[str, Any], code
 
 
 def test_full_group_accepts_no_more_members() -> None:
+    """Members count, not ids that were given out: nobody may use those."""
+
     async def scenario(world: Classic) -> None:
-        for _ in range(4):
+        for _ in range(9):
             await world.member_id()
+        ids = [await world.member_id() for _ in range(4)]
+        late = await world.member_id()
+        joins = [world.join(member_id) for member_id in ids]
+        await world.settle()
+        refused = await world.join(late)
+        assert (refused.error_code, refused.member_id) == (ErrorCode.GROUP_MAX_SIZE_REACHED, "")
         assert (await world.join()).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
-        await world.pass_time(SESSION_MS)
-        await world.member_id()
+        await world.pass_time(DELAY_MS)
+        await world.pass_time(DELAY_MS)
+        assert {answer.error_code for answer in await asyncio.gather(*joins)} == {ErrorCode.NONE}
+        assert (await world.join()).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
 
     run_classic(scenario)
 

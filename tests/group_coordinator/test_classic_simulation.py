@@ -16,7 +16,7 @@ steps.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 
@@ -213,7 +213,7 @@ class World:
             generation_id=client.generation,
             assignments=[SyncGroupRequestAssignment(member_id=m, assignment=a) for m, a in shares.items()],
         )
-        call = self.call()
+        call = replace(self.call(), version=4)
         self.apply(client, lambda state: handle_sync_group(state, request, call), ParkKind.SYNC)
 
     def heartbeat(self, client: Client) -> None:

@@ -1,0 +1,114 @@
+"""The first answer that differs, if no chance and no delay explains it.
+
+Kafka lets chance decide some things (who leads a group after its leader left: the next in a hash map of
+generated ids), and an answer may be late. So a script whose answers differ is played again on both systems,
+with more time; it counts only if no playing of one gives the answers of any playing of the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Final
+
+from pykraft.jepsen_like.differential.known import NO_ANSWER_YET, POINTLESS, UNANSWERED, Known
+from pykraft.jepsen_like.differential.player import STILL_WAITS, Event, System
+from pykraft.jepsen_like.differential.script import Script
+
+FIRST_GRACE_S: Final = 0.02
+AGAIN_GRACE_S: Final = (0.1, 0.3, 0.8)
+CHANCE_GRACE_S: Final = (0.1,) * 16
+"""More playings, if a system does not even answer like itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    script: Script
+    at: int
+    """The step that was answered differently."""
+    ours: Event | None
+    theirs: Event | None
+
+    @property
+    def last(self) -> int:
+        """The last step that it takes to see it."""
+        return max([self.at, *(event.after for event in (self.ours, self.theirs) if event is not None)])
+
+    def __str__(self) -> str:
+        step = self.script.steps[self.at]
+        return f"step {self.at}: {step!r}\n  ours:  {_told(self.ours)}\n  Kafka: {_told(self.theirs)}"
+
+
+def _told(event: Event | None) -> str:
+    if event is None:
+        return NO_ANSWER_YET
+    return f"{event.answer}" + (f" (after step {event.after})" if event.after != event.step else "")
+
+
+class Comparison:
+    """Plays scripts on both systems. ``met`` counts the known differences that were seen."""
+
+    def __init__(self, ours: System, kafka: System, known: tuple[Known, ...]) -> None:
+        self._systems = (ours, kafka)
+        self._known = known
+        self.met: dict[str, int] = {}
+
+    def find(self, script: Script, patience: int = len(AGAIN_GRACE_S)) -> Difference | None:
+        """``patience``: how often to play again before a difference counts."""
+        ours, theirs = ([system.play(script, FIRST_GRACE_S)] for system in self._systems)
+        found = self._first(script, ours[0], theirs[0])
+        if found is None:
+            return None
+        graces_s = (
+            (*AGAIN_GRACE_S, *CHANCE_GRACE_S) if patience >= len(AGAIN_GRACE_S) else AGAIN_GRACE_S[:patience]
+        )
+        for number, grace_s in enumerate(graces_s):
+            if number >= len(AGAIN_GRACE_S) and all(
+                all(one == played[1] for one in played[2:]) for played in (ours, theirs)
+            ):
+                break
+            for played, system in zip((ours, theirs), self._systems, strict=True):
+                played.append(system.play(script, grace_s))
+            found = self._first(script, ours[-1], theirs[-1])
+            if any(self._first(script, one, other) is None for one in ours for other in theirs):
+                return None
+        return found
+
+    def _first(self, script: Script, ours: list[Event], theirs: list[Event]) -> Difference | None:
+        ours, theirs = self._without_unanswered(ours, theirs)
+        for mine, their in zip_longest(ours, theirs):
+            if mine == their:
+                continue
+            event = min((e for e in (mine, their) if e is not None), key=lambda e: (e.after, e.step))
+            if mine is None or their is None or mine.step != their.step:
+                # One of them has not answered this step yet.
+                mine, their = (mine, None) if event is mine else (None, their)
+            earlier = [
+                (script.steps[e.step], e.answer) for e in ours if e.after <= event.after and e is not mine
+            ]
+            answers = [NO_ANSWER_YET if e is None else e.answer for e in (mine, their)]
+            step = script.steps[event.step]
+            known = next((k for k in self._known if k.explains(earlier, step, *answers)), None)
+            if known is None:
+                return Difference(script, event.step, mine, their)
+            self._note(known.name)
+            if known.ends_script:
+                return None
+        return None
+
+    def _without_unanswered(self, ours: list[Event], theirs: list[Event]) -> tuple[list[Event], list[Event]]:
+        """Without waiting requests that have become pointless: Kafka never answers them."""
+        silent = {event.step for event in theirs if event.answer == STILL_WAITS}
+        answered = {
+            event.step
+            for event in ours
+            if event.step in silent
+            and isinstance(event.answer, dict)
+            and event.answer["error_code"] in POINTLESS
+        }
+        if answered:
+            self._note(UNANSWERED.name)
+        return [e for e in ours if e.step not in answered], [e for e in theirs if e.step not in answered]
+
+    def _note(self, name: str) -> None:
+        self.met[name] = self.met.get(name, 0) + 1

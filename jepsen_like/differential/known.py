@@ -1,0 +1,201 @@
+"""The differences from Apache Kafka 4.3 that are meant, each with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from pykraft.jepsen_like.differential.player import Answer
+from pykraft.jepsen_like.differential.script import Step
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from pykraft.kafka_protocol.messages.delete_groups import DeleteGroupsRequest
+from pykraft.kafka_protocol.messages.describe_groups import DescribeGroupsRequest
+from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest
+from pykraft.kafka_protocol.messages.join_group import JoinGroupRequest
+from pykraft.kafka_protocol.messages.list_groups import ListGroupsRequest
+from pykraft.kafka_protocol.messages.offset_commit import OffsetCommitRequest
+from pykraft.kafka_protocol.messages.offset_delete import OffsetDeleteRequest
+from pykraft.kafka_protocol.messages.offset_fetch import OffsetFetchRequest
+from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest
+
+NO_ANSWER_YET: Final = "no answer yet"
+
+History: TypeAlias = Sequence[tuple[Step, Answer]]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """``explains(earlier, step, ours, kafka)``: whether different answers to ``step`` are this difference.
+
+    ``earlier`` are the steps and our answers until then. An answer that is missing is :data:`NO_ANSWER_YET`.
+    ``ends_script``: from then on the two are in different states, and nothing more can be compared.
+    """
+
+    name: str
+    reason: str
+    explains: Callable[[History, Step, Answer, Answer], bool]
+    ends_script: bool = False
+
+
+def _no_id_yet(earlier: History, step: Step, ours: Answer, kafka: Answer) -> bool:
+    request = step.request
+    if not isinstance(request, SyncGroupRequest | HeartbeatRequest | OffsetCommitRequest):
+        return False
+    return request.group_instance_id is not None and _codes(ours, kafka) == {
+        (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID)
+    }
+
+
+def _epoch_without_member(earlier: History, step: Step, ours: Answer, kafka: Answer) -> bool:
+    codes = {(ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.UNKNOWN_SERVER_ERROR)}
+    return isinstance(step.request, OffsetFetchRequest) and _codes(ours, kafka) == codes
+
+
+def _pending_with_instance(earlier: History, step: Step, ours: Answer, kafka: Answer) -> bool:
+    refusals = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID)
+    codes = {(code, ErrorCode.UNKNOWN_SERVER_ERROR) for code in refusals}
+    found = _codes(ours, kafka)
+    return isinstance(step.request, JoinGroupRequest) and bool(found) and found <= codes
+
+
+def _leaves_an_empty_group(step: Step, answer: Answer) -> bool:
+    if isinstance(step.request, JoinGroupRequest):
+        return _code(answer) in (ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    is_commit = isinstance(step.request, OffsetCommitRequest)
+    return is_commit and f"'error_code': {ErrorCode.OFFSET_METADATA_TOO_LARGE:d}" in str(answer)
+
+
+def _invisible_group(earlier: History, step: Step, ours: Answer, kafka: Answer) -> bool:
+    """Kafka does not show a group that began with a commit of which nothing was taken."""
+    began = any(
+        isinstance(s.request, OffsetCommitRequest)
+        and _leaves_an_empty_group(s, answer)
+        and "'error_code': 0" not in str(answer)
+        for s, answer in earlier
+    )
+    if not began:
+        return False
+    match step.request:
+        case ListGroupsRequest():
+            return len(_part(ours, "groups")) > len(_part(kafka, "groups"))
+        case DescribeGroupsRequest() | ConsumerGroupDescribeRequest():
+            absent = ("Dead", "")
+            return all(
+                mine == theirs or theirs["group_state"] in absent for mine, theirs in _paired(ours, kafka)
+            )
+    return False
+
+
+def _trace_of_a_join(earlier: History, step: Step, ours: Answer, kafka: Answer) -> bool:
+    """Kafka knows an empty group of generation 0 that we do not know."""
+    if not any(_leaves_an_empty_group(s, answer) for s, answer in earlier):
+        return False
+    match step.request:
+        case ListGroupsRequest():
+            more = [group for group in _part(kafka, "groups") if group not in _part(ours, "groups")]
+            return all(group["group_state"] in ("Empty", "") and not group["protocol_type"] for group in more)
+        case DescribeGroupsRequest():
+            return all(
+                mine == theirs or (mine["group_state"], theirs["group_state"]) == ("Dead", "Empty")
+                for mine, theirs in _paired(ours, kafka)
+            )
+        case DeleteGroupsRequest():
+            results = [
+                sorted((r["group_id"], r["error_code"]) for r in _part(a, "results")) for a in (ours, kafka)
+            ]
+            changes = {(mine[1], theirs[1]) for mine, theirs in zip(*results, strict=True) if mine != theirs}
+            return changes <= {(ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.NONE)}
+        case OffsetCommitRequest():
+            absent = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.ILLEGAL_GENERATION)
+            return _codes(ours, kafka) <= {(code, ErrorCode.UNKNOWN_MEMBER_ID) for code in absent}
+        case OffsetDeleteRequest():
+            return _code(ours) == ErrorCode.GROUP_ID_NOT_FOUND
+    return False
+
+
+POINTLESS: Final = (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.UNKNOWN_MEMBER_ID)
+UNANSWERED: Final = Known(
+    "a waiting request that has become pointless",
+    "a JoinGroup or SyncGroup that waits is answered REBALANCE_IN_PROGRESS when its member sends another, and"
+    " UNKNOWN_MEMBER_ID when its member leaves; Kafka leaves it without an answer",
+    lambda *_: False,  # one of the two answers is missing, so it is looked for apart
+)
+
+
+def _full_group_goes_on(earlier: History, step: Step, ours: Answer, kafka: Answer) -> bool:
+    full = any(_code(answer) == ErrorCode.GROUP_MAX_SIZE_REACHED for _, answer in earlier)
+    return full and isinstance(step.request, JoinGroupRequest) and kafka == NO_ANSWER_YET
+
+
+KNOWN: tuple[Known, ...] = (
+    UNANSWERED,
+    Known(
+        "a member that is refused because the group is full",
+        "the others, who waited for it to join, go on at once; in Kafka they wait for the rebalance timeout",
+        _full_group_goes_on,
+        ends_script=True,
+    ),
+    Known(
+        "a static member without a member id",
+        "librdkafka sends such requests after its session has expired, and would stop at FENCED_INSTANCE_ID:"
+        " it is told UNKNOWN_MEMBER_ID and joins again",
+        _no_id_yet,
+    ),
+    Known(
+        "a group that began with a commit of which nothing was taken",
+        "it is described and listed once it has members or offsets; in Kafka it may stay hidden until its"
+        " next record",
+        _invisible_group,
+        ends_script=True,
+    ),
+    Known(
+        "OffsetFetch with a member epoch but without a member id",
+        "UNKNOWN_MEMBER_ID; Kafka answers UNKNOWN_SERVER_ERROR",
+        _epoch_without_member,
+    ),
+    Known(
+        "an id that was given to a dynamic member, used by a static one",
+        "UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID; Kafka answers UNKNOWN_SERVER_ERROR",
+        _pending_with_instance,
+    ),
+    Known(
+        "a group that nobody has joined yet",
+        "a JoinGroup that is refused, or only given an id, and a commit of which nothing is taken, leave no"
+        " group behind; in Kafka they leave an empty one",
+        _trace_of_a_join,
+    ),
+)
+
+
+def _part(answer: Answer, name: str) -> list[Any]:
+    return list(answer[name]) if isinstance(answer, dict) else []
+
+
+def _paired(ours: Answer, kafka: Answer) -> list[tuple[Any, Any]]:
+    """The descriptions of the same groups."""
+    both = [sorted(_part(answer, "groups"), key=lambda group: group["group_id"]) for answer in (ours, kafka)]
+    return list(zip(*both, strict=True))
+
+
+def _code(answer: Answer) -> int | None:
+    return answer.get("error_code") if isinstance(answer, dict) else None
+
+
+def _codes(ours: Any, kafka: Any) -> set[tuple[int, int]]:
+    """The pairs of error codes, of the same places, that differ."""
+    if isinstance(ours, dict) and isinstance(kafka, dict):
+        pairs = set()
+        for name in ours.keys() & kafka.keys():
+            if name == "error_code" and ours[name] != kafka[name]:
+                pairs.add((ours[name], kafka[name]))
+            pairs |= _codes(ours[name], kafka[name])
+        return pairs
+    if isinstance(ours, list) and isinstance(kafka, list) and len(ours) == len(kafka):
+        return (
+            set().union(*(_codes(one, other) for one, other in zip(ours, kafka, strict=True)))
+            if ours
+            else set()
+        )
+    return set()

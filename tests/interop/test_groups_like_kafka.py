@@ -1,0 +1,40 @@
+"""The same random scripts of raw group requests against this broker and Apache Kafka: the answers agree.
+
+``make groups-differential SEEDS=…`` plays more of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from comparison.systems import Kafka
+from groups_differential import both_systems, served_by_both
+
+from pykraft.jepsen_like.differential.compare import Comparison
+from pykraft.jepsen_like.differential.draw import Versions
+from pykraft.jepsen_like.differential.generate import Choice, generate
+from pykraft.jepsen_like.differential.known import KNOWN
+from tests.interop.java_jars import fetch_jars, need
+
+SEEDS = range(1, 31)
+KAFKA_VERSION = "4.3.0"
+
+pytestmark = [pytest.mark.interop, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Comparison, Versions]]:
+    need("GROUPS LIKE KAFKA", "java")
+    artifacts = [f"org.apache.kafka:{name}:{KAFKA_VERSION}" for name in ("kafka_2.13", "kafka-tools")]
+    jars = fetch_jars("GROUPS LIKE KAFKA", f"kafka-tools-{KAFKA_VERSION}", artifacts)
+    with both_systems(tmp_path_factory.mktemp("both"), Kafka(jars)) as (ours, kafka):
+        yield Comparison(ours, kafka, KNOWN), served_by_both(ours, kafka)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_classic_groups_and_offsets(both: tuple[Comparison, Versions], seed: int) -> None:
+    comparison, versions = both
+    script = generate(seed, versions, Choice(consumer=False))
+    difference = comparison.find(script)
+    assert difference is None, f"{script}\n{difference}"
