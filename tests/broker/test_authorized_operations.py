@@ -17,10 +17,12 @@ from pykraft.broker.authorized_operations import (
     NOT_ASKED,
     TOPIC_OPERATIONS,
 )
+from pykraft.group_coordinator.config import GroupConfig
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages import consumer_group_describe, describe_groups
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.kafka_protocol.schema import Message
+from pykraft.metadata_log.features import GROUP_VERSION
 
 GROUPS = [("here", ErrorCode.NONE), ("gone", ErrorCode.GROUP_ID_NOT_FOUND)]
 
@@ -49,8 +51,12 @@ def test_described_groups_include_operations_if_asked_and_without_an_error(
             return response
 
         consumer_group_describe = describe_groups
+        config = GroupConfig()
 
-    services = cast(BrokerServices, SimpleNamespace(groups=Coordinator()))
+    image = SimpleNamespace(features={GROUP_VERSION: 1})
+    services = cast(
+        BrokerServices, SimpleNamespace(groups=Coordinator(), metadata=SimpleNamespace(image=image))
+    )
     describe: Callable[..., Coroutine[Any, Any, Any]] = groups.describe_groups
     if messages is consumer_group_describe:
         describe = groups.consumer_group_describe

@@ -80,7 +80,7 @@ def group_at(epoch: int) -> GroupRecord:
 
 
 def member_at(epoch: int) -> GroupRecord:
-    value = CurrentAssignmentValue(epoch, epoch - 1, 0, frozenset({P0}), frozenset())
+    value = CurrentAssignmentValue(epoch, epoch - 1, 0, frozenset({P0}), frozenset(), {P0: 1})
     return GroupRecord(CurrentAssignmentKey("g", "m1"), value)
 
 
