@@ -12,7 +12,11 @@ from pykraft.group_coordinator.records import ResolvedRegex
 from pykraft.group_coordinator.subscription import MAX_CACHED, TopicsView
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.join_group import JoinGroupRequestProtocol
-from pykraft.kafka_protocol.messages.offset_commit import OffsetCommitRequest
+from pykraft.kafka_protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.persistent import Map
 from tests.group_coordinator import tools
@@ -89,7 +93,10 @@ def test_heartbeat_and_commit_with_names_no_record_can_hold_are_refused() -> Non
         await w.lead()
         assert (await w.beat(LONG, 0)).error_code == ErrorCode.INVALID_REQUEST
         assert (await w.beat("m", 0, group_id=LONG)).error_code == ErrorCode.INVALID_REQUEST
-        view = tools.commit_view(OffsetCommitRequest(group_id="g"), 8)._replace(group_id=LONG)
+        partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+        topic = OffsetCommitRequestTopic(name="t", partitions=[partition])
+        request = OffsetCommitRequest(group_id="g", topics=[topic])
+        view = tools.commit_view(request, 8)._replace(group_id=LONG)
         with pytest.raises(KafkaError) as refused:
             w.service.commit_offsets(RequestContext(), view, 8, asyncio.Future())
         assert refused.value.code == ErrorCode.INVALID_GROUP_ID
