@@ -119,7 +119,7 @@ def main() -> int:
     options = _parse()
     choice = Choice(options.classic, options.consumer, options.mixed, options.regex)
     steps = Counter[str]()
-    differences = []
+    played, differences = 0, []
     kafka_jars = find_kafka(options.kafka_libs)
     with tempfile.TemporaryDirectory(prefix="groups-differential-") as directory:  # noqa: SIM117
         with both_systems(Path(directory), kafka_jars) as (ours, kafka):
@@ -130,6 +130,7 @@ def main() -> int:
                 script = generate(seed, versions, choice)
                 steps.update(type(step.request).__name__ for step in script.steps)
                 found = comparison.find(script)
+                played += 1
                 if found is not None:
                     differences.append(seed)
                     found = shortest(comparison, found)
@@ -141,7 +142,7 @@ def main() -> int:
         print(f"known difference, seen in {times} comparisons: {name}")
     print(f"requests: {', '.join(f'{name} {count}' for name, count in steps.most_common())}")
     print(
-        f"{options.seeds} scripts, {steps.total()} steps, {taken_s:.0f} s:"
+        f"{played} scripts, {steps.total()} steps, {taken_s:.0f} s:"
         f" {len(differences)} scripts differ {differences or ''}"
     )
     return 1 if differences else 0

@@ -192,8 +192,9 @@ def _committed_partitions(request: CommitRequestView, call: Call) -> Iterator[To
 def _check_classic_member(group: ClassicGroup, request: CommitRequestView) -> tuple[TimerChange, ...]:
     generation = request.generation_id_or_member_epoch
     anonymous = generation < 0 and not request.member_id and request.group_instance_id is None
-    if anonymous or (generation < 0 and group.is_empty):
-        if not group.is_empty:
+    is_empty = group.state is ClassicState.EMPTY
+    if anonymous or (generation < 0 and is_empty):
+        if not is_empty:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, "The group has members, and only they may commit.")
         return ()
     member = check_member(group, request.member_id, request.group_instance_id, generation)
