@@ -10,6 +10,7 @@ from pykraft.jepsen_like.differential.player import Answer
 from pykraft.jepsen_like.differential.script import Step
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from pykraft.kafka_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from pykraft.kafka_protocol.messages.delete_groups import DeleteGroupsRequest
 from pykraft.kafka_protocol.messages.describe_groups import DescribeGroupsRequest
 from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest
@@ -129,6 +130,20 @@ def _full_group_goes_on(earlier: History, step: Step, ours: Answer, kafka: Answe
     return full and isinstance(step.request, JoinGroupRequest) and kafka == NO_ANSWER_YET
 
 
+def _other_generation(earlier: History, step: Step, ours: Answer, kafka: Answer) -> bool:
+    codes = (ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.NONE)
+    return isinstance(step.request, OffsetDeleteRequest) and _codes(ours, kafka) <= {codes, codes[::-1]}
+
+
+def _negative_timeout(earlier: History, step: Step, ours: Answer, kafka: Answer) -> bool:
+    request = step.request
+    return (
+        isinstance(request, ConsumerGroupHeartbeatRequest)
+        and request.rebalance_timeout_ms < -1
+        and _code(ours) == ErrorCode.INVALID_REQUEST
+    )
+
+
 KNOWN: tuple[Known, ...] = (
     UNANSWERED,
     Known(
@@ -159,6 +174,18 @@ KNOWN: tuple[Known, ...] = (
         "an id that was given to a dynamic member, used by a static one",
         "UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID; Kafka answers UNKNOWN_SERVER_ERROR",
         _pending_with_instance,
+    ),
+    Known(
+        "a classic group whose members join with another subscription",
+        "OffsetDelete spares the topics that they name now; Kafka spares those of the last generation",
+        _other_generation,
+        ends_script=True,
+    ),
+    Known(
+        "a negative rebalance timeout",
+        "INVALID_REQUEST; Kafka takes any but -1",
+        _negative_timeout,
+        ends_script=True,
     ),
     Known(
         "a group that nobody has joined yet",

@@ -7,10 +7,9 @@ kept, and requests of an earlier generation change nothing.
 It stands beside the simulation of whole nodes (ring 2), in which one schedule of five runs groups, with the
 product's own client for members. There, offsets never reach their retention time, no member has an instance
 id, none is removed by an admin, and none commits before it has an assignment. Planted bugs that need that:
-``offsets-expire-from-the-commit``, ``offsets-expire-from-the-last-member``,
-``time-of-a-group-is-lost-with-its-coordinator``, ``commit-amid-a-classic-rebalance``. The others that name
-this file are of generations, and of rebalances that break off while members wait, as they do here every few
-steps.
+``offsets-expire-from-the-last-member``, ``time-of-a-group-is-lost-with-its-coordinator``,
+``commit-amid-a-classic-rebalance``. The others that name this file are of generations, and of rebalances that
+break off while members wait, as they do here every few steps.
 """
 
 from __future__ import annotations

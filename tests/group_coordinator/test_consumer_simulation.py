@@ -14,8 +14,7 @@ need it:
 * requests in other names, and guessed epochs: ``any-epoch-between-is-accepted``,
   ``commit-of-a-fenced-member-is-taken``, ``strangers-commit-beside-members``;
 * static members, and a full group: ``instance-id-is-taken-from-its-owner``, ``group-takes-one-too-many``;
-* topics of the group that grow and are created again: ``grown-topic-is-not-noticed``,
-  ``recreated-topic-is-not-noticed``;
+* topics of the group that are created again: ``recreated-topic-is-not-noticed``;
 * members that never revoke: ``rebalance-timeout-begins-with-each-heartbeat``,
   ``revocation-has-no-end-after-a-failover``.
 

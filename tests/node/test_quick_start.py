@@ -48,7 +48,7 @@ NEEDLESS = {
     *("grpc", "click", "crc32c", "email", "importlib.metadata", "difflib", "shutil", "ctypes"),
     *("pykraft.kafka_client", "pykraft.spark", "pykraft.jepsen_like", "confluent_kafka", "numpy", "rich"),
 }
-MOST_MODULES = 640
+MOST_MODULES = 650
 """A module costs between a tenth of a millisecond and several. There are 610 now; there were 720."""
 
 
