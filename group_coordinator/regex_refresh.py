@@ -49,12 +49,13 @@ def needed_resolution(
     if not after.subscribed_regexes:
         return None
     version, resolved_ms = last_resolution(before)
-    if resolved_ms is not None and wall_ms <= resolved_ms + MIN_REFRESH_INTERVAL_MS:
+    # A resolution of the future is of no use: the wall clock, or that of the last coordinator, was wrong.
+    if resolved_ms is not None and resolved_ms <= wall_ms <= resolved_ms + MIN_REFRESH_INTERVAL_MS:
         return None
     is_needed = (
         resolved_ms is None
         or version < topics.new_topics_offset
-        or wall_ms > resolved_ms + refresh_interval_ms
+        or not resolved_ms <= wall_ms <= resolved_ms + refresh_interval_ms
         or len(after.resolved) != len(after.subscribed_regexes)
     )
     if not is_needed:

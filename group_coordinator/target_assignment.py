@@ -36,12 +36,12 @@ def preferred_assignor(group: ConsumerGroup, configured: Sequence[str]) -> str:
 def is_due(group: ConsumerGroup, interval_ms: int, wall_ms: int) -> bool:
     """Whether the target assignment is behind the group epoch and may be computed now.
 
-    An interval of 0 also helps where the wall clock was set far back.
+    One that was computed in the future is due: the wall clock, or that of the last coordinator, was wrong.
     """
     if group.assignment_epoch >= group.epoch:
         return False
     computed_ms = group.assignment_timestamp_ms
-    return computed_ms == 0 or interval_ms == 0 or wall_ms >= computed_ms + interval_ms
+    return not computed_ms <= wall_ms < computed_ms + interval_ms
 
 
 def build_target(

@@ -47,6 +47,14 @@ def test_new_coordinator_knows_when_the_last_assignment_was() -> None:
     assert lab.group.assignment_epoch == 3
 
 
+def test_clock_that_was_set_back_holds_up_no_assignment() -> None:
+    lab = tools.ShardLab({"t": 6}, SECOND)
+    lab.heartbeat("a", 0)
+    lab.clock.now_ms -= 3_600_000
+    lab.heartbeat("b", 0)
+    assert lab.group.assignment_epoch == lab.group.epoch
+
+
 def test_subscription_is_cut_at_once_although_the_assignment_must_wait() -> None:
     lab = tools.ShardLab({"t": 2, "u": 2}, SECOND)
     owned = tools.assigned(lab.heartbeat("a", 0, subscribed_topic_names=["t", "u"]))

@@ -97,6 +97,15 @@ def test_new_topic_is_found_with_a_heartbeat_and_at_most_every_ten_seconds(lab: 
     assert not lab.resolve(), "there are no topics that it does not know"
 
 
+def test_clock_that_was_set_back_holds_up_no_resolution(lab: tools.ShardLab) -> None:
+    join(lab, "a", "t")
+    lab.resolve()
+    lab.clock.now_ms -= 3_600_000
+    join(lab, "b", "u")
+    assert lab.resolve()
+    assert topics_of(lab, "b") == {U}
+
+
 def test_resolution_is_repeated_after_its_interval(lab: tools.ShardLab) -> None:
     join(lab, "a", "t.*")
     lab.resolve()
