@@ -204,6 +204,7 @@ class CoordinatorRuntime:
         deleted = [(topic.name, topic.id) for topic in delta.iter_deleted_topics()]
         for hosted in self._hosted.values():
             if hosted.shard.loaded:
+                self._flush(hosted)  # what is staged may be taken back, and hides older offsets until then
                 self._start_sweep(hosted, sweep_deleted_topics(hosted.shard.state, deleted))
             else:
                 hosted.deleted_while_loading.update(name for name, _ in deleted)
@@ -277,12 +278,18 @@ class CoordinatorRuntime:
         while self._lease_expired_ms(now_ms := self._clock.monotonic_ms()) != 0:
             await self._wait_for_lease(self._loaded(partition))
         hosted = self._loaded(partition)
-        seen = view(hosted.shard.state)
+        seen: T | KafkaError
+        try:
+            seen = view(hosted.shard.state)
+        except KafkaError as error:
+            seen = error  # it may be based on what is taken back, as an answer may
         outcome = hosted.shard.seen(None)
         if outcome.is_staged or outcome.offset is not None:
             future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
             self._answer_at(hosted, outcome, future, outcome.response, now_ms)
             await future
+        if isinstance(seen, KafkaError):
+            raise seen
         return seen
 
     def _lease_expired_ms(self, now_ms: int) -> int:

@@ -19,7 +19,7 @@ from pykraft.kafka_protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from pykraft.kafka_protocol.messages.offset_fetch import OffsetFetchRequestGroup
+from pykraft.kafka_protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from tests.group_coordinator import tools
 from tests.group_coordinator.coordinators import (
     SHORT_METADATA,
@@ -147,6 +147,44 @@ def test_reader_in_the_same_turn_waits_for_what_it_was_told() -> None:
         assert codes(await committing) == [0]
 
     run_broker(scenario)
+
+
+def test_reader_is_refused_only_for_what_was_not_taken_back() -> None:
+    """Otherwise a consumer is told that it is no member, and still is one."""
+
+    async def scenario(world: Broker) -> None:
+        await world.lead()
+        joining = world.beat("m")
+        await world.settle()
+        world.service.tick()  # appends what was decided
+        epoch = (await joining).member_epoch
+
+        async def read_as_member() -> ErrorCode:
+            group = OffsetFetchRequestGroup(group_id="g", member_id="m", member_epoch=epoch, topics=None)
+            answer = await world.send(OffsetFetchRequest(groups=[group]), 9)
+            return ErrorCode(answer.groups[0].error_code)
+
+        async def leave_and_read() -> tuple[asyncio.Task[Any], asyncio.Task[ErrorCode]]:
+            leaving, reading = world.beat("m", -1), asyncio.create_task(read_as_member())
+            await world.settle()
+            world.service.tick()
+            await world.settle()
+            return leaving, reading
+
+        world.writer.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
+        leaving, reading = await leave_and_read()
+        assert (await leaving).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert await reading is ErrorCode.NOT_COORDINATOR, "as for every read that is taken back"
+        world.writer.refuse = None
+        assert await read_as_member() is ErrorCode.NONE
+        world.writer.hold = True
+        leaving, reading = await leave_and_read()
+        assert not reading.done(), "the next coordinator may still know the member"
+        world.release()
+        assert (await leaving).error_code == 0
+        assert await reading is ErrorCode.UNKNOWN_MEMBER_ID
+
+    run_broker(scenario, replace(SHORT_METADATA, append_linger_ms=1_000))
 
 
 def test_leadership_lost_before_the_append_costs_the_commit() -> None:

@@ -454,3 +454,26 @@ def test_timer_that_is_due_before_all_others_wakes_the_coordinator(coordinator: 
         await c.runtime.stop()
 
     asyncio.run(scenario())
+
+
+def test_offset_goes_with_its_topic_although_a_commit_in_its_place_is_taken_back(
+    coordinator: Coordinator,
+) -> None:
+    coordinator.write(coordinator.record("g", "t"))
+    coordinator.lead(1)
+    coordinator.ticks_until_clean()
+
+    async def commit_amid_the_deletion() -> None:
+        newer = coordinator.record("g", "t", offset=2)
+        committing: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        coordinator.runtime.submit(0, lambda _: CoordinatorResult([0], (newer,)), committing)
+        coordinator.writer.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
+        coordinator.set_topics({"u": 4})
+        await asyncio.sleep(0)
+        assert isinstance(committing.exception(), KafkaError)
+
+    asyncio.run(commit_amid_the_deletion())
+    coordinator.writer.refuse = None
+    assert present(coordinator.state.committed("g", "t", 0)).offset == 1
+    coordinator.ticks_until_clean()
+    assert coordinator.state.committed("g", "t", 0) is None
