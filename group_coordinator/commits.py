@@ -30,6 +30,12 @@ _FIELDS_BYTES = 12
 
 _NO_METADATA = b"\x01"
 _NO_TAGS = b"\x00"
+_ATTRIBUTES = b"\0\0"
+"""The attributes of a record, and its timestamp delta."""
+
+_TOMBSTONE_END = b"\x01" + NO_HEADERS
+"""The length of a value that is null, and what follows it."""
+
 _TOPIC_ID_TAG = b"\x01\x00\x10"
 """One tagged field, number 0, of 16 bytes."""
 
@@ -46,6 +52,33 @@ class TopicCommit(NamedTuple):
     group_id: str
     topic: str
     rows: Rows
+
+
+class TopicRemoval(NamedTuple):
+    """The offsets of one topic that are deleted: one tombstone for each partition."""
+
+    group_id: str
+    topic: str
+    partitions: Sequence[int]
+
+
+def write_removal(builder: BatchBuilder, removal: TopicRemoval) -> None:
+    """Add the tombstones of a removal to a batch."""
+    key = _key_head(removal.group_id, removal.topic)
+    size = 2 + len(key) + _INDEX_BYTES + len(_TOMBSTONE_END)
+    count = builder.record_count
+    parts: list[bytes] = []
+    for number, partition in enumerate(removal.partitions, count):
+        delta = _varint(number)
+        parts += (
+            _varint(size + len(delta)),
+            _ATTRIBUTES,
+            delta,
+            key,
+            pack_index(partition),
+            _TOMBSTONE_END,
+        )
+    builder.add_encoded(b"".join(parts), len(removal.partitions))
 
 
 def write_commit(builder: BatchBuilder, commit: TopicCommit) -> None:

@@ -12,14 +12,14 @@ from pykraft.group_coordinator.group import ConsumerGroup
 from pykraft.group_coordinator.group_records import group_tombstones
 from pykraft.group_coordinator.offsets import build_offset_tombstones
 from pykraft.group_coordinator.records import GroupMetadataKey, GroupRecord
-from pykraft.group_coordinator.result import CoordinatorResult
+from pykraft.group_coordinator.result import CoordinatorResult, Record
 from pykraft.group_coordinator.state import ShardState
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
 
 
 def handle_delete_groups(state: ShardState, group_ids: Sequence[str]) -> CoordinatorResult:
-    response, records = DeleteGroupsResponse(), list[GroupRecord]()
+    response, records = DeleteGroupsResponse(), list[Record]()
     for group_id in dict.fromkeys(group_ids):
         code = ErrorCode.NONE
         match state.groups.get(group_id):

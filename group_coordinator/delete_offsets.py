@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pykraft.group_coordinator.classic_group import ClassicGroup
+from pykraft.group_coordinator.commits import TopicRemoval
 from pykraft.group_coordinator.group import ConsumerGroup
-from pykraft.group_coordinator.records import GroupRecord, OffsetCommitKey
 from pykraft.group_coordinator.result import CoordinatorResult
 from pykraft.group_coordinator.state import Group, ShardState
 from pykraft.group_coordinator.subscription import TopicsView
@@ -36,7 +36,8 @@ def handle_offset_delete(
     :class:`KafkaError` INVALID_GROUP_ID, GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP for the whole request.
     """
     is_read = _reads_topic(_existing_group(state, request.group_id))
-    answer, tombstones = _Answer(), dict[OffsetCommitKey, GroupRecord]()
+    answer, removed = _Answer(), dict[str, dict[int, None]]()
+    offsets = state.group_offsets(request.group_id)
     for topic in request.topics:
         size = topics.partition_count(topic.name)
         wanted = [partition.partition_index for partition in topic.partitions]
@@ -45,11 +46,13 @@ def handle_offset_delete(
         answer.refuse(topic.name, unknown)
         refused = is_read(topic.name)
         answer.add(topic.name, known, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if refused else ErrorCode.NONE)
-        for index in () if refused else known:
-            if state.committed(request.group_id, topic.name, index) is not None:
-                key = OffsetCommitKey(request.group_id, topic.name, index)
-                tombstones[key] = GroupRecord(key, None)
-    return CoordinatorResult(answer.build(), tuple(tombstones.values()))
+        committed = offsets.get(topic.name)
+        if committed is not None and not refused:
+            found = dict.fromkeys(index for index in known if index in committed)
+            if found:
+                removed.setdefault(topic.name, {}).update(found)
+    records = [TopicRemoval(request.group_id, name, tuple(indexes)) for name, indexes in removed.items()]
+    return CoordinatorResult(answer.build(), tuple(records))
 
 
 class _Answer:

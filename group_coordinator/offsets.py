@@ -15,11 +15,11 @@ from struct import Struct
 from pykraft.group_coordinator.assignment_epochs import check_commit
 from pykraft.group_coordinator.classic_group import ClassicGroup, ClassicState
 from pykraft.group_coordinator.classic_sync import check_member
-from pykraft.group_coordinator.commits import TopicCommit
+from pykraft.group_coordinator.commits import TopicCommit, TopicRemoval
 from pykraft.group_coordinator.group import ConsumerGroup
 from pykraft.group_coordinator.names import check_names
 from pykraft.group_coordinator.offset_table import ROW_BYTES, Rows, make_extra
-from pykraft.group_coordinator.records import GroupRecord, OffsetCommitKey, TopicPartition
+from pykraft.group_coordinator.records import TopicPartition
 from pykraft.group_coordinator.result import Call, CoordinatorResult
 from pykraft.group_coordinator.sessions import SetTimer, TimerChange, TimerKey, TimerKind
 from pykraft.group_coordinator.state import ShardState
@@ -204,10 +204,7 @@ def _check_classic_member(group: ClassicGroup, request: CommitRequestView) -> tu
     return (SetTimer(key, member.session_timeout_ms),)
 
 
-def build_offset_tombstones(state: ShardState, group_id: str) -> list[GroupRecord]:
+def build_offset_tombstones(state: ShardState, group_id: str) -> list[TopicRemoval]:
     """The records that delete all offsets of a group."""
-    return [
-        GroupRecord(OffsetCommitKey(group_id, topic, partition), None)
-        for topic, partitions in sorted(state.group_offsets(group_id).items())
-        for partition in partitions
-    ]
+    by_topic = state.group_offsets(group_id)
+    return [TopicRemoval(group_id, topic, tuple(by_topic[topic])) for topic in sorted(by_topic)]

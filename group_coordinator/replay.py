@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pykraft.group_coordinator.classic_group import ClassicGroup, ClassicMember
-from pykraft.group_coordinator.commits import TopicCommit
+from pykraft.group_coordinator.commits import TopicCommit, TopicRemoval
 from pykraft.group_coordinator.group import ConsumerGroup, replay_group
 from pykraft.group_coordinator.offset_table import NO_PARTITIONS, TopicCounts, TopicOffsets, rows_of
 from pykraft.group_coordinator.records import (
@@ -39,6 +39,8 @@ def replay(state: ShardState, record: Record) -> ShardState:
         counts: TopicCounts = {}
         old = state.group_offsets(record.group_id).get(record.topic, NO_PARTITIONS)
         return _with_offsets(state, record.group_id, record.topic, old.with_rows(record.rows, counts), counts)
+    if isinstance(record, TopicRemoval):
+        return _without_offsets(state, record)
     match record.key:
         case OffsetCommitKey() as key:
             assert record.value is None or isinstance(record.value, OffsetCommitValue)
@@ -73,15 +75,21 @@ def _without_group(state: ShardState, group_id: str) -> ShardState:
 
 
 def _replay_offset(state: ShardState, key: OffsetCommitKey, value: OffsetCommitValue | None) -> ShardState:
+    if value is None:
+        return _without_offsets(state, TopicRemoval(key.group_id, key.topic, (key.partition,)))
     partitions = state.group_offsets(key.group_id).get(key.topic, NO_PARTITIONS)
     counts: TopicCounts = {}
-    if value is not None:
-        partitions = partitions.with_rows(rows_of(key.partition, value), counts)
-    elif key.partition in partitions:
-        partitions = partitions.without((key.partition,), counts)
-    else:
-        return state
+    partitions = partitions.with_rows(rows_of(key.partition, value), counts)
     return _with_offsets(state, key.group_id, key.topic, partitions, counts)
+
+
+def _without_offsets(state: ShardState, removal: TopicRemoval) -> ShardState:
+    group_id, topic, removed = removal
+    partitions = state.group_offsets(group_id).get(topic, NO_PARTITIONS)
+    if not any(partition in partitions for partition in removed):
+        return state
+    counts: TopicCounts = {}
+    return _with_offsets(state, group_id, topic, partitions.without(removed, counts), counts)
 
 
 def make_simple_group(group_id: str) -> ClassicGroup:

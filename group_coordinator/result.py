@@ -11,7 +11,7 @@ from enum import Enum
 from typing import TypeAlias
 
 from pykraft.group_coordinator.classic_group import ClassicGroup
-from pykraft.group_coordinator.commits import TopicCommit
+from pykraft.group_coordinator.commits import TopicCommit, TopicRemoval
 from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.records import GroupRecord
 from pykraft.group_coordinator.sessions import TimerChange
@@ -60,8 +60,8 @@ CommitCodes: TypeAlias = int | list[int | list[int]]
 
 Answer: TypeAlias = Message | CommitCodes | Parked | None
 
-Record: TypeAlias = GroupRecord | TopicCommit
-"""One record, or all those of a commit for one topic."""
+Record: TypeAlias = GroupRecord | TopicCommit | TopicRemoval
+"""One record, or all those of a commit for one topic, or the tombstones of a topic's offsets."""
 
 
 @dataclass(frozen=True, slots=True)

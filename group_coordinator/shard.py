@@ -19,7 +19,7 @@ from typing import Protocol
 
 from pykraft.group_coordinator.classic_group import ClassicGroup
 from pykraft.group_coordinator.codec import encode_record
-from pykraft.group_coordinator.commits import TopicCommit, write_commit
+from pykraft.group_coordinator.commits import TopicCommit, TopicRemoval, write_commit, write_removal
 from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.expiry import handle_timer, iter_new_sessions
 from pykraft.group_coordinator.loading import BatchBody
@@ -322,6 +322,8 @@ def write_records(builder: BatchBuilder, records: Iterable[Record]) -> None:
     for record in records:
         if isinstance(record, TopicCommit):
             write_commit(builder, record)
+        elif isinstance(record, TopicRemoval):
+            write_removal(builder, record)
         else:
             builder.add(*encode_record(record))
 

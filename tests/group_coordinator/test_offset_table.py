@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 
 from pykraft.group_coordinator.codec import encode_record
-from pykraft.group_coordinator.commits import TopicCommit, write_commit
+from pykraft.group_coordinator.commits import TopicCommit, TopicRemoval, write_commit, write_removal
 from pykraft.group_coordinator.loading import Loader
 from pykraft.group_coordinator.offset_table import (
     NO_PARTITIONS,
@@ -155,6 +156,40 @@ def test_records_of_a_commit_are_those_of_the_codec(seed: int) -> None:
             expected.append(encode_record(GroupRecord(OffsetCommitKey(group, topic, partition), value)))
     assert builder.record_count == before + len(expected)
     assert list(builder)[before:] == expected
+
+
+@pytest.mark.parametrize("before", [0, 60, 8_190])
+def test_tombstones_of_a_topic_are_those_of_the_codec(before: int) -> None:
+    builder = BatchBuilder()
+    for _ in range(before):
+        builder.add(b"k", None)
+    removal = TopicRemoval("gruppe-ü", "t", (0, 3, 2**31 - 1, *range(10, 90)))
+    write_removal(builder, removal)
+    keys = [OffsetCommitKey("gruppe-ü", "t", partition) for partition in removal.partitions]
+    assert list(builder)[before:] == [encode_record(GroupRecord(key, None)) for key in keys]
+
+
+def test_removal_copies_a_table_once_and_not_for_each_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request may delete some ten thousand offsets, in one turn of the event loop."""
+    state = EMPTY_STATE
+    for partition in range(300):
+        value = OffsetCommitValue(partition, -1, "", 1)
+        state = replay(state, GroupRecord(OffsetCommitKey("g", "t", partition), value))
+    copied: list[object] = []
+    without = TopicOffsets.without
+
+    def counted(table: TopicOffsets, *arguments: Any) -> TopicOffsets:
+        copied.append(table)
+        return without(table, *arguments)
+
+    monkeypatch.setattr(TopicOffsets, "without", counted)
+    removal = TopicRemoval("g", "t", (*range(200), 7, 9_999))
+    after = replay(state, removal)
+    assert len(copied) == 1
+    for partition in removal.partitions:
+        state = replay(state, GroupRecord(OffsetCommitKey("g", "t", partition), None))
+    assert after == state
+    assert replay(state, removal) is state
 
 
 def _v1(value: OffsetCommitValue) -> tuple[str, int, int | None, Uuid]:
