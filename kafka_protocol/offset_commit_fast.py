@@ -36,6 +36,11 @@ from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
 from pykraft.kafka_protocol.messages import offset_commit as tables
 from pykraft.kafka_protocol.primitives import ProtocolError, read_uvarint, write_uvarint
 
+MAX_TOPICS = 20_000
+"""The records of so many do not fit into a batch of the default size. Without a limit empty topics, of four
+bytes each, would hold the event loop for seconds.
+"""
+
 _FLEXIBLE_FROM = tables.OffsetCommitRequest.FLEXIBLE_FROM
 _TOPIC_IDS_FROM = since(tables.OffsetCommitRequestTopic, "topic_id")
 _EPOCHS_FROM = since(tables.OffsetCommitRequestPartition, "committed_leader_epoch")
@@ -114,7 +119,7 @@ def _parse_classic(body: memoryview, position: int, version: int) -> CommitReque
         instance_id, position = _read_nullable_text(body, position)
     (count,) = unpack_int32(body, position)
     position += INT32_BYTES
-    check_count(count, end - position, _MIN_TOPIC_BYTES)
+    _check_topics(count, end - position)
     topics = []
     for _ in range(count):
         name, position = read_text(body, position)
@@ -143,7 +148,7 @@ def _parse_flexible(body: memoryview, position: int, version: int) -> CommitRequ
     else:
         position += 1
     count, position = read_uvarint(body, position)
-    check_count(count - 1, end - position, _MIN_TOPIC_BYTES)
+    _check_topics(count - 1, end - position)
     topics = []
     for _ in range(count - 1):
         name, topic_id = "", ZERO_UUID
@@ -166,6 +171,12 @@ def _parse_flexible(body: memoryview, position: int, version: int) -> CommitRequ
         position = skip_tags(body, position, end)
     skip_tags(body, position, end)
     return CommitRequestView(group_id, generation, member_id, instance_id, -1, topics)
+
+
+def _check_topics(count: int, left_bytes: int) -> None:
+    check_count(count, left_bytes, _MIN_TOPIC_BYTES)
+    if count > MAX_TOPICS:
+        raise ProtocolError(f"an OffsetCommit request of {count} topics")
 
 
 def _is_bare_flexible(block: memoryview, number: int) -> bool:
@@ -191,6 +202,8 @@ def _is_bare_classic(block: memoryview, number: int) -> bool:
 
 def _read_bare(block: memoryview, number: int) -> tuple[tuple[int, ...], bytes]:
     """Indexes and fields of partitions without metadata."""
+    if not number:
+        return (), b""
     if number == 1:
         return unpack_int32(block), bytes(block[_INDEX_BYTES:_PARTITION_BYTES])
     indexes = bytearray(number * _INDEX_BYTES)
@@ -295,6 +308,8 @@ def _write_results(
     out: bytearray, partitions: tuple[int, ...], codes: int | Sequence[int], flexible: bool
 ) -> None:
     """Index and error of each partition, written as columns."""
+    if not partitions:
+        return
     number, length = len(partitions), _RESULT_BYTES + flexible
     one = bytes(_INDEX_BYTES) + pack_int16(codes if isinstance(codes, int) else 0) + bytes(flexible)
     if number == 1 and isinstance(codes, int):

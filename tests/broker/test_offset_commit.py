@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +22,7 @@ from pykraft.kafka_protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
+from pykraft.kafka_protocol.offset_commit_fast import MAX_TOPICS, parse_offset_commit
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.runtime.turns import UnlimitedTurn
@@ -169,6 +171,19 @@ def test_answer_that_cannot_be_built_costs_only_its_connection() -> None:
     served.receive(REQUEST.encode(VERSION))
     groups.waiters[0].set_result([[0]])  # one code for two partitions
     assert served.link.is_closed and not served.link.sent
+
+
+@pytest.mark.parametrize(("topics", "is_read"), [(MAX_TOPICS, True), (MAX_TOPICS + 1, False)])
+@pytest.mark.parametrize("version", [2, VERSION])
+def test_request_of_more_topics_than_a_batch_holds_is_refused(
+    version: int, topics: int, is_read: bool
+) -> None:
+    """They would hold the event loop for seconds, with no partition in any of them."""
+    empty = OffsetCommitRequest(group_id="g", topics=[OffsetCommitRequestTopic(name="t")] * topics)
+    body = memoryview(empty.encode(version))
+    assert len(body) < MAX_COMMIT_BYTES
+    with nullcontext() if is_read else pytest.raises(ProtocolError):
+        assert len(parse_offset_commit(body, 0, version).topics) == topics
 
 
 @pytest.mark.parametrize("body", [b"\0", REQUEST.encode(VERSION)[:-3], bytes(MAX_COMMIT_BYTES + 1)])
