@@ -21,6 +21,8 @@ _FIELDS = "__dataclass_fields__"
 _TABLES = (_FIELDS, "__dataclass_params__", "__match_args__")
 _METHODS = ("__init__", "__repr__", "__eq__", "__hash__", "__lt__", "__le__", "__gt__", "__ge__")
 
+_OPTIONS = {"frozen", "eq", "order", "kw_only"}
+
 _Fields = tuple[dataclasses.Field[Any], ...]
 _Maker = Callable[[type, _Fields], Any]
 
@@ -32,17 +34,21 @@ _lock = RLock()
 
 def _declare(cls: type, options: dict[str, bool]) -> type:
     """The slotted class, with methods that generate the real ones."""
-    body = dict(vars(cls))
-    names = [name for name, kind in inspect.get_annotations(cls).items() if "ClassVar" not in str(kind)]
+    body = {**vars(cls), "__qualname__": cls.__qualname__}
+    kinds = {name: str(kind) for name, kind in inspect.get_annotations(cls).items()}
+    assert not any("InitVar" in kind or "KW_ONLY" in kind for kind in kinds.values()), "no field, and unknown"
+    names = [name for name, kind in kinds.items() if "ClassVar" not in kind]
     for name in (*names, "__dict__", "__weakref__"):
         body.pop(name, None)
     inherited = {slot for base in cls.__mro__[1:] for slot in vars(base).get("__slots__", ())}
     body["__slots__"] = tuple(name for name in names if name not in inherited)
     body |= {_FIELDS: _LateTable(_FIELDS), "__match_args__": _LateTable("__match_args__")}
+    if "__eq__" in body and body.get("__hash__") is None:
+        body.pop("__hash__", None)  # it is not the author's: Python adds it to a class with an own __eq__
     for method in _methods(options):
         body.setdefault(method, _LATE[method])
     if options.get("frozen"):
-        body |= _FROZEN
+        body = _FROZEN | body
     elif options.get("eq", True):
         body.setdefault("__hash__", None)
     made = type(cls)(cls.__name__, cls.__bases__, body)
@@ -71,13 +77,16 @@ def _complete(cls: type) -> None:
                     setattr(made, name, vars(written)[name])
 
 
-def _generate(cls: type, name: str) -> None:
-    """Replace a late method of a class, or of the base that it has it from."""
+def _generate(cls: type, name: str) -> Any:
+    """Replace a late method of a class and of its bases; returns the one that was called: that of the class,
+    or of the nearest base to which a method of its own has passed the call on.
+    """
     _complete(cls)
     with _lock:
-        for made in cls.__mro__:
-            if vars(made).get(name) is _LATE[name]:
-                setattr(made, name, _MAKERS[name](made, dataclasses.fields(made)))
+        late = [made for made in cls.__mro__ if vars(made).get(name) is _LATE[name]]
+        for made in late:
+            setattr(made, name, _MAKERS[name](made, dataclasses.fields(made)))
+    return getattr(late[0] if late else cls, name)
 
 
 def _read_fields(written: type, options: dict[str, bool]) -> None:
@@ -181,8 +190,7 @@ class _LateTable:
 
 def _late(name: str) -> Callable[..., Any]:
     def method(self: object, *args: Any, **named: Any) -> Any:
-        _generate(type(self), name)
-        return getattr(type(self), name)(self, *args, **named)
+        return _generate(type(self), name)(self, *args, **named)
 
     return method
 
@@ -219,6 +227,7 @@ if TYPE_CHECKING:
 else:
 
     def dataclass(*, slots: bool, **options: bool) -> Callable[[type], type]:
-        """Class decorator; the options of :func:`dataclasses.dataclass`."""
+        """Class decorator; these options of :func:`dataclasses.dataclass`: frozen, eq, order, kw_only."""
         assert slots, "a class with a dictionary is not declared here"
+        assert options.keys() <= _OPTIONS, f"unknown here: {options.keys() - _OPTIONS}"
         return lambda cls: _declare(cls, options)

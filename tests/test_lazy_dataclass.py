@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import operator
 import pickle
-from dataclasses import field
+import random
+from dataclasses import InitVar, field
+from functools import partial
 from typing import Any, ClassVar
 
 import pytest
@@ -19,6 +22,12 @@ BOTH = pytest.mark.parametrize("dataclass", [dataclasses.dataclass, lazy_datacla
 class Point:
     x: int
     y: int = 0
+
+
+class Outer:
+    @lazy_dataclass.dataclass(frozen=True, slots=True)
+    class Inner:
+        x: int
 
 
 def _raised(action: Any) -> type[BaseException] | None:
@@ -186,3 +195,173 @@ def test_first_instance_may_be_one_of_a_subclass() -> None:
 
 def test_frozen_values_are_pickled() -> None:
     assert pickle.loads(pickle.dumps(Point(1, 2))) == Point(1, 2)
+
+
+def test_values_of_a_nested_class_are_pickled() -> None:
+    assert Outer.Inner.__qualname__ == "Outer.Inner"
+    assert pickle.loads(pickle.dumps(Outer.Inner(1))) == Outer.Inner(1)
+
+
+@BOTH
+def test_first_call_may_come_from_a_method_of_a_subclass(dataclass: Any) -> None:
+    @dataclass(frozen=True, slots=True)
+    class Base:
+        first: int
+
+    class Next(Base):
+        __slots__ = ()
+
+        def __init__(self, first: int) -> None:
+            Base.__init__(self, first + 1)
+
+        def __repr__(self) -> str:
+            return f"<{Base.__repr__(self)}>"
+
+    @dataclass(frozen=True, slots=True)
+    class Fixed(Base):
+        def __init__(self) -> None:
+            Base.__init__(self, 7)
+
+    assert [Next(1).first, Next(1).first] == [2, 2]
+    assert repr(Next(1)).startswith("<") and repr(Next(1)).endswith("Next(first=2)>")
+    assert (Fixed().first, Fixed()) == (7, Fixed())
+
+
+@BOTH
+def test_frozen_values_with_an_equality_of_their_own_are_hashable(dataclass: Any) -> None:
+    @dataclass(frozen=True, slots=True)
+    class Value:
+        number: int
+
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, Value)
+
+    assert Value(1) == Value(2) and hash(Value(1)) == hash(Value(1))
+
+
+@BOTH
+def test_frozen_values_may_say_what_is_copied(dataclass: Any) -> None:
+    @dataclass(frozen=True, slots=True)
+    class Value:
+        number: int
+
+        def __getstate__(self) -> int:
+            return self.number + 1
+
+        def __setstate__(self, state: int) -> None:
+            object.__setattr__(self, "number", state)
+
+    assert copy.copy(Value(1)).number == 2
+
+
+def test_what_is_not_generated_is_refused() -> None:
+    class WithVariable:
+        number: InitVar[int]
+
+    class Plain:
+        number: int
+
+    for options, written in ({}, WithVariable), ({"unsafe_hash": True}, Plain), ({"init": False}, Plain):
+        with pytest.raises(AssertionError, match="unknown"):
+            lazy_dataclass.dataclass(slots=True, **options)(written)
+
+
+def _draw_fields(rng: random.Random, prefix: str) -> dict[str, dict[str, Any]]:
+    drawn: dict[str, dict[str, Any]] = {}
+    for number in range(rng.randint(0, 4)):
+        defaults: list[dict[str, Any]] = [{}, {}, {"default": rng.randint(0, 2)}, {"default_factory": tuple}]
+        options = rng.choice(defaults)
+        choices: dict[str, list[bool | None]] = {"init": [False], "repr": [False], "compare": [False]}
+        choices |= {"hash": [True, False, None], "kw_only": [True, False]}
+        for name, values in choices.items():
+            if rng.random() < 0.2:
+                options[name] = rng.choice(values)
+        drawn[f"{prefix}{number}" if rng.random() < 0.8 else "a0"] = options
+    return drawn
+
+
+def _methods_over(base: Any) -> dict[str, Any]:
+    """Methods of an author, which use those of the base."""
+    return {
+        "__eq__": lambda self, other: base.__eq__(self, other) is not True,
+        "__hash__": lambda self: 7,
+        "__repr__": lambda self: f"<{base.__repr__(self)}>",
+        "__init__": lambda self, *values, **named: base.__init__(self, *values[1:], **named),
+    }
+
+
+def _make_class(dataclass: Any, rng: random.Random) -> Any:
+    """A class, or a class and one derived from it; TypeError if dataclasses refuses it."""
+    options = {name: rng.random() < 0.4 for name in ("frozen", "order", "kw_only")}
+    options["eq"] = options["order"] or rng.random() < 0.8
+    own = rng.choice([*[None] * 4, "__eq__", "__hash__", "__repr__", "__init__"])
+    made: Any = object
+    for prefix in "ab"[: rng.randint(1, 2)]:
+        base, fields = made, _draw_fields(rng, prefix)
+        body: dict[str, Any] = {name: field(**options) for name, options in fields.items() if options}
+        body |= {"__annotations__": dict.fromkeys(fields, "int"), "__module__": __name__}
+        if prefix == "b" and own is not None:
+            body[own] = _methods_over(base)[own]
+        made = dataclass(slots=True, **options)(type(f"Drawn_{prefix}", (base,), body))
+        dataclasses.fields(made)  # it is refused here, if not before
+    return made
+
+
+def _change_copy(change: Any, one: Any, *arguments: Any) -> Any:
+    changed = copy.copy(one)
+    change(changed, *arguments)
+    return changed
+
+
+def _same_hash(one: Any, other: Any) -> bool:
+    return hash(one) == hash(other)
+
+
+def _observe(cls: Any, rng: random.Random) -> list[str]:
+    """What values of the class do, as text."""
+    seen: list[str] = []
+    values: list[Any] = []
+
+    def note(action: Any) -> None:
+        try:
+            seen.append(repr(action()))
+        except Exception as error:
+            seen.append(type(error).__name__)
+
+    def make(given: list[int], named: dict[str, int]) -> Any:
+        values.append(cls(*given, **named))
+        return values[-1]
+
+    names = [one.name for one in dataclasses.fields(cls)]
+    for _ in range(6):
+        count = rng.choice([len(names), len(names), rng.randint(0, 5)])
+        positional = [rng.randint(0, 2) for _ in range(count)]
+        named = {name: rng.randint(0, 2) for name in names[count:] if rng.random() < 0.8}
+        note(partial(make, positional, named))
+    note(lambda: cls.__match_args__)
+    for one in values:
+        note(partial(copy.deepcopy, one))
+        note(partial(dataclasses.replace, one))
+        note(partial(dataclasses.asdict, one))
+        for name in names:
+            note(partial(_change_copy, setattr, one, name, 1))
+            note(partial(_change_copy, delattr, one, name))
+        for other in values:
+            note(partial(operator.eq, one, other))
+            note(partial(operator.lt, one, other))
+            note(partial(operator.ge, one, other))
+            note(partial(_same_hash, one, other))
+    return seen
+
+
+def test_classes_of_any_shape_behave_as_those_of_the_standard_library() -> None:
+    compared = 0
+    for seed in range(300):
+        try:
+            standard = _make_class(dataclasses.dataclass, random.Random(seed))
+        except TypeError:
+            continue
+        late = _make_class(lazy_dataclass.dataclass, random.Random(seed))
+        assert _observe(late, random.Random(seed)) == _observe(standard, random.Random(seed)), f"seed {seed}"
+        compared += 1
+    assert compared > 100
