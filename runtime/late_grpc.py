@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 
 _SWITCH_S: Final = 0.0005
+_USUAL_SWITCH_S: Final = sys.getswitchinterval()
 _LACKING: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 """A name may have several addresses, such as an IPv6 one that this machine lacks; gRPC needs only one."""
 
@@ -105,12 +106,13 @@ def make_grpc_transport(on_fatal: FatalHandler) -> RpcTransport:
 
 def _import_beside_the_loop() -> ModuleType:
     """Import in a worker thread. The loop gets the interpreter back as soon as it has something to do."""
-    interval_s = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_S)
     try:
         return _import_grpc()
     finally:
-        sys.setswitchinterval(interval_s)
+        sys.setswitchinterval(
+            _USUAL_SWITCH_S
+        )  # not what it was: another node of this process may import, too
 
 
 def _import_grpc() -> ModuleType:

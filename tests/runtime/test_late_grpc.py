@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import sys
+import threading
 from collections.abc import Awaitable, Callable
 
 import pytest
 
+from pykraft.runtime import late_grpc
 from pykraft.runtime.address import Address
 from pykraft.runtime.late_grpc import LateGrpcServer, make_grpc_transport
 from pykraft.runtime.own_calls import OwnCalls
@@ -106,3 +109,28 @@ def test_address_is_free_again_after_a_stop_without_a_start() -> None:
             free.bind((HOST, port))
 
     run(scenario)
+
+
+def test_threads_switch_as_before_when_several_nodes_have_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The nodes of one process import at the same time."""
+    interval_s = sys.getswitchinterval()
+    entered, left = [threading.Event() for _ in "12"], [threading.Event() for _ in "12"]
+    numbers = iter(range(2))
+
+    def import_slowly() -> None:
+        number = next(numbers)
+        entered[number].set()
+        assert left[number].wait(10)
+
+    monkeypatch.setattr(late_grpc, "_import_grpc", import_slowly)
+    nodes = [threading.Thread(target=late_grpc._import_beside_the_loop) for _ in "12"]
+    try:
+        for node, has_entered in zip(nodes, entered, strict=True):
+            node.start()
+            assert has_entered.wait(10)
+        for node, may_leave in zip(nodes, left, strict=True):
+            may_leave.set()
+            node.join(10)
+        assert sys.getswitchinterval() == interval_s
+    finally:
+        sys.setswitchinterval(interval_s)
