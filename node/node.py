@@ -201,8 +201,11 @@ class Node:
         """Serve the calls of other nodes."""
         listener = self.config.controller_listener
         assert listener is not None
-        with self._naming(listener):
-            await server.start()
+        try:
+            with self._naming(listener):
+                await server.start()
+        except ImportError as error:  # clients may be served by now: a traceback would not say what is wrong
+            raise StartError(f"node {self.config.node_id} does not start: gRPC: {error}") from error
 
     @staticmethod
     @contextmanager

@@ -17,6 +17,7 @@ from pykraft.node.broker_node import BrokerNode
 from pykraft.node.cli.plain_start import PlainStart, read_plainly
 from pykraft.node.config import ServerConfig
 from pykraft.node.errors import StartError
+from pykraft.runtime import late_grpc
 from pykraft.runtime.address import Address
 from pykraft.runtime.late_grpc import LateGrpcServer, make_grpc_transport
 from pykraft.runtime.rpc import RpcFailure
@@ -181,6 +182,21 @@ def test_address_that_is_lost_while_the_node_starts_ends_the_start(
         node = make_node(config, fatal)
         where = f"CONTROLLER://{HOST}:{controller_port(config)}"
         with pytest.raises(StartError, match=f"cannot listen on {where}: address already in use"):
+            await node.start()
+        await node.stop()
+
+    run(scenario)
+
+
+def test_grpc_that_cannot_be_imported_ends_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise ImportError("a shared library is missing")
+
+    monkeypatch.setattr(late_grpc, "_import_grpc", fail)
+
+    async def scenario(fatal: list[BaseException]) -> None:
+        node = make_node(make_config(tmp_path), fatal)
+        with pytest.raises(StartError, match="node 1 does not start: gRPC: a shared library is missing"):
             await node.start()
         await node.stop()
 
