@@ -111,6 +111,26 @@ def test_requests_parse_to_what_was_encoded(
     assert as_tables(view, version) == table_driven(body, version)
 
 
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_partition_with_tagged_fields_is_skipped_to_its_end(place: int) -> None:
+    """The fields hold the bytes of one more partition without metadata."""
+    version = VERSIONS[-1]
+    partitions = [
+        OffsetCommitRequestPartition(
+            partition_index=index, committed_offset=40 + index, committed_metadata=None
+        )
+        for index in range(3)
+    ]
+    topic = OffsetCommitRequestTopic(topic_id=Uuid(b"t" * 16), partitions=partitions)
+    body = OffsetCommitRequest(group_id="g", topics=[topic]).encode(version)
+    at = body.index(fast.FIELDS.pack(40 + place, -1)) - 4
+    bare = body[at : at + 18]
+    body = body[: at + 17] + b"\1\0\x10" + bare[:16] + body[at + 18 :]
+    view = fast.parse_offset_commit(memoryview(body), 0, version)
+    assert as_tables(view, version) == table_driven(body, version)
+    assert view.topics[0].partitions == (0, 1, 2)
+
+
 @EXAMPLES
 @given(requests, versions)
 def test_nothing_that_is_parsed_refers_to_the_frame(request: OffsetCommitRequest, version: int) -> None:
