@@ -46,6 +46,14 @@ _CHANNEL_OPTIONS = (
 )
 
 
+def _is_of_the_server(record: logging.LogRecord) -> bool:
+    """gRPC reports a caller that has gone before its answer could be sent like a bug, with a traceback."""
+    return not record.getMessage().startswith("ExecuteBatchError raised in core")
+
+
+logging.getLogger("grpc._cython.cygrpc").addFilter(_is_of_the_server)
+
+
 @dataclass(slots=True)
 class _Peer:
     """The channel to one address; ``in_flight`` counts the calls that wait for a response."""

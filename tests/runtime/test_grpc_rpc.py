@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
 from collections.abc import Awaitable, Callable
 
@@ -317,3 +318,10 @@ def test_caller_keeps_channels_to_the_latest_addresses_only(monkeypatch: pytest.
         held.cancel()
 
     asyncio.run(_with_server(case))
+
+
+def test_caller_that_has_gone_is_not_reported_like_a_bug(caplog: pytest.LogCaptureFixture) -> None:
+    logger = logging.getLogger("grpc._cython.cygrpc")
+    for fault in ("ExecuteBatchError", "Exception"):
+        logger.error("%s raised in core by servicer method [%s]", fault, "/test.Echo/Hang")
+    assert [record.getMessage().split()[0] for record in caplog.records] == ["Exception"]
