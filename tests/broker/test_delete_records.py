@@ -11,7 +11,7 @@ import pytest
 from pykraft.broker.apis import delete_records
 from pykraft.broker.logs.offline_logs import TopicPartition
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
-from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
@@ -285,6 +285,19 @@ def test_eligible_replica_that_is_away_holds_back_the_low_watermark() -> None:
     leader.apply(replace(state(1, version=2, isr=(1,)), replicas=(1, 2)), 0)
     assert leader.low_watermark(lambda replica: False) == 1
     assert leader.low_watermark(lambda replica: True) == 0
+
+
+def test_records_that_are_not_committed_are_not_deleted() -> None:
+    leader = make()
+    leader.apply(replace(state(1, isr=(1, 2)), replicas=(1, 2)), 0)
+    append(leader)
+    append(leader)
+    leader.handle_follower_fetch(2, 1, 7, 0, 0)
+    assert (leader.high_watermark, leader.log.log_end_offset) == (1, 2)
+    with pytest.raises(KafkaError) as refused:
+        leader.delete_records(2)
+    assert refused.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert leader.log.log_start_offset == 0
 
 
 def test_follower_joins_the_isr_only_with_the_log_start_stored() -> None:
