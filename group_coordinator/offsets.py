@@ -67,26 +67,28 @@ def _check_group(
 
     As in Kafka, the group is not asked if none does. The empty group id is allowed, as it always was.
     """
-    existing = total = 0
-    for topic in request.topics:
-        name = _topic_name(topic, call)
-        count = 0 if name is None else call.topics.partition_count(name)
-        total += len(topic.partitions)
-        existing += _count_existing(topic.partitions, count)
-    if not existing:
-        return ErrorCode.NONE, ()
     try:
-        return ErrorCode.NONE, _check_caller(state, request, call)
+        timers = _check_caller(state, request, call)
     except KafkaError as error:
-        if existing == total:
+        existing = _count_existing(request, call)
+        if existing and existing == sum(len(topic.partitions) for topic in request.topics):
             raise
-        return error.code, ()
+        return error.code if existing else ErrorCode.NONE, ()
+    # Only members of classic groups have a timer: most commits are not counted.
+    return ErrorCode.NONE, timers if timers and _count_existing(request, call) else ()
 
 
-def _count_existing(partitions: tuple[int, ...], count: int) -> int:
-    if not partitions or (min(partitions) >= 0 and max(partitions) < count):
-        return len(partitions)
-    return sum(0 <= partition < count for partition in partitions)
+def _count_existing(request: CommitRequestView, call: Call) -> int:
+    """The number of partitions that exist."""
+    existing = 0
+    for topic in request.topics:
+        name, partitions = _topic_name(topic, call), topic.partitions
+        count = 0 if name is None else call.topics.partition_count(name)
+        if partitions and min(partitions) >= 0 and max(partitions) < count:
+            existing += len(partitions)
+        else:
+            existing += sum(0 <= partition < count for partition in partitions)
+    return existing
 
 
 def _check_topic(name: str | None, topic: CommitTopic, refused: ErrorCode, call: Call) -> int | list[int]:

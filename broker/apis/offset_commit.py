@@ -57,22 +57,16 @@ class OffsetCommitHandler:
             if not services.groups.commit_offsets(context, request, version, commit):
                 services.tasks.start(self._commit_later(context, request, version, commit), "commit")
                 self._turns.spend(steps=1)
-        except KafkaError as error:
+        except Exception as error:
             commit.set_exception(error)
-        except Exception:
-            logger.exception("OffsetCommit failed")
-            commit.set_exception(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "internal error"))
 
     async def _commit_later(
         self, context: RequestContext, request: CommitRequestView, version: int, commit: _Commit
     ) -> None:
         try:
             commit.set_result(await self._services.groups.offset_commit(context, request, version))
-        except KafkaError as error:
+        except Exception as error:
             commit.set_exception(error)
-        except Exception:
-            logger.exception("OffsetCommit failed")
-            commit.set_exception(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "internal error"))
 
 
 class _Commit:
@@ -97,8 +91,12 @@ class _Commit:
         self._answer(codes)
 
     def set_exception(self, exception: BaseException, /) -> None:
-        code = exception.code if isinstance(exception, KafkaError) else ErrorCode.UNKNOWN_SERVER_ERROR
-        self._answer(int(code))
+        """The answer to an error of the client, or to a bug, which costs only this request."""
+        if isinstance(exception, KafkaError):
+            self._answer(int(exception.code))
+        else:
+            logger.error("OffsetCommit failed", exc_info=exception)
+            self._answer(int(ErrorCode.UNKNOWN_SERVER_ERROR))
 
     def _answer(self, codes: CommitCodes) -> None:
         if self.done():
