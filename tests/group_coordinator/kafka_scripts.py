@@ -26,6 +26,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from pykraft.jepsen_like.awaiting import wait_until
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages import consumer_group_describe as describe
 from pykraft.kafka_protocol.messages import offset_commit as commit
@@ -290,12 +291,19 @@ async def _record(address: str) -> list[list[Any]]:
     create = create_topics.CreateTopicsRequest(topics=topics, timeout_ms=10_000)
     client.call(create, 5, create_topics.CreateTopicsResponse)
     find = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
-    while client.call(find, 4, FindCoordinatorResponse).coordinators[0].error_code:
-        time.sleep(0.5)
-    time.sleep(2)
     asked = [metadata.MetadataRequestTopic(name=name) for name in TOPICS]
-    known = client.call(metadata.MetadataRequest(topics=asked), 12, metadata.MetadataResponse)
-    ids = {str(topic.name): topic.topic_id for topic in known.topics}
+    known: list[metadata.MetadataResponseTopic] = []
+
+    def is_ready() -> bool:
+        known[:] = client.call(metadata.MetadataRequest(topics=asked), 12, metadata.MetadataResponse).topics
+        found = client.call(find, 4, FindCoordinatorResponse).coordinators
+        partitions = [partition for topic in known for partition in topic.partitions]
+        codes = [one.error_code for one in known]
+        codes += [one.error_code for one in partitions]
+        return not any(codes) and not found[0].error_code
+
+    wait_until("Kafka leads the topics and coordinates the group", is_ready, 60)
+    ids = {str(topic.name): topic.topic_id for topic in known}
     prefix = f"r{time.time_ns()}"
     return [await Player(send, f"{prefix}-{seed}", ids).play(make_script(seed)) for seed in range(SCRIPTS)]
 
