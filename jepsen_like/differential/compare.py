@@ -9,16 +9,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Final
+from typing import Final, Protocol
 
 from pykraft.jepsen_like.differential.known import NO_ANSWER_YET, POINTLESS, UNANSWERED, Known
-from pykraft.jepsen_like.differential.player import STILL_WAITS, Event, System
+from pykraft.jepsen_like.differential.player import STILL_WAITS, Event
 from pykraft.jepsen_like.differential.script import Script
 
 FIRST_GRACE_S: Final = 0.02
-AGAIN_GRACE_S: Final = (0.1, 0.3, 0.8)
-CHANCE_GRACE_S: Final = (0.1,) * 16
-"""More playings, if a system does not even answer like itself."""
+AGAIN_GRACE_S: Final = (0.1, 0.3, 0.8, *((0.1,) * 16))
+"""So often that a choice of one between two, left to chance, is never that of the other once in a million."""
+
+
+class Player(Protocol):
+    """A system that plays scripts."""
+
+    def play(self, script: Script, grace_s: float) -> list[Event]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +53,7 @@ def _told(event: Event | None) -> str:
 class Comparison:
     """Plays scripts on both systems. ``met`` counts the known differences that were seen."""
 
-    def __init__(self, ours: System, kafka: System, known: tuple[Known, ...]) -> None:
+    def __init__(self, ours: Player, kafka: Player, known: tuple[Known, ...]) -> None:
         self._systems = (ours, kafka)
         self._known = known
         self.met: dict[str, int] = {}
@@ -59,18 +64,12 @@ class Comparison:
         found = self._first(script, ours[0], theirs[0])
         if found is None:
             return None
-        graces_s = (
-            (*AGAIN_GRACE_S, *CHANCE_GRACE_S) if patience >= len(AGAIN_GRACE_S) else AGAIN_GRACE_S[:patience]
-        )
-        for number, grace_s in enumerate(graces_s):
-            if number >= len(AGAIN_GRACE_S) and all(
-                all(one == played[1] for one in played[2:]) for played in (ours, theirs)
-            ):
-                break
+        for grace_s in AGAIN_GRACE_S[:patience]:
             for played, system in zip((ours, theirs), self._systems, strict=True):
                 played.append(system.play(script, grace_s))
             found = self._first(script, ours[-1], theirs[-1])
-            if any(self._first(script, one, other) is None for one in ours for other in theirs):
+            new = [(ours[-1], other) for other in theirs] + [(one, theirs[-1]) for one in ours[:-1]]
+            if any(self._first(script, one, other) is None for one, other in new):
                 return None
         return found
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import chain, repeat
 from pathlib import Path
 
+from pykraft.jepsen_like.differential.compare import Comparison
 from pykraft.jepsen_like.differential.generate import Choice, generate
 from pykraft.jepsen_like.differential.known import KNOWN
 from pykraft.jepsen_like.differential.masks import Masks
 from pykraft.jepsen_like.differential.minimise import minimise
+from pykraft.jepsen_like.differential.player import Event
 from pykraft.jepsen_like.differential.script import (
     NO_TOPIC_ID,
     Actor,
@@ -105,3 +109,25 @@ def test_every_known_difference_stands_in_the_documentation() -> None:
     page = (Path(__file__).parents[2] / "docs" / "groups.md").read_text(encoding="utf-8")
     for known in KNOWN:
         assert f"| {known.name} | {known.reason} |" in page, known.name
+
+
+class Leads:
+    """A system that answers a heartbeat by the name of the leader, which may be left to chance."""
+
+    def __init__(self, leaders: Iterable[str]) -> None:
+        self._leaders = iter(leaders)
+
+    def play(self, script: Script, grace_s: float) -> list[Event]:
+        return [Event(0, 0, {"leader": next(self._leaders)})]
+
+
+def test_a_choice_by_chance_is_no_difference_however_late_it_agrees() -> None:
+    script = Script(0, (Step(0, 4, HeartbeatRequest(group_id="g", member_id="m", generation_id=1)),))
+    late = Comparison(Leads(repeat("first")), Leads(chain(["second"] * 12, repeat("first"))), ())
+    assert late.find(script) is None
+    crossed = Comparison(Leads(chain(["a"], repeat("b"))), Leads(chain(["b"], repeat("a"))), ())
+    assert crossed.find(script) is None
+    never = Comparison(Leads(repeat("first")), Leads(repeat("second")), ())
+    difference = never.find(script)
+    assert difference is not None
+    assert "second" in str(difference)
