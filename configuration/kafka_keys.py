@@ -83,7 +83,6 @@ STATIC_KEYS: Final = table(
     ConfigKey("delete.records.purgatory.purge.interval.requests", INT, "1", "Finished DeleteRecords requests kept before a purge of the waiting ones."),
     ConfigKey("early.start.listeners", LIST, None, "Listeners that open before the authorizer is ready."),
     ConfigKey("fetch.purgatory.purge.interval.requests", INT, "1000", "Finished fetches kept before a purge of the waiting ones."),
-    ConfigKey("group.consumer.migration.policy", STRING, "bidirectional", "Which protocol groups may migrate to."),
     ConfigKey("group.coordinator.background.threads", INT, "2", "Threads that compute assignments in the background."),
     ConfigKey("group.coordinator.threads", INT, "4", "Threads of the group coordinator."),
     ConfigKey("group.share.assignors", LIST, "simple", "Server-side assignors of share groups."),

@@ -133,11 +133,13 @@ def between(minimum: float, maximum: float) -> Validator:
     return Validator(f"[{minimum},...,{maximum}]", objection)
 
 
-def one_of(*allowed: str) -> Validator:
-    """A string, or every element of a list, among ``allowed``."""
+def one_of(*allowed: str, any_case: bool = False) -> Validator:
+    """A string, or every element of a list, among ``allowed``; with ``any_case`` in upper or lower case."""
 
     def objection(value: ConfigValue) -> str | None:
         given = value if isinstance(value, tuple) else (value,)
+        if any_case:
+            given = tuple(str(item).lower() for item in given)
         if not all(item in allowed for item in given):
             return f"must be one of {', '.join(allowed)}"
         return None if len(set(given)) == len(given) else "values must not be duplicated"

@@ -122,6 +122,7 @@ COORDINATOR_KEYS: Final = table(
     ConfigKey("group.consumer.min.assignment.interval.ms", INT, "0", "The least that a consumer group may set for its assignment interval.", at_least(0)),
     ConfigKey("group.consumer.max.assignment.interval.ms", INT, "15000", "The most that a consumer group may set for its assignment interval.", at_least(0)),
     ConfigKey("group.consumer.max.size", INT, "2147483647", "The most members of a consumer group.", at_least(1)),
+    ConfigKey("group.consumer.migration.policy", STRING, "bidirectional", "Which way a group with members may change its protocol while it runs: upgrade to the consumer protocol, downgrade to the classic one. Empty groups may both.", one_of("disabled", "downgrade", "upgrade", "bidirectional", any_case=True)),
     ConfigKey("group.consumer.assignors", LIST, "uniform,range", "Server-side assignors, the default first.", one_of("uniform", "range")),
     ConfigKey("group.coordinator.rebalance.protocols", LIST, "classic,consumer", "Protocols that groups may use; share and streams have no effect yet.", one_of("classic", "consumer", "share", "streams")),
     ConfigKey("group.coordinator.append.linger.ms", INT, "-1", "How long the group coordinator collects records before it writes them as one batch. -1: until everything that has arrived is handled.", at_least(-1)),

@@ -16,13 +16,10 @@ from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 
 
 def check_commit(member: ConsumerMember, epoch: int, partitions: Iterable[TopicPartition]) -> None:
-    """:class:`KafkaError` unless the member may commit all of ``partitions`` at ``epoch``; it is all or none.
-
-    STALE_MEMBER_EPOCH, or ILLEGAL_GENERATION for a member that speaks the classic protocol.
-    """
+    """:class:`KafkaError` unless the member may commit at ``epoch`` all of ``partitions``, or none."""
     if epoch == member.epoch:
         return
-    code = ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
+    code = epoch_error(member)
     if epoch > member.epoch:
         raise KafkaError(
             code, f"Received member epoch {epoch} is newer than current member epoch {member.epoch}."
@@ -38,3 +35,8 @@ def check_commit(member: ConsumerMember, epoch: int, partitions: Iterable[TopicP
             raise KafkaError(
                 code, f"Received member epoch {epoch} is older than assignment epoch {assigned_at}."
             )
+
+
+def epoch_error(member: ConsumerMember) -> ErrorCode:
+    """The error for an epoch that the member may not use, in the words of its protocol."""
+    return ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION

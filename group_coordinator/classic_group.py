@@ -131,6 +131,9 @@ class ClassicGroup:
 
     @classmethod
     def from_value(cls, group_id: str, value: GroupMetadataValue) -> ClassicGroup:
+        """The group of a record. Members without a leader have just come from a consumer group
+        (:mod:`.migration`), and their first rebalance is not completed.
+        """
         members = {
             member.member_id: ClassicMember(
                 member_id=member.member_id,
@@ -144,9 +147,10 @@ class ClassicGroup:
             )
             for member in value.members
         }
+        state = ClassicState.PREPARING_REBALANCE if value.leader is None else ClassicState.STABLE
         return cls(
             group_id=group_id,
-            state=ClassicState.STABLE if members else ClassicState.EMPTY,
+            state=state if members else ClassicState.EMPTY,
             generation=value.generation,
             protocol_type=value.protocol_type or None,
             protocol_name=value.protocol,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pykraft.group_coordinator.classic_group import ClassicGroup, ClassicMember, ClassicState
+from pykraft.group_coordinator.classic_members import join_consumer_group
 from pykraft.group_coordinator.classic_rebalance import (
     ClassicDraft,
     build_join_response,
@@ -23,7 +24,14 @@ from pykraft.group_coordinator.classic_rebalance import (
 )
 from pykraft.group_coordinator.group import ConsumerGroup
 from pykraft.group_coordinator.group_records import group_tombstones
-from pykraft.group_coordinator.names import check_names
+from pykraft.group_coordinator.join_request import (
+    check_join,
+    make_member_id,
+    needs_member_id,
+    protocols_of,
+    rebalance_timeout_of,
+    unknown_member,
+)
 from pykraft.group_coordinator.result import Answer, Call, CoordinatorResult, Parked, ParkKind
 from pykraft.group_coordinator.sessions import TimerKind
 from pykraft.group_coordinator.state import ShardState
@@ -31,45 +39,25 @@ from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.join_group import JoinGroupRequest
 from pykraft.kafka_protocol.messages.sync_group import SyncGroupResponse
 
-_TWO_STEP_VERSION = 4
 _SKIP_ASSIGNMENT_VERSION = 9
 
 
 def handle_join_group(state: ShardState, request: JoinGroupRequest, call: Call) -> CoordinatorResult:
-    _check_request(request, call)
+    check_join(request, call)
     draft = ClassicDraft(ClassicGroup(request.group_id), call.config, call.wall_ms)
     match state.groups.get(request.group_id):
         case ClassicGroup() as group:
             draft.group = group
         case ConsumerGroup() as group:
             if not group.is_empty:
-                raise KafkaError(
-                    ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-                    f"Group {request.group_id} has consumer members.",
-                )
+                return join_consumer_group(group, request, call)
             draft.records.extend(group_tombstones(group))
         case None if request.member_id:
-            raise _unknown_member(request)
+            raise unknown_member(request)
     if not _has_room(draft.group, request.member_id, call):
         return draft.result(_refuse_for_size(draft, request.member_id))
     _check_protocols(draft.group, request)
     return draft.result(_join(draft, request, call))
-
-
-def _check_request(request: JoinGroupRequest, call: Call) -> None:
-    if "classic" not in call.config.rebalance_protocols:
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "The classic rebalance protocol is disabled.")
-    if not request.group_id:
-        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
-    check_names(request.group_id, code=ErrorCode.INVALID_GROUP_ID)
-    check_names(request.member_id, request.group_instance_id, request.protocol_type)
-    check_names(*(protocol.name for protocol in request.protocols))
-    least, most = call.config.min_session_timeout_ms, call.config.max_session_timeout_ms
-    if not least <= request.session_timeout_ms <= most:
-        raise KafkaError(
-            ErrorCode.INVALID_SESSION_TIMEOUT,
-            f"The session timeout {request.session_timeout_ms} ms is not between {least} and {most} ms.",
-        )
 
 
 def _check_protocols(group: ClassicGroup, request: JoinGroupRequest) -> None:
@@ -90,17 +78,18 @@ def _check_protocols(group: ClassicGroup, request: JoinGroupRequest) -> None:
 
 def _join(draft: ClassicDraft, request: JoinGroupRequest, call: Call) -> Answer:
     group, instance_id, member_id = draft.group, request.group_instance_id, request.member_id
+    new_id = make_member_id(request, call)
     if member_id == "":
         if instance_id is not None:
             predecessor_id = group.static_member_id(instance_id)
             if predecessor_id is not None:
                 return _replace_static_member(draft, group.members[predecessor_id], request, call)
-            return _add_member(draft, call.new_member_id, request, call)
-        if call.version >= _TWO_STEP_VERSION:
-            draft.change(pending_member_ids=group.pending_member_ids | {call.new_member_id})
-            draft.start_timer(TimerKind.PENDING_MEMBER, request.session_timeout_ms, call.new_member_id)
-            return join_error(ErrorCode.MEMBER_ID_REQUIRED, call.new_member_id)
-        return _add_member(draft, call.new_member_id, request, call)
+            return _add_member(draft, new_id, request, call)
+        if needs_member_id(request, call.version):
+            draft.change(pending_member_ids=group.pending_member_ids | {new_id})
+            draft.start_timer(TimerKind.PENDING_MEMBER, request.session_timeout_ms, new_id)
+            return join_error(ErrorCode.MEMBER_ID_REQUIRED, new_id)
+        return _add_member(draft, new_id, request, call)
     if member_id in group.pending_member_ids and instance_id is None:
         draft.change(pending_member_ids=group.pending_member_ids - {member_id})
         draft.cancel_timer(TimerKind.PENDING_MEMBER, member_id)
@@ -108,14 +97,14 @@ def _join(draft: ClassicDraft, request: JoinGroupRequest, call: Call) -> Answer:
     if instance_id is not None:
         owner_id = group.static_member_id(instance_id)
         if owner_id is None:
-            raise _unknown_member(request)
+            raise unknown_member(request)
         if owner_id != member_id:
             raise KafkaError(
                 ErrorCode.FENCED_INSTANCE_ID, f"Instance {instance_id} now belongs to member {owner_id}."
             )
     member = group.members.get(member_id)
     if member is None:
-        raise _unknown_member(request)
+        raise unknown_member(request)
     return _rejoin(draft, member, request, call)
 
 
@@ -125,9 +114,9 @@ def _add_member(draft: ClassicDraft, member_id: str, request: JoinGroupRequest, 
         instance_id=request.group_instance_id,
         client_id=call.client_id,
         client_host=call.client_host,
-        rebalance_timeout_ms=_rebalance_timeout_ms(request),
+        rebalance_timeout_ms=rebalance_timeout_of(request),
         session_timeout_ms=request.session_timeout_ms,
-        protocols=_protocols(request),
+        protocols=protocols_of(request),
         awaiting_join=True,
     )
     if draft.group.initial_delay_left_ms is not None:
@@ -141,10 +130,10 @@ def _add_member(draft: ClassicDraft, member_id: str, request: JoinGroupRequest, 
 
 def _rejoin(draft: ClassicDraft, member: ClassicMember, request: JoinGroupRequest, call: Call) -> Answer:
     group = draft.group
-    changed = _protocols(request) != member.protocols
+    changed = protocols_of(request) != member.protocols
     match group.state:
         case ClassicState.EMPTY:
-            raise _unknown_member(request)
+            raise unknown_member(request)
         case ClassicState.COMPLETING_REBALANCE if not changed:
             # The answer to the join was lost: repeat it.
             draft.restart_session(member)
@@ -164,7 +153,11 @@ def _replace_static_member(
     draft: ClassicDraft, old: ClassicMember, request: JoinGroupRequest, call: Call
 ) -> Answer:
     """A restarted static member takes its place again under a new id; its old id is fenced."""
-    group_id, old_leader_id, new_id = draft.group.group_id, draft.group.leader_id, call.new_member_id
+    group_id, old_leader_id, new_id = (
+        draft.group.group_id,
+        draft.group.leader_id,
+        make_member_id(request, call),
+    )
     if old.awaiting_join:
         fenced = join_error(ErrorCode.FENCED_INSTANCE_ID, old.member_id)
         draft.complete(ParkKind.JOIN, old.member_id, fenced)
@@ -196,9 +189,9 @@ def _updated(member: ClassicMember, request: JoinGroupRequest) -> ClassicMember:
     """The member with what it may change by joining again; it stays with the client that joined first."""
     return replace(
         member,
-        rebalance_timeout_ms=_rebalance_timeout_ms(request),
+        rebalance_timeout_ms=rebalance_timeout_of(request),
         session_timeout_ms=request.session_timeout_ms,
-        protocols=_protocols(request),
+        protocols=protocols_of(request),
         awaiting_join=True,
     )
 
@@ -231,18 +224,3 @@ def _refuse_for_size(draft: ClassicDraft, member_id: str) -> Answer:
         remove_member(draft, member_id)
         maybe_complete_join(draft)
     return join_error(ErrorCode.GROUP_MAX_SIZE_REACHED)
-
-
-def _rebalance_timeout_ms(request: JoinGroupRequest) -> int:
-    # Version 0 has no rebalance timeout of its own.
-    return request.session_timeout_ms if request.rebalance_timeout_ms < 0 else request.rebalance_timeout_ms
-
-
-def _protocols(request: JoinGroupRequest) -> tuple[tuple[str, bytes], ...]:
-    return tuple((protocol.name, bytes(protocol.metadata)) for protocol in request.protocols)
-
-
-def _unknown_member(request: JoinGroupRequest) -> KafkaError:
-    return KafkaError(
-        ErrorCode.UNKNOWN_MEMBER_ID, f"Member {request.member_id} is not in group {request.group_id}."
-    )

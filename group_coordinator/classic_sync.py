@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pykraft.group_coordinator.classic_group import ClassicGroup, ClassicMember, ClassicState
+from pykraft.group_coordinator.classic_members import heartbeat_to_consumer_group, sync_consumer_group
 from pykraft.group_coordinator.classic_rebalance import (
     ClassicDraft,
     maybe_prepare_rebalance,
@@ -34,6 +35,8 @@ def handle_sync_group(state: ShardState, request: SyncGroupRequest, call: Call) 
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
             f"SyncGroup version {call.version} must name its protocol and the type of it.",
         )
+    if (consumer_group := state.consumer_group(request.group_id)) is not None:
+        return sync_consumer_group(consumer_group, request, call)
     group = _group(state, request.group_id)
     member = check_member(group, request.member_id, request.group_instance_id, request.generation_id)
     for given, actual in (
@@ -87,6 +90,8 @@ def _sync_response(group: ClassicGroup, member: ClassicMember) -> SyncGroupRespo
 
 
 def handle_heartbeat(state: ShardState, request: HeartbeatRequest, call: Call) -> CoordinatorResult:
+    if (consumer_group := state.consumer_group(request.group_id)) is not None:
+        return heartbeat_to_consumer_group(consumer_group, request, call)
     group = _group(state, request.group_id)
     member = check_member(group, request.member_id, request.group_instance_id, request.generation_id)
     draft = ClassicDraft(group, call.config, call.wall_ms)

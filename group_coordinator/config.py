@@ -35,6 +35,7 @@ class GroupConfig(Settings):
     consumer_max_assignment_interval_ms: int = setting("group.consumer.max.assignment.interval.ms")
     consumer_regex_refresh_interval_ms: int = setting("group.consumer.regex.refresh.interval.ms")
     consumer_max_size: int = setting("group.consumer.max.size")
+    consumer_migration_policy: str = setting("group.consumer.migration.policy", str.lower)
     consumer_assignors: tuple[str, ...] = setting("group.consumer.assignors")
     min_session_timeout_ms: int = setting("group.min.session.timeout.ms")
     max_session_timeout_ms: int = setting("group.max.session.timeout.ms")
@@ -57,6 +58,16 @@ class GroupConfig(Settings):
             )
         if self.min_session_timeout_ms > self.max_session_timeout_ms:
             raise ConfigError("group.min.session.timeout.ms must not exceed group.max.session.timeout.ms")
+
+    @property
+    def may_upgrade(self) -> bool:
+        """Whether a classic group with members may become a consumer group."""
+        return self.consumer_migration_policy in ("bidirectional", "upgrade")
+
+    @property
+    def may_downgrade(self) -> bool:
+        """Whether a consumer group becomes a classic one when only classic members are left."""
+        return self.consumer_migration_policy in ("bidirectional", "downgrade")
 
     def with_group_overrides(self, overrides: Mapping[str, str]) -> GroupConfig:
         """These settings with the overrides of one group, which the controller has checked.

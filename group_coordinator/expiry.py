@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from pykraft.group_coordinator.classic_group import ClassicGroup, ClassicState
+from pykraft.group_coordinator.classic_members import must_join_again
 from pykraft.group_coordinator.classic_rebalance import (
     ClassicDraft,
     join_deadline_passed,
@@ -20,9 +21,14 @@ from pykraft.group_coordinator.group import ConsumerGroup
 from pykraft.group_coordinator.heartbeat_leave import fence_member
 from pykraft.group_coordinator.member import MemberState
 from pykraft.group_coordinator.result import Call, CoordinatorResult
-from pykraft.group_coordinator.sessions import SetTimer, TimerChange, TimerKey, TimerKind
+from pykraft.group_coordinator.sessions import (
+    SetTimer,
+    TimerChange,
+    TimerKey,
+    TimerKind,
+    cancel_classic_timers,
+)
 from pykraft.group_coordinator.state import Group, ShardState
-from pykraft.group_coordinator.subscription import TopicsView
 
 _NOTHING = CoordinatorResult(None)
 
@@ -30,21 +36,29 @@ _NOTHING = CoordinatorResult(None)
 def handle_timer(state: ShardState, key: TimerKey, epoch: int, call: Call) -> CoordinatorResult:
     match state.groups.get(key.group_id):
         case ConsumerGroup() as group:
-            return _consumer_timer(group, key, epoch, call.topics)
+            return _consumer_timer(group, key, epoch, call)
         case ClassicGroup() as group:
             return _classic_timer(ClassicDraft(group, call.config, call.wall_ms), key)
         case None:
             return _NOTHING
 
 
-def _consumer_timer(group: ConsumerGroup, key: TimerKey, epoch: int, topics: TopicsView) -> CoordinatorResult:
+def _consumer_timer(group: ConsumerGroup, key: TimerKey, epoch: int, call: Call) -> CoordinatorResult:
     member = group.members.get(key.member_id)
     if member is None:
         return _NOTHING
-    if key.kind is TimerKind.REBALANCE:
-        still_revoking = member.state is MemberState.UNREVOKED_PARTITIONS and member.epoch == epoch
-        return fence_member(group, key.member_id, topics) if still_revoking else _NOTHING
-    return fence_member(group, key.member_id, topics) if key.kind is TimerKind.SESSION else _NOTHING
+    match key.kind:
+        case TimerKind.SESSION:
+            is_over = True
+        case TimerKind.REBALANCE:
+            is_over = member.state is MemberState.UNREVOKED_PARTITIONS and member.epoch == epoch
+        case TimerKind.MEMBER_JOIN:
+            is_over = member.classic is not None and must_join_again(group, member)
+        case TimerKind.MEMBER_SYNC:
+            is_over = member.classic is not None
+        case _:
+            is_over = False
+    return fence_member(group, key.member_id, call) if is_over else _NOTHING
 
 
 def _classic_timer(draft: ClassicDraft, key: TimerKey) -> CoordinatorResult:
@@ -78,7 +92,7 @@ def _classic_timer(draft: ClassicDraft, key: TimerKey) -> CoordinatorResult:
             for late_id in late:
                 remove_member(draft, late_id)
             maybe_prepare_rebalance(draft)
-        case TimerKind.REBALANCE:
+        case TimerKind.REBALANCE | TimerKind.MEMBER_JOIN | TimerKind.MEMBER_SYNC:
             return _NOTHING
     return draft.result(None)
 
@@ -92,16 +106,28 @@ def iter_new_sessions(
     taken as of ``current()``. ``config_of`` returns the settings of a group by its id.
     """
     for group_id, known_group in known.groups.items():
-        yield ()
         config = config_of(group_id)
+        yield _join_phase(current().groups.get(group_id))
         for member_id in known_group.members:
             yield _new_session(current().groups.get(group_id), member_id, config)
+
+
+def _join_phase(group: Group | None) -> tuple[TimerChange, ...]:
+    """The time to join of a rebalance that begins with the coordinator."""
+    if not isinstance(group, ClassicGroup) or group.state is not ClassicState.PREPARING_REBALANCE:
+        return ()
+    key = TimerKey(TimerKind.JOIN_PHASE, group.group_id)
+    return (SetTimer(key, group.rebalance_timeout_ms, keep_running=True),)
 
 
 def _new_session(group: Group | None, member_id: str, config: GroupConfig) -> tuple[TimerChange, ...]:
     match group:
         case ConsumerGroup() if member := group.members.get(member_id):
             key = TimerKey(TimerKind.SESSION, group.group_id, member_id)
+            if member.classic is not None:
+                # It is told again to join, if it must, and then has its full time.
+                others = cancel_classic_timers(group.group_id, member_id)
+                return SetTimer(key, member.classic.session_timeout_ms), *others
             session = SetTimer(key, config.consumer_session_timeout_ms)
             if member.state is not MemberState.UNREVOKED_PARTITIONS:
                 return (session,)

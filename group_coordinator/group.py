@@ -38,6 +38,8 @@ from pykraft.metadata_log.persistent import Map
 class ConsumerGroup:
     """``subscribed_names`` and ``subscribed_regexes``: how many members subscribe to each.
 
+    ``classic_members``: how many members speak the classic protocol.
+
     ``resolved``: the topics of regular expressions, once they have been looked for (:mod:`.regex_refresh`). A
     group begins at epoch 1, as in Kafka: its first member may subscribe to nothing that moves the epoch, and
     0 is no epoch that a member could send again.
@@ -54,6 +56,7 @@ class ConsumerGroup:
     subscribed_names: Map[str, int] = field(default_factory=Map)
     subscribed_regexes: Map[str, int] = field(default_factory=Map)
     resolved: Map[str, ResolvedRegex] = field(default_factory=Map)
+    classic_members: int = 0
 
     @property
     def is_empty(self) -> bool:
@@ -146,6 +149,7 @@ def _with_member(group: ConsumerGroup, old: ConsumerMember, new: ConsumerMember)
         static_members=static_members,
         subscribed_names=names,
         subscribed_regexes=regexes,
+        classic_members=group.classic_members + _is_classic(new) - _is_classic(old),
     )
 
 
@@ -163,7 +167,12 @@ def _without_member(group: ConsumerGroup, member_id: str) -> ConsumerGroup:
         static_members=static_members,
         subscribed_names=names,
         subscribed_regexes=regexes,
+        classic_members=group.classic_members - _is_classic(member),
     )
+
+
+def _is_classic(member: ConsumerMember) -> bool:
+    return member.classic is not None
 
 
 def _recount(

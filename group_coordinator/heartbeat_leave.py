@@ -21,10 +21,10 @@ from pykraft.group_coordinator.group_records import (
 from pykraft.group_coordinator.heartbeat_validation import check_static_owner
 from pykraft.group_coordinator.leave_group import build_leave_response, leaving_members
 from pykraft.group_coordinator.member import STATIC_LEAVE_EPOCH, MemberState
+from pykraft.group_coordinator.migration import downgrade_group, must_downgrade
 from pykraft.group_coordinator.records import NO_PARTITIONS
 from pykraft.group_coordinator.result import Call, CoordinatorResult
-from pykraft.group_coordinator.sessions import CancelTimer, TimerKey, TimerKind
-from pykraft.group_coordinator.subscription import TopicsView
+from pykraft.group_coordinator.sessions import CancelTimer, TimerKey, TimerKind, cancel_member_timers
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -46,30 +46,31 @@ def handle_leave(
     response = ConsumerGroupHeartbeatResponse(member_id=member_id, member_epoch=request.member_epoch)
     if request.member_epoch == STATIC_LEAVE_EPOCH:
         return _leave_for_a_while(group, member_id, response)
-    return replace(fence_member(group, member_id, call.topics), response=response)
+    return replace(fence_member(group, member_id, call), response=response)
 
 
-def fence_member(group: ConsumerGroup, member_id: str, topics: TopicsView) -> CoordinatorResult:
+def fence_member(group: ConsumerGroup, member_id: str, call: Call) -> CoordinatorResult:
     """Delete a member that left or has expired."""
-    return fence_members(group, [member_id], topics)
+    return fence_members(group, [member_id], call)
 
 
-def fence_members(group: ConsumerGroup, member_ids: Collection[str], topics: TopicsView) -> CoordinatorResult:
-    """Delete members, and what only they subscribed to; the group epoch increases once, if there are any."""
+def fence_members(group: ConsumerGroup, member_ids: Collection[str], call: Call) -> CoordinatorResult:
+    """Delete members, and what only they subscribed to; the group epoch increases once, if there are any.
+
+    If only members with the classic protocol remain, theirs becomes a classic group.
+    """
     if not member_ids:
         return CoordinatorResult(None)
+    if must_downgrade(group, member_ids, call):
+        return downgrade_group(group, member_ids, call).result(None)
     records = [record for member_id in member_ids for record in member_tombstones(group.group_id, member_id)]
     left = reduce(replay_group, records, group)
     unused = [regex for regex in sorted(group.resolved) if regex not in left.subscribed_regexes]
     forgotten = [regex_record(group.group_id, regex, None) for regex in unused]
     left = reduce(replay_group, forgotten, left)
-    records += [*forgotten, group_epoch_record(left, topics.metadata_hash(left))]
-    timers = tuple(
-        CancelTimer(TimerKey(kind, group.group_id, member_id))
-        for member_id in member_ids
-        for kind in (TimerKind.SESSION, TimerKind.REBALANCE)
-    )
-    return CoordinatorResult(None, tuple(records), timers)
+    records += [*forgotten, group_epoch_record(left, call.topics.metadata_hash(left))]
+    timers = [change for one in member_ids for change in cancel_member_timers(group.group_id, one)]
+    return CoordinatorResult(None, tuple(records), tuple(timers))
 
 
 def remove_members(group: ConsumerGroup, request: LeaveGroupRequest, call: Call) -> CoordinatorResult:
@@ -78,7 +79,7 @@ def remove_members(group: ConsumerGroup, request: LeaveGroupRequest, call: Call)
     owners = [_find_leaving(group, identity) for identity in identities]
     found = [owner for owner in owners if isinstance(owner, str)]
     codes = [ErrorCode.NONE if isinstance(owner, str) else owner.code for owner in owners]
-    result = fence_members(group, list(dict.fromkeys(found)), call.topics)
+    result = fence_members(group, list(dict.fromkeys(found)), call)
     return replace(result, response=build_leave_response(identities, codes, call.version))
 
 

@@ -6,6 +6,7 @@ exist: to a consumer both mean the same. Only the epoch of a member that sends o
 
 from __future__ import annotations
 
+from pykraft.group_coordinator.assignment_epochs import epoch_error
 from pykraft.group_coordinator.group import ConsumerGroup
 from pykraft.group_coordinator.offset_table import NO_PARTITIONS
 from pykraft.group_coordinator.records import OffsetCommitValue
@@ -111,10 +112,7 @@ def _check_member(state: ShardState, request: OffsetFetchRequestGroup) -> None:
     if member is None:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {request.member_id} is not in the group.")
     if request.member_epoch != member.epoch:
-        raise KafkaError(
-            ErrorCode.STALE_MEMBER_EPOCH,
-            f"The member is at epoch {member.epoch}.",
-        )
+        raise KafkaError(epoch_error(member), f"The member is at epoch {member.epoch}.")
 
 
 def _partition(

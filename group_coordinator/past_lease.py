@@ -68,7 +68,10 @@ _ALL_IS_WELL = (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)
 def member_timeout_ms(state: ShardState, group_id: str, member_id: str, config: GroupConfig) -> int:
     match state.groups.get(group_id):
         case ConsumerGroup() as group if member := group.members.get(member_id):
-            return min(config.consumer_session_timeout_ms, member.rebalance_timeout_ms)
+            session_ms = config.consumer_session_timeout_ms
+            if member.classic is not None:
+                session_ms = member.classic.session_timeout_ms
+            return min(session_ms, member.rebalance_timeout_ms)
         case ClassicGroup() as classic if classic_member := classic.members.get(member_id):
             return min(classic_member.session_timeout_ms, classic_member.rebalance_timeout_ms)
         case _:

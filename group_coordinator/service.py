@@ -73,7 +73,6 @@ R = TypeVar("R", bound=Message)
 A = TypeVar("A")
 B = TypeVar("B")
 
-_MEMBER_ID_PREFIX_CHARS = 255
 _GROUPS_AT_ONCE = 20
 _LONG_REGEX_CHARS = 300
 _MOST_CACHED_GROUPS = 10_000
@@ -338,16 +337,14 @@ class GroupCoordinatorService:
             wall_ms=self._clock.wall_ms(),
             client_id=ctx.client_id,
             client_host=f"/{ctx.client_address}",
-            new_member_id=self._new_member_id(ctx, request),
+            new_member_id=self._new_member_id(request),
         )
 
-    def _new_member_id(self, ctx: RequestContext, request: Message | CommitRequestView) -> str:
+    def _new_member_id(self, request: Message | CommitRequestView) -> str:
         match request:
             case JoinGroupRequest(member_id=""):
-                name = ctx.client_id if request.group_instance_id is None else request.group_instance_id
-                prefix = name[:_MEMBER_ID_PREFIX_CHARS]
                 text = self._random_uuid().hex()
-                return f"{prefix}-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+                return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
             case ConsumerGroupHeartbeatRequest(member_id=""):
                 return uuid_to_str(self._random_uuid())
             case _:

@@ -23,6 +23,10 @@ class TimerKind(IntEnum):
     """The time in which the members of a classic group must fetch their assignment is over."""
     PENDING_MEMBER = 5
     """A classic client was given a member id and has not joined with it in time."""
+    MEMBER_JOIN = 6
+    """A classic member of a consumer group was told to join again and has not done so in time."""
+    MEMBER_SYNC = 7
+    """A classic member of a consumer group has joined and not fetched its assignment in time."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -53,6 +57,18 @@ class CancelTimer:
 
 
 TimerChange = SetTimer | CancelTimer
+
+
+def cancel_member_timers(group_id: str, member_id: str) -> list[TimerChange]:
+    """Cancel all timers of a member of a consumer group."""
+    kinds = (TimerKind.SESSION, TimerKind.REBALANCE, TimerKind.MEMBER_JOIN, TimerKind.MEMBER_SYNC)
+    return [CancelTimer(TimerKey(kind, group_id, member_id)) for kind in kinds]
+
+
+def cancel_classic_timers(group_id: str, member_id: str) -> list[TimerChange]:
+    """Cancel those timers that only a member with the classic protocol has."""
+    kinds = (TimerKind.MEMBER_JOIN, TimerKind.MEMBER_SYNC)
+    return [CancelTimer(TimerKey(kind, group_id, member_id)) for kind in kinds]
 
 
 class Deadlines:

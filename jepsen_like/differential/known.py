@@ -8,6 +8,7 @@ from typing import Any, Final, TypeAlias
 
 from pykraft.jepsen_like.differential.player import Answer
 from pykraft.jepsen_like.differential.script import Step
+from pykraft.kafka_protocol.consumer_protocol import decode_subscribed_topics, decode_subscription
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from pykraft.kafka_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -20,6 +21,8 @@ from pykraft.kafka_protocol.messages.offset_commit import OffsetCommitRequest
 from pykraft.kafka_protocol.messages.offset_delete import OffsetDeleteRequest
 from pykraft.kafka_protocol.messages.offset_fetch import OffsetFetchRequest
 from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest
+from pykraft.kafka_protocol.primitives import ProtocolError
+from pykraft.kafka_protocol.schema import Message
 
 NO_ANSWER_YET: Final = "no answer yet"
 
@@ -90,9 +93,17 @@ def _invisible_group(earlier: History, step: Step, ours: Answer, kafka: Answer) 
 
 
 def _trace_of_a_join(earlier: History, step: Step, ours: Answer, kafka: Answer) -> bool:
+    left = any(_leaves_an_empty_group(s, answer) for s, answer in earlier)
+    return left and _is_empty_in_kafka(step, ours, kafka)
+
+
+def _trace_of_offsets(earlier: History, step: Step, ours: Answer, kafka: Answer) -> bool:
+    deleted = any(isinstance(s.request, OffsetDeleteRequest) for s, _ in earlier)
+    return deleted and _is_empty_in_kafka(step, ours, kafka)
+
+
+def _is_empty_in_kafka(step: Step, ours: Answer, kafka: Answer) -> bool:
     """Kafka knows an empty group of generation 0 that we do not know."""
-    if not any(_leaves_an_empty_group(s, answer) for s, answer in earlier):
-        return False
     match step.request:
         case ListGroupsRequest():
             more = [group for group in _part(kafka, "groups") if group not in _part(ours, "groups")]
@@ -144,6 +155,78 @@ def _negative_timeout(earlier: History, step: Step, ours: Answer, kafka: Answer)
     )
 
 
+def _refused_with_its_id(earlier: History, step: Step, ours: Answer, kafka: Answer) -> bool:
+    if not isinstance(step.request, JoinGroupRequest) or not isinstance(ours, dict) or not _code(ours):
+        return False
+    return isinstance(kafka, dict) and not kafka["member_id"] and {**ours, "member_id": ""} == kafka
+
+
+def _refused_upgrade(earlier: History, step: Step, ours: Answer, kafka: Answer) -> bool:
+    refused = any(
+        isinstance(s.request, ConsumerGroupHeartbeatRequest) and _code(answer) == ErrorCode.GROUP_ID_NOT_FOUND
+        for s, answer in earlier
+    )
+    waits = isinstance(step.request, JoinGroupRequest | SyncGroupRequest) and ours == NO_ANSWER_YET
+    return refused and waits and _code(kafka) == ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def _one_unreadable_subscription(earlier: History, step: Step, ours: Answer, kafka: Answer) -> bool:
+    request = step.request
+    if not isinstance(request, JoinGroupRequest) or _code(ours) != ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
+        return False
+    return not all(_is_subscription(protocol.metadata) for protocol in request.protocols)
+
+
+def _is_subscription(metadata: bytes) -> bool:
+    try:
+        decode_subscription(metadata)
+    except ProtocolError:
+        return False
+    return True
+
+
+def _emptied_by_a_refusal(earlier: History, step: Step, ours: Answer, kafka: Answer) -> bool:
+    if not any(isinstance(s.request, JoinGroupRequest) and _code(answer) for s, answer in earlier):
+        return False
+    if not isinstance(ours, dict) or not isinstance(kafka, dict):
+        return False
+    joins = isinstance(step.request, ConsumerGroupHeartbeatRequest) and step.request.member_epoch == 0
+    return joins and {**ours, "member_epoch": 0} == {**kafka, "member_epoch": 0}
+
+
+def _which_partitions(earlier: History, step: Step, ours: Answer, kafka: Answer) -> bool:
+    subscriptions = {_subscribed(s.request) for s, answer in earlier if not _code(answer)} - {None}
+    return len(subscriptions) > 1 and _without_assignments(ours) == _without_assignments(kafka)
+
+
+def _subscribed(request: Message) -> frozenset[str] | None:
+    """The topics that a request subscribes to, if it does."""
+    match request:
+        case ConsumerGroupHeartbeatRequest(subscribed_topic_names=list() as names):
+            return frozenset(names)
+        case JoinGroupRequest(protocols=[first, *_]) if _is_subscription(first.metadata):
+            return frozenset(decode_subscribed_topics(first.metadata))
+        case _:
+            return None
+
+
+def _without_assignments(answer: Any) -> Any:
+    if isinstance(answer, dict):
+        assignments = ("assignment", "target_assignment", "member_assignment")
+        return {name: _without_assignments(one) for name, one in answer.items() if name not in assignments}
+    return [_without_assignments(one) for one in answer] if isinstance(answer, list) else answer
+
+
+def _broken_off_by_an_upgrade(earlier: History, step: Step, ours: Answer, kafka: Answer) -> bool:
+    request = step.request
+    if not isinstance(request, ConsumerGroupHeartbeatRequest) or request.member_epoch:
+        return False
+    if not isinstance(ours, dict) or not isinstance(kafka, dict) or _code(ours) or _code(kafka):
+        return False
+    joined = any(isinstance(s.request, JoinGroupRequest) and not _code(answer) for s, answer in earlier)
+    return bool(joined and ours["member_epoch"] == kafka["member_epoch"] + 1)
+
+
 KNOWN: tuple[Known, ...] = (
     UNANSWERED,
     Known(
@@ -188,10 +271,53 @@ KNOWN: tuple[Known, ...] = (
         ends_script=True,
     ),
     Known(
+        "the id of a member that a consumer group refuses",
+        "JoinGroup is answered with the id that it was sent with; Kafka leaves it out if the group is one of"
+        " the consumer protocol",
+        _refused_with_its_id,
+    ),
+    Known(
+        "a classic group that cannot become a consumer group",
+        "its members go on as if nothing had been asked; Kafka has sent those away that wait for each other",
+        _refused_upgrade,
+        ends_script=True,
+    ),
+    Known(
+        "an upgrade amid a rebalance, by a member with the subscription that it had",
+        "the group epoch increases, so that the members that have no partitions yet get some; in Kafka they"
+        " get none until the next change",
+        _broken_off_by_an_upgrade,
+        ends_script=True,
+    ),
+    Known(
+        "a subscription that cannot be read, beside one that can",
+        "a classic member that joins a consumer group with it is refused, because the group could not become"
+        " a classic one again with every protocol; Kafka reads only the first",
+        _one_unreadable_subscription,
+        ends_script=True,
+    ),
+    Known(
+        "a JoinGroup that an empty consumer group refuses",
+        "changes nothing; in Kafka the group is a classic one from then on, and its epochs begin again",
+        _emptied_by_a_refusal,
+        ends_script=True,
+    ),
+    Known(
+        "which partitions members with different subscriptions get",
+        "the assignors are free to choose, also which of the members gets one more",
+        _which_partitions,
+        ends_script=True,
+    ),
+    Known(
         "a group that nobody has joined yet",
         "a JoinGroup that is refused, or only given an id, and a commit of which nothing is taken, leave no"
         " group behind; in Kafka they leave an empty one",
         _trace_of_a_join,
+    ),
+    Known(
+        "a group whose last offset is deleted",
+        "nobody has joined it, so it ends; Kafka keeps it, without anything in it, until a restart",
+        _trace_of_offsets,
     ),
 )
 

@@ -2,7 +2,8 @@
 
 Ids of members that a coordinator made up become numbers, in order of appearance and by the name they begin
 with; ids of topics and groups become the names that the script uses. Throttle times are left out, and of an
-error message only its presence remains. Lists are sorted: neither system promises an order.
+error message only its presence remains. Lists are sorted, those in assignments too: neither system
+promises an order.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
+from pykraft.kafka_protocol.consumer_protocol import decode_assignment
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages.list_groups import ListGroupsResponse
+from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.kafka_protocol.schema import Message
 
 _UUID_CHARACTERS: Final = 36
+_ASSIGNMENTS: Final = frozenset({"assignment", "member_assignment"})
 _MEMBER_IDS: Final = frozenset({"member_id", "leader"})
 
 Plain = dict[str, Any]
@@ -50,6 +54,8 @@ class Masks:
                 return "some message"
             case str():
                 return self._groups.get(value, value)
+            case bytes() if name in _ASSIGNMENTS:
+                return _decoded(value)
             case bytes() if name == "topic_id":
                 return self._topics.get(Uuid(value), value)
             case list() if number_new:
@@ -74,6 +80,16 @@ class Masks:
             self._numbers[beginning] += 1
             self._members[member_id] = f"<{beginning}{self._numbers[beginning]}>"
         return self._members[member_id]
+
+
+def _decoded(assignment: bytes) -> object:
+    """The partitions by topic, whose order is not promised; the bytes, if they are something else."""
+    try:
+        decoded, version = decode_assignment(assignment)
+    except ProtocolError:
+        return assignment
+    topics = {one.topic: sorted(one.partitions) for one in decoded.assigned_partitions}
+    return {"version": version, "topics": topics, "user_data": decoded.user_data}
 
 
 def _beginning(member_id: str) -> str:

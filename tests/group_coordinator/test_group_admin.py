@@ -153,10 +153,9 @@ def test_empty_groups_change_protocol_and_keep_their_offsets() -> None:
             protocol_type="consumer",
             protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
         )
-        assert (await world.wire(join, 5)).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         await world.beat("m", -1)
         assert (await world.wire(join, 5)).error_code == ErrorCode.MEMBER_ID_REQUIRED
-        assert (await world.beat()).error_code == ErrorCode.GROUP_ID_NOT_FOUND, "a classic member is joining"
+        assert (await world.beat()).error_code == 0, "an id that was given out is no member"
         assert await world.fetch() == {("t", 0): 1}
 
     run_broker(scenario)

@@ -122,10 +122,10 @@ def test_range_keeps_equal_topics_co_partitioned(size: int, names: set[str], lat
             }
 
 
-def test_range_keeps_a_run_with_the_member_that_had_it() -> None:
+def test_range_goes_by_the_order_of_the_members_alone() -> None:
     before = assign_range(specs({"b": {A}, "c": {A}}), {A: 4})
-    after = assign_range(specs({"a": {A}, "c": {A}}, before), {A: 4})
-    assert after["c"] == before["c"]
+    after = assign_range(specs({"c": {A}, "d": {A}}, before), {A: 4})
+    assert (after["c"], after["d"]) == (before["b"], before["c"])
 
 
 def test_static_members_come_first_in_range_whatever_their_member_id() -> None:

@@ -1,0 +1,268 @@
+"""A group with members changes its protocol: the online migration of KIP-848, in both directions.
+
+*Upgrade*: the first member of the consumer protocol joins a classic group. Each classic member becomes one of
+a consumer group that holds what it was assigned, at its generation, and that is told to join again: its
+requests are then answered by :mod:`.classic_members`. *Downgrade*: the last member of the consumer protocol
+leaves. The others make a classic group again, with their targets as assignments, that rebalances.
+
+Nothing else moves: generations and epochs are one number that only increases, and a member holds after the
+change what it held before. Whether a group may change is decided by ``group.consumer.migration.policy``; an
+empty group always may. All functions are pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+
+from pykraft.group_coordinator.classic_group import ClassicGroup, ClassicMember, ClassicState
+from pykraft.group_coordinator.classic_rebalance import (
+    ClassicDraft,
+    join_error,
+    prepare_rebalance,
+    select_protocol,
+)
+from pykraft.group_coordinator.consumer_partitions import decode_assigned, encode_assigned, find_partitions
+from pykraft.group_coordinator.group import ConsumerGroup, replay_group
+from pykraft.group_coordinator.group_records import (
+    group_tombstones,
+    member_assignment_record,
+    member_metadata_record,
+)
+from pykraft.group_coordinator.member import ConsumerMember
+from pykraft.group_coordinator.records import (
+    ClassicMemberMetadata,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    GroupMetadataKey,
+    GroupRecord,
+    TargetAssignmentMemberKey,
+    TargetAssignmentMemberValue,
+    TargetAssignmentMetadataKey,
+    TargetAssignmentMetadataValue,
+)
+from pykraft.group_coordinator.result import Call, Completion, Parked, ParkKind
+from pykraft.group_coordinator.sessions import (
+    CancelTimer,
+    SetTimer,
+    TimerChange,
+    TimerKey,
+    TimerKind,
+    cancel_member_timers,
+)
+from pykraft.kafka_protocol.consumer_protocol import PROTOCOL_TYPE, decode_subscription
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.messages.sync_group import SyncGroupResponse
+from pykraft.kafka_protocol.primitives import ProtocolError
+from pykraft.lazy_dataclass import dataclass
+from pykraft.metadata_log.persistent import Map
+
+
+@dataclass(frozen=True, slots=True)
+class Upgrade:
+    """The consumer group that a classic group becomes, and what that takes.
+
+    ``was_rebalancing``: some members may have no part of the assignment yet, so that a new one is needed.
+    """
+
+    group: ConsumerGroup
+    records: tuple[GroupRecord, ...]
+    timers: tuple[TimerChange, ...]
+    completions: tuple[Completion, ...] = ()
+    was_rebalancing: bool = False
+
+
+def upgrade_group(classic: ClassicGroup, call: Call) -> Upgrade:
+    """A group that a member of the consumer protocol can join. GROUP_ID_NOT_FOUND if that is not allowed."""
+    group_id = classic.group_id
+    tombstone = GroupRecord(GroupMetadataKey(group_id), None)
+    stopped: list[TimerChange] = [
+        CancelTimer(TimerKey(TimerKind.JOIN_PHASE, group_id)),
+        CancelTimer(TimerKey(TimerKind.SYNC_PHASE, group_id)),
+    ]
+    for pending_id in classic.pending_member_ids:
+        stopped.append(CancelTimer(TimerKey(TimerKind.PENDING_MEMBER, group_id, pending_id)))
+    if classic.is_empty:
+        return Upgrade(ConsumerGroup(group_id), (tombstone,), tuple(stopped))
+
+    _check_upgrade(classic, call)
+    members = [_upgraded(classic, member, call) for member in classic.iter_members()]
+    group, records = _build_group(classic, members, call)
+    sessions = [
+        SetTimer(TimerKey(TimerKind.SESSION, group_id, member.member_id), member.session_timeout_ms)
+        for member in classic.iter_members()
+    ]
+    return Upgrade(
+        group,
+        (tombstone, *records),
+        (*stopped, *sessions),
+        tuple(_break_off(classic)),
+        was_rebalancing=classic.state is not ClassicState.STABLE,
+    )
+
+
+def _check_upgrade(classic: ClassicGroup, call: Call) -> None:
+    if not call.config.may_upgrade:
+        raise _cannot_upgrade(classic, "online upgrade is disabled.")
+    if classic.protocol_type != PROTOCOL_TYPE:
+        raise _cannot_upgrade(classic, "the group does not use the consumer embedded protocol.")
+    if len(classic.members) > call.config.consumer_max_size:
+        raise _cannot_upgrade(classic, "the group size exceeds the consumer group maximum size.")
+
+
+def _cannot_upgrade(classic: ClassicGroup, reason: str) -> KafkaError:
+    return KafkaError(
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        f"Cannot upgrade classic group {classic.group_id} to consumer group because {reason}",
+    )
+
+
+def _upgraded(classic: ClassicGroup, member: ClassicMember, call: Call) -> ConsumerMember:
+    """The member, stable at its generation with the partitions that it may be using."""
+    names = dict(member.protocols)
+    chosen = names.get(classic.protocol_name or "", member.protocols[0][1])
+    try:
+        subscription, _ = decode_subscription(chosen)
+        if member.assignment:
+            assigned, user_data = decode_assigned(member.assignment, call.topics)
+        else:
+            # Never assigned, or that was broken off: what the member had when it joined is still in use.
+            assigned, user_data = find_partitions(subscription.owned_partitions, call.topics), b""
+    except ProtocolError:
+        raise _cannot_upgrade(classic, "the embedded consumer protocol is malformed.") from None
+    if user_data:
+        raise _cannot_upgrade(
+            classic,
+            "an unsupported custom assignor is in use. Please refer to the documentation or switch "
+            "to a default assignor before re-attempting the upgrade.",
+        )
+    return ConsumerMember(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack_id=subscription.rack_id or None,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        topic_names=tuple(sorted(set(subscription.topics))),
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        classic=ClassicMemberMetadata(member.session_timeout_ms, member.protocols),
+        epoch=classic.generation,
+        previous_epoch=classic.generation,
+        assigned=assigned,
+        assignment_epochs=dict.fromkeys(assigned, classic.generation),
+    )
+
+
+def _build_group(
+    classic: ClassicGroup, members: Sequence[ConsumerMember], call: Call
+) -> tuple[ConsumerGroup, list[GroupRecord]]:
+    """The group with its records; what its members hold is also their target."""
+    group_id, generation = classic.group_id, classic.generation
+    records = [member_metadata_record(group_id, member) for member in members]
+    group = _replay(ConsumerGroup(group_id), records)
+    metadata_hash = call.topics.metadata_hash(group)
+    others = [
+        GroupRecord(
+            ConsumerGroupMetadataKey(group_id), ConsumerGroupMetadataValue(generation, metadata_hash)
+        ),
+        *(
+            GroupRecord(
+                TargetAssignmentMemberKey(group_id, member.member_id),
+                TargetAssignmentMemberValue(member.assigned),
+            )
+            for member in members
+        ),
+        GroupRecord(TargetAssignmentMetadataKey(group_id), TargetAssignmentMetadataValue(generation)),
+        *(member_assignment_record(group_id, member) for member in members),
+    ]
+    return _replay(group, others), records + others
+
+
+def _replay(group: ConsumerGroup, records: Iterable[GroupRecord]) -> ConsumerGroup:
+    for record in records:
+        group = replay_group(group, record)
+    return group
+
+
+def _break_off(classic: ClassicGroup) -> Iterable[Completion]:
+    """Members that wait in a rebalance are told of the next one."""
+    code = ErrorCode.REBALANCE_IN_PROGRESS
+    for member in classic.iter_members():
+        member_id = member.member_id
+        if member.awaiting_join:
+            parked = Parked(ParkKind.JOIN, classic.group_id, member_id)
+            yield Completion(parked, join_error(code, member_id))
+        if member.awaiting_sync:
+            parked = Parked(ParkKind.SYNC, classic.group_id, member_id)
+            yield Completion(parked, SyncGroupResponse(error_code=code))
+
+
+def must_downgrade(group: ConsumerGroup, leaving: Collection[str], call: Call) -> bool:
+    """Whether the group becomes a classic one when these members leave: only classic ones remain."""
+    remaining = len(group.members) - len(leaving)
+    classic = group.classic_members - sum(group.members[one].classic is not None for one in leaving)
+    return classic == remaining > 0 and call.config.may_downgrade and remaining <= call.config.max_size
+
+
+def must_downgrade_for(group: ConsumerGroup, replaced: ConsumerMember, call: Call) -> bool:
+    """Whether the group becomes a classic one when a classic member takes the place of ``replaced``."""
+    return (
+        replaced.classic is None
+        and group.classic_members == len(group.members) - 1
+        and call.config.may_downgrade
+        and len(group.members) <= call.config.max_size
+    )
+
+
+def downgrade_group(
+    group: ConsumerGroup, leaving: Collection[str], call: Call, joining: ConsumerMember | None = None
+) -> ClassicDraft:
+    """The classic group of the members that stay, each assigned its target.
+
+    ``joining`` takes the place, and the target, of the only one that is ``leaving``. If then everybody has
+    reached the newest target, nothing moves. Otherwise the group rebalances: a classic group would not tell a
+    member when the partitions that it waits for are free. It is written without a leader, so that a later
+    coordinator begins that rebalance again.
+    """
+    staying = [member for member in group.iter_members() if member.member_id not in leaving]
+    targets = {member.member_id: group.target_of(member.member_id) for member in staying}
+    if joining is not None:
+        (replaced_id,) = leaving
+        staying.append(joining)
+        targets[joining.member_id] = group.target_of(replaced_id)
+    rebalances = joining is None or not all(member.is_reconciled_to(group.epoch) for member in staying)
+    members = Map({member.member_id: _downgraded(member) for member in staying})
+    classic = ClassicGroup(
+        group.group_id,
+        state=ClassicState.STABLE,
+        generation=group.epoch,
+        protocol_type=PROTOCOL_TYPE,
+        leader_id=None if rebalances else min(members),
+        members=members,
+        state_timestamp_ms=call.wall_ms,
+    )
+    draft = ClassicDraft(replace(classic, protocol_name=select_protocol(classic)), call.config, call.wall_ms)
+    draft.records.extend(group_tombstones(group))
+    for member_id in group.members:
+        draft.timers += cancel_member_timers(group.group_id, member_id)
+    for member in draft.group.iter_members():
+        chosen = member.metadata_for(draft.group.protocol_name)
+        assignment = encode_assigned(targets[member.member_id], chosen, call.topics)
+        draft.put(replace(member, assignment=assignment))
+        draft.restart_session(member)
+    draft.write_group()
+    if rebalances:
+        prepare_rebalance(draft)
+    return draft
+
+
+def _downgraded(member: ConsumerMember) -> ClassicMember:
+    assert member.classic is not None
+    return ClassicMember(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        session_timeout_ms=member.classic.session_timeout_ms,
+        protocols=member.classic.supported_protocols,
+    )
