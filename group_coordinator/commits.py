@@ -36,6 +36,9 @@ _ATTRIBUTES = b"\0\0"
 _TOMBSTONE_END = b"\x01" + NO_HEADERS
 """The length of a value that is null, and what follows it."""
 
+LEAST_TOMBSTONE_BYTES = 17
+"""The least size of a tombstone of an offset, without the names of group and topic."""
+
 _TOPIC_ID_TAG = b"\x01\x00\x10"
 """One tagged field, number 0, of 16 bytes."""
 
@@ -65,6 +68,9 @@ class TopicRemoval(NamedTuple):
 def write_removal(builder: BatchBuilder, removal: TopicRemoval) -> None:
     """Add the tombstones of a removal to a batch."""
     key = _key_head(removal.group_id, removal.topic)
+    if len(removal.partitions) > _FEW:
+        _write_tombstones(builder, removal.partitions, key)
+        return
     size = 2 + len(key) + _INDEX_BYTES + len(_TOMBSTONE_END)
     count = builder.record_count
     parts: list[bytes] = []
@@ -79,6 +85,33 @@ def write_removal(builder: BatchBuilder, removal: TopicRemoval) -> None:
             _TOMBSTONE_END,
         )
     builder.add_encoded(b"".join(parts), len(removal.partitions))
+
+
+def _write_tombstones(builder: BatchBuilder, partitions: Sequence[int], key: bytes) -> None:
+    """Write many tombstones, as :func:`_write_columns` does for commits."""
+    indexes = pack(f">{len(partitions)}i", *partitions)
+    done, count = 0, len(partitions)
+    while done < count:
+        columns = _next_deltas(builder, count - done)
+        width, number = len(columns), len(columns[0])
+        head = _varint(2 + width + len(key) + _INDEX_BYTES + len(_TOMBSTONE_END)) + _ATTRIBUTES
+        index_at = len(head) + width + len(key)
+        one = b"".join((head, bytes(width), key, bytes(_INDEX_BYTES), _TOMBSTONE_END))
+        block = bytearray(one * number)
+        for place, column in enumerate(columns, len(head)):
+            block[place :: len(one)] = column
+        begin, end = done * _INDEX_BYTES, (done + number) * _INDEX_BYTES
+        for place in range(_INDEX_BYTES):
+            block[index_at + place :: len(one)] = indexes[begin + place : end : _INDEX_BYTES]
+        builder.add_encoded(block, number)
+        done += number
+
+
+def _next_deltas(builder: BatchBuilder, count: int) -> Sequence[bytes]:
+    """The columns of the next offset deltas, as many as have the same width."""
+    delta = builder.record_count
+    width = 1 if delta < 1 << 6 else 2 if delta < 1 << 13 else 3 if delta < 1 << 20 else 4
+    return offset_delta_columns(delta, min(count, PERIOD - delta % PERIOD), width)
 
 
 def write_commit(builder: BatchBuilder, commit: TopicCommit) -> None:
@@ -115,11 +148,8 @@ def _write_columns(
     indexes = pack(f">{len(partitions)}i", *partitions)
     done, count = 0, len(partitions)
     while done < count:
-        delta = builder.record_count
-        width = 1 if delta < 1 << 6 else 2 if delta < 1 << 13 else 3 if delta < 1 << 20 else 4
-        most = min(count - done, PERIOD - delta % PERIOD)
-        columns = offset_delta_columns(delta, most, width)
-        number = len(columns[0])
+        columns = _next_deltas(builder, count - done)
+        width, number = len(columns), len(columns[0])
         size = 2 + width + len(key) + _INDEX_BYTES + len(middle) + _FIELDS_BYTES + len(tail)
         head = _varint(size) + b"\0\0"
         index_at = len(head) + width + len(key)

@@ -8,18 +8,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pykraft.group_coordinator.classic_group import ClassicGroup, ClassicState
+from pykraft.group_coordinator.commits import LEAST_TOMBSTONE_BYTES
 from pykraft.group_coordinator.group import ConsumerGroup
 from pykraft.group_coordinator.group_records import group_tombstones
 from pykraft.group_coordinator.offsets import build_offset_tombstones
 from pykraft.group_coordinator.records import GroupMetadataKey, GroupRecord
 from pykraft.group_coordinator.result import CoordinatorResult, Record
 from pykraft.group_coordinator.state import ShardState
-from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
 
 
-def handle_delete_groups(state: ShardState, group_ids: Sequence[str]) -> CoordinatorResult:
+def handle_delete_groups(
+    state: ShardState, group_ids: Sequence[str], max_batch_bytes: int
+) -> CoordinatorResult:
+    """:class:`KafkaError` if the records cannot fit into one batch, before any of them is built."""
     response, records = DeleteGroupsResponse(), list[Record]()
+    _check_size(state, group_ids, max_batch_bytes)
     for group_id in dict.fromkeys(group_ids):
         code = ErrorCode.NONE
         match state.groups.get(group_id):
@@ -35,3 +40,14 @@ def handle_delete_groups(state: ShardState, group_ids: Sequence[str]) -> Coordin
                 code = ErrorCode.NON_EMPTY_GROUP
         response.results.append(DeletableGroupResult(group_id=group_id, error_code=code))
     return CoordinatorResult(response, tuple(records))
+
+
+def _check_size(state: ShardState, group_ids: Sequence[str], max_batch_bytes: int) -> None:
+    size_bytes = 0
+    for group_id in group_ids:
+        for topic, partitions in state.group_offsets(group_id).items():
+            size_bytes += len(partitions) * (LEAST_TOMBSTONE_BYTES + len(group_id) + len(topic))
+            if size_bytes > max_batch_bytes:
+                raise KafkaError(
+                    ErrorCode.INVALID_COMMIT_OFFSET_SIZE, "The records do not fit into one batch."
+                )

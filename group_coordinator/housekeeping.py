@@ -1,31 +1,32 @@
 """Deletes what a shard no longer needs: offsets of deleted topics, expired offsets, empty groups.
 
 A :class:`Sweep` walks over the state of a shard at one moment, in slices that are short enough for the event
-loop. Each slice decides on the newest state: an offset that was committed again meanwhile, for another topic
-of the name or at another time, is another value and stays. A sweep itself is not in the log. A new
-coordinator finds out what is left to do, since an offset names its topic by id.
+loop. Offsets are taken in runs of up to 256 partitions. Each slice decides on the newest state: an offset
+that was committed again meanwhile, for another topic of the name or at another time, is another value and
+stays. A sweep itself is not in the log. A new coordinator finds out what is left to do, since an offset names
+its topic by id.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
-from itertools import islice
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 from pykraft.group_coordinator.classic_group import ClassicGroup
+from pykraft.group_coordinator.commits import TopicRemoval
 from pykraft.group_coordinator.group import ConsumerGroup
 from pykraft.group_coordinator.group_records import group_tombstones
-from pykraft.group_coordinator.offset_expiry import find_expiry, has_no_members
+from pykraft.group_coordinator.offset_expiry import Expiry, find_expiry, has_no_members
+from pykraft.group_coordinator.offset_table import Run
 from pykraft.group_coordinator.records import (
     GroupMetadataKey,
     GroupRecord,
-    OffsetCommitKey,
-    OffsetCommitValue,
 )
-from pykraft.group_coordinator.result import Call, CoordinatorResult
+from pykraft.group_coordinator.result import Call, CoordinatorResult, Record
 from pykraft.group_coordinator.state import Group, GroupOffsets, ShardState, TopicKey
 from pykraft.group_coordinator.subscription import TopicsView
-from pykraft.kafka_protocol.ids import ZERO_UUID
+from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
 from pykraft.lazy_dataclass import dataclass
 from pykraft.metadata_log.persistent import Map, drain
 
@@ -34,21 +35,37 @@ _NO_TOPICS: Map[TopicKey, Map[str, int]] = Map()
 SLICE_STEPS = 100
 """How many steps one turn of the event loop takes. If all of them delete something: some milliseconds."""
 
+_STEP_PARTITIONS = 16
+"""So many partitions of a run take as long as a run itself."""
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A committed offset, or a group (``value`` None), that may have to be deleted."""
+    """Committed offsets of one topic, or a group (``run`` None), that may have to be deleted.
+
+    ``partitions`` are some of those of the run.
+    """
 
     group_id: str
     topic: str = ""
-    partition: int = -1
-    value: OffsetCommitValue | None = None
+    run: Run | None = None
+    partitions: Sequence[int] = ()
+
+    @property
+    def steps(self) -> int:
+        return 1 + len(self.partitions) // _STEP_PARTITIONS
+
+    def halves(self) -> list[Candidate]:
+        """As two candidates; none if there is nothing to divide."""
+        middle = len(self.partitions) // 2
+        parts = (self.partitions[:middle], self.partitions[middle:]) if middle else ()
+        return [replace(self, partitions=part) for part in parts]
 
 
 Steps: TypeAlias = Iterator[Candidate | None]
 """None is a step of the walk without a candidate: it counts as work, too."""
 
-Decide: TypeAlias = Callable[[ShardState, Candidate, Call], Iterable[GroupRecord]]
+Decide: TypeAlias = Callable[[ShardState, Candidate, Call], Iterable[Record]]
 
 
 class Sweep:
@@ -67,15 +84,26 @@ class Sweep:
 
     def build_slice(self, state: ShardState, call: Call) -> CoordinatorResult:
         if not self._candidates:
-            taken = list(islice(self._steps, SLICE_STEPS))
-            self._is_walked = len(taken) < SLICE_STEPS
-            found = (candidate for candidate in taken if candidate is not None)
             # Maps are walked in hash order; sorting gives the records of a slice a definite order.
-            self._candidates = sorted(found, key=lambda c: (c.group_id, c.topic, c.partition))
+            self._candidates = sorted(self._walk(), key=lambda c: (c.group_id, c.topic, c.partitions[:1]))
         now = self._candidates[: self._slice_length]
         return CoordinatorResult(
             None, tuple(r for candidate in now for r in self._decide(state, candidate, call))
         )
+
+    def _walk(self) -> list[Candidate]:
+        """The candidates of the next steps."""
+        found = []
+        steps = 0
+        for candidate in self._steps:
+            steps += 1
+            if candidate is not None:
+                found.append(candidate)
+                steps += candidate.steps - 1
+            if steps >= SLICE_STEPS:
+                return found
+        self._is_walked = True
+        return found
 
     def slice_is_written(self) -> None:
         del self._candidates[: self._slice_length]
@@ -83,10 +111,11 @@ class Sweep:
     def slice_is_too_large(self) -> None:
         """The slice exceeds the size of a batch, since group ids may have 32 KiB: halve the next slices.
 
-        A single candidate that is too large is skipped, as otherwise nothing after it would ever be deleted.
+        A single offset or group that is too large is skipped, as otherwise nothing after it would ever be
+        deleted.
         """
         if self._slice_length == 1:
-            self.slice_is_written()
+            self._candidates[:1] = self._candidates[0].halves()
         else:
             self._slice_length = max(1, min(self._slice_length, len(self._candidates)) // 2)
 
@@ -147,9 +176,9 @@ def _offsets_of_topics(
             if name not in group_offsets:
                 continue  # the group had offsets of two topics of this name, both deleted
             offsets = offsets.set(group_id, group_offsets.delete(name))
-            for partition, value in group_offsets[name].items():
-                gone = is_gone((name, value.topic_id))
-                yield Candidate(group_id, name, partition, value) if gone else None
+            for run in group_offsets[name].runs():
+                gone = _partitions_of(run, lambda topic_id: is_gone((name, topic_id)))  # noqa: B023
+                yield Candidate(group_id, name, run, gone) if gone else None
 
 
 def _offsets_that_may_expire(groups: Map[str, Group], offsets: Map[str, GroupOffsets]) -> Steps:
@@ -164,25 +193,49 @@ def _offsets_that_may_expire(groups: Map[str, Group], offsets: Map[str, GroupOff
             if topic in expiry.subscribed:
                 yield None
                 continue
-            for partition, value in partitions.items():
-                yield Candidate(group_id, topic, partition, value)
+            for run in partitions.runs():
+                yield Candidate(group_id, topic, run, run.partitions)
 
 
-def _delete_if_unchanged(state: ShardState, seen: Candidate, call: Call) -> Iterator[GroupRecord]:
-    if state.committed(seen.group_id, seen.topic, seen.partition) == seen.value is not None:
-        yield GroupRecord(OffsetCommitKey(seen.group_id, seen.topic, seen.partition), None)
+def _partitions_of(run: Run, is_meant: Callable[[Uuid], bool]) -> list[int]:
+    """The partitions of a run whose offsets are of a topic that is meant."""
+    if run.has_extras:
+        return [partition for partition, value in run.items() if is_meant(value.topic_id)]
+    return run.partitions if is_meant(run.topic_id) else []
 
 
-def _delete_if_expired(state: ShardState, seen: Candidate, call: Call) -> Iterator[GroupRecord]:
+def _delete_if_unchanged(state: ShardState, seen: Candidate, call: Call) -> Iterator[Record]:
+    offsets = state.group_offsets(seen.group_id).get(seen.topic)
+    if offsets is not None and seen.run is not None:
+        partitions = offsets.unchanged(seen.run, seen.partitions)
+        if partitions:
+            yield TopicRemoval(seen.group_id, seen.topic, partitions)
+
+
+def _delete_if_expired(state: ShardState, seen: Candidate, call: Call) -> Iterator[Record]:
     group = state.groups.get(seen.group_id)
     expiry = None if group is None else find_expiry(group)
-    if expiry is None or seen.value is None or seen.topic in expiry.subscribed:
+    if expiry is None or seen.run is None or seen.topic in expiry.subscribed:
         return
-    if expiry.expires_ms(seen.value, call.config.offsets_retention_ms) <= call.wall_ms:
-        yield from _delete_if_unchanged(state, seen, call)
+    expired = _expired(seen.run, expiry, call)
+    partitions = [partition for partition in seen.partitions if partition in expired]
+    if partitions:
+        yield from _delete_if_unchanged(state, replace(seen, partitions=partitions), call)
 
 
-def _delete_group_if_idle(state: ShardState, seen: Candidate, call: Call) -> Iterator[GroupRecord]:
+def _expired(run: Run, expiry: Expiry, call: Call) -> set[int]:
+    """The partitions of a run whose offsets have expired."""
+    retention_ms = call.config.offsets_retention_ms
+    if run.has_extras:
+        values = run.items()
+        return {number for number, one in values if expiry.expires_ms(one, retention_ms) <= call.wall_ms}
+    if expiry.emptied_ms + retention_ms > call.wall_ms:
+        return set()
+    times_ms = run.commit_times_ms()
+    return {number for number, time_ms in times_ms if time_ms + retention_ms <= call.wall_ms}
+
+
+def _delete_group_if_idle(state: ShardState, seen: Candidate, call: Call) -> Iterator[Record]:
     group = state.groups.get(seen.group_id)
     if group is None or not has_no_members(group) or seen.group_id in state.offsets:
         return

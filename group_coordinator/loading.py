@@ -1,7 +1,7 @@
 """Makes the state of a shard from its log, a slice at a time, with a result equal to replaying each record.
 
 Almost all records of a large log are committed offsets. They are read where they are in their batch, without
-an object for each: the key up to the partition names a table, and what of the value goes into a row is
+an object for each: the key without its last byte names a table, and what of the value goes into a row is
 appended to it. Only when the whole log is read are rows that a later record replaced dropped (and before, as
 often as a table has doubled), and the tables become part of the state. Every other record is decoded and
 replayed. Records that are unknown or cannot be decoded are skipped.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
-from struct import Struct, unpack
+from struct import Struct
 from typing import NamedTuple
 
 from pykraft.group_coordinator.codec import decode_record
@@ -22,7 +22,6 @@ from pykraft.group_coordinator.offset_table import (
     Extra,
     Rows,
     TopicCounts,
-    TopicOffsets,
     make_extra,
     pack_row,
 )
@@ -31,7 +30,7 @@ from pykraft.group_coordinator.replay import make_simple_group, replay
 from pykraft.group_coordinator.state import EMPTY_STATE, GroupOffsets, ShardState, TopicKey
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
 from pykraft.kafka_protocol.primitives import ProtocolError, read_uvarint_tail, read_varlong
-from pykraft.metadata_log.persistent import Map
+from pykraft.metadata_log.persistent import Map, MapMutation
 
 log = logging.getLogger(__name__)
 
@@ -49,14 +48,24 @@ _LEAST_ROWS = 512
 
 _INDEX = Struct(">i")
 _INDEX_BYTES = _INDEX.size
+_CHUNK_BYTES = _INDEX_BYTES - 1
 _KEY_TYPE = b"\x00\x01"
 _PLAIN_HEAD = b"\x00\x04"
 _FIELDS_AT, _FIELDS_END = 2, 14
 _TIME_AT, _TIME_END = 15, 23
 """Offset and leader epoch, then the commit timestamp, in a value of version 4 with empty metadata."""
 
-_UNKNOWN_TAGS = b"\xff"
-"""No value ends like that: before the first offset of a table."""
+_UNIT = Struct(">i3x12sx8s")
+"""What is copied of a record: from the partition in its key to the timestamp in its value. The length of the
+value, its version and that of its metadata lie between.
+"""
+
+_FIELDS_IN_UNIT, _TIME_IN_UNIT = 7, 20
+_FIELDS_BYTES = _FIELDS_END - _FIELDS_AT
+_FEW_BYTES = 64 * _UNIT.size
+
+_NO_HEAD = b"\xff"
+"""No value begins like that: before the first offset of a table."""
 
 _NO_TAGS = b"\x00"
 _TOPIC_ID_TAG = b"\x01\x00\x10"
@@ -75,38 +84,43 @@ class BatchBody(NamedTuple):
 
 
 class _Table:
-    """The offsets of a group and topic in the order of the log, also those that were replaced since."""
+    """The offsets of 256 partitions of a group and topic in the order of the log, also replaced ones.
 
-    __slots__ = ("dead", "due_bytes", "extras", "group_id", "indexes", "rows", "tags", "topic", "topic_id")
+    So no table is large: to clean one up takes a few hundred microseconds.
+    """
 
-    def __init__(self, group_id: str, topic: str) -> None:
+    __slots__ = ("dead", "due_bytes", "extras", "group_id", "head", "tags", "topic", "topic_id", "units")
+
+    def __init__(self, group_id: str, topic: str, topic_id: Uuid = ZERO_UUID, tags: bytes = b"") -> None:
+        """``tags``: the end of the values that are taken as they are; it has the topic id."""
         self.group_id = group_id
         self.topic = topic
-        self.topic_id: Uuid = ZERO_UUID
-        self.tags = _UNKNOWN_TAGS
-        """The end of the values that go into rows: it has the topic id."""
-        self.indexes = bytearray()
-        self.rows = bytearray()
+        self.topic_id = topic_id
+        self.tags = tags
+        self.head = bytes((2 * (_TIME_END + len(tags)),)) + _PLAIN_HEAD if tags else _NO_HEAD
+        """The length and the version of such values."""
+        self.units = bytearray()
         self.extras: dict[int, Extra] | None = None
-        """By the number of the row, not by the partition."""
+        """By the number of the unit, not by the partition."""
         self.dead: set[int] | None = None
-        """The numbers of rows that stand for a tombstone."""
-        self.due_bytes = 2 * _LEAST_ROWS * ROW_BYTES
-        """With so many bytes of rows half of them or more may have been replaced."""
+        """The numbers of units that stand for a tombstone."""
+        self.due_bytes = 2 * _LEAST_ROWS * _UNIT.size
+        """With so many bytes of units half of them or more may have been replaced."""
 
-    def add(self, index: bytes, value: OffsetCommitValue | None) -> None:
+    def add(self, index: int, value: OffsetCommitValue | None) -> None:
         """Add a record that is not plain."""
-        number = len(self.indexes) // _INDEX_BYTES
-        self.indexes += index
+        number = len(self.units) // _UNIT.size
         if value is None:
             self.dead = self.dead or set()
             self.dead.add(number)
-            self.rows += bytes(ROW_BYTES)
+            self.units += _UNIT.pack(index, b"", b"")
             return
-        self.rows += pack_row(value.offset, value.leader_epoch, value.commit_timestamp_ms)
-        if self.tags == _UNKNOWN_TAGS:
+        row = pack_row(value.offset, value.leader_epoch, value.commit_timestamp_ms)
+        self.units += _UNIT.pack(index, row[:_FIELDS_BYTES], row[_FIELDS_BYTES:])
+        if not self.tags:
             self.topic_id = value.topic_id
             self.tags = _NO_TAGS if value.topic_id == ZERO_UUID else _TOPIC_ID_TAG + value.topic_id
+            self.head = bytes((2 * (_TIME_END + len(self.tags)),)) + _PLAIN_HEAD
         extra = make_extra(value.metadata, value.expire_timestamp_ms, value.topic_id)
         if extra is None and value.topic_id != self.topic_id:
             extra = Extra("", None, value.topic_id)
@@ -115,32 +129,44 @@ class _Table:
             self.extras[number] = extra
 
     def clean(self) -> tuple[int, ...]:
-        """Keep the last row of each partition, in order of the partitions; returns the partitions."""
-        count = len(self.indexes) // _INDEX_BYTES
-        indexes = unpack(f">{count}i", self.indexes)
-        if not self.dead and count and indexes == tuple(range(indexes[0], indexes[0] + count)):
-            partitions = indexes
-        else:
-            newest = dict(zip(indexes, range(count), strict=True))
-            dead, extras, rows = self.dead or (), self.extras, self.rows
+        """Keep the last unit of each partition, in order of the partitions; returns the partitions."""
+        count = len(self.units) // _UNIT.size
+        partitions = tuple([index for index, _, _ in _UNIT.iter_unpack(self.units)])
+        if self.dead or not count or partitions != tuple(range(partitions[0], partitions[0] + count)):
+            newest = dict(zip(partitions, range(count), strict=True))
+            dead, extras, units = self.dead or (), self.extras, self.units
             partitions = tuple(sorted(index for index, number in newest.items() if number not in dead))
             numbers = [newest[index] for index in partitions]
-            self.rows = bytearray().join([rows[n * ROW_BYTES : (n + 1) * ROW_BYTES] for n in numbers])
-            self.indexes = bytearray().join([_INDEX.pack(index) for index in partitions])
+            self.units = bytearray().join([units[n * _UNIT.size : (n + 1) * _UNIT.size] for n in numbers])
             if extras is not None:
                 self.extras = {place: extras[n] for place, n in enumerate(numbers) if n in extras} or None
             self.dead = None
-        self.due_bytes = 2 * max(len(partitions), _LEAST_ROWS) * ROW_BYTES
+        self.due_bytes = 2 * max(len(partitions), _LEAST_ROWS) * _UNIT.size
         return partitions
 
-    def offsets(self) -> TopicOffsets:
+    def _column(self, begin: int, width: int, count: int, into: bytearray, at: int) -> None:
+        """Copy ``width`` bytes at ``begin`` of each unit to place ``at`` of each of ``count`` items."""
+        length = len(into) // count
+        for place in range(width):
+            into[at + place :: length] = self.units[begin + place :: _UNIT.size]
+
+    def rows(self) -> Rows | None:
+        """The newest offsets; None if all were deleted."""
+        if self.extras is None and self.dead is None and len(self.units) <= _FEW_BYTES:
+            newest = {index: fields + time for index, fields, time in _UNIT.iter_unpack(self.units)}
+            few = tuple(sorted(newest))
+            return Rows(few, b"".join([newest[n] for n in few]), self.topic_id) if few else None
         partitions = self.clean()
         if not partitions:
-            return NO_PARTITIONS
+            return None
         extras = None
         if self.extras is not None:
             extras = {partitions[number]: extra for number, extra in self.extras.items()}
-        return NO_PARTITIONS.with_rows(Rows(partitions, bytes(self.rows), self.topic_id, extras), {})
+        count = len(partitions)
+        rows = bytearray(count * ROW_BYTES)
+        self._column(_FIELDS_IN_UNIT, _FIELDS_BYTES, count, rows, 0)
+        self._column(_TIME_IN_UNIT, _TIME_END - _TIME_AT, count, rows, _FIELDS_BYTES)
+        return Rows(partitions, bytes(rows), self.topic_id, extras)
 
 
 class Loader:
@@ -150,7 +176,7 @@ class Loader:
         self.state: ShardState = EMPTY_STATE
         self._partition = partition
         self._tables: dict[bytes, _Table] = {}
-        """By the key of a record up to the partition."""
+        """By the key of a record without the last byte, which numbers the partitions of a chunk."""
         self._topic_ids: dict[bytes, Uuid] = {}
 
     def load(self, batches: Iterable[BatchBody]) -> Iterator[int]:
@@ -166,7 +192,8 @@ class Loader:
         base_offset, count, body, start_offset = batch
         size, tables = len(body), self._tables
         unwanted = start_offset - base_offset
-        prefix, table = b"", _Table("", "")
+        prefix: bytes | None = None
+        table = _Table("", "")
         position = steps = 0
         for _ in range(count):
             n = body[position]
@@ -211,10 +238,11 @@ class Loader:
             if delta >> 1 < unwanted:
                 continue
             index_at = key_end - _INDEX_BYTES
-            if body[key_at:index_at] != prefix or not prefix:
-                known = tables.get(body[key_at:index_at])
+            name = body[key_at : key_end - 1]
+            if name != prefix:
+                known = tables.get(name)
                 if known is None:
-                    known = self._begin_table(body[key_at:index_at], body[value_at:value_end])
+                    known = self._begin_table(name, body[value_at:value_end])
                     steps += _TABLE_STEPS
                 if known is None:
                     value = None if n & 1 else body[value_at:value_end]
@@ -224,30 +252,28 @@ class Loader:
                         yield steps
                         steps = 0
                     continue
-                if len(table.rows) >= table.due_bytes:
+                if len(table.units) >= table.due_bytes:
                     table.clean()
-                prefix, table = body[key_at:index_at], known
+                prefix, table = name, known
             if (
                 body[value_at + _TIME_END : value_end] == table.tags
-                and body[value_at : value_at + _FIELDS_AT] == _PLAIN_HEAD
+                and body[key_end : value_at + _FIELDS_AT] == table.head
                 and body[value_at + _FIELDS_END] == 1
             ):
-                table.indexes += body[index_at:key_end]
-                table.rows += body[value_at + _FIELDS_AT : value_at + _FIELDS_END]
-                table.rows += body[value_at + _TIME_AT : value_at + _TIME_END]
+                table.units += body[index_at : value_at + _TIME_END]
                 steps += 1
             else:
                 value = None if n & 1 else body[value_at:value_end]
                 self._replay(base_offset + (delta >> 1), body[key_at:key_end], value)
                 steps += _OTHER_STEPS
             if steps >= SLICE_STEPS:
-                if len(table.rows) >= table.due_bytes:
+                if len(table.units) >= table.due_bytes:
                     table.clean()
                 yield steps
                 steps = 0
         if position != size:
             raise ProtocolError("bytes follow the last record")
-        if len(table.rows) >= table.due_bytes:
+        if len(table.units) >= table.due_bytes:
             table.clean()
         yield steps
 
@@ -263,15 +289,20 @@ class Loader:
         group_end = _GROUP_AT + int.from_bytes(name[_GROUP_AT - 2 : _GROUP_AT], "big", signed=True)
         topic_at = group_end + 2
         topic_end = topic_at + int.from_bytes(name[group_end:topic_at], "big", signed=True)
-        if not _GROUP_AT <= group_end < topic_at <= topic_end == len(name):
+        if not _GROUP_AT <= group_end < topic_at <= topic_end == len(name) - _CHUNK_BYTES:
             return None
+        topic_id = ZERO_UUID
+        if tags != _NO_TAGS:
+            topic_id = self._topic_ids.setdefault(tags, Uuid(tags[len(_TOPIC_ID_TAG) :]))
         try:
-            table = _Table(str(name[_GROUP_AT:group_end], "utf-8"), str(name[topic_at:], "utf-8"))
+            table = _Table(
+                str(name[_GROUP_AT:group_end], "utf-8"),
+                str(name[topic_at:topic_end], "utf-8"),
+                topic_id,
+                tags,
+            )
         except UnicodeDecodeError:
             return None
-        table.tags = tags
-        if tags != _NO_TAGS:
-            table.topic_id = self._topic_ids.setdefault(tags, Uuid(tags[len(_TOPIC_ID_TAG) :]))
         self._tables[name] = table
         return table
 
@@ -288,40 +319,55 @@ class Loader:
             self.state = replay(self.state, record)
             return
         name = build_key_start(record.key.group_id, record.key.topic)
+        name += _INDEX.pack(record.key.partition)[:_CHUNK_BYTES]
         table = self._tables.get(name)
         if table is None:
             table = self._tables[name] = _Table(record.key.group_id, record.key.topic)
         assert record.value is None or isinstance(record.value, OffsetCommitValue)
-        table.add(_INDEX.pack(record.key.partition), record.value)
+        table.add(record.key.partition, record.value)
 
     def finish(self) -> Iterator[int]:
         """Make the offsets part of the state; yields the number of steps after each slice."""
-        groups = self.state.groups
-        offsets: Map[str, GroupOffsets] = Map()
-        by_topic: dict[TopicKey, Map[str, int]] = {}
+        groups, offsets = self.state.groups.mutate(), _NO_OFFSETS.mutate()
+        by_topic: dict[TopicKey, MapMutation[str, int]] = {}
         names: dict[str, str] = {}
         steps = 0
         while self._tables:
             _, table = self._tables.popitem()
-            steps += _TABLE_STEPS + len(table.rows) // (8 * ROW_BYTES)
+            steps += _TABLE_STEPS + len(table.units) // (8 * _UNIT.size)
             group_id = names.setdefault(table.group_id, table.group_id)
             topic = names.setdefault(table.topic, table.topic)
-            partitions = table.offsets()
-            if partitions:
-                offsets = offsets.set(group_id, offsets.get(group_id, _NO_TOPICS).set(topic, partitions))
-                if group_id not in groups:
-                    groups = groups.set(group_id, make_simple_group(group_id))
+            rows = table.rows()
+            if rows is not None:
+                topics = offsets.get(group_id, _NO_TOPICS)
+                part = NO_PARTITIONS.with_rows(rows, {})
                 counts: TopicCounts = {}
-                partitions.count_topics(counts)
+                part.count_topics(counts)
+                known = topics.get(topic)
+                offsets[group_id] = topics.set(topic, part if known is None else known.with_rows(rows, {}))
+                if group_id not in groups:
+                    groups[group_id] = make_simple_group(group_id)
                 for topic_id, number in counts.items():
                     named = topic, topic_id
-                    by_topic[named] = by_topic.get(named, _NO_GROUPS).set(group_id, number)
+                    if named not in by_topic:
+                        by_topic[named] = _NO_GROUPS.mutate()
+                    by_topic[named][group_id] = by_topic[named].get(group_id, 0) + number
             if steps >= SLICE_STEPS:
                 yield steps
                 steps = 0
-        self.state = ShardState(groups, offsets, Map(by_topic))
+        index = _NO_INDEX.mutate()
+        while by_topic:
+            named, counted = by_topic.popitem()
+            index[named] = counted.finish()
+            steps += 1
+            if steps >= SLICE_STEPS:
+                yield steps
+                steps = 0
+        self.state = ShardState(groups.finish(), offsets.finish(), index.finish())
         yield steps
 
 
+_NO_OFFSETS: Map[str, GroupOffsets] = Map()
+_NO_INDEX: Map[TopicKey, Map[str, int]] = Map()
 _NO_TOPICS: GroupOffsets = Map()
 _NO_GROUPS: Map[str, int] = Map()

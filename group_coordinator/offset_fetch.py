@@ -10,7 +10,7 @@ from pykraft.group_coordinator.assignment_epochs import epoch_error
 from pykraft.group_coordinator.group import ConsumerGroup
 from pykraft.group_coordinator.offset_table import NO_PARTITIONS
 from pykraft.group_coordinator.records import OffsetCommitValue
-from pykraft.group_coordinator.state import ShardState
+from pykraft.group_coordinator.state import GroupOffsets, ShardState
 from pykraft.group_coordinator.subscription import TopicsView
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
@@ -51,12 +51,23 @@ def fetch_group_offsets(
     state: ShardState, request: OffsetFetchRequestGroup, topics: TopicsView, version: int
 ) -> OffsetFetchResponseGroup:
     """The committed offsets of a group; :class:`KafkaError` for an unknown member or a stale epoch."""
+    return build_group(request, find_offsets(state, request), topics, version)
+
+
+def find_offsets(state: ShardState, request: OffsetFetchRequestGroup) -> GroupOffsets:
+    """All offsets of a group, at one moment; :class:`KafkaError` for an unknown member or a stale epoch."""
     _check_member(state, request)
+    return state.group_offsets(request.group_id)
+
+
+def build_group(
+    request: OffsetFetchRequestGroup, offsets: GroupOffsets, topics: TopicsView, version: int
+) -> OffsetFetchResponseGroup:
+    """The answer about one group."""
     answer = OffsetFetchResponseGroup(group_id=request.group_id)
     if request.topics is None:
-        answer.topics = _all_topics(state, request.group_id, topics, version)
+        answer.topics = _all_topics(offsets, topics, version)
         return answer
-    offsets = state.group_offsets(request.group_id)
     for topic in request.topics:
         name = topics.topic_name(topic.topic_id) if version >= TOPIC_ID_VERSION else topic.name
         committed = NO_PARTITIONS if name is None else offsets.get(name, NO_PARTITIONS)
@@ -67,7 +78,7 @@ def fetch_group_offsets(
                 name=topic.name,
                 topic_id=topic.topic_id,
                 partitions=[
-                    _partition(index, _of_topic(committed.get(index), topic_id), code)
+                    _partition(index, of_topic(committed.get(index), topic_id), code)
                     for index in topic.partition_indexes
                 ],
             )
@@ -75,13 +86,11 @@ def fetch_group_offsets(
     return answer
 
 
-def _all_topics(
-    state: ShardState, group_id: str, topics: TopicsView, version: int
-) -> list[OffsetFetchResponseTopics]:
+def _all_topics(offsets: GroupOffsets, topics: TopicsView, version: int) -> list[OffsetFetchResponseTopics]:
     answers = []
-    for name, committed in sorted(state.group_offsets(group_id).items()):
+    for name, committed in sorted(offsets.items()):
         topic_id = topics.topic_id(name)
-        current = [(index, value) for index, value in committed.items() if _of_topic(value, topic_id)]
+        current = [(index, value) for index, value in committed.items() if of_topic(value, topic_id)]
         if not current or (topic_id is None and version >= TOPIC_ID_VERSION):
             continue  # the topic has just been deleted
         answers.append(
@@ -94,7 +103,7 @@ def _all_topics(
     return answers
 
 
-def _of_topic(value: OffsetCommitValue | None, topic_id: Uuid | None) -> OffsetCommitValue | None:
+def of_topic(value: OffsetCommitValue | None, topic_id: Uuid | None) -> OffsetCommitValue | None:
     """The committed offset, if it is of this topic and not of a deleted one of the same name.
 
     Offsets of deleted topics are hidden at once; they are deleted later, in slices.
@@ -130,14 +139,17 @@ def _partition(
     )
 
 
-def build_group_error(
-    request: OffsetFetchRequestGroup, code: ErrorCode, version: int
-) -> OffsetFetchResponseGroup:
+def group_error_code(code: ErrorCode) -> ErrorCode:
     """NOT_COORDINATOR in place of COORDINATOR_NOT_AVAILABLE, as in Kafka: consumers before 3.9 do not expect
     the latter here, and do not retry. Both make a client look for the coordinator.
     """
-    if code is ErrorCode.COORDINATOR_NOT_AVAILABLE:
-        code = ErrorCode.NOT_COORDINATOR
+    return ErrorCode.NOT_COORDINATOR if code is ErrorCode.COORDINATOR_NOT_AVAILABLE else code
+
+
+def build_group_error(
+    request: OffsetFetchRequestGroup, code: ErrorCode, version: int
+) -> OffsetFetchResponseGroup:
+    code = group_error_code(code)
     answer = OffsetFetchResponseGroup(group_id=request.group_id, error_code=code)
     if version < 2 and request.topics is not None:
         # Version 1 has no error code for the group: every partition carries it.

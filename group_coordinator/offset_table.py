@@ -206,6 +206,41 @@ def _rebased(topic_id: Uuid, mask: int, rows: bytes, extras: Map[int, Extra] | N
     return _Chunk(topic_id, mask, rows, extras)
 
 
+class Run(NamedTuple):
+    """The offsets of up to 256 partitions of a table, from ``first`` on, at one moment."""
+
+    first: int
+    chunk: _Chunk
+
+    @property
+    def partitions(self) -> list[int]:
+        return [self.first | place for place in _places(self.chunk.mask)]
+
+    @property
+    def has_extras(self) -> bool:
+        """Whether some have metadata, an expiry time or a topic id of their own."""
+        return self.chunk.extras is not None
+
+    @property
+    def topic_id(self) -> Uuid:
+        """The topic of all offsets, if they have no extras."""
+        return self.chunk.topic_id
+
+    def rows(self) -> Rows:
+        """As :meth:`TopicOffsets.with_rows` takes them."""
+        extras = self.chunk.extras
+        by_partition = None if extras is None else {self.first | n: extra for n, extra in extras.items()}
+        return Rows(self.partitions, self.chunk.rows, self.chunk.topic_id, by_partition)
+
+    def items(self) -> Iterator[tuple[int, OffsetCommitValue]]:
+        return ((self.first | place, value) for place, value in self.chunk.items())
+
+    def commit_times_ms(self) -> Iterator[tuple[int, int]]:
+        """By partition, without an object for each offset."""
+        times = (timestamp_ms for _, _, timestamp_ms in ROW.iter_unpack(self.chunk.rows))
+        return zip(self.partitions, times, strict=True)
+
+
 class TopicOffsets:
     """The committed offsets of one topic by partition; immutable, with the methods of a mapping."""
 
@@ -246,6 +281,20 @@ class TopicOffsets:
         for number in sorted(self._chunks):
             for place, value in self._chunks[number].items():
                 yield number << _CHUNK_BITS | place, value
+
+    def runs(self) -> Iterator[Run]:
+        """All offsets in order of their partitions, up to 256 at a time."""
+        for number in sorted(self._chunks):
+            yield Run(number << _CHUNK_BITS, self._chunks[number])
+
+    def unchanged(self, run: Run, partitions: Sequence[int]) -> Sequence[int]:
+        """Those of these partitions of a run, of an older version, whose offsets are still the same."""
+        chunk = self._chunks.get(run.first >> _CHUNK_BITS)
+        if chunk is run.chunk:
+            return partitions
+        if chunk is None:
+            return ()
+        return [n for n in partitions if chunk.get(n & _LAST) == run.chunk.get(n & _LAST)]
 
     def values(self) -> Iterator[OffsetCommitValue]:
         return (value for _, value in self.items())

@@ -7,10 +7,11 @@ can commit only to a group without members.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice, repeat
 from operator import lt
 from struct import Struct
+from typing import NamedTuple
 
 from pykraft.group_coordinator.assignment_epochs import check_commit
 from pykraft.group_coordinator.classic_group import ClassicGroup, ClassicState
@@ -35,54 +36,74 @@ _TIMESTAMP = Struct(">q")
 
 def handle_offset_commit(state: ShardState, request: CommitRequestView, call: Call) -> CoordinatorResult:
     """The response is the error code of each partition. What is refused is not written."""
-    refused, timers = _check_group(state, request, call)
-    expires_ms = None if request.retention_time_ms < 0 else call.wall_ms + request.retention_time_ms
+    refused, timers = check_group(state, request, call)
+    expires_ms = expires_at_ms(request, call)
     codes: list[int | list[int]] = []
     records = []
     for topic in request.topics:
-        name = _topic_name(topic, call)
-        code = _check_topic(name, topic, refused, call)
+        name = topic_name(topic, call)
+        code = check_topic(name, topic, refused, call)
         codes.append(code)
         if name is not None and (code == ErrorCode.NONE if isinstance(code, int) else not all(code)):
-            topic_id = _recorded_topic_id(name, expires_ms, call)
-            rows = _build_rows(topic, code, call.wall_ms, expires_ms, topic_id)
+            topic_id = recorded_topic_id(name, expires_ms, call)
+            rows = build_rows(topic, code, call.wall_ms, expires_ms, topic_id)
             if rows.partitions:
                 records.append(TopicCommit(request.group_id, name, rows))
     return CoordinatorResult(codes, tuple(records), timers)
 
 
-def _topic_name(topic: CommitTopic, call: Call) -> str | None:
+class LookedUp(NamedTuple):
+    """What is known of the partitions of a request; ``iter_committed`` yields those without an error."""
+
+    total: int
+    existing: int
+    iter_committed: Callable[[], Iterator[TopicPartition]]
+
+
+def expires_at_ms(request: CommitRequestView, call: Call) -> int | None:
+    return None if request.retention_time_ms < 0 else call.wall_ms + request.retention_time_ms
+
+
+def topic_name(topic: CommitTopic, call: Call) -> str | None:
     return call.topics.topic_name(topic.topic_id) if call.version >= TOPIC_ID_VERSION else topic.name
 
 
-def _recorded_topic_id(name: str, expires_ms: int | None, call: Call) -> Uuid:
+def recorded_topic_id(name: str, expires_ms: int | None, call: Call) -> Uuid:
     topic_id = call.topics.topic_id(name)
     return ZERO_UUID if topic_id is None or expires_ms is not None else topic_id
 
 
-def _check_group(
-    state: ShardState, request: CommitRequestView, call: Call
+def check_group(
+    state: ShardState, request: CommitRequestView, call: Call, looked_up: LookedUp | None = None
 ) -> tuple[ErrorCode, tuple[TimerChange, ...]]:
     """The error of the group for the partitions that exist; :class:`KafkaError` if they all do.
 
     As in Kafka, the group is not asked if none does. The empty group id is allowed, as it always was.
+    ``looked_up``: None if the partitions are to be looked up where that decides something.
     """
     try:
-        timers = _check_caller(state, request, call)
+        timers = _check_caller(state, request, call, looked_up)
     except KafkaError as error:
-        existing = _count_existing(request, call)
-        if existing and existing == sum(len(topic.partitions) for topic in request.topics):
+        existing = _count_existing(request, call) if looked_up is None else looked_up.existing
+        total = _count_partitions(request) if looked_up is None else looked_up.total
+        if existing and existing == total:
             raise
         return error.code if existing else ErrorCode.NONE, ()
-    # Only members of classic groups have a timer: most commits are not counted.
-    return ErrorCode.NONE, timers if timers and _count_existing(request, call) else ()
+    if not timers:
+        return ErrorCode.NONE, ()  # only members of classic groups have a timer: most commits are not counted
+    existing = _count_existing(request, call) if looked_up is None else looked_up.existing
+    return ErrorCode.NONE, timers if existing else ()
+
+
+def _count_partitions(request: CommitRequestView) -> int:
+    return sum(len(topic.partitions) for topic in request.topics)
 
 
 def _count_existing(request: CommitRequestView, call: Call) -> int:
     """The number of partitions that exist."""
     existing = 0
     for topic in request.topics:
-        name, partitions = _topic_name(topic, call), topic.partitions
+        name, partitions = topic_name(topic, call), topic.partitions
         count = 0 if name is None else call.topics.partition_count(name)
         if partitions and min(partitions) >= 0 and max(partitions) < count:
             existing += len(partitions)
@@ -91,11 +112,13 @@ def _count_existing(request: CommitRequestView, call: Call) -> int:
     return existing
 
 
-def _check_topic(name: str | None, topic: CommitTopic, refused: ErrorCode, call: Call) -> int | list[int]:
+def check_topic(name: str | None, topic: CommitTopic, refused: ErrorCode, call: Call) -> int | list[int]:
     """One error code for all partitions, or a list if they differ."""
     if name is None:
         return int(ErrorCode.UNKNOWN_TOPIC_ID)
     count, partitions, metadata = call.topics.partition_count(name), topic.partitions, topic.metadata
+    if not count and partitions:
+        return int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if metadata is None and partitions and min(partitions) >= 0 and max(partitions) < count:
         return int(refused)
     limit = call.config.offset_metadata_max_bytes
@@ -111,7 +134,7 @@ def _check_topic(name: str | None, topic: CommitTopic, refused: ErrorCode, call:
     ]
 
 
-def _build_rows(
+def build_rows(
     topic: CommitTopic, codes: int | list[int], wall_ms: int, expires_ms: int | None, topic_id: Uuid
 ) -> Rows:
     """What is committed of a topic, in order of its partitions; of a repeated one the last offset."""
@@ -147,7 +170,9 @@ def _is_ascending(partitions: tuple[int, ...]) -> bool:
     return all(map(lt, partitions, islice(partitions, 1, None)))
 
 
-def _check_caller(state: ShardState, request: CommitRequestView, call: Call) -> tuple[TimerChange, ...]:
+def _check_caller(
+    state: ShardState, request: CommitRequestView, call: Call, looked_up: LookedUp | None
+) -> tuple[TimerChange, ...]:
     """:class:`KafkaError` unless the caller may commit. A commit of a classic member restarts its session."""
     check_names(request.group_id, code=ErrorCode.INVALID_GROUP_ID)
     epoch = request.generation_id_or_member_epoch
@@ -159,13 +184,15 @@ def _check_caller(state: ShardState, request: CommitRequestView, call: Call) -> 
                 raise KafkaError(code, f"There is no group {request.group_id}.")
             return ()
         case ConsumerGroup() as group:
-            _check_consumer_member(group, request, call)
+            _check_consumer_member(group, request, call, looked_up)
             return ()
         case ClassicGroup() as classic:
             return _check_classic_member(classic, request)
 
 
-def _check_consumer_member(group: ConsumerGroup, request: CommitRequestView, call: Call) -> None:
+def _check_consumer_member(
+    group: ConsumerGroup, request: CommitRequestView, call: Call, looked_up: LookedUp | None
+) -> None:
     epoch = request.generation_id_or_member_epoch
     if epoch < 0 and group.is_empty:
         return
@@ -177,15 +204,16 @@ def _check_consumer_member(group: ConsumerGroup, request: CommitRequestView, cal
             ErrorCode.UNSUPPORTED_VERSION,
             "OffsetCommit version 9 or above must be used by members using the consumer group protocol",
         )
-    check_commit(member, epoch, _committed_partitions(request, call))
+    committed = _iter_committed(request, call) if looked_up is None else looked_up.iter_committed()
+    check_commit(member, epoch, committed)
 
 
-def _committed_partitions(request: CommitRequestView, call: Call) -> Iterator[TopicPartition]:
+def _iter_committed(request: CommitRequestView, call: Call) -> Iterator[TopicPartition]:
     """What a request would commit, but for what has an error of its own; unknown topics have the zero id."""
     for topic in request.topics:
-        name = _topic_name(topic, call)
+        name = topic_name(topic, call)
         topic_id = ZERO_UUID if name is None else call.topics.topic_id(name) or ZERO_UUID
-        codes = _check_topic(name, topic, ErrorCode.NONE, call)
+        codes = check_topic(name, topic, ErrorCode.NONE, call)
         for place, partition in enumerate(topic.partitions):
             if not (codes if isinstance(codes, int) else codes[place]):
                 yield topic_id, partition

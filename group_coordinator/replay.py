@@ -12,6 +12,7 @@ from pykraft.group_coordinator.classic_group import ClassicGroup, ClassicMember
 from pykraft.group_coordinator.commits import TopicCommit, TopicRemoval
 from pykraft.group_coordinator.group import ConsumerGroup, replay_group
 from pykraft.group_coordinator.offset_table import NO_PARTITIONS, TopicCounts, TopicOffsets, rows_of
+from pykraft.group_coordinator.prepared_commit import PreparedCommit
 from pykraft.group_coordinator.records import (
     ConsumerGroupMetadataKey,
     ConsumerGroupPartitionMetadataKey,
@@ -41,6 +42,8 @@ def replay(state: ShardState, record: Record) -> ShardState:
         return _with_offsets(state, record.group_id, record.topic, old.with_rows(record.rows, counts), counts)
     if isinstance(record, TopicRemoval):
         return _without_offsets(state, record)
+    if isinstance(record, PreparedCommit):
+        return _replay_prepared(state, record)
     match record.key:
         case OffsetCommitKey() as key:
             assert record.value is None or isinstance(record.value, OffsetCommitValue)
@@ -59,6 +62,14 @@ def replay(state: ShardState, record: Record) -> ShardState:
                     return state
                 group = ConsumerGroup(key.group_id)
             return state.with_group(replay_group(group, record))
+
+
+def _replay_prepared(state: ShardState, commit: PreparedCommit) -> ShardState:
+    offsets, by_topic = commit.merged(state)
+    groups = state.groups
+    if commit.group_id not in groups:
+        groups = groups.set(commit.group_id, make_simple_group(commit.group_id))
+    return ShardState(groups, state.offsets.set(commit.group_id, offsets), by_topic)
 
 
 def _replay_classic(state: ShardState, group_id: str, value: GroupMetadataValue | None) -> ShardState:

@@ -13,6 +13,7 @@ from typing import TypeAlias
 from pykraft.group_coordinator.classic_group import ClassicGroup
 from pykraft.group_coordinator.commits import TopicCommit, TopicRemoval
 from pykraft.group_coordinator.config import GroupConfig
+from pykraft.group_coordinator.prepared_commit import PreparedCommit
 from pykraft.group_coordinator.records import GroupRecord
 from pykraft.group_coordinator.sessions import TimerChange
 from pykraft.group_coordinator.subscription import TopicsView
@@ -60,8 +61,8 @@ CommitCodes: TypeAlias = int | list[int | list[int]]
 
 Answer: TypeAlias = Message | CommitCodes | Parked | None
 
-Record: TypeAlias = GroupRecord | TopicCommit | TopicRemoval
-"""One record, or all those of a commit for one topic, or the tombstones of a topic's offsets."""
+Record: TypeAlias = GroupRecord | TopicCommit | TopicRemoval | PreparedCommit
+"""One record; or those of a commit for one topic, or of a large commit; or the tombstones of a topic."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -234,6 +234,14 @@ class CoordinatorRuntime:
         self._answer_at(hosted, outcome, waiter, outcome.response, now_ms)
         return True
 
+    def state_of(self, partition: int) -> ShardState:
+        """The newest state of a shard: not to be answered from, since some of it may be taken back."""
+        return self._loaded(partition).shard.state
+
+    def max_batch_bytes(self, partition: int) -> int:
+        """The size of the largest batch that can be written."""
+        return self._writer.max_batch_bytes(partition)
+
     async def write(
         self, partition: int, decide: Decide, member_timeout: MemberTimeout | None = None
     ) -> Answer:

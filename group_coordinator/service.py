@@ -7,7 +7,7 @@ error for a request as a whole is raised as :class:`KafkaError`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -20,6 +20,8 @@ from pykraft.group_coordinator.delete_groups import handle_delete_groups
 from pykraft.group_coordinator.delete_offsets import handle_offset_delete
 from pykraft.group_coordinator.error_responses import as_version_has_it
 from pykraft.group_coordinator.heartbeat import handle_consumer_heartbeat
+from pykraft.group_coordinator.large_commits import LargeCommit
+from pykraft.group_coordinator.large_fetches import LargeFetch, is_large
 from pykraft.group_coordinator.offsets import handle_offset_commit
 from pykraft.group_coordinator.partitioning import OFFSETS_TOPIC, partition_for_key
 from pykraft.group_coordinator.past_lease import MemberTimeout, member_timeout_ms
@@ -27,7 +29,7 @@ from pykraft.group_coordinator.regex import prepare_regex
 from pykraft.group_coordinator.result import Call, CommitCodes, CoordinatorResult
 from pykraft.group_coordinator.runtime import CoordinatorRuntime, Lease
 from pykraft.group_coordinator.shard import PartitionWriter
-from pykraft.group_coordinator.state import ShardState
+from pykraft.group_coordinator.state import GroupOffsets, ShardState
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid, make_uuid, uuid_to_str
 from pykraft.kafka_protocol.messages import consumer_group_describe as consumer_messages
@@ -54,7 +56,6 @@ from pykraft.kafka_protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchResponse,
-    OffsetFetchResponseGroup,
 )
 from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from pykraft.kafka_protocol.offset_commit_fast import CommitRequestView
@@ -63,8 +64,9 @@ from pykraft.kafka_protocol.schema import Message
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.runtime.clock import Clock
+from pykraft.runtime.slices import Slices
 from pykraft.runtime.tasks import FatalHandler, Workers
-from pykraft.runtime.turns import Turns
+from pykraft.runtime.turns import Turns, UnlimitedTurn
 
 if TYPE_CHECKING:
     from random import Random
@@ -76,6 +78,8 @@ B = TypeVar("B")
 _GROUPS_AT_ONCE = 20
 _LONG_REGEX_CHARS = 300
 _MOST_CACHED_GROUPS = 10_000
+_MERGES = 3
+"""How often the offsets of a large commit are merged over several turns, if they change meanwhile."""
 
 
 class GroupCoordinatorService:
@@ -99,6 +103,7 @@ class GroupCoordinatorService:
         """
         self.config = config
         self._runtime = CoordinatorRuntime(config, writer, clock, on_fatal, lease, on_growth, turns)
+        self._fetches = Slices(UnlimitedTurn() if turns is None else turns, "large fetches")
         self._workers = workers
         self._clock = clock
         self._rng = rng
@@ -215,6 +220,31 @@ class GroupCoordinatorService:
             waiter,
         )
 
+    def commit_in_slices(
+        self, ctx: RequestContext, request: CommitRequestView, version: int, waiter: Waiter
+    ) -> Generator[None, None, Callable[[], Awaitable[CommitCodes]] | None]:
+        """As :meth:`commit_offsets`, over several turns: yields after each slice.
+
+        The result is None, or, where :meth:`commit_offsets` returns False, the function to use instead.
+        """
+        partition = self.partition_for(request.group_id)
+        runtime = self._runtime
+        runtime.state_of(partition)  # not for a group that is somewhere else
+        commit = LargeCommit(request, self._call(ctx, request, version), runtime.max_batch_bytes(partition))
+        yield from commit.prepare()
+        for _ in range(_MERGES):
+            yield from commit.merge(runtime.state_of(partition))
+
+        def decide(state: ShardState) -> CoordinatorResult:
+            return commit.decide(state, runtime.topics)
+
+        async def write() -> CommitCodes:
+            answer = await runtime.write(partition, decide)
+            assert isinstance(answer, list)
+            return answer
+
+        return None if runtime.submit(partition, decide, waiter) else write
+
     async def offset_commit(
         self, ctx: RequestContext, request: CommitRequestView, version: int
     ) -> CommitCodes:
@@ -227,20 +257,33 @@ class GroupCoordinatorService:
 
     async def offset_fetch(
         self, ctx: RequestContext, request: OffsetFetchRequest, version: int
-    ) -> OffsetFetchResponse:
+    ) -> OffsetFetchResponse | bytes:
+        """The answer, encoded if it is large: it is then built over several turns.
+
+        What is said of one group is true of one moment: its offsets are immutable.
+        """
         call = self._call(ctx, request, version)
 
-        async def fetch(group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+        async def find(group: OffsetFetchRequestGroup) -> GroupOffsets | KafkaError:
             try:
                 return await self._runtime.read(
-                    self.partition_for(group.group_id),
-                    lambda state: offset_fetch.fetch_group_offsets(state, group, call.topics, call.version),
+                    self.partition_for(group.group_id), lambda state: offset_fetch.find_offsets(state, group)
                 )
             except KafkaError as error:
-                return offset_fetch.build_group_error(group, error.code, call.version)
+                return error
 
         groups = offset_fetch.groups_of(request, call.version)
-        answers = await _gather_in_slices(fetch, groups)
+        found = await _gather_in_slices(find, groups)
+        if is_large(groups, found):
+            fetch = LargeFetch(groups, found, call.topics, call.version)
+            await self._fetches.finish(fetch.build())
+            return fetch.body
+        answers = [
+            offset_fetch.build_group_error(group, offsets.code, call.version)
+            if isinstance(offsets, KafkaError)
+            else offset_fetch.build_group(group, offsets, call.topics, call.version)
+            for group, offsets in zip(groups, found, strict=True)
+        ]
         return offset_fetch.build_response(answers, call.version)
 
     async def offset_delete(
@@ -317,7 +360,10 @@ class GroupCoordinatorService:
         async def delete(partition: int, group_ids: list[str]) -> list[DeletableGroupResult]:
             try:
                 deleted = await self._runtime.write(
-                    partition, lambda state: handle_delete_groups(state, group_ids)
+                    partition,
+                    lambda state: handle_delete_groups(
+                        state, group_ids, self._runtime.max_batch_bytes(partition)
+                    ),
                 )
             except KafkaError as error:
                 return [

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from enum import IntEnum
+from typing import NamedTuple
 
 from pykraft.lazy_dataclass import dataclass
 
@@ -71,46 +72,73 @@ def cancel_classic_timers(group_id: str, member_id: str) -> list[TimerChange]:
     return [CancelTimer(TimerKey(kind, group_id, member_id)) for kind in kinds]
 
 
+_MOST_STALE = 64
+"""A heap with so few stale entries is not cleaned up."""
+
+_CLEANED_AT_ONCE = 4
+"""Entries that are cleaned up with each one that becomes stale or new: fewer would let them pile up."""
+
+_MOVED_AT_ONCE = 200
+"""Entries that are looked at in one search for the next timer: half a millisecond."""
+
+
+class _Timer(NamedTuple):
+    deadline_ms: int
+    epoch: int
+    entry_ms: int
+    """The time of its entry in a heap, not after the deadline. Other entries of its key are stale."""
+
+
 class Deadlines:
-    """A heap with lazy deletion: moving a deadline later, the common case, costs one dictionary write."""
+    """A heap with lazy deletion: moving a deadline later, the common case, costs one dictionary write.
+
+    Every timer has one entry, which is moved when it reaches the top. Once most entries are stale, the heap
+    is put aside and its entries are moved to a new one, a few with each change, so that no change takes
+    long. (The last entry of a heap can be taken off without disturbing its order.)
+    """
 
     def __init__(self) -> None:
-        self._deadlines: dict[TimerKey, tuple[int, int]] = {}
+        self._timers: dict[TimerKey, _Timer] = {}
         self._heap: list[tuple[int, TimerKey]] = []
+        self._put_aside: list[tuple[int, TimerKey]] = []
 
     def __len__(self) -> int:
-        return len(self._deadlines)
+        return len(self._timers)
 
     def __contains__(self, key: TimerKey) -> bool:
-        return key in self._deadlines
+        return key in self._timers
+
+    @property
+    def entries(self) -> int:
+        """The number of entries, stale ones too: what the memory of this depends on."""
+        return len(self._heap) + len(self._put_aside)
 
     def apply(self, change: TimerChange, now_ms: int) -> None:
         match change:
             case SetTimer(key, delay_ms, epoch, keep_running):
-                if not (keep_running and key in self._deadlines):
+                if not (keep_running and key in self._timers):
                     self.set(key, now_ms + delay_ms, epoch)
             case CancelTimer(key):
-                self._deadlines.pop(key, None)
+                if self._timers.pop(key, None) is not None:
+                    self._clean_up()
 
     def set(self, key: TimerKey, deadline_ms: int, epoch: int = 0) -> None:
-        old = self._deadlines.get(key)
-        self._deadlines[key] = (deadline_ms, epoch)
-        # A heap entry that is due before the deadline is moved when it reaches the top.
-        if old is None or deadline_ms < old[0]:
-            heapq.heappush(self._heap, (deadline_ms, key))
+        old = self._timers.get(key)
+        if old is not None and old.entry_ms <= deadline_ms:
+            self._timers[key] = _Timer(deadline_ms, epoch, old.entry_ms)
+            return
+        self._timers[key] = _Timer(deadline_ms, epoch, deadline_ms)
+        heapq.heappush(self._heap, (deadline_ms, key))
+        self._clean_up()
 
     def next_deadline_ms(self) -> int | None:
-        """The earliest deadline, or None. May drop stale entries."""
-        while self._heap:
-            when_ms, key = self._heap[0]
-            current = self._deadlines.get(key)
-            if current is None:
-                heapq.heappop(self._heap)
-            elif current[0] > when_ms:
-                heapq.heapreplace(self._heap, (current[0], key))
-            else:
-                return when_ms
-        return None
+        """The earliest deadline, or None. May drop stale entries.
+
+        Where many entries have to be moved first it is a time before that: whoever sleeps until then asks
+        again.
+        """
+        heap, _ = self._search()
+        return heap[0][0] if heap else None
 
     def pop_expired(self, now_ms: int, limit: int) -> list[tuple[TimerKey, int]]:
         """Remove and return timers whose deadline has passed, earliest first, with their epochs.
@@ -118,16 +146,50 @@ class Deadlines:
         At most ``limit`` of them; the others stay due.
         """
         expired: list[tuple[TimerKey, int]] = []
-        while (
-            len(expired) < limit
-            and (deadline_ms := self.next_deadline_ms()) is not None
-            and deadline_ms <= now_ms
-        ):
-            _, key = heapq.heappop(self._heap)
-            _, epoch = self._deadlines.pop(key)
-            expired.append((key, epoch))
+        while len(expired) < limit:
+            heap, is_found = self._search()
+            if not is_found or heap[0][0] > now_ms:
+                break
+            _, key = heapq.heappop(heap)
+            expired.append((key, self._timers.pop(key).epoch))
         return expired
 
     def clear(self) -> None:
-        self._deadlines.clear()
+        self._timers.clear()
         self._heap.clear()
+        self._put_aside.clear()
+
+    def _search(self) -> tuple[list[tuple[int, TimerKey]], bool]:
+        """The heap with the earliest entry, and whether that is a deadline.
+
+        If not, there is no deadline, or very many entries have to be moved first.
+        """
+        for _ in range(_MOVED_AT_ONCE):
+            heap = self._earliest_heap()
+            if not heap:
+                return heap, False
+            when_ms, key = heap[0]
+            timer = self._timers.get(key)
+            if timer is None or timer.entry_ms != when_ms:
+                heapq.heappop(heap)
+            elif timer.deadline_ms > when_ms:
+                heapq.heapreplace(heap, (timer.deadline_ms, key))
+                self._timers[key] = _Timer(timer.deadline_ms, timer.epoch, timer.deadline_ms)
+            else:
+                return heap, True
+        return self._earliest_heap(), False
+
+    def _earliest_heap(self) -> list[tuple[int, TimerKey]]:
+        heap, aside = self._heap, self._put_aside
+        return aside if aside and (not heap or aside[0] < heap[0]) else heap
+
+    def _clean_up(self) -> None:
+        """Do a part of dropping stale entries, if there are too many."""
+        if not self._put_aside and len(self._heap) > 2 * len(self._timers) + _MOST_STALE:
+            self._put_aside, self._heap = self._heap, []
+        for _ in range(min(_CLEANED_AT_ONCE, len(self._put_aside))):
+            when_ms, key = self._put_aside.pop()
+            timer = self._timers.get(key)
+            if timer is not None and timer.entry_ms == when_ms:
+                heapq.heappush(self._heap, (timer.deadline_ms, key))
+                self._timers[key] = _Timer(timer.deadline_ms, timer.epoch, timer.deadline_ms)

@@ -23,6 +23,7 @@ from pykraft.group_coordinator.commits import TopicCommit, TopicRemoval, write_c
 from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.expiry import handle_timer, iter_new_sessions
 from pykraft.group_coordinator.loading import BatchBody
+from pykraft.group_coordinator.prepared_commit import PreparedCommit
 from pykraft.group_coordinator.replay import replay_all
 from pykraft.group_coordinator.result import Answer, Call, Completion, CoordinatorResult, Record, Resolution
 from pykraft.group_coordinator.sessions import Deadlines, TimerChange
@@ -87,7 +88,12 @@ class _Staged:
         """With the time at which each was decided."""
 
     def add(self, result: CoordinatorResult, now_ms: int) -> bool:
-        """Take a result into the batch, whole or not at all; False if the batch has no room for it."""
+        """Take a result into the batch, whole or not at all; False if the batch has no room for it.
+
+        What was prepared as a batch finds room only in an empty one.
+        """
+        if self.builder.record_count and any(isinstance(record, PreparedCommit) for record in result.records):
+            return False
         mark = self.builder.mark
         try:
             write_records(self.builder, result.records)
@@ -324,6 +330,8 @@ def write_records(builder: BatchBuilder, records: Iterable[Record]) -> None:
             write_commit(builder, record)
         elif isinstance(record, TopicRemoval):
             write_removal(builder, record)
+        elif isinstance(record, PreparedCommit):
+            builder.add_batch(record.builder)
         else:
             builder.add(*encode_record(record))
 

@@ -77,6 +77,11 @@ class BatchBuilder:
         self.body += encoded
         self.record_count += record_count
 
+    def add_batch(self, other: BatchBuilder) -> None:
+        """Add all records of another batch to this one, which is empty."""
+        assert not self.record_count, "the offset deltas of the other begin with 0"
+        self.add_encoded(other.body[records.HEADER_BYTES :], other.record_count)
+
     def build(self, leader_epoch: int, timestamp_ms: int) -> bytearray:
         """The whole batch, with a valid CRC; it shares its memory with this builder."""
         assert self.record_count, "a batch holds at least one record"

@@ -24,6 +24,7 @@ from pykraft.kafka_protocol.hot_wire import (
     pack_int32,
     pack_int32_into,
     read_compact_text,
+    read_nullable_compact_text,
     read_text,
     since,
     skip_tags,
@@ -260,7 +261,7 @@ def _parse_flexible(body: memoryview, position: int, version: int) -> tuple[Fetc
         for _ in range(count):
             tag, start, position = read_tag(body, position, end)
             if tag == _CLUSTER_ID_TAG:
-                cluster_id = None if body[start] == 0 else read_compact_text(body, start)[0]
+                cluster_id, _ = read_nullable_compact_text(body, start)
             elif tag == _REPLICA_STATE.tag and version >= _REPLICA_STATE_FROM:
                 replica_id, replica_epoch = _REPLICA_STATE.layout.unpack_from(body, start)
     return (

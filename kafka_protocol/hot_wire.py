@@ -85,6 +85,14 @@ def read_compact_text(body: memoryview, position: int) -> tuple[str, int]:
     return str(body[start:stop], "utf-8"), stop
 
 
+def read_nullable_compact_text(body: memoryview, position: int) -> tuple[str | None, int]:
+    """As :func:`read_compact_text`, or None: a length of zero, in however many bytes."""
+    if not body[position]:
+        return None, position + 1
+    length, start = read_uvarint(body, position)
+    return read_compact_text(body, position) if length else (None, start)
+
+
 def _text_too_long() -> ProtocolError:
     return ProtocolError("a string is too long, or reaches past the end of the request")
 

@@ -9,10 +9,10 @@ bodies raise :class:`ProtocolError`; bytes after the body are ignored, as in Kaf
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Iterator, Sequence
 from struct import Struct, pack, unpack
 from struct import error as struct_error
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias, cast
 
 from pykraft.kafka_protocol.framing import SIZE_BYTES
 from pykraft.kafka_protocol.hot_wire import (
@@ -25,6 +25,7 @@ from pykraft.kafka_protocol.hot_wire import (
     pack_int32,
     pack_int32_into,
     read_compact_text,
+    read_nullable_compact_text,
     read_text,
     since,
     skip_tags,
@@ -40,6 +41,10 @@ MAX_TOPICS = 20_000
 """The records of so many do not fit into a batch of the default size. Without a limit empty topics, of four
 bytes each, would hold the event loop for seconds.
 """
+
+SLICE_TOPICS = 500
+SLICE_PARTITIONS = 2_000
+"""How much is parsed or written in a slice: some 2 ms. Partitions without metadata are not counted."""
 
 _FLEXIBLE_FROM = tables.OffsetCommitRequest.FLEXIBLE_FROM
 _TOPIC_IDS_FROM = since(tables.OffsetCommitRequestTopic, "topic_id")
@@ -73,6 +78,9 @@ _NULL_LENGTH = pack_int16(-1)
 _RESULT_BYTES = layout(tables.OffsetCommitResponsePartition, "partition_index", _FLEXIBLE_FROM).size
 
 
+CommitCodes: TypeAlias = int | Sequence[int | Sequence[int]]
+
+
 class CommitTopic(NamedTuple):
     """``name`` up to version 9, ``topic_id`` from version 10; the other is empty or zero.
 
@@ -100,13 +108,26 @@ class CommitRequestView(NamedTuple):
 
 def parse_offset_commit(body: memoryview, position: int, version: int) -> CommitRequestView:
     """Parse the body that starts at ``position``."""
+    steps = parse_in_slices(body, position, version)
     try:
-        return (_parse_flexible if version >= _FLEXIBLE_FROM else _parse_classic)(body, position, version)
+        while True:
+            next(steps)
+    except StopIteration as parsed:
+        return cast(CommitRequestView, parsed.value)
+
+
+def parse_in_slices(
+    body: memoryview, position: int, version: int
+) -> Generator[None, None, CommitRequestView]:
+    """As :func:`parse_offset_commit`; yields after each slice: some milliseconds."""
+    try:
+        parse = _parse_flexible if version >= _FLEXIBLE_FROM else _parse_classic
+        return (yield from parse(body, position, version))
     except (struct_error, IndexError, UnicodeDecodeError) as error:
         raise ProtocolError(f"malformed OffsetCommit request: {error}") from None
 
 
-def _parse_classic(body: memoryview, position: int, version: int) -> CommitRequestView:
+def _parse_classic(body: memoryview, position: int, version: int) -> Generator[None, None, CommitRequestView]:
     end = len(body)
     group_id, position = read_text(body, position)
     (generation,) = unpack_int32(body, position)
@@ -120,8 +141,10 @@ def _parse_classic(body: memoryview, position: int, version: int) -> CommitReque
     (count,) = unpack_int32(body, position)
     position += INT32_BYTES
     _check_topics(count, end - position)
-    topics = []
-    for _ in range(count):
+    topics: list[CommitTopic] = []
+    for place in range(count):
+        if place and not place % SLICE_TOPICS:
+            yield
         name, position = read_text(body, position)
         (number,) = unpack_int32(body, position)
         position += INT32_BYTES
@@ -132,25 +155,25 @@ def _parse_classic(body: memoryview, position: int, version: int) -> CommitReque
             topics.append(CommitTopic(name, ZERO_UUID, partitions, fields, None))
             position = stop
         else:
-            topic, position = _read_classic(body, position, number, name, version)
+            topic, position = yield from _read_classic(body, position, number, name, version)
             topics.append(topic)
     return CommitRequestView(group_id, generation, member_id, instance_id, retention_ms, topics)
 
 
-def _parse_flexible(body: memoryview, position: int, version: int) -> CommitRequestView:
+def _parse_flexible(
+    body: memoryview, position: int, version: int
+) -> Generator[None, None, CommitRequestView]:
     end = len(body)
     group_id, position = read_compact_text(body, position)
     (generation,) = unpack_int32(body, position)
     member_id, position = read_compact_text(body, position + _GENERATION_BYTES)
-    instance_id = None
-    if body[position]:
-        instance_id, position = read_compact_text(body, position)
-    else:
-        position += 1
+    instance_id, position = read_nullable_compact_text(body, position)
     count, position = read_uvarint(body, position)
     _check_topics(count - 1, end - position)
-    topics = []
-    for _ in range(count - 1):
+    topics: list[CommitTopic] = []
+    for place in range(count - 1):
+        if place and not place % SLICE_TOPICS:
+            yield
         name, topic_id = "", ZERO_UUID
         if version >= _TOPIC_IDS_FROM:
             topic_id = Uuid(bytes(body[position : position + UUID_BYTES]))
@@ -166,7 +189,7 @@ def _parse_flexible(body: memoryview, position: int, version: int) -> CommitRequ
             topic = CommitTopic(name, topic_id, partitions, fields, None)
             position = stop
         else:
-            topic, position = _read_flexible(body, position, number, name, topic_id)
+            topic, position = yield from _read_flexible(body, position, number, name, topic_id)
         topics.append(topic)
         position = skip_tags(body, position, end)
     skip_tags(body, position, end)
@@ -217,11 +240,13 @@ def _read_bare(block: memoryview, number: int) -> tuple[tuple[int, ...], bytes]:
 
 def _read_classic(
     body: memoryview, position: int, number: int, name: str, version: int
-) -> tuple[CommitTopic, int]:
+) -> Generator[None, None, tuple[CommitTopic, int]]:
     size = _PARTITION_BYTES if version >= _EPOCHS_FROM else _OLD_PARTITION_BYTES
     partitions: list[int] = []
     fields, metadata = bytearray(), []
-    for _ in range(number):
+    for place in range(number):
+        if place and not place % SLICE_PARTITIONS:
+            yield
         partitions += unpack_int32(body, position)
         fields += body[position + _INDEX_BYTES : position + size]
         if version < _EPOCHS_FROM:
@@ -240,19 +265,17 @@ def _read_nullable_text(body: memoryview, position: int) -> tuple[str | None, in
 
 def _read_flexible(
     body: memoryview, position: int, number: int, name: str, topic_id: Uuid
-) -> tuple[CommitTopic, int]:
+) -> Generator[None, None, tuple[CommitTopic, int]]:
     end = len(body)
     partitions: list[int] = []
     fields, metadata = bytearray(), []
-    for _ in range(number):
+    for place in range(number):
+        if place and not place % SLICE_PARTITIONS:
+            yield
         partitions += unpack_int32(body, position)
         fields += body[position + _INDEX_BYTES : position + _PARTITION_BYTES]
         position += _PARTITION_BYTES
-        text = None
-        if body[position]:
-            text, position = read_compact_text(body, position)
-        else:
-            position += 1
+        text, position = read_nullable_compact_text(body, position)
         metadata.append(text)
         position = skip_tags(body, position, end)
     return _make_topic(name, topic_id, partitions, fields, metadata), position
@@ -266,17 +289,24 @@ def _make_topic(
 
 
 def build_offset_commit_response(
-    version: int,
-    correlation_id: int,
-    topics: Sequence[CommitTopic],
-    codes: int | Sequence[int | Sequence[int]],
+    version: int, correlation_id: int, topics: Sequence[CommitTopic], codes: CommitCodes
 ) -> bytearray:
     """The whole frame, size prefix and response header included.
 
     ``codes``: one error for everything; or for each topic one, or one for each of its partitions.
     """
+    out = bytearray()
+    for _ in build_in_slices(out, version, correlation_id, topics, codes):
+        pass
+    return out
+
+
+def build_in_slices(
+    out: bytearray, version: int, correlation_id: int, topics: Sequence[CommitTopic], codes: CommitCodes
+) -> Iterator[None]:
+    """As :func:`build_offset_commit_response`, into ``out``; yields after each slice."""
     flexible = version >= _FLEXIBLE_FROM
-    out = bytearray(SIZE_BYTES)
+    out += bytes(SIZE_BYTES)
     out += pack_int32(correlation_id)
     if flexible:
         out.append(0)  # no tagged fields in the response header
@@ -284,6 +314,8 @@ def build_offset_commit_response(
         out += pack_int32(0)
     write_count(out, len(topics), flexible)
     for number, topic in enumerate(topics):
+        if number and not number % SLICE_TOPICS:
+            yield
         if version >= _TOPIC_IDS_FROM:
             out += topic.topic_id
         else:
@@ -301,7 +333,6 @@ def build_offset_commit_response(
     if flexible:
         out.append(0)
     pack_int32_into(out, 0, len(out) - SIZE_BYTES)
-    return out
 
 
 def _write_results(

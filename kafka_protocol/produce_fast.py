@@ -24,6 +24,7 @@ from pykraft.kafka_protocol.hot_wire import (
     pack_int32,
     pack_int32_into,
     read_compact_text,
+    read_nullable_compact_text,
     read_text,
     since,
     skip_tags,
@@ -167,11 +168,7 @@ def _parse_classic(body: memoryview, position: int) -> tuple[ProduceRequestView,
 
 def _parse_flexible(body: memoryview, position: int, version: int) -> tuple[ProduceRequestView, int]:
     end = len(body)
-    transactional_id: str | None = None
-    if body[position]:
-        transactional_id, position = read_compact_text(body, position)
-    else:
-        position += 1
+    transactional_id, position = read_nullable_compact_text(body, position)
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(body, position)
     count, position = read_uvarint(body, position + _ACKS_TIMEOUT_BYTES)
     check_count(count - 1, end - position, _MIN_TOPIC_BYTES)

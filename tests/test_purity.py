@@ -36,6 +36,7 @@ ADAPTERS = {
     "runtime/grpc_rpc.py": {"asyncio", "grpc"},
     "runtime/late_grpc.py": {"asyncio", "os", "socket"},
     "runtime/own_calls.py": EVENT_LOOP,
+    "runtime/slices.py": EVENT_LOOP,
     "runtime/os_disk.py": {"os", "threading"},
     "runtime/tasks.py": EVENT_LOOP,
     "runtime/sinks.py": {"asyncio", "os", "socket"},

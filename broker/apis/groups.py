@@ -19,6 +19,7 @@ from pykraft.kafka_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from pykraft.kafka_protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.features import GROUP_VERSION
 
@@ -32,6 +33,12 @@ def ask(
         return await method(services.groups, context, request, version)
 
     return handle
+
+
+async def offset_fetch(
+    services: BrokerServices, context: RequestContext, request: OffsetFetchRequest, version: int
+) -> OffsetFetchResponse | bytes:
+    return await services.groups.offset_fetch(context, request, version)
 
 
 async def consumer_group_heartbeat(

@@ -29,8 +29,11 @@ S = TypeVar("S", contravariant=True)
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
 
-Handler: TypeAlias = Callable[[S, RequestContext, Q, int], Awaitable[R]]
-"""``(services, context, request, version) → response``; raises :class:`KafkaError` for the whole request."""
+Handler: TypeAlias = Callable[[S, RequestContext, Q, int], Awaitable[R | bytes]]
+"""``(services, context, request, version) → response``, or its body if it was encoded over several turns.
+
+Raises :class:`KafkaError` for the whole request.
+"""
 
 
 class MalformedRequestError(ProtocolError):

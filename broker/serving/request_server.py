@@ -189,7 +189,9 @@ class RequestServer(Generic[S]):
         if isinstance(api, ForwardedApi):
             return await api.forward(self._services, context, received)
         assert isinstance(api, HandledApi), f"{api.key.name} is answered by its hot handler"
-        answer: Message = await api.handle(self._services, context, received.request, received.version)
+        answer: Message | bytes = await api.handle(
+            self._services, context, received.request, received.version
+        )
         return answer
 
     async def close(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -31,7 +32,7 @@ from pykraft.group_coordinator.records import (
     OffsetCommitValue,
 )
 from pykraft.group_coordinator.replay import replay, replay_all
-from pykraft.group_coordinator.result import Call, CoordinatorResult
+from pykraft.group_coordinator.result import Call, CoordinatorResult, Record
 from pykraft.group_coordinator.runtime import CoordinatorRuntime
 from pykraft.group_coordinator.sessions import SetTimer, TimerKey, TimerKind
 from pykraft.group_coordinator.state import EMPTY_STATE, ShardState
@@ -62,6 +63,8 @@ class Coordinator:
         self.clock, self.writer = tools.ManualClock(), tools.MemoryWriter()
         self.writer.read_slice = 10_000
         self.image = EMPTY_IMAGE
+        self.most_records = SLICE_STEPS
+        """That a slice may write: one a step, where each offset is a run by itself."""
         self.runtime = CoordinatorRuntime(CONFIG, self.writer, self.clock, unexpected)
         self.set_topics({"t": 4, "u": 4})
 
@@ -117,7 +120,7 @@ class Coordinator:
         """One turn, which may do at most one slice; the live state must keep matching the log."""
         end = len(self.writer.logs[0])
         self.runtime.tick()
-        assert len(self.writer.logs[0]) - end <= SLICE_STEPS
+        assert len(self.writer.logs[0]) - end <= self.most_records
         assert self.state == replayed(self.writer), "the state matches the log"
 
 
@@ -137,7 +140,7 @@ def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     seen: list[str] = []
     original = housekeeping._delete_if_unchanged
 
-    def counted(state: ShardState, candidate: Candidate, call: Call) -> Iterator[GroupRecord]:
+    def counted(state: ShardState, candidate: Candidate, call: Call) -> Iterator[Record]:
         seen.append(candidate.topic)
         return original(state, candidate, call)
 
@@ -477,3 +480,53 @@ def test_offset_goes_with_its_topic_although_a_commit_in_its_place_is_taken_back
     assert present(coordinator.state.committed("g", "t", 0)).offset == 1
     coordinator.ticks_until_clean()
     assert coordinator.state.committed("g", "t", 0) is None
+
+
+def test_offset_of_a_run_that_is_committed_again_amid_a_sweep_is_kept(coordinator: Coordinator) -> None:
+    """The others of its run are removed; offsets of partitions far apart are of several runs."""
+    c = coordinator
+    c.most_records = 20 * SLICE_STEPS
+    c.set_topics({"t": 100_000, "u": 4})
+    partitions = [*range(40), *range(300, 340), 9_999]
+    c.write(*(c.record(group, "t", n) for group in ("a", "b", "c") for n in partitions))
+    c.lead(1)
+    c.ticks_until_clean()
+    c.set_topics({"u": 4})
+    c.set_topics({"t": 100_000, "u": 4}, {"t": 2})
+    for group in ("a", "c"):
+        record = c.record(group, "t", 7, offset=5)
+        c.hosted.shard.apply(lambda _: CoordinatorResult(None, (record,)), wall_ms=0, now_ms=0)  # noqa: B023
+    c.ticks_until_clean()
+    left = {
+        (group, n) for group, topics in c.state.offsets.items() for table in topics.values() for n in table
+    }
+    assert left == {("a", 7), ("c", 7)}
+
+
+@pytest.mark.parametrize("text", ["", "text"])
+def test_offsets_of_a_run_expire_one_by_one(coordinator: Coordinator, text: str) -> None:
+    c = coordinator
+    old, newer = c.record("g", "t", 0), c.record("g", "t", 1)
+    assert isinstance(newer.value, OffsetCommitValue)
+    later_ms = newer.value.commit_timestamp_ms + 5_000
+    newer = replace(newer, value=replace(newer.value, commit_timestamp_ms=later_ms, metadata=text))
+    c.write(old, newer)
+    c.lead(1)
+    c.ticks_until_clean()
+    for expired_ms, left in ((0, {1}), (4_999, {1}), (5_000, set())):
+        c.clock.now_ms = later_ms - 5_000 + CONFIG.offsets_retention_ms + expired_ms
+        sweep = sweep_expired_offsets(c.state)
+        call = Call(CONFIG, c.runtime.topics, 0, c.clock.now_ms)
+        c.hosted.shard.apply(lambda state: sweep.build_slice(state, call), wall_ms=0, now_ms=0)  # noqa: B023
+        assert set(c.state.group_offsets("g").get("t", ())) == left
+
+
+def test_offsets_of_a_recreated_topic_stay_beside_those_of_the_deleted_one(coordinator: Coordinator) -> None:
+    """Offsets of two topics of one name are of one run."""
+    c = coordinator
+    old = [c.record("g", "t", n) for n in range(6)]
+    c.set_topics({"t": 4, "u": 4}, {"t": 2})
+    c.write(*old, *(c.record("g", "t", n) for n in range(0, 6, 2)))
+    c.lead(1)
+    c.ticks_until_clean()
+    assert list(c.state.group_offsets("g")["t"]) == [0, 2, 4]

@@ -163,7 +163,7 @@ def test_tombstones_of_a_topic_are_those_of_the_codec(before: int) -> None:
     builder = BatchBuilder()
     for _ in range(before):
         builder.add(b"k", None)
-    removal = TopicRemoval("gruppe-ü", "t", (0, 3, 2**31 - 1, *range(10, 90)))
+    removal = TopicRemoval("gruppe-ü", "t", (0, 3, 2**31 - 1, *range(10, 90), *range(100, 9_000)))
     write_removal(builder, removal)
     keys = [OffsetCommitKey("gruppe-ü", "t", partition) for partition in removal.partitions]
     assert list(builder)[before:] == [encode_record(GroupRecord(key, None)) for key in keys]

@@ -11,10 +11,12 @@ from typing import TypeVar
 import pytest
 
 from pykraft.group_coordinator import loading, runtime
+from pykraft.group_coordinator.commits import write_commit
 from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.loading import BatchBody, Loader
 from pykraft.group_coordinator.service import GroupCoordinatorService
 from pykraft.group_coordinator.state import ShardState
+from pykraft.kafka_protocol.batch_builder import BatchBuilder
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.describe_groups import DescribeGroupsRequest
 from pykraft.kafka_protocol.messages.offset_commit import (
@@ -23,12 +25,14 @@ from pykraft.kafka_protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
+from pykraft.kafka_protocol.records import HEADER_BYTES
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE
 from pykraft.runtime.turns import TURN_STEPS, TurnBudget
 from tests.faults import unexpected
 from tests.group_coordinator import tools
+from tests.group_coordinator.offset_rows import commit_of
 from tests.narrowing import as_type
 
 CONFIG = GroupConfig(offsets_topic_num_partitions=1)
@@ -186,3 +190,28 @@ def test_growth_is_reported_while_members_commit(monkeypatch: pytest.MonkeyPatch
 
     asyncio.run(main())
     assert grown == [10, 20]
+
+
+def test_no_slice_of_a_load_handles_many_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One group has 20,000 partitions of one topic, and commits each twice in random order."""
+    count = 20_000
+    cleaned: list[int] = []
+    clean = loading._Table.clean
+
+    def counted(table: loading._Table) -> tuple[int, ...]:
+        cleaned.append(len(table.units) // loading._UNIT.size)
+        return clean(table)
+
+    monkeypatch.setattr(loading._Table, "clean", counted)
+    rng = Random(1)
+    builder = BatchBuilder()
+    for offset in (1, 2):
+        for partition in rng.sample(range(count), count):
+            write_commit(builder, commit_of("g", "t", {partition: (offset, "")}, tools.topic_id("t")))
+    body = bytes(builder.body[HEADER_BYTES:])
+    loader = Loader(0)
+    steps = list(loader.load([BatchBody(0, builder.record_count, body)])) + list(loader.finish())
+    table = loader.state.group_offsets("g")["t"]
+    assert [(n, value.offset) for n, value in table.items()] == [(n, 2) for n in range(count)]
+    assert max(cleaned) <= 1_024
+    assert max(steps) <= 2 * loading.SLICE_STEPS

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Iterator
+from itertools import repeat
+from random import Random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -129,6 +134,68 @@ def test_partition_with_tagged_fields_is_skipped_to_its_end(place: int) -> None:
     view = fast.parse_offset_commit(memoryview(body), 0, version)
     assert as_tables(view, version) == table_driven(body, version)
     assert view.topics[0].partitions == (0, 1, 2)
+
+
+class LongNumbers:
+    """Encodes a flexible request with lengths and counts that have more bytes than they need."""
+
+    def __init__(self, widths: Iterator[int]) -> None:
+        self._widths = widths
+        self.out = bytearray()
+
+    def number(self, value: int) -> None:
+        width = max(next(self._widths), (value.bit_length() + 6) // 7)
+        for shift in range(0, 7 * (width - 1), 7):
+            self.out.append(value >> shift & 0x7F | 0x80)
+        self.out.append(value >> 7 * (width - 1))
+
+    def text(self, text: str | None) -> None:
+        raw = b"" if text is None else text.encode()
+        self.number(0 if text is None else len(raw) + 1)
+        self.out += raw
+
+    def request(self, request: OffsetCommitRequest, version: int) -> bytes:
+        self.text(request.group_id)
+        self.out += struct.pack(">i", request.generation_id_or_member_epoch)
+        self.text(request.member_id)
+        self.text(request.group_instance_id)
+        self.number(len(request.topics) + 1)
+        for topic in request.topics:
+            if version >= 10:
+                self.out += topic.topic_id
+            else:
+                self.text(topic.name)
+            self.number(len(topic.partitions) + 1)
+            for one in topic.partitions:
+                fields = one.partition_index, one.committed_offset, one.committed_leader_epoch
+                self.out += struct.pack(">iqi", *fields)
+                self.text(one.committed_metadata)
+                self.number(0)
+            self.number(0)
+        self.number(0)
+        return bytes(self.out)
+
+
+@EXAMPLES
+@given(requests, st.sampled_from([8, 9, 10]), st.randoms(use_true_random=False))
+def test_numbers_with_more_bytes_than_they_need_are_read(
+    request: OffsetCommitRequest, version: int, rng: Random
+) -> None:
+    widths = iter(lambda: rng.choice([1, 1, 1, 2, 5]), 0)
+    body = LongNumbers(widths).request(request, version)
+    view = fast.parse_offset_commit(memoryview(body), 0, version)
+    assert as_tables(view, version) == table_driven(body, version)
+
+
+@pytest.mark.parametrize("width", [1, 2, 5])
+def test_null_of_any_width_is_read(width: int) -> None:
+    partition = OffsetCommitRequestPartition(partition_index=1, committed_offset=2, committed_metadata=None)
+    topic = OffsetCommitRequestTopic(name="t", partitions=[partition])
+    request = OffsetCommitRequest(group_id="g", member_id="m", topics=[topic])
+    body = LongNumbers(repeat(width)).request(request, 9)
+    view = fast.parse_offset_commit(memoryview(body), 0, 9)
+    assert (view.group_instance_id, view.topics[0].partitions, view.topics[0].metadata) == (None, (1,), None)
+    assert as_tables(view, 9) == table_driven(body, 9)
 
 
 @EXAMPLES

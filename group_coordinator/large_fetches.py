@@ -1,0 +1,159 @@
+"""OffsetFetch of very many offsets: the answer is written over several turns, from offsets of one moment.
+
+The answer is the same as that of :mod:`.offset_fetch`, in bytes.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+
+from pykraft.group_coordinator.offset_fetch import TOPIC_ID_VERSION, group_error_code, of_topic
+from pykraft.group_coordinator.offset_table import NO_PARTITIONS, ROW_BYTES, Rows, TopicOffsets
+from pykraft.group_coordinator.state import GroupOffsets
+from pykraft.group_coordinator.subscription import TopicsView
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
+from pykraft.kafka_protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from pykraft.kafka_protocol.offset_fetch_fast import OffsetFetchWriter
+
+LARGE_PARTITIONS = 1_000
+"""Answers with more partitions than that, and topics, are large: 2 ms."""
+
+SLICE_STEPS = 2_000
+"""The steps of a slice, each about a microsecond."""
+
+_TOPIC_STEPS = 8
+_PARTITION_STEPS = 3
+_COLUMN_STEPS = 40
+"""The steps of up to 256 partitions that are written as columns."""
+
+_SORTED_AT_ONCE = 2_000
+_SORT_STEPS = 1_500
+
+
+def is_large(groups: Sequence[OffsetFetchRequestGroup], found: Sequence[GroupOffsets | KafkaError]) -> bool:
+    """Whether the answer is large. ``found``: the offsets of each group, or its error."""
+    return sum(islice(_sizes(groups, found), LARGE_PARTITIONS + 1)) > LARGE_PARTITIONS
+
+
+def _sizes(
+    groups: Sequence[OffsetFetchRequestGroup], found: Sequence[GroupOffsets | KafkaError]
+) -> Iterator[int]:
+    """The number of partitions of each topic, and one for the topic."""
+    for group, offsets in zip(groups, found, strict=True):
+        if group.topics is not None:
+            yield from (1 + len(topic.partition_indexes) for topic in group.topics)
+        elif not isinstance(offsets, KafkaError):
+            yield from (1 + len(partitions) for partitions in offsets.values())
+
+
+class LargeFetch:
+    """One request: :meth:`build` to its end, then :attr:`body`."""
+
+    def __init__(
+        self,
+        groups: Sequence[OffsetFetchRequestGroup],
+        found: Sequence[GroupOffsets | KafkaError],
+        topics: TopicsView,
+        version: int,
+    ) -> None:
+        self._groups = groups
+        self._found = found
+        self._topics = topics
+        self._version = version
+        self._writer = OffsetFetchWriter(version, len(groups))
+        self.body = b""
+
+    def build(self) -> Iterator[None]:
+        """Write the answer; yields after each slice."""
+        steps = 0
+        for more in self._write():
+            steps += more
+            if steps >= SLICE_STEPS:
+                yield
+                steps = 0
+        self.body = self._writer.finish()
+
+    def _write(self) -> Iterator[int]:
+        """Write the answer; yields the steps that each part has taken."""
+        for group, found in zip(self._groups, self._found, strict=True):
+            self._writer.begin_group()
+            code = ErrorCode.NONE
+            if isinstance(found, KafkaError):
+                code = group_error_code(found.code)
+                if self._version < 2:  # it has no error code for the group: every partition carries it
+                    yield from self._write_refused(group.topics or (), code)
+            elif group.topics is None:
+                yield from self._write_all(found)
+            else:
+                yield from self._write_named(group.topics, found)
+            self._writer.end_group(group.group_id, code)
+            yield _TOPIC_STEPS
+
+    def _write_refused(self, topics: Iterable[OffsetFetchRequestTopics], code: ErrorCode) -> Iterator[int]:
+        for topic in topics:
+            yield from self._write_topic(topic, NO_PARTITIONS, None, code)
+
+    def _write_named(
+        self, topics: Iterable[OffsetFetchRequestTopics], offsets: GroupOffsets
+    ) -> Iterator[int]:
+        view, by_id = self._topics, self._version >= TOPIC_ID_VERSION
+        for topic in topics:
+            name = view.topic_name(topic.topic_id) if by_id else topic.name
+            committed = NO_PARTITIONS if name is None else offsets.get(name, NO_PARTITIONS)
+            topic_id = None if name is None else view.topic_id(name)
+            code = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.NONE
+            yield from self._write_topic(topic, committed, topic_id, code)
+
+    def _write_topic(
+        self,
+        topic: OffsetFetchRequestTopics,
+        committed: TopicOffsets,
+        topic_id: Uuid | None,
+        code: ErrorCode,
+    ) -> Iterator[int]:
+        writer = self._writer
+        writer.begin_topic()
+        for index in topic.partition_indexes:
+            value = of_topic(committed.get(index), topic_id)
+            if value is None:
+                writer.add_partition(index, -1, -1, "", code)
+            else:
+                writer.add_partition(index, value.offset, value.leader_epoch, value.metadata, code)
+            yield _PARTITION_STEPS
+        writer.end_topic(topic.name, topic.topic_id)
+        yield _TOPIC_STEPS
+
+    def _write_all(self, offsets: GroupOffsets) -> Iterator[int]:
+        sorted_names = []
+        names = iter(offsets)
+        while some := sorted(islice(names, _SORTED_AT_ONCE)):
+            sorted_names.append(some)
+            yield _SORT_STEPS
+        writer = self._writer
+        for name in heapq.merge(*sorted_names):
+            topic_id = self._topics.topic_id(name)
+            writer.begin_topic()
+            for run in offsets[name].runs():
+                yield self._write_rows(run.rows(), topic_id)
+            if not writer.partitions or (topic_id is None and self._version >= TOPIC_ID_VERSION):
+                writer.drop_topic()  # it has just been deleted
+            else:
+                writer.end_topic(name, topic_id or ZERO_UUID)
+            yield _TOPIC_STEPS
+
+    def _write_rows(self, run: Rows, topic_id: Uuid | None) -> int:
+        partitions, rows, rows_topic_id, extras = run
+        writer = self._writer
+        if extras is None:
+            if rows_topic_id in (ZERO_UUID, topic_id):
+                writer.add_partitions(partitions, rows, "", ErrorCode.NONE)
+            return _COLUMN_STEPS
+        for place, index in enumerate(partitions):
+            extra = extras.get(index)
+            if (rows_topic_id if extra is None else extra.topic_id) in (ZERO_UUID, topic_id):
+                row = rows[place * ROW_BYTES : (place + 1) * ROW_BYTES]
+                writer.add_partitions((index,), row, "" if extra is None else extra.metadata, ErrorCode.NONE)
+        return len(partitions) * _PARTITION_STEPS

@@ -1,0 +1,25 @@
+"""A commit of one topic, made without a request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pykraft.group_coordinator.commits import TopicCommit
+from pykraft.group_coordinator.offset_table import Rows, make_extra, pack_row
+from pykraft.kafka_protocol.ids import Uuid
+
+NOW_MS = 1_000_000
+
+
+def commit_of(
+    group_id: str, topic: str, offsets: Mapping[int, tuple[int, str]], topic_id: Uuid
+) -> TopicCommit:
+    """``offsets``: offset and metadata by partition."""
+    partitions = sorted(offsets)
+    rows = b"".join(pack_row(offsets[index][0], 3, NOW_MS) for index in partitions)
+    extras = {
+        index: extra
+        for index in partitions
+        if (extra := make_extra(offsets[index][1], None, topic_id)) is not None
+    }
+    return TopicCommit(group_id, topic, Rows(partitions, rows, topic_id, extras or None))

@@ -1,0 +1,192 @@
+"""Answers to large OffsetFetch requests: the bytes of any other, over several turns, of one moment."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import Any
+
+import pytest
+
+from pykraft.group_coordinator import large_fetches, offset_fetch
+from pykraft.group_coordinator.config import GroupConfig
+from pykraft.group_coordinator.large_fetches import LARGE_PARTITIONS, LargeFetch, is_large
+from pykraft.group_coordinator.replay import replay_all
+from pykraft.group_coordinator.result import CoordinatorResult
+from pykraft.group_coordinator.service import GroupCoordinatorService
+from pykraft.group_coordinator.state import GroupOffsets, ShardState
+from pykraft.group_coordinator.subscription import TopicsView
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.ids import ZERO_UUID
+from pykraft.kafka_protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.metadata_log.delta import MetadataDelta
+from pykraft.metadata_log.image import EMPTY_IMAGE
+from pykraft.runtime.turns import TURN_US, TurnBudget
+from tests.faults import unexpected
+from tests.group_coordinator import tools
+from tests.group_coordinator.offset_rows import commit_of
+
+NAMES = ("t", "u", "deleted", "recreated", "v")
+SIZES = {"t": 700, "u": 3, "recreated": 300, "v": 9}
+CONTEXT = RequestContext(client_id="cli", client_address="127.0.0.1")
+
+
+def random_state(rng: Random) -> ShardState:
+    state = ShardState()
+    for _ in range(rng.choice((1, 12))):
+        name = rng.choice(NAMES)
+        size = SIZES.get(name, 5)
+        partitions = sorted(rng.sample(range(size), rng.randrange(1, size + 1)))
+        topic_id = rng.choice((tools.topic_id(name), tools.topic_id(name, 2), ZERO_UUID))
+        texts = rng.choice((("",), ("", "", "text")))
+        offsets = {index: (rng.randrange(10**9), rng.choice(texts)) for index in partitions}
+        state = replay_all(state, [commit_of(rng.choice("gh"), name, offsets, topic_id)])
+    return state
+
+
+def random_group(rng: Random) -> OffsetFetchRequestGroup:
+    def topic() -> OffsetFetchRequestTopics:
+        name = rng.choice((*NAMES, "none"))
+        indexes = [rng.randrange(-1, 12) for _ in range(rng.choice((0, 1, 20)))]
+        return OffsetFetchRequestTopics(name=name, topic_id=tools.topic_id(name), partition_indexes=indexes)
+
+    topics = None if rng.random() < 0.4 else [topic() for _ in range(rng.choice((0, 1, 5)))]
+    return OffsetFetchRequestGroup(group_id=rng.choice("ghi"), topics=topics)
+
+
+def view_of(incarnation: int) -> TopicsView:
+    return TopicsView(tools.make_image(SIZES, 1, {"recreated": incarnation}))
+
+
+@pytest.mark.parametrize("version", range(1, 11))
+@pytest.mark.parametrize("seed", range(12))
+def test_large_answer_has_the_bytes_of_any_other(
+    seed: int, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(large_fetches, "SLICE_STEPS", 1)
+    monkeypatch.setattr(large_fetches, "_SORTED_AT_ONCE", 2)
+    rng = Random(seed)
+    state, topics = random_state(rng), view_of(rng.choice((1, 2)))
+    groups = [random_group(rng) for _ in range(rng.choice((1, 4)) if version >= 8 else 1)]
+    if version < 2:
+        groups[0].topics = groups[0].topics or []
+    found: list[GroupOffsets | KafkaError] = []
+    answers = []
+    for group in groups:
+        if rng.random() < 0.2:
+            code = rng.choice((ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            found.append(KafkaError(code))
+            answers.append(offset_fetch.build_group_error(group, code, version))
+        else:
+            offsets = offset_fetch.find_offsets(state, group)
+            found.append(offsets)
+            answers.append(offset_fetch.build_group(group, offsets, topics, version))
+    fetch = LargeFetch(groups, found, topics, version)
+    assert sum(1 for _ in fetch.build()) >= len(groups)
+    assert fetch.body == offset_fetch.build_response(answers, version).encode(version)
+
+
+@pytest.mark.parametrize(
+    ("topics", "partitions", "expected"),
+    [(1, LARGE_PARTITIONS - 1, False), (1, LARGE_PARTITIONS, True), (LARGE_PARTITIONS + 1, 0, True)],
+)
+@pytest.mark.parametrize("named", [True, False])
+def test_answers_are_large_by_their_partitions_and_topics(
+    topics: int, partitions: int, expected: bool, named: bool
+) -> None:
+    names = [f"t{number}" for number in range(topics)]
+    count = max(partitions, 0 if named else 1)
+    offsets = dict.fromkeys(range(count), (1, ""))
+    state = replay_all(ShardState(), [commit_of("g", name, offsets, ZERO_UUID) for name in names if offsets])
+    asked = [OffsetFetchRequestTopics(name=name, partition_indexes=list(range(partitions))) for name in names]
+    group = OffsetFetchRequestGroup(group_id="g", topics=asked if named else None)
+    assert is_large([group], [state.group_offsets("g")]) is expected
+
+
+class World:
+    """A coordinator of one partition. Each look at the clock shows half of a turn more."""
+
+    def __init__(self, partitions: int) -> None:
+        loop = asyncio.get_running_loop()
+        self.now_us = self.turn = 0
+        self.writer = tools.MemoryWriter(max_bytes=1 << 30)
+        budget = TurnBudget(loop.call_soon, self._look)
+        config = GroupConfig(offsets_topic_num_partitions=1)
+        self.service = GroupCoordinatorService(
+            config, self.writer, tools.ManualClock(), Random(1), unexpected, turns=budget
+        )
+        image = tools.make_image({"t": partitions})
+        self.service.on_metadata(MetadataDelta(EMPTY_IMAGE, image), image)
+        self.service.on_elected(0, 1)
+
+    def _look(self) -> int:
+        self.now_us += TURN_US // 2
+        return self.now_us
+
+    def commit(self, offset: int, partitions: int) -> None:
+        record = commit_of("g", "t", dict.fromkeys(range(partitions), (offset, "")), tools.topic_id("t"))
+        self.service._runtime._apply(
+            self.service._runtime._hosted[0], lambda state: CoordinatorResult(None, (record,))
+        )
+
+
+def fetched(answer: Any) -> set[int]:
+    assert isinstance(answer, bytes)
+    (group,) = OffsetFetchResponse.decode(answer, 9).groups
+    return {partition.committed_offset for topic in group.topics for partition in topic.partitions}
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_large_answer_takes_several_turns_and_is_of_one_moment(named: bool) -> None:
+    partitions = 8_000 if named else 80_000
+
+    async def main() -> None:
+        world = World(partitions)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        world.commit(0, partitions)
+        topics = [OffsetFetchRequestTopics(name="t", partition_indexes=list(range(partitions)))]
+        request = OffsetFetchRequest(
+            groups=[OffsetFetchRequestGroup(group_id="g", topics=topics if named else None)]
+        )
+        fetching = asyncio.create_task(world.service.offset_fetch(CONTEXT, request, 9))
+        turns = 0
+        while not fetching.done():
+            turns += 1
+            await asyncio.sleep(0)
+            world.commit(turns, 2)
+        assert turns > 5
+        assert len(fetched(fetching.result())) <= 2, "offsets of several moments"
+        await world.service.stop()
+
+    asyncio.run(main())
+
+
+def test_answer_to_a_client_that_is_gone_is_written_no_further() -> None:
+    async def main() -> None:
+        world = World(4)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        topics = [OffsetFetchRequestTopics(name="t", partition_indexes=list(range(40_000)))]
+        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=topics)])
+        fetching = asyncio.create_task(world.service.offset_fetch(CONTEXT, request, 9))
+        began_us = world.now_us
+        while world.now_us < began_us + 5 * TURN_US:
+            await asyncio.sleep(0)
+        assert not fetching.done()
+        fetching.cancel()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        seen_us = world.now_us
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert fetching.cancelled() and world.now_us == seen_us
+        await world.service.stop()
+
+    asyncio.run(main())
