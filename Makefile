@@ -13,7 +13,7 @@ PARTITIONS ?= 1000,100000
 TRIALS ?= 100
 ROUNDS ?= 5
 
-.PHONY: setup java check test demo jepsen power-loss sim sim-determinism mutants groups-differential bench bench-metadata bench-failover bench-kafka proto format clean
+.PHONY: setup java check test demo jepsen power-loss sim sim-determinism mutants groups-differential bench bench-metadata bench-failover bench-kafka bench-groups proto format clean
 
 setup: $(VENV)/installed build/path/pykraft
 
@@ -84,6 +84,9 @@ bench-failover: setup
 
 bench-kafka: setup
 	$(BIN)/python benchmarks/vs_kafka.py --rounds $(ROUNDS) $(if $(KAFKA_LIBS),--kafka-libs $(KAFKA_LIBS))
+
+bench-groups: setup
+	$(BIN)/python benchmarks/groups.py --rounds $(ROUNDS) $(if $(KAFKA_LIBS),--kafka-libs $(KAFKA_LIBS))
 
 proto: setup
 	cd proto && for file in quorum/pb/quorum.proto metadata_log/pb/controller.proto; do \

@@ -27,6 +27,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ticker import Ticker, stall_figures
+
 from pykraft.broker.membership.controller_channel import ControllerChannel, _TimeLimit
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.kafka_protocol.headers import decode_response_header, encode_request
@@ -45,33 +47,11 @@ from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.directory_lock import DirectoryLock
 from pykraft.runtime.grpc_rpc import GrpcTransport
 
-TICK_S = 0.001
 CLUSTER_ID = "bench-metadata-cluste"
 HOST = "127.0.0.1"
 
 
 # --- the child ---
-
-
-class Ticker:
-    """How long the loop's callbacks block everything else."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self.reset()
-        self._tick()
-
-    def reset(self) -> None:
-        self._wall, self._cpu = time.monotonic(), time.thread_time()
-        self.wall_ms: list[float] = []
-        self.cpu_ms: list[float] = []
-
-    def _tick(self) -> None:
-        wall, cpu = time.monotonic(), time.thread_time()
-        self.wall_ms.append((wall - self._wall - TICK_S) * 1000)
-        self.cpu_ms.append((cpu - self._cpu) * 1000)
-        self._wall, self._cpu = wall, cpu
-        self._loop.call_later(TICK_S, self._tick)
 
 
 class Child:
@@ -190,13 +170,6 @@ class Child:
     def _count_partitions(self, condition: Callable[[Any], bool]) -> int:
         topics = self._image().topics_by_id.values()
         return sum(condition(partition) for topic in topics for partition in topic.partitions)
-
-
-def stall_figures(ticker: Ticker) -> dict[str, float]:
-    wall, cpu = sorted(ticker.wall_ms), sorted(ticker.cpu_ms)
-    if not wall:
-        return {"p99_ms": 0.0, "max_ms": 0.0, "max_cpu_ms": 0.0}
-    return {"p99_ms": wall[int(len(wall) * 0.99)], "max_ms": wall[-1], "max_cpu_ms": cpu[-1]}
 
 
 async def _run_child(path: str) -> None:

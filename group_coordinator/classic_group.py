@@ -7,7 +7,8 @@ rebalance in progress (its members are told to rejoin).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import field, replace
 from enum import Enum
 
@@ -54,6 +55,63 @@ class ClassicMember:
 
 
 @dataclass(frozen=True, slots=True)
+class Tally:
+    """What is asked about all members at every request of one of them, counted as they change.
+
+    ``members`` are those that were counted: of any others it says nothing.
+    """
+
+    members: Map[str, ClassicMember]
+    awaiting_join: int
+    unsynced: int
+    instances: Map[str, str]
+    protocols: Map[str, int]
+    """How many members support each."""
+
+    @classmethod
+    def of(cls, members: Map[str, ClassicMember]) -> Tally:
+        names = Counter(name for member in members.values() for name in member.protocol_names)
+        return cls(
+            members,
+            sum(member.awaiting_join for member in members.values()),
+            sum(not member.synced for member in members.values()),
+            Map({one.instance_id: one.member_id for one in members.values() if one.instance_id is not None}),
+            Map(names),
+        )
+
+    def changed(
+        self, members: Map[str, ClassicMember], old: ClassicMember | None, new: ClassicMember | None
+    ) -> Tally:
+        """That of ``members``, in which ``new`` has taken the place of ``old``."""
+        awaiting_join, unsynced = self.awaiting_join, self.unsynced
+        instances, protocols = self.instances, self.protocols
+        if old is not None:
+            awaiting_join -= old.awaiting_join
+            unsynced -= not old.synced
+        if new is not None:
+            awaiting_join += new.awaiting_join
+            unsynced += not new.synced
+        old_instance = None if old is None else old.instance_id
+        new_instance = None if new is None else new.instance_id
+        if old_instance != new_instance:
+            if old is not None and old_instance is not None and instances.get(old_instance) == old.member_id:
+                instances = instances.delete(old_instance)
+            if new is not None and new_instance is not None:
+                instances = instances.set(new_instance, new.member_id)
+        if old is None or new is None or old.protocols is not new.protocols:
+            protocols = _recount(protocols, old, -1)
+            protocols = _recount(protocols, new, +1)
+        return Tally(members, awaiting_join, unsynced, instances, protocols)
+
+
+def _recount(protocols: Map[str, int], member: ClassicMember | None, by: int) -> Map[str, int]:
+    for name in () if member is None else member.protocol_names:
+        count = protocols.get(name, 0) + by
+        protocols = protocols.set(name, count) if count else protocols.delete(name)
+    return protocols
+
+
+@dataclass(frozen=True, slots=True)
 class ClassicGroup:
     """``pending_member_ids`` were given to clients that have yet to join with them (KIP-394).
 
@@ -72,6 +130,7 @@ class ClassicGroup:
     initial_delay_left_ms: int | None = None
     new_member_added: bool = False
     state_timestamp_ms: int = -1
+    _tally: Tally | None = field(default=None, compare=False, repr=False)
 
     @property
     def is_empty(self) -> bool:
@@ -85,7 +144,21 @@ class ClassicGroup:
     def rebalance_timeout_ms(self) -> int:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
+    @property
+    def tally(self) -> Tally:
+        """Of its members; counted anew only where it was not kept up to date."""
+        kept = self._tally
+        return kept if kept is not None and kept.members is self.members else Tally.of(self.members)
+
+    @property
+    def common_protocols(self) -> frozenset[str]:
+        """Those that all members support."""
+        count = len(self.members)
+        return frozenset(name for name, members in self.tally.protocols.items() if members == count)
+
     def static_member_id(self, instance_id: str) -> str | None:
+        if self._tally is not None and self._tally.members is self.members:
+            return self._tally.instances.get(instance_id)
         return next((m.member_id for m in self.members.values() if m.instance_id == instance_id), None)
 
     def iter_members(self) -> Iterator[ClassicMember]:
@@ -94,7 +167,14 @@ class ClassicGroup:
             yield self.members[member_id]
 
     def with_member(self, member: ClassicMember) -> ClassicGroup:
-        return replace(self, members=self.members.set(member.member_id, member))
+        old = self.members.get(member.member_id)
+        members = self.members.set(member.member_id, member)
+        return replace(self, members=members, _tally=self.tally.changed(members, old, member))
+
+    def with_members(self, changed: Iterable[ClassicMember]) -> ClassicGroup:
+        """As :meth:`with_member` of many, in less time."""
+        members = self.members.update({member.member_id: member for member in changed})
+        return replace(self, members=members, _tally=Tally.of(members))
 
     def without_member(self, member_id: str) -> ClassicGroup:
         """The group without that member; if it was the leader, another member becomes the leader."""
@@ -104,7 +184,8 @@ class ClassicGroup:
         leader_id = self.leader_id
         if leader_id == member_id:
             leader_id = min(members) if members else None
-        return replace(self, members=members, leader_id=leader_id)
+        tally = self.tally.changed(members, self.members[member_id], None)
+        return replace(self, members=members, leader_id=leader_id, _tally=tally)
 
     def to_value(self) -> GroupMetadataValue:
         """The value for the log: the group as of a completed rebalance."""

@@ -209,7 +209,7 @@ def _has_room(group: ClassicGroup, member_id: str, call: Call) -> bool:
         case ClassicState.PREPARING_REBALANCE:
             if member is not None and member.awaiting_join:
                 return True
-            return sum(other.awaiting_join for other in group.members.values()) < call.config.max_size
+            return group.tally.awaiting_join < call.config.max_size
         case _:
             return member is not None or len(group.members) < call.config.max_size
 

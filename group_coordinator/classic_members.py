@@ -213,7 +213,7 @@ def must_join_again(group: ConsumerGroup, member: ConsumerMember) -> bool:
     if member.state is not MemberState.UNRELEASED_PARTITIONS:
         return False
     missing = group.target_of(member.member_id) - member.assigned
-    return missing.isdisjoint(group.held_by_others(member.member_id))
+    return group.held_by_others(member.member_id).isdisjoint(missing)
 
 
 def _check_member(

@@ -12,6 +12,7 @@ A draft collects the effects of one request or timer. The functions below move i
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import field, replace
 
 from pykraft.group_coordinator.classic_group import ClassicGroup, ClassicMember, ClassicState
@@ -57,6 +58,9 @@ class ClassicDraft:
 
     def put(self, member: ClassicMember) -> None:
         self.group = self.group.with_member(member)
+
+    def put_all(self, members: Iterable[ClassicMember]) -> None:
+        self.group = self.group.with_members(members)
 
     def complete(self, kind: ParkKind, member_id: str, response: Message) -> None:
         self.completions.append(Completion(Parked(kind, self.group.group_id, member_id), response))
@@ -110,7 +114,7 @@ def maybe_complete_join(draft: ClassicDraft) -> None:
         return
     if group.initial_delay_left_ms is not None and group.members:
         return
-    if all(member.awaiting_join for member in group.members.values()):
+    if group.tally.awaiting_join == len(group.members):
         complete_join(draft)
 
 
@@ -148,8 +152,7 @@ def complete_join(draft: ClassicDraft) -> None:
     draft.change(protocol_name=select_protocol(draft.group))
     draft.transition_to(ClassicState.COMPLETING_REBALANCE)
     draft.start_timer(TimerKind.SYNC_PHASE, draft.group.rebalance_timeout_ms)
-    for member in joined:
-        draft.put(replace(member, awaiting_join=False, synced=False))
+    draft.put_all(replace(member, awaiting_join=False, synced=False) for member in joined)
     for member in joined:
         draft.restart_session(member)
         draft.complete(ParkKind.JOIN, member.member_id, build_join_response(draft.group, member.member_id))
@@ -169,7 +172,7 @@ def remove_member(draft: ClassicDraft, member_id: str) -> None:
 
 def select_protocol(group: ClassicGroup) -> str:
     """Each member votes for its preferred one of the protocols that all members support."""
-    common = common_protocols(group)
+    common = group.common_protocols
     votes = Counter(
         next(name for name, _ in member.protocols if name in common) for member in group.members.values()
     )
@@ -177,8 +180,7 @@ def select_protocol(group: ClassicGroup) -> str:
 
 
 def common_protocols(group: ClassicGroup) -> frozenset[str]:
-    members = list(group.members.values())
-    return frozenset.intersection(*(m.protocol_names for m in members)) if members else frozenset()
+    return group.common_protocols
 
 
 def build_join_response(group: ClassicGroup, member_id: str) -> JoinGroupResponse:
@@ -213,4 +215,7 @@ def _abandon_sync(draft: ClassicDraft) -> None:
         if member.awaiting_sync:
             error = SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
             draft.complete(ParkKind.SYNC, member.member_id, error)
-        draft.put(replace(member, awaiting_sync=False, synced=True, assignment=b""))
+    draft.put_all(
+        replace(member, awaiting_sync=False, synced=True, assignment=b"")
+        for member in draft.group.iter_members()
+    )

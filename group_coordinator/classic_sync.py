@@ -65,9 +65,10 @@ def _sync_while_completing(draft: ClassicDraft, member: ClassicMember, request: 
     if member.member_id == draft.group.leader_id:
         assignments = {given.member_id: bytes(given.assignment) for given in request.assignments}
         waiting = [other.member_id for other in draft.group.iter_members() if other.awaiting_sync]
-        for other in draft.group.iter_members():
-            assignment = assignments.get(other.member_id, b"")
-            draft.put(replace(other, assignment=assignment, awaiting_sync=False))
+        draft.put_all(
+            replace(other, assignment=assignments.get(other.member_id, b""), awaiting_sync=False)
+            for other in draft.group.iter_members()
+        )
         draft.transition_to(ClassicState.STABLE)
         draft.write_group()
         for member_id in waiting:
@@ -79,7 +80,7 @@ def _sync_while_completing(draft: ClassicDraft, member: ClassicMember, request: 
 
 
 def _maybe_end_sync_phase(draft: ClassicDraft) -> None:
-    if all(member.synced for member in draft.group.members.values()):
+    if not draft.group.tally.unsynced:
         draft.cancel_timer(TimerKind.SYNC_PHASE)
 
 

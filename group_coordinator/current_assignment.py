@@ -25,7 +25,7 @@ from collections.abc import Set
 from dataclasses import replace
 
 from pykraft.group_coordinator.member import ConsumerMember, MemberState
-from pykraft.group_coordinator.records import NO_PARTITIONS, Partitions
+from pykraft.group_coordinator.records import NO_PARTITIONS, Partitions, TopicPartition
 from pykraft.kafka_protocol.ids import Uuid
 
 
@@ -37,7 +37,7 @@ def reconcile(
     subscribed: Set[Uuid],
     subscription_changed: bool,
     owned: Partitions | None,
-    held_by_others: Partitions,
+    held_by_others: Set[TopicPartition],
 ) -> ConsumerMember:
     """The member after one step.
 
@@ -72,7 +72,7 @@ def _advance(
     target_epoch: int,
     target: Partitions,
     owned: Partitions | None,
-    held_by_others: Partitions,
+    held_by_others: Set[TopicPartition],
 ) -> ConsumerMember:
     kept = member.assigned & target
     pending_revocation = member.assigned - target

@@ -8,7 +8,7 @@ and when loading alike, so that memory always agrees with the log.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import field, replace
 
 from pykraft.group_coordinator.member import ConsumerMember
@@ -38,7 +38,8 @@ from pykraft.metadata_log.persistent import Map
 class ConsumerGroup:
     """``subscribed_names`` and ``subscribed_regexes``: how many members subscribe to each.
 
-    ``classic_members``: how many members speak the classic protocol.
+    ``classic_members``: how many members speak the classic protocol. ``holders``: how many members may be
+    using each partition; more than one only while a log is read that a compaction has reordered.
 
     ``resolved``: the topics of regular expressions, once they have been looked for (:mod:`.regex_refresh`). A
     group begins at epoch 1, as in Kafka: its first member may subscribe to nothing that moves the epoch, and
@@ -57,6 +58,7 @@ class ConsumerGroup:
     subscribed_regexes: Map[str, int] = field(default_factory=Map)
     resolved: Map[str, ResolvedRegex] = field(default_factory=Map)
     classic_members: int = 0
+    holders: Map[TopicPartition, int] = field(default_factory=Map)
 
     @property
     def is_empty(self) -> bool:
@@ -80,19 +82,39 @@ class ConsumerGroup:
         member_id = self.static_members.get(instance_id)
         return None if member_id is None else self.members.get(member_id)
 
-    def held_by_others(self, member_id: str) -> frozenset[TopicPartition]:
+    def held_by_others(self, member_id: str) -> Set[TopicPartition]:
         """The partitions that other members may still be using."""
-        held: set[TopicPartition] = set()
-        for other_id, other in self.members.items():
-            if other_id != member_id:
-                held |= other.assigned
-                held |= other.pending_revocation
-        return frozenset(held)
+        member = self.members.get(member_id)
+        return _HeldByOthers(self.holders, NO_PARTITIONS if member is None else member.held)
 
     def iter_members(self) -> Iterator[ConsumerMember]:
         """The members in order of their ids."""
         for member_id in sorted(self.members):
             yield self.members[member_id]
+
+
+class _HeldByOthers(Set[TopicPartition]):
+    """Looked up one by one: a set of all would take as long as the group is large, at every heartbeat."""
+
+    __slots__ = ("_holders", "_own")
+
+    def __init__(self, holders: Map[TopicPartition, int], own: Partitions) -> None:
+        self._holders = holders
+        self._own = own
+
+    def __contains__(self, one: object) -> bool:
+        count: int = self._holders.get(one, 0)  # type: ignore[call-overload]
+        return count > (one in self._own)
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        return (one for one in self._holders if one in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    @classmethod
+    def _from_iterable(cls, partitions: Iterable[TopicPartition]) -> Partitions:  # type: ignore[override]
+        return frozenset(partitions)
 
 
 def replay_group(group: ConsumerGroup, record: GroupRecord) -> ConsumerGroup:
@@ -125,14 +147,30 @@ def replay_group(group: ConsumerGroup, record: GroupRecord) -> ConsumerGroup:
             known = group.members.get(member_id)
             if known is None and assignment is None:
                 return group
-            updated = (known or ConsumerMember(member_id)).with_assignment_value(assignment)
-            return replace(group, members=group.members.set(member_id, updated))
+            old = known or ConsumerMember(member_id)
+            updated = old.with_assignment_value(assignment)
+            members = group.members.set(member_id, updated)
+            return replace(group, members=members, holders=_count_held(group, old.held, updated.held))
         case RegularExpressionKey(_, regex), ResolvedRegex() as resolved:
             return replace(group, resolved=group.resolved.set(regex, resolved))
         case RegularExpressionKey(_, regex), None:
             return replace(group, resolved=group.resolved.delete(regex)) if regex in group.resolved else group
         case _:
             raise AssertionError(f"not a record of a consumer group: {record}")
+
+
+def replay_targets(group: ConsumerGroup, records: Iterable[object]) -> ConsumerGroup:
+    """As :func:`replay_group` of one after the other, which are all of type 7, in a tenth of the time."""
+    targets = group.targets.mutate()
+    for record in records:
+        match record:
+            case GroupRecord(TargetAssignmentMemberKey(_, member_id), TargetAssignmentMemberValue(target)):
+                targets[member_id] = target
+            case GroupRecord(TargetAssignmentMemberKey(_, member_id), None):
+                targets.pop(member_id, None)
+            case _:
+                raise AssertionError(f"not a target assignment: {record}")
+    return replace(group, targets=targets.finish())
 
 
 def _with_member(group: ConsumerGroup, old: ConsumerMember, new: ConsumerMember) -> ConsumerGroup:
@@ -168,6 +206,7 @@ def _without_member(group: ConsumerGroup, member_id: str) -> ConsumerGroup:
         subscribed_names=names,
         subscribed_regexes=regexes,
         classic_members=group.classic_members - _is_classic(member),
+        holders=_count_held(group, member.held, NO_PARTITIONS),
     )
 
 
@@ -190,6 +229,19 @@ def _recount(
         if new.topic_regex:
             regexes = _add(regexes, new.topic_regex, +1)
     return names, regexes
+
+
+def _count_held(group: ConsumerGroup, old: Partitions, new: Partitions) -> Map[TopicPartition, int]:
+    if old == new:
+        return group.holders
+    holders = group.holders.mutate()
+    for lost in old - new:
+        left = holders.pop(lost) - 1
+        if left:
+            holders[lost] = left
+    for gained in new - old:
+        holders[gained] = holders.get(gained, 0) + 1
+    return holders.finish()
 
 
 def _add(counts: Map[str, int], key: str, change: int) -> Map[str, int]:

@@ -126,7 +126,7 @@ class Coordinator:
 
 def replayed(writer: tools.MemoryWriter) -> ShardState:
     records = (decode_record(key, value) for key, value in writer.logs[0])
-    return replay_all(EMPTY_STATE, (record for record in records if record is not None))
+    return replay_all(EMPTY_STATE, [record for record in records if record is not None])
 
 
 @pytest.fixture

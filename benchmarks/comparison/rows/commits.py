@@ -52,26 +52,26 @@ def _measure(turn: Turn, cluster: Cluster, kind: _Kind, figures: Figures) -> Non
     groups = [f"group-{number}" for number in range(kind.connections)]
     client = Client(cluster.port)
     for group in groups:
-        _wait_until_loaded(client, group)
-    frames = [frame_of(_request(group, kind.partitions), _VERSION) for group in groups]
+        wait_until_loaded(client, group)
+    frames = [frame_of(commit_request(group, kind.partitions), _VERSION) for group in groups]
     count = max(kind.connections, turn.scaled(kind.requests))
     with peers(cluster.port, kind.connections) as opened:
-        load = partial(exchange, opened, frames, count, _check_committed)
+        load = partial(exchange, opened, frames, count, check_committed)
         turn.warm_up(cluster, load)
         figures.per_request(cluster.cost(load), count)
 
 
-def _wait_until_loaded(client: Client, group: str) -> None:
+def wait_until_loaded(client: Client, group: str) -> None:
     wait_for(lambda: has_coordinator(client, group), f"the coordinator of {group}")
 
     def is_committed() -> bool:
-        answer = client.call(_request(group, 1), _VERSION, offset_commit.OffsetCommitResponse)
+        answer = client.call(commit_request(group, 1), _VERSION, offset_commit.OffsetCommitResponse)
         return bool(answer.topics[0].partitions[0].error_code == 0)
 
     wait_for(is_committed, f"{group} to be loaded", _LOAD_TIMEOUT_S)
 
 
-def _request(group: str, partitions: int) -> offset_commit.OffsetCommitRequest:
+def commit_request(group: str, partitions: int) -> offset_commit.OffsetCommitRequest:
     committed = [
         offset_commit.OffsetCommitRequestPartition(partition_index=index, committed_offset=7)
         for index in range(partitions)
@@ -80,7 +80,7 @@ def _request(group: str, partitions: int) -> offset_commit.OffsetCommitRequest:
     return offset_commit.OffsetCommitRequest(group_id=group, topics=[topic])
 
 
-def _check_committed(frame: bytes) -> None:
+def check_committed(frame: bytes) -> None:
     answer = decode(offset_commit.OffsetCommitResponse, _VERSION, frame)
     for partition in answer.topics[0].partitions:
         check(partition.error_code, "OffsetCommit")

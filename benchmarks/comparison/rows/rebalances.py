@@ -11,12 +11,13 @@ from __future__ import annotations
 import contextlib
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from comparison.cluster import Cluster
-from comparison.requests import has_coordinator
-from comparison.rows.members import ClassicMember, ConsumerMember, Member
+from comparison.group_members import ClassicLife, ConsumerLife, Life, Topic
+from comparison.requests import has_coordinator, topic_id
+from comparison.rows.members import Member
 from comparison.turn import Figures, Turn
 from data_path import Client, create_topic, wait_for
 
@@ -24,36 +25,40 @@ _TOPIC = "rebalances"
 _PARTITIONS = 60
 _MEMBERS = 10
 _JOINS = 10
+_SESSION_TIMEOUT_MS = 30_000
 
 
 def run(turn: Turn) -> None:
     with turn.cluster(1) as cluster:
         create_topic(cluster.nodes, _TOPIC, _PARTITIONS, 1)
-        turn.row("classic group", partial(_measure, turn, cluster, ClassicMember))
-        turn.row("consumer group", partial(_measure, turn, cluster, ConsumerMember))
+        turn.row("classic group", partial(_measure, turn, cluster, ClassicLife))
+        turn.row("consumer group", partial(_measure, turn, cluster, ConsumerLife))
 
 
-def _measure(turn: Turn, cluster: Cluster, kind: type[Member], figures: Figures) -> None:
+def _measure(turn: Turn, cluster: Cluster, kind: type[Life], figures: Figures) -> None:
     joins = 2 if turn.quick else _JOINS
+    topic = Topic(_TOPIC, topic_id(Client(cluster.port), _TOPIC), _PARTITIONS)
     for name in ("warm-up", "measured"):
-        with _group(cluster, kind, f"{kind.__name__}-{name}") as members:
+        group = f"{kind.__name__}-{name}"
+        finder = Client(cluster.port)
+        wait_for(partial(has_coordinator, finder, group), f"the coordinator of {group}")
+        new = partial(kind, group, topic, _SESSION_TIMEOUT_MS)
+        with _group(cluster.port, new) as members:
             before = cluster.cpu_s()
-            taken_s = [_join(cluster, kind, members) for _ in range(joins)]
+            taken_s = [_join(cluster.port, new, members) for _ in range(joins)]
             cpu_s = cluster.cpu_s() - before
     figures.note("CPU", "ms", cpu_s / joins * 1e3)
     figures.note("wall", "ms", statistics.median(taken_s) * 1e3)
 
 
 @contextlib.contextmanager
-def _group(cluster: Cluster, kind: type[Member], group: str) -> Iterator[list[Member]]:
+def _group(port: int, new: Callable[[], Life]) -> Iterator[list[Member]]:
     """Members that have their shares; the list is of those that leave in the end."""
-    finder = Client(cluster.port)
-    wait_for(lambda: has_coordinator(finder, group), f"the coordinator of {group}")
-    members = [kind(cluster.port, group, _TOPIC, _PARTITIONS) for _ in range(_MEMBERS)]
+    members = [Member(port, new()) for _ in range(_MEMBERS)]
     try:
         for member in members:
             member.start()
-        wait_for(lambda: _is_balanced(members), f"{group} to form")
+        wait_for(lambda: _is_balanced(members), "the group to form")
         yield members
     finally:
         for member in members:
@@ -62,14 +67,14 @@ def _group(cluster: Cluster, kind: type[Member], group: str) -> Iterator[list[Me
             member.leave()
 
 
-def _join(cluster: Cluster, kind: type[Member], members: list[Member]) -> float:
+def _join(port: int, new: Callable[[], Life], members: list[Member]) -> float:
     started = time.perf_counter()
-    members.append(kind(cluster.port, members[0].group, _TOPIC, _PARTITIONS))
+    members.append(Member(port, new()))
     members[-1].start()
     deadline = time.monotonic() + 60
     while not _is_balanced(members):
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{members[0].group} is not balanced: {[len(one.owned) for one in members]}")
+            raise TimeoutError(f"the group is not balanced: {[len(one.owned) for one in members]}")
         time.sleep(0.001)
     return time.perf_counter() - started
 

@@ -1,0 +1,87 @@
+"""900 partitions are added to the topic of ten consumers.
+
+Ten consumers of librdkafka (consumer protocol) have 100 partitions; CreatePartitions adds 900. From that
+request until each has been assigned to a consumer, which fetches from it. Then each gets a record: the first
+write to a partition waits for its log, and that is most of the time until all are written; beside it when all
+have been read. A coordinator cannot reach a member between two heartbeats, so the interval is most of the
+first time: 5 s by default, and 1 s (`group.consumer.heartbeat.interval.ms=1000`) to see the rest.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+
+from comparison.cluster import Cluster
+from comparison.requests import check
+from comparison.turn import Figures, Turn
+from comparison.values import record_of
+from coordination.readers import CONSUMER, are_stable, reading
+from coordination.rows.members import make_topic, wait_until_coordinated
+from data_path import Client, wait_for
+
+from pykraft.kafka_protocol.messages import create_partitions, produce
+
+_TOPIC = "growing"
+_BEFORE = 100
+_AFTER = 1_000
+_CONSUMERS = 10
+_PATIENCE_S = 90
+_SECONDS_APART = 2.0
+
+
+def run(turn: Turn) -> None:
+    for interval_ms in (5_000, 1_000):
+        name = f"heartbeats every {interval_ms // 1_000} s"
+        if turn.wants(name):
+            text = str(interval_ms)
+            with turn.cluster(
+                1, group_consumer_heartbeat_interval_ms=text, group_consumer_min_heartbeat_interval_ms=text
+            ) as cluster:
+                turn.row(name, partial(_measure, cluster))
+
+
+def _measure(cluster: Cluster, figures: Figures) -> None:
+    make_topic(cluster, _TOPIC, _BEFORE)
+    wait_until_coordinated(cluster, _TOPIC)
+    with reading(cluster, _TOPIC, _TOPIC, _BEFORE, CONSUMER, _CONSUMERS) as readers:
+        time.sleep(_SECONDS_APART)
+        client = Client(cluster.port)
+        started = time.monotonic()
+        _grow(client)
+        wait_for(lambda: are_stable(readers, _AFTER), "all partitions to be assigned", _PATIENCE_S)
+        assigned_s = time.monotonic() - started
+        _write(client)
+        written_s = time.monotonic() - started
+        new = set(range(_BEFORE, _AFTER))
+        wait_for(
+            lambda: new <= set().union(*(set(reader.seen) for reader in readers)),
+            "all partitions to be read",
+            _PATIENCE_S,
+        )
+        read_s = time.monotonic() - started
+    figures.note("until all are assigned", "s", assigned_s)
+    figures.note("a record of each is written by", "s", written_s)
+    figures.note("and read by", "s", read_s)
+
+
+def _grow(client: Client) -> None:
+    topics = [create_partitions.CreatePartitionsTopic(name=_TOPIC, count=_AFTER, assignments=None)]
+    request = create_partitions.CreatePartitionsRequest(topics=topics, timeout_ms=60_000)
+    answer = client.call(request, 3, create_partitions.CreatePartitionsResponse)
+    check(answer.results[0].error_code, "CreatePartitions")
+
+
+def _write(client: Client) -> None:
+    """A record for each new partition, again for those that are not led yet."""
+    left = set(range(_BEFORE, _AFTER))
+    record = record_of(100)
+    deadline = time.monotonic() + _PATIENCE_S
+    while left:
+        data = [produce.PartitionProduceData(index=index, records=record) for index in sorted(left)]
+        topics = [produce.TopicProduceData(name=_TOPIC, partition_data=data)]
+        request = produce.ProduceRequest(acks=1, timeout_ms=30_000, topic_data=topics)
+        answer = client.call(request, 8, produce.ProduceResponse)
+        left -= {one.index for one in answer.responses[0].partition_responses if one.error_code == 0}
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{len(left)} partitions cannot be written to")

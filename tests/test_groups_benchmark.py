@@ -1,0 +1,111 @@
+"""The benchmark of groups: when a group counts as stable, and that its published tables are its figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from comparison.group_members import Ask, ClassicLife, ConsumerLife, Topic
+from comparison.results import Figure, Results, load
+from comparison.table import replace_between_markers
+from coordination.fleet import Shares
+from coordination.table import render
+from groups import FIGURES, MARKERS
+
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.messages import consumer_group_heartbeat as consumer_messages
+from pykraft.kafka_protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
+from pykraft.kafka_protocol.messages.sync_group import SyncGroupResponse
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+TOPIC = Topic("t", Uuid(bytes(15) + b"\x01"), 4)
+RUN = dict.fromkeys(("date", "command", "pykraft", "kafka", "machine", "client", "values"), "x")
+
+
+def shares_of(*owned: frozenset[int]) -> Shares:
+    shares = Shares(4)
+    for one in owned:
+        shares.enter()
+        shares.change(frozenset(), one)
+    return shares
+
+
+@pytest.mark.parametrize(
+    ("owned", "are_final"),
+    [
+        ([{0, 1}, {2, 3}], True),
+        ([{0, 1}, {2}, {3}], True),
+        ([{0, 1}, {2, 3}, set()], False),
+        ([{0, 1}, {1, 2, 3}], False),
+        ([{0, 1}, {2}], False),
+        ([{0, 1, 2}, {3}], False),
+    ],
+)
+def test_shares_are_final_if_they_are_whole_disjoint_and_even(owned: list[set[int]], are_final: bool) -> None:
+    assert shares_of(*map(frozenset, owned)).are_final() == are_final
+
+
+def test_partition_that_two_have_for_a_moment_counts_again_once_one_has_it() -> None:
+    shares = shares_of(frozenset({0, 1, 2}), frozenset({2, 3}))
+    assert not shares.are_final()
+    shares.change(frozenset({0, 1, 2}), frozenset({0, 1}))
+    assert shares.are_final()
+    shares.leave(frozenset({2, 3}))
+    assert not shares.are_final()
+
+
+def test_member_of_the_consumer_protocol_owns_what_the_coordinator_has_heard_of() -> None:
+    life = ConsumerLife("g", TOPIC, 1)
+    steps = life.steps()
+    join = next(steps)
+    assert join is not None
+    assert join.request.member_epoch == 0
+    share = consumer_messages.ConsumerGroupHeartbeatResponseTopicPartitions(
+        topic_id=TOPIC.topic_id, partitions=[0, 2]
+    )
+    answer = consumer_messages.ConsumerGroupHeartbeatResponse(
+        member_epoch=3,
+        heartbeat_interval_ms=5000,
+        assignment=consumer_messages.Assignment(topic_partitions=[share]),
+    )
+    told = steps.send(answer)
+    assert told is not None
+    assert told.request.topic_partitions[0].partitions == [0, 2]
+    assert life.owned == frozenset()
+    answer = consumer_messages.ConsumerGroupHeartbeatResponse(member_epoch=3, heartbeat_interval_ms=5000)
+    assert steps.send(answer) is None, "it now waits for its next heartbeat"
+    assert (life.owned, life.interval_s) == (frozenset({0, 2}), 5.0)
+
+
+def test_leader_of_a_classic_group_gives_out_every_partition_once() -> None:
+    life = ClassicLife("g", TOPIC, 1)
+    steps = life.steps()
+    next(steps)
+    again = steps.send(JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id="a"))
+    assert isinstance(again, Ask)
+    assert again.request.member_id == "a"
+    members = [JoinGroupResponseMember(member_id=name) for name in ("a", "b", "c")]
+    sync = steps.send(JoinGroupResponse(generation_id=1, leader="a", member_id="a", members=members))
+    assert isinstance(sync, Ask)
+    assert [given.member_id for given in sync.request.assignments] == ["a", "b", "c"]
+    own = sync.request.assignments[0].assignment
+    assert steps.send(SyncGroupResponse(assignment=own)) is None
+    assert life.owned == frozenset({0, 3})
+
+
+def test_table_has_every_measure_of_both_systems() -> None:
+    results = Results(RUN, rounds=1, quick=False)
+    family = results.family("classic", "About it.")
+    results.note(family, "10 join", "pykraft", 0, [Figure("time", "s", 1), Figure("CPU", "ms", 20)])
+    results.note(family, "10 join", "kafka", 0, [Figure("time", "s", 2)])
+    text = render([results])
+    assert "| **10 join**: time | 1.00 s | 2.00 s | 0.50 |" in text
+    assert "| … CPU | 20.0 ms | - | - |" in text
+
+
+def test_published_tables_come_from_the_published_figures() -> None:
+    page = (DOCS / "groups.md").read_text(encoding="utf-8")
+    figures = DOCS / FIGURES
+    text = render(load([figures])) if figures.exists() else ""
+    assert replace_between_markers(page, text, *MARKERS).split() == page.split()
