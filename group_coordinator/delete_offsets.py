@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pykraft.group_coordinator.classic_group import ClassicGroup
+from pykraft.group_coordinator.classic_group import ClassicGroup, ClassicState
 from pykraft.group_coordinator.commits import TopicRemoval
 from pykraft.group_coordinator.group import ConsumerGroup
 from pykraft.group_coordinator.result import CoordinatorResult
@@ -93,7 +93,12 @@ def _existing_group(state: ShardState, group_id: str) -> Group:
     group = state.groups.get(group_id)
     if group is None:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
-    if isinstance(group, ClassicGroup) and not group.is_empty and group.protocol_type != PROTOCOL_TYPE:
+    # Without members, a group that waits for those that were given an id is not empty yet.
+    if (
+        isinstance(group, ClassicGroup)
+        and group.protocol_type != PROTOCOL_TYPE
+        and group.state is not ClassicState.EMPTY
+    ):
         raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"Group {group_id} has members of another kind.")
     return group
 

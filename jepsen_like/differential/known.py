@@ -163,7 +163,8 @@ def _refused_with_its_id(earlier: History, step: Step, ours: Answer, kafka: Answ
 
 def _refused_upgrade(earlier: History, step: Step, ours: Answer, kafka: Answer) -> bool:
     refused = any(
-        isinstance(s.request, ConsumerGroupHeartbeatRequest) and _code(answer) == ErrorCode.GROUP_ID_NOT_FOUND
+        isinstance(s.request, ConsumerGroupHeartbeatRequest)
+        and _code(answer) in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.GROUP_MAX_SIZE_REACHED)
         for s, answer in earlier
     )
     waits = isinstance(step.request, JoinGroupRequest | SyncGroupRequest) and ours == NO_ANSWER_YET

@@ -12,6 +12,7 @@ from pykraft.kafka_protocol.consumer_protocol import ConsumerProtocolSubscriptio
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from pykraft.kafka_protocol.messages.list_groups import ListGroupsRequest
+from pykraft.kafka_protocol.messages.leave_group import LeaveGroupRequest
 from pykraft.kafka_protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
@@ -47,16 +48,19 @@ async def delete(world: Broker, topics: Sequence[tuple[str, Sequence[int]]], gro
     }
 
 
-async def join(world: Broker, protocol_type: str, metadata: bytes) -> tuple[str, int]:
-    """A classic member that has its assignment: member id and generation."""
-    request = JoinGroupRequest(
+def join_request(protocol_type: str, metadata: bytes) -> JoinGroupRequest:
+    return JoinGroupRequest(
         group_id="g",
         session_timeout_ms=10_000,
         rebalance_timeout_ms=10_000,
         protocol_type=protocol_type,
         protocols=[JoinGroupRequestProtocol(name="p", metadata=metadata)],
     )
-    waiting = world.send(request, 3)
+
+
+async def join(world: Broker, protocol_type: str, metadata: bytes) -> tuple[str, int]:
+    """A classic member that has its assignment: member id and generation."""
+    waiting = world.send(join_request(protocol_type, metadata), 3)
     await world.settle()
     world.clock.now_ms += world.config.initial_rebalance_delay_ms
     world.service.tick()
@@ -231,6 +235,11 @@ def test_live_group_of_another_protocol_type_is_refused_whole() -> None:
         member_id, generation = await join(world, "connect", b"anything")
         await world.commit(TWO, member_id=member_id, generation_id_or_member_epoch=generation)
         assert await delete(world, [("t", [0]), ("none", [0])]) == (ErrorCode.NON_EMPTY_GROUP, {})
+        given = await world.wire(join_request("connect", b"anything"), 5)
+        assert given.error_code == ErrorCode.MEMBER_ID_REQUIRED
+        await world.wire(LeaveGroupRequest(group_id="g", member_id=member_id), 0)
+        waiting_for_it = await delete(world, [("t", [0])])
+        assert waiting_for_it == (ErrorCode.NON_EMPTY_GROUP, {}), "the group waits for who was given an id"
         assert await world.fetch() == TWO
 
     run_broker(scenario)

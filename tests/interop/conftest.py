@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from pykraft.jepsen_like.process_cluster import ProcessCluster
+from tests.interop import fleet_hall
+from tests.interop.fleet_hall import Hall
 from tests.interop.java_jars import KafkaTools, fetch_jars, need
 from tests.interop.peer import MAX_GROWTH_BYTES, OtherClient, memory_bytes
 
@@ -78,6 +80,18 @@ def kafka_tools() -> KafkaTools:
     need("KAFKA'S TOOLS", "java")
     artifacts = [f"org.apache.kafka:{name}:{KAFKA_VERSION}" for name in ("kafka_2.13", "kafka-tools")]
     return KafkaTools(fetch_jars("KAFKA'S TOOLS", f"kafka-tools-{KAFKA_VERSION}", artifacts))
+
+
+@pytest.fixture(scope="session")
+def hall() -> Iterator[Hall]:
+    """Three nodes and the members of the fleets: a silent broker is replaced within seconds."""
+    with tempfile.TemporaryDirectory(prefix="pykraft-fleets-") as directory:
+        for cluster in _run_cluster(3, dict(fleet_hall.PROPERTIES)):
+            hall = Hall(cluster, Path(directory))
+            try:
+                yield hall
+            finally:
+                hall.end()
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from comparison.maven import MavenError, cache_directory, download
 
 FETCH_TIMEOUT_S: Final = 60
 RUN_TIMEOUT_S: Final = 60
+CLIENTS_VERSION: Final = "4.1.0"
 
 
 @dataclass(frozen=True)
@@ -61,3 +62,16 @@ def fetch_jars(what: str, name: str, artifacts: Iterable[str]) -> Path:
         except MavenError as error:
             pytest.skip(f"{what} NOT TESTED: {error}")
     return installed
+
+
+def compile_client(name: str, classes: Path) -> str:
+    """Compile ``name``.java of this directory with Kafka's client into ``classes``; the path of both."""
+    what = "JAVA CLIENTS"
+    need(what, "java", "javac")
+    jars = fetch_jars(
+        what, f"kafka-clients-{CLIENTS_VERSION}", [f"org.apache.kafka:kafka-clients:{CLIENTS_VERSION}"]
+    )
+    source = Path(__file__).with_name(f"{name}.java")
+    done = run(["javac", "-cp", f"{jars}/*", "-d", str(classes), str(source)], RUN_TIMEOUT_S, classes)
+    assert done.returncode == 0, done.stderr
+    return f"{classes}:{jars}/*"

@@ -1,16 +1,13 @@
 """Groups of unmodified clients while the broker that coordinates them is killed or paused.
 
 The tests have their own cluster, in which a silent broker is replaced within seconds. Committed offsets never
-go back, every record is consumed, and the members share the partitions again in bounded time.
+go back, every record is consumed, and the members share the partitions again in bounded time. What
+every client does when its coordinator dies is tested in test_group_fleets.py.
 """
 
 from __future__ import annotations
 
-import asyncio
-import json
 import socket
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +16,6 @@ from pathlib import Path
 from threading import Event
 
 import pytest
-from aiokafka import AIOKafkaConsumer
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from pykraft.group_coordinator.partitioning import partition_for_key
@@ -56,13 +52,8 @@ CLASSIC: Settings = {
     "session.timeout.ms": 5000,
     "heartbeat.interval.ms": 300,
 }
-PROTOCOLS: dict[str, Settings] = {
-    "classic": CLASSIC,
-    "cooperative": CLASSIC | {"partition.assignment.strategy": "cooperative-sticky"},
-    # Shorter than a failover takes: every member's own session runs out before there is a coordinator.
-    "static": CLASSIC | {"session.timeout.ms": 2500},
-    "consumer": {"group.protocol": "consumer"},
-}
+# Shorter than a failover takes: every member's own session runs out before there is a coordinator.
+STATIC = CLASSIC | {"session.timeout.ms": 2500}
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +111,7 @@ def heal(cluster: ProcessCluster, topic: str) -> None:
     cluster.wait_in_sync(OFFSETS_TOPIC, TIMEOUT_S)
 
 
-def settings_for(cluster: ProcessCluster, group: str, protocol: str) -> Settings:
+def settings_for(cluster: ProcessCluster, group: str, settings: Settings = CLASSIC) -> Settings:
     return {
         "bootstrap.servers": cluster.bootstrap_servers,
         "group.id": group,
@@ -128,7 +119,7 @@ def settings_for(cluster: ProcessCluster, group: str, protocol: str) -> Settings
         "enable.auto.commit": False,
         "fetch.wait.max.ms": 100,
         "log_level": 0,
-        **PROTOCOLS[protocol],
+        **settings,
     }
 
 
@@ -249,17 +240,15 @@ def shared(members: Sequence[Member], count: int) -> bool:
     }
 
 
-@pytest.mark.parametrize("protocol", list(PROTOCOLS))
-def test_group_whose_coordinator_is_killed_in_a_rebalance_becomes_stable_and_keeps_its_offsets(
-    cluster: ProcessCluster, topic: str, fresh: Fresh, protocol: str
+def test_static_members_whose_sessions_run_out_while_there_is_no_coordinator_share_again(
+    cluster: ProcessCluster, topic: str, fresh: Fresh
 ) -> None:
     group = fresh("group")
-    settings = settings_for(cluster, group, protocol)
+    settings = settings_for(cluster, group, STATIC)
     ledger = Ledger(cluster, topic)
 
     def member(n: int) -> Member:
-        identity = {"group.instance.id": f"i{n}"} if protocol == "static" else {}
-        return Member(settings | {"client.id": f"m{n}"} | identity, ledger)
+        return Member(settings | {"client.id": f"m{n}", "group.instance.id": f"i{n}"}, ledger)
 
     members = [member(0), member(1)]
     try:
@@ -271,7 +260,7 @@ def test_group_whose_coordinator_is_killed_in_a_rebalance_becomes_stable_and_kee
         ledger.produce()
         wait_for(members, lambda: ledger.all_consumed and shared(members, 3), "three members share")
         assert max(ledger.committed.values()) >= 10
-        with closing(Consumer(settings_for(cluster, group, "classic"))) as reader:
+        with closing(Consumer(settings_for(cluster, group))) as reader:
             partitions = [TopicPartition(topic, n) for n in range(PARTITIONS)]
             ledger.commit(lambda: reader.committed(partitions, timeout=PATIENCE_S))
     finally:
@@ -285,7 +274,7 @@ def test_stalled_coordinator_does_not_answer_with_outdated_offsets(
 ) -> None:
     """A request that waits in its socket is handled before the broker knows what it missed."""
     group = fresh("group")
-    committer = Consumer(settings_for(cluster, group, "classic"))
+    committer = Consumer(settings_for(cluster, group))
     paused = 0
     try:
         committer.commit(offsets=[TopicPartition(topic, 0, 10)], asynchronous=False)
@@ -294,7 +283,7 @@ def test_stalled_coordinator_does_not_answer_with_outdated_offsets(
         with socket.create_connection((address.host, address.port), timeout=TIMEOUT_S) as asking:
             cluster.nodes[paused].pause()
             coordinator_of(cluster, group, other_than=paused)
-            with closing(Consumer(settings_for(cluster, group, "classic"))) as newer:
+            with closing(Consumer(settings_for(cluster, group))) as newer:
                 newer.commit(offsets=[TopicPartition(topic, 0, 20)], asynchronous=False)
             request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
             frame = encode_request(request, 8, 1, "asking")
@@ -308,108 +297,4 @@ def test_stalled_coordinator_does_not_answer_with_outdated_offsets(
         assert result.error_code != 0 or offsets == [20], (result.error_code, offsets)
     finally:
         committer.close()
-        heal(cluster, topic)
-
-
-def test_kafka_python_group_survives_its_coordinator(
-    cluster: ProcessCluster, topic: str, fresh: Fresh
-) -> None:
-    group = fresh("group")
-    ledger = Ledger(cluster, topic)
-    script = Path(__file__).with_name("kafka_python_member.py")
-    members = [
-        subprocess.Popen(
-            [sys.executable, str(script), cluster.bootstrap_servers, group, topic],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        for _ in range(2)
-    ]
-    latest: list[list[int]] = [[], []]
-    commits = 0
-
-    def listen(n: int) -> None:
-        nonlocal commits
-        stream = members[n].stdout
-        assert stream is not None
-        for line in stream:
-            result = json.loads(line)
-            latest[n] = result["owned"]
-            ledger.consumed.update((partition, offset) for partition, offset in result["got"])
-            commits += result["committed"]
-
-    def complete() -> bool:
-        return ledger.all_consumed and sorted(latest[0] + latest[1]) == list(range(PARTITIONS))
-
-    with ThreadPoolExecutor(2) as pool:
-        try:
-            listeners = [pool.submit(listen, n) for n in range(2)]
-            ledger.produce()
-            wait_until("two members share", lambda: complete() and all(latest), TIMEOUT_S)
-            cluster.nodes[coordinator_of(cluster, group)].kill()
-            ledger.produce()
-            commits = 0
-            wait_until("the rest is consumed", complete, TIMEOUT_S)
-            coordinator_of(cluster, group)
-
-            def commits_again() -> bool:
-                ledger.produce(PARTITIONS)
-                return commits > 0
-
-            wait_until("a commit after the failover", commits_again, TIMEOUT_S, interval_s=0.2)
-        finally:
-            for member in members:
-                member.kill()
-                member.wait(PATIENCE_S)
-            for listener in listeners:
-                listener.result(10)
-            for member in members:
-                assert member.stdout is not None
-                member.stdout.close()
-            heal(cluster, topic)
-
-
-def test_aiokafka_group_survives_its_coordinator(cluster: ProcessCluster, topic: str, fresh: Fresh) -> None:
-    group = fresh("group")
-    ledger = Ledger(cluster, topic)
-
-    async def main() -> None:
-        consumers = [
-            AIOKafkaConsumer(
-                topic,
-                bootstrap_servers=cluster.bootstrap_servers,
-                group_id=group,
-                auto_offset_reset="earliest",
-                enable_auto_commit=False,
-                session_timeout_ms=5000,
-                heartbeat_interval_ms=300,
-                fetch_max_wait_ms=100,
-            )
-            for _ in range(2)
-        ]
-
-        async def run() -> None:
-            async with asyncio.timeout(TIMEOUT_S):
-                while not ledger.all_consumed or [len(c.assignment()) for c in consumers] != [3, 3]:
-                    for consumer in consumers:
-                        for records in (await consumer.getmany(timeout_ms=50)).values():
-                            ledger.consumed.update((r.partition, r.offset) for r in records)
-
-        try:
-            for consumer in consumers:
-                await consumer.start()
-            ledger.produce()
-            await run()
-            cluster.nodes[coordinator_of(cluster, group)].kill()
-            await asyncio.to_thread(ledger.produce)
-            await run()
-            async with asyncio.timeout(TIMEOUT_S):
-                await consumers[0].commit()
-        finally:
-            await asyncio.gather(*(consumer.stop() for consumer in consumers))
-
-    try:
-        asyncio.run(main())
-    finally:
         heal(cluster, topic)

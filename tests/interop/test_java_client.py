@@ -13,29 +13,17 @@ from pathlib import Path
 import pytest
 
 from pykraft.jepsen_like.process_cluster import ProcessCluster
-from tests.interop.java_jars import RUN_TIMEOUT_S, fetch_jars, need, run
+from tests.interop.java_jars import RUN_TIMEOUT_S, compile_client, run
 
 pytestmark = pytest.mark.interop
 
 Fresh = Callable[[str], str]
-VERSION = "4.1.0"
-WHAT = "JAVA CLIENTS"
 
 
 @pytest.fixture(scope="module")
-def jars() -> Path:
-    need(WHAT, "java", "javac")
-    return fetch_jars(WHAT, f"kafka-clients-{VERSION}", [f"org.apache.kafka:kafka-clients:{VERSION}"])
-
-
-@pytest.fixture(scope="module")
-def classpath(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+def classpath(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The jars and the compiled client."""
-    classes = tmp_path_factory.mktemp("classes")
-    source = Path(__file__).with_name("JavaClient.java")
-    done = run(["javac", "-cp", f"{jars}/*", "-d", str(classes), str(source)], RUN_TIMEOUT_S, classes)
-    assert done.returncode == 0, done.stderr
-    return f"{classes}:{jars}/*"
+    return compile_client("JavaClient", tmp_path_factory.mktemp("classes"))
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])

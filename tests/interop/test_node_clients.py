@@ -1,73 +1,34 @@
 """Two clients of Node.js: kafkajs, which sends the oldest versions, and @platformatic/kafka, the newest.
 
-They are installed once into the user's cache directory; without Node.js 20, npm or the registry the tests are
-skipped with a message.
+Without Node.js, npm or the registry the tests are skipped with a message (node_packages.py).
 """
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from pykraft.jepsen_like.process_cluster import ProcessCluster
+from tests.interop.node_packages import node_packages
 
 pytestmark = pytest.mark.interop
 
 Fresh = Callable[[str], str]
-PACKAGES = ("kafkajs@2.2.4", "@platformatic/kafka@1.35.0")
-INSTALL_TIMEOUT_S = 60
 RUN_TIMEOUT_S = 60
 
 
-def cache_dir() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "pykraft-interop"
-
-
-@pytest.fixture(scope="module")
-def node_modules() -> Path:
-    """A node_modules directory with both clients."""
-    if shutil.which("node") is None or shutil.which("npm") is None:
-        pytest.skip("NODE CLIENTS NOT TESTED: node or npm is not installed")
-    version = subprocess.run(["node", "--version"], capture_output=True, text=True, timeout=20, check=True)
-    if int(version.stdout.strip().lstrip("v").split(".")[0]) < 20:
-        pytest.skip(f"NODE CLIENTS NOT TESTED: node {version.stdout.strip()} is older than 20")
-    name = "npm-" + "-".join(package.rpartition("@")[2] for package in PACKAGES)
-    installed = cache_dir() / name
-    if not installed.exists():
-        cache_dir().mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=cache_dir()) as directory:
-            fresh = Path(directory) / "fresh"
-            fresh.mkdir()
-            command = ["npm", "install", "--no-audit", "--no-fund", "--prefix", str(fresh), *PACKAGES]
-            try:
-                done = subprocess.run(
-                    command, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S, check=False, cwd=fresh
-                )
-            except subprocess.TimeoutExpired:
-                pytest.skip(f"NODE CLIENTS NOT TESTED: npm install took more than {INSTALL_TIMEOUT_S} s")
-            if done.returncode != 0:
-                pytest.skip(f"NODE CLIENTS NOT TESTED: npm install failed: {done.stderr[-500:]}")
-            fresh.rename(installed)
-    return installed / "node_modules"
-
-
 @pytest.fixture
-def run_script(node_modules: Path, tmp_path: Path) -> Callable[..., dict[str, object]]:
+def run_script(tmp_path: Path) -> Callable[..., dict[str, object]]:
     """Run one of the scripts next to this file, where it finds the packages; returns its output."""
-    (tmp_path / "node_modules").symlink_to(node_modules)
+    packages = node_packages()
 
     def run(script: str, *arguments: str) -> dict[str, object]:
-        copy = shutil.copy(Path(__file__).with_name(script), tmp_path)
         done = subprocess.run(
-            ["node", str(copy), *arguments],
+            [*packages.copy(script, tmp_path), *arguments],
             capture_output=True,
             text=True,
             timeout=RUN_TIMEOUT_S,
