@@ -11,8 +11,8 @@ from pykraft.group_coordinator.records import OffsetCommitKey
 from pykraft.kafka_protocol.consumer_protocol import ConsumerProtocolSubscription, encode_subscription
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from pykraft.kafka_protocol.messages.list_groups import ListGroupsRequest
 from pykraft.kafka_protocol.messages.leave_group import LeaveGroupRequest
+from pykraft.kafka_protocol.messages.list_groups import ListGroupsRequest
 from pykraft.kafka_protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
