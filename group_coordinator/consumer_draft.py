@@ -88,6 +88,8 @@ def replace_static_member(
 
 def update_member(draft: ConsumerDraft, old: ConsumerMember, updated: ConsumerMember) -> Change:
     """Write what the request changes about the member itself; ``old`` may not be in the group yet."""
+    if updated is old and old.member_id in draft.group.members:
+        return Change.NOTHING
     group, regex = draft.group, updated.topic_regex
     change = Change.NOTHING
     if updated.topic_names != old.topic_names:

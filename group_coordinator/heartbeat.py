@@ -78,7 +78,8 @@ def handle_consumer_heartbeat(
 
     session = TimerKey(TimerKind.SESSION, request.group_id, member.member_id)
     draft.timers.append(SetTimer(session, call.config.consumer_session_timeout_ms))
-    draft.timers.append(_rebalance_timer(request.group_id, old, member))
+    if MemberState.UNREVOKED_PARTITIONS in (old.state, member.state):
+        draft.timers.append(_rebalance_timer(request.group_id, old, member))
     if old.classic is not None:
         draft.timers += cancel_classic_timers(request.group_id, member.member_id)
     with_assignment = is_full_request(request) or member.assigned != old.assigned
@@ -146,6 +147,8 @@ def _with_request(
     member: ConsumerMember, request: ConsumerGroupHeartbeatRequest, call: Call
 ) -> ConsumerMember:
     """The member with the fields of the request; null and -1 mean unchanged."""
+    if _says_nothing(member, request, call):
+        return member
     names, regex = member.topic_names, member.topic_regex
     if request.subscribed_topic_names is not None:
         names = tuple(sorted(set(request.subscribed_topic_names)))
@@ -165,6 +168,21 @@ def _with_request(
         if request.server_assignor is None
         else request.server_assignor,
         classic=None,
+    )
+
+
+def _says_nothing(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest, call: Call) -> bool:
+    """Whether the request is a sign of life and no more, as nearly all are."""
+    return (
+        request.subscribed_topic_names is None
+        and request.subscribed_topic_regex is None
+        and request.rebalance_timeout_ms == -1
+        and request.rack_id is None
+        and request.server_assignor is None
+        and request.instance_id in (None, member.instance_id)
+        and member.client_id == call.client_id
+        and member.client_host == call.client_host
+        and member.classic is None
     )
 
 
