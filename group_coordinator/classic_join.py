@@ -25,6 +25,7 @@ from pykraft.group_coordinator.classic_rebalance import (
 from pykraft.group_coordinator.group import ConsumerGroup
 from pykraft.group_coordinator.group_records import group_tombstones
 from pykraft.group_coordinator.join_request import (
+    SKIP_ASSIGNMENT_VERSION,
     check_join,
     make_member_id,
     needs_member_id,
@@ -38,8 +39,6 @@ from pykraft.group_coordinator.state import ShardState
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.join_group import JoinGroupRequest
 from pykraft.kafka_protocol.messages.sync_group import SyncGroupResponse
-
-_SKIP_ASSIGNMENT_VERSION = 9
 
 
 def handle_join_group(state: ShardState, request: JoinGroupRequest, call: Call) -> CoordinatorResult:
@@ -175,7 +174,7 @@ def _replace_static_member(
         draft.put(replace(new, awaiting_join=False))
         draft.write_group()
         response = build_join_response(draft.group, new_id)
-        if call.version >= _SKIP_ASSIGNMENT_VERSION:
+        if call.version >= SKIP_ASSIGNMENT_VERSION:
             response.skip_assignment = response.leader == new_id
         else:
             # An old client that learns it is the leader would compute a new assignment; it must not.

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pykraft.group_coordinator.classic_rebalance import join_error
+from pykraft.group_coordinator.classic_rebalance import build_join_response, join_error
 from pykraft.group_coordinator.consumer_draft import (
     Change,
     ConsumerDraft,
@@ -28,7 +28,12 @@ from pykraft.group_coordinator.consumer_draft import (
 from pykraft.group_coordinator.consumer_partitions import encode_assigned, find_partitions
 from pykraft.group_coordinator.group import ConsumerGroup
 from pykraft.group_coordinator.heartbeat_validation import check_static_owner
-from pykraft.group_coordinator.join_request import needs_member_id, protocols_of, rebalance_timeout_of
+from pykraft.group_coordinator.join_request import (
+    needs_member_id,
+    protocols_of,
+    rebalance_timeout_of,
+    unknown_member,
+)
 from pykraft.group_coordinator.member import ConsumerMember, MemberState
 from pykraft.group_coordinator.migration import downgrade_group, must_downgrade_for
 from pykraft.group_coordinator.records import ClassicMemberMetadata, Partitions
@@ -65,6 +70,9 @@ def join_consumer_group(group: ConsumerGroup, request: JoinGroupRequest, call: C
     replaced = None if instance_id is None else group.static_member(instance_id)
     draft = ConsumerDraft(group)
     old = _find_member(draft, replaced, request, member_id)
+    if request.member_id and subscription.owned_partitions and old.member_id not in draft.group.members:
+        # It was removed and does not know yet, so it may be reading what others have got since.
+        raise unknown_member(request)
     updated = _with_request(old, request, subscription, call)
     change = update_member(draft, old, updated)
     update_group_epoch(draft, call, topics_changed=change is Change.TOPICS)
@@ -73,7 +81,11 @@ def join_consumer_group(group: ConsumerGroup, request: JoinGroupRequest, call: C
         if draft.group.assignment_epoch == draft.group.epoch:
             updated = _reconcile(draft, member_id, owned, call, change)
         classic = downgrade_group(group, [replaced.member_id], call, joining=updated)
-        return classic.result(_join_response(updated))
+        if classic.group.leader_id != member_id:
+            return classic.result(_join_response(updated))
+        response = build_join_response(classic.group, member_id)
+        response.skip_assignment = True
+        return classic.result(response)
     update_target(draft, call)
     member = _reconcile(draft, member_id, owned, call, change)
     draft.timers += cancel_member_timers(group.group_id, member_id)

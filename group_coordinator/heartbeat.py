@@ -69,8 +69,8 @@ def handle_consumer_heartbeat(
     old = _find_member(draft, request, call)
     updated = _with_request(old, request, call)
     change = update_member(draft, old, updated)
-    breaks_off = upgrade is not None and upgrade.was_rebalancing
-    update_group_epoch(draft, call, topics_changed=change is Change.TOPICS or breaks_off)
+    needs_assignment = upgrade is not None and upgrade.needs_assignment
+    update_group_epoch(draft, call, topics_changed=change is Change.TOPICS or needs_assignment)
     update_target(draft, call)
     member = reconcile_member(
         draft, draft.group.members[updated.member_id], owned_partitions(request), call, change

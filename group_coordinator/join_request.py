@@ -7,6 +7,8 @@ from pykraft.group_coordinator.result import Call
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.join_group import JoinGroupRequest
 
+SKIP_ASSIGNMENT_VERSION = 9
+"""From this version on, a member can be told that it leads a group without assigning anything (KIP-814)."""
 _TWO_STEP_VERSION = 4
 _MEMBER_ID_PREFIX_CHARS = 255
 

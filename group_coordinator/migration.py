@@ -29,6 +29,7 @@ from pykraft.group_coordinator.group_records import (
     member_assignment_record,
     member_metadata_record,
 )
+from pykraft.group_coordinator.join_request import SKIP_ASSIGNMENT_VERSION
 from pykraft.group_coordinator.member import ConsumerMember
 from pykraft.group_coordinator.records import (
     ClassicMemberMetadata,
@@ -40,6 +41,7 @@ from pykraft.group_coordinator.records import (
     TargetAssignmentMemberValue,
     TargetAssignmentMetadataKey,
     TargetAssignmentMetadataValue,
+    TopicPartition,
 )
 from pykraft.group_coordinator.result import Call, Completion, Parked, ParkKind
 from pykraft.group_coordinator.sessions import (
@@ -50,7 +52,11 @@ from pykraft.group_coordinator.sessions import (
     TimerKind,
     cancel_member_timers,
 )
-from pykraft.kafka_protocol.consumer_protocol import PROTOCOL_TYPE, decode_subscription
+from pykraft.kafka_protocol.consumer_protocol import (
+    PROTOCOL_TYPE,
+    ConsumerProtocolSubscription,
+    decode_subscription,
+)
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.sync_group import SyncGroupResponse
 from pykraft.kafka_protocol.primitives import ProtocolError
@@ -62,14 +68,14 @@ from pykraft.metadata_log.persistent import Map
 class Upgrade:
     """The consumer group that a classic group becomes, and what that takes.
 
-    ``was_rebalancing``: some members may have no part of the assignment yet, so that a new one is needed.
+    ``needs_assignment``: it was rebalancing, or its leader left out a partition, perhaps a new one.
     """
 
     group: ConsumerGroup
     records: tuple[GroupRecord, ...]
     timers: tuple[TimerChange, ...]
     completions: tuple[Completion, ...] = ()
-    was_rebalancing: bool = False
+    needs_assignment: bool = False
 
 
 def upgrade_group(classic: ClassicGroup, call: Call) -> Upgrade:
@@ -87,6 +93,7 @@ def upgrade_group(classic: ClassicGroup, call: Call) -> Upgrade:
 
     _check_upgrade(classic, call)
     members = [_upgraded(classic, member, call) for member in classic.iter_members()]
+    members = _with_what_they_use(classic, members, call)
     group, records = _build_group(classic, members, call)
     sessions = [
         SetTimer(TimerKey(TimerKind.SESSION, group_id, member.member_id), member.session_timeout_ms)
@@ -97,7 +104,7 @@ def upgrade_group(classic: ClassicGroup, call: Call) -> Upgrade:
         (tombstone, *records),
         (*stopped, *sessions),
         tuple(_break_off(classic)),
-        was_rebalancing=classic.state is not ClassicState.STABLE,
+        needs_assignment=classic.state is not ClassicState.STABLE or not _is_complete(group, call),
     )
 
 
@@ -118,16 +125,10 @@ def _cannot_upgrade(classic: ClassicGroup, reason: str) -> KafkaError:
 
 
 def _upgraded(classic: ClassicGroup, member: ClassicMember, call: Call) -> ConsumerMember:
-    """The member, stable at its generation with the partitions that it may be using."""
-    names = dict(member.protocols)
-    chosen = names.get(classic.protocol_name or "", member.protocols[0][1])
+    """The member, stable at its generation, without partitions."""
     try:
-        subscription, _ = decode_subscription(chosen)
-        if member.assignment:
-            assigned, user_data = decode_assigned(member.assignment, call.topics)
-        else:
-            # Never assigned, or that was broken off: what the member had when it joined is still in use.
-            assigned, user_data = find_partitions(subscription.owned_partitions, call.topics), b""
+        subscription = _subscription(classic, member)
+        user_data = decode_assigned(member.assignment, call.topics)[1] if member.assignment else b""
     except ProtocolError:
         raise _cannot_upgrade(classic, "the embedded consumer protocol is malformed.") from None
     if user_data:
@@ -147,9 +148,52 @@ def _upgraded(classic: ClassicGroup, member: ClassicMember, call: Call) -> Consu
         classic=ClassicMemberMetadata(member.session_timeout_ms, member.protocols),
         epoch=classic.generation,
         previous_epoch=classic.generation,
-        assigned=assigned,
-        assignment_epochs=dict.fromkeys(assigned, classic.generation),
     )
+
+
+def _subscription(classic: ClassicGroup, member: ClassicMember) -> ConsumerProtocolSubscription:
+    names = dict(member.protocols)
+    return decode_subscription(names.get(classic.protocol_name or "", member.protocols[0][1]))[0]
+
+
+def _with_what_they_use(
+    classic: ClassicGroup, members: Sequence[ConsumerMember], call: Call
+) -> list[ConsumerMember]:
+    """The members with the partitions that they may be using, each for one member.
+
+    That is what they were assigned. It is also what a cooperative one owned when it joined, as long as nobody
+    else was assigned it: the member stops to use it only when it fetches its new assignment, which it may not
+    have done yet. If two claim to own a partition, the one that has joined a later generation is right.
+    """
+    owners: dict[TopicPartition, str] = {}
+    for member in classic.iter_members():
+        if member.assignment:
+            for one in decode_assigned(member.assignment, call.topics)[0]:
+                owners.setdefault(one, member.member_id)
+    claims = {member.member_id: _subscription(classic, member) for member in classic.iter_members()}
+    for member_id, claim in sorted(claims.items(), key=lambda item: -item[1].generation_id):
+        for one in find_partitions(claim.owned_partitions, call.topics):
+            owners.setdefault(one, member_id)
+    used: dict[str, set[TopicPartition]] = {member.member_id: set() for member in members}
+    for one, member_id in owners.items():
+        used[member_id].add(one)
+    return [
+        replace(
+            member,
+            assigned=frozenset(used[member.member_id]),
+            assignment_epochs=dict.fromkeys(used[member.member_id], classic.generation),
+        )
+        for member in members
+    ]
+
+
+def _is_complete(group: ConsumerGroup, call: Call) -> bool:
+    """Whether all partitions of the subscribed topics are assigned."""
+    members = group.members.values()
+    topic_ids = {one for member in members for one in call.topics.subscribed_ids(member, group.resolved)}
+    wanted = call.topics.partition_counts(topic_ids)
+    assigned = sum(topic_id in wanted for member in members for topic_id, _ in member.assigned)
+    return assigned == sum(wanted.values())
 
 
 def _build_group(
@@ -216,41 +260,43 @@ def must_downgrade_for(group: ConsumerGroup, replaced: ConsumerMember, call: Cal
 def downgrade_group(
     group: ConsumerGroup, leaving: Collection[str], call: Call, joining: ConsumerMember | None = None
 ) -> ClassicDraft:
-    """The classic group of the members that stay, each assigned its target.
+    """The classic group of the members that stay, each with the partitions that it may be using.
 
-    ``joining`` takes the place, and the target, of the only one that is ``leaving``. If then everybody has
-    reached the newest target, nothing moves. Otherwise the group rebalances: a classic group would not tell a
-    member when the partitions that it waits for are free. It is written without a leader, so that a later
-    coordinator begins that rebalance again.
+    ``joining`` takes the place of the only one that is ``leaving``. If then everybody has reached the newest
+    target, nothing moves, and ``joining`` leads the group, if it can do so without assigning anything: the
+    leader is the one that notices new partitions. Otherwise the group rebalances: a classic group would not
+    tell a member when the partitions that it waits for are free. It has no leader then, which tells later
+    coordinators that it must rebalance.
     """
     staying = [member for member in group.iter_members() if member.member_id not in leaving]
-    targets = {member.member_id: group.target_of(member.member_id) for member in staying}
+    leader_id = None
     if joining is not None:
-        (replaced_id,) = leaving
         staying.append(joining)
-        targets[joining.member_id] = group.target_of(replaced_id)
-    rebalances = joining is None or not all(member.is_reconciled_to(group.epoch) for member in staying)
-    members = Map({member.member_id: _downgraded(member) for member in staying})
+        if call.version >= SKIP_ASSIGNMENT_VERSION and all(
+            member.is_reconciled_to(group.epoch) for member in staying
+        ):
+            leader_id = joining.member_id
     classic = ClassicGroup(
         group.group_id,
         state=ClassicState.STABLE,
         generation=group.epoch,
         protocol_type=PROTOCOL_TYPE,
-        leader_id=None if rebalances else min(members),
-        members=members,
+        leader_id=leader_id,
+        members=Map({member.member_id: _downgraded(member) for member in staying}),
         state_timestamp_ms=call.wall_ms,
     )
     draft = ClassicDraft(replace(classic, protocol_name=select_protocol(classic)), call.config, call.wall_ms)
     draft.records.extend(group_tombstones(group))
     for member_id in group.members:
         draft.timers += cancel_member_timers(group.group_id, member_id)
+    held = {member.member_id: member.held for member in staying}
     for member in draft.group.iter_members():
         chosen = member.metadata_for(draft.group.protocol_name)
-        assignment = encode_assigned(targets[member.member_id], chosen, call.topics)
+        assignment = encode_assigned(held[member.member_id], chosen, call.topics)
         draft.put(replace(member, assignment=assignment))
         draft.restart_session(member)
     draft.write_group()
-    if rebalances:
+    if leader_id is None:
         prepare_rebalance(draft)
     return draft
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from pykraft.group_coordinator.join_request import SKIP_ASSIGNMENT_VERSION
 from pykraft.jepsen_like.differential.player import Answer
 from pykraft.jepsen_like.differential.script import Step
 from pykraft.kafka_protocol.consumer_protocol import decode_subscribed_topics, decode_subscription
@@ -228,6 +229,24 @@ def _broken_off_by_an_upgrade(earlier: History, step: Step, ours: Answer, kafka:
     return bool(joined and ours["member_epoch"] == kafka["member_epoch"] + 1)
 
 
+def _led_by_the_last_to_come_back(earlier: History, step: Step, ours: Answer, kafka: Answer) -> bool:
+    request = step.request
+    if isinstance(request, JoinGroupRequest) and isinstance(ours, dict) and isinstance(kafka, dict):
+        leads = bool(ours["leader"]) and ours["leader"] == ours["member_id"] and not kafka["leader"]
+        return leads and request.group_instance_id is not None
+    came_back = any(
+        isinstance(s.request, JoinGroupRequest)
+        and s.request.group_instance_id is not None
+        and s.version < SKIP_ASSIGNMENT_VERSION
+        and isinstance(answer, dict)
+        and not _code(answer)
+        and not answer["leader"]
+        for s, answer in earlier
+    )
+    rebalances = ours == NO_ANSWER_YET or _code(ours) == ErrorCode.REBALANCE_IN_PROGRESS
+    return came_back and rebalances and _code(kafka) == ErrorCode.NONE
+
+
 KNOWN: tuple[Known, ...] = (
     UNANSWERED,
     Known(
@@ -288,6 +307,13 @@ KNOWN: tuple[Known, ...] = (
         "the group epoch increases, so that the members that have no partitions yet get some; in Kafka they"
         " get none until the next change",
         _broken_off_by_an_upgrade,
+        ends_script=True,
+    ),
+    Known(
+        "a downgrade by a static member that replaces the last one of the consumer protocol",
+        "that member leads the group, from JoinGroup v9 on; before, the group rebalances. In Kafka no member"
+        " knows that it leads, and nobody notices new partitions until the next rebalance",
+        _led_by_the_last_to_come_back,
         ends_script=True,
     ),
     Known(

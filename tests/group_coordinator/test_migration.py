@@ -344,7 +344,7 @@ def test_static_members_change_their_protocol_in_place() -> None:
         assert await fleet.heartbeat(other, 2, group_instance_id="b") == 0, "nothing has changed for it"
         assert upgraded.member_epoch == 2
 
-        back = await fleet.join("", group_instance_id="a")
+        back = await fleet.join("", version=9, group_instance_id="a")
         assert (back.error_code, back.generation_id) == (0, 2)
         assert await fleet.group_type() == "classic"
         assert await fleet.heartbeat(back.member_id, 2, group_instance_id="a") == 0

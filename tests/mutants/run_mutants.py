@@ -49,6 +49,7 @@ SIMULATIONS = frozenset(
         "broker/test_turns_simulation.py",
         "group_coordinator/test_classic_simulation.py",
         "group_coordinator/test_consumer_simulation.py",
+        "group_coordinator/test_migration_simulation.py",
         "group_coordinator/test_service_simulation.py",
         "group_coordinator/test_timer_model.py",
         "kafka_client/test_group_belief.py",
