@@ -353,16 +353,24 @@ class Log:
         """
         return offset < self.compacted_offset or "compact" in self._config.cleanup_policy
 
+    @property
+    def first_stored_offset(self) -> int:
+        """Where the segment of the log start begins: the batches from there on are stored without gaps, those
+        below the log start too.
+        """
+        return self._base_offsets[segment_index(self._base_offsets, self.log_start_offset)]
+
     def offset_before(self, offset: int, size_bytes: int) -> int:
-        """An offset at least so many bytes before another one, or the log start."""
+        """An offset at least so many bytes before another one, or :attr:`first_stored_offset`."""
         index = segment_index(self._base_offsets, offset)
         find = self._segments[index].offset_before
         found, left_bytes = repairing_indexes(partial(find, offset, size_bytes))
-        while left_bytes > 0 and index > 0 and found > self.log_start_offset:
+        first = self.first_stored_offset
+        while left_bytes > 0 and index > 0 and found > first:
             index -= 1
             find = self._segments[index].offset_before
             found, left_bytes = repairing_indexes(partial(find, found, left_bytes))
-        return max(self.log_start_offset, found)
+        return max(first, found)
 
     def prepare_index_build(self, segment: Segment) -> IndexBuild | None:
         """A job that builds the indexes of a segment again; None if the segment is not part of the log."""
@@ -437,6 +445,13 @@ class Log:
         for _, _, header in self._walk(start_offset, end_offset, read_ahead_bytes):
             yield header
 
+    def iter_stored_headers(self, start_offset: int, end_offset: int | None = None) -> Iterator[BatchHeader]:
+        """As :meth:`iter_headers`, also of the deleted records from :attr:`first_stored_offset` on: their
+        producers go on."""
+        first = self.first_stored_offset
+        for _, _, header in self._walk(start_offset, end_offset, SCAN_READ_AHEAD_BYTES, first):
+            yield header
+
     def iter_batches(
         self, start_offset: int, end_offset: int | None = None
     ) -> Iterator[tuple[BatchHeader, bytes]]:
@@ -445,10 +460,14 @@ class Log:
             yield header, segment.file.pread(position, header.size_bytes)
 
     def _walk(
-        self, start_offset: int, end_offset: int | None, read_ahead_bytes: int
+        self,
+        start_offset: int,
+        end_offset: int | None,
+        read_ahead_bytes: int,
+        first_offset: int | None = None,
     ) -> Iterator[tuple[Segment, int, BatchHeader]]:
         bound = self.log_end_offset if end_offset is None else min(end_offset, self.log_end_offset)
-        start_offset = max(start_offset, self.log_start_offset)
+        start_offset = max(start_offset, self.log_start_offset if first_offset is None else first_offset)
         extent = Extent(lambda: self.log_end_offset, self.may_have_gap_at)
         return walk(self._segments, self._base_offsets, start_offset, bound, read_ahead_bytes, extent)
 

@@ -199,10 +199,8 @@ class CheckpointFiles:
 
     async def write_log_starts(self) -> None:
         """Also of logs that start at 0, so that a start can tell whether the oldest segments are missing."""
-        meant = self._logs()
-        starts = {key: log.log_start_offset for key, log in meant.items()}
-        async with self._writing:
-            await self._replace_log_starts(self._still_meant(starts, meant))
+        async with self._writing:  # a log that began anew while this waited has another start
+            await self._replace_log_starts({key: log.log_start_offset for key, log in self._logs().items()})
 
     async def _replace_log_starts(self, starts: Offsets) -> None:
         """Write the log starts. The file is renamed on the event loop, where logs are truncated: an older

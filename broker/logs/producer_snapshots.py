@@ -2,8 +2,9 @@
 
 A snapshot is written when a segment begins and at an orderly stop. It is read at a start, and when a log was
 truncated further than the remembered batches reach. Then only the batches after the newest usable snapshot
-are read, and a few before it; without a snapshot, all of them. Work that cannot run in the executor (a log is
-used on the event loop only) is done in slices.
+are read, and a few before it; without a snapshot, all of them. The batches that are stored below the log
+start count, too: a producer whose records have all been deleted may repeat the last one. Work that cannot run
+in the executor (a log is used on the event loop only) is done in slices.
 
 An empty snapshot at offset 0 means that the newer ones hold every producer that ever wrote: it is written
 with the first of them, and removed when a producer is forgotten.
@@ -50,7 +51,7 @@ def load_producers(disk: Disk, log: Log) -> ProducerState:
     """The state as of the end of a log that is not in use yet. Blocks."""
     remove_unfinished_snapshots(disk, log.directory)
     rebuild, start = _begin(log, _read(disk, log))
-    for header in log.iter_headers(start):
+    for header in log.iter_stored_headers(start):
         rebuild.replay(header)
     return rebuild.finish()
 
@@ -76,14 +77,14 @@ async def _walk(
     rebuild, start = _begin(log, found)
     while start < log.log_end_offset:
         end = log.log_end_offset
-        headers: Iterator[BatchHeader] = log.iter_headers(start, end)
+        headers: Iterator[BatchHeader] = log.iter_stored_headers(start, end)
         while slice_ := list(islice(headers, HEADERS_PER_SLICE)):
             for header in slice_:
                 rebuild.replay(header)
             start = slice_[-1].next_offset
             if start < log.log_end_offset:
                 await pause()
-                if log.truncation_count != cuts or start < log.log_start_offset:
+                if log.truncation_count != cuts or start < log.first_stored_offset:
                     return  # start over: the log no longer has what was read
         start = max(start, end)
     if state.is_behind:
@@ -91,7 +92,7 @@ async def _walk(
 
 
 def _read(disk: Disk, log: Log) -> FoundSnapshot | None:
-    return read_newest_snapshot(disk, log.directory, log.log_start_offset, log.log_end_offset)
+    return read_newest_snapshot(disk, log.directory, log.first_stored_offset, log.log_end_offset)
 
 
 def _begin(log: Log, found: FoundSnapshot | None) -> tuple[ProducerRebuild, int]:
@@ -99,7 +100,7 @@ def _begin(log: Log, found: FoundSnapshot | None) -> tuple[ProducerRebuild, int]
     # Where batches may be missing, so may be all those of a producer.
     has_all = log.log_start_offset == 0 and log.compacted_offset == 0
     if found is None:
-        return ProducerRebuild((), complete=has_all), log.log_start_offset
+        return ProducerRebuild((), complete=has_all), log.first_stored_offset
     complete = found.is_complete and has_all
     return ProducerRebuild(found.entries, complete=complete), log.offset_before(found.offset, LOOK_BACK_BYTES)
 

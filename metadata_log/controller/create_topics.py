@@ -42,6 +42,8 @@ from pykraft.metadata_log.records import ConfigRecord, Record, TopicRecord
 DEFAULT: Final = -1
 MAX_ATTEMPTS: Final = 1000
 """The number of earlier attempts that are considered: more than the timeout of any request allows."""
+_OWN_BYTES: Final = 10
+"""How much of a topic id tells which attempt of which request created the topic."""
 
 
 def handle_create_topics(
@@ -157,16 +159,18 @@ class _Creation:
 
     def _choose_topic_id(self, name: str) -> Uuid:
         context = self._context
-        topic_id = make_topic_id(context.request_id, context.attempt, name) if context.request_id else None
+        topic_id = None
+        if context.request_id:
+            topic_id = make_topic_id(context.request_id, context.attempt, name, self._image.offset)
         while topic_id is None:
             topic_id = make_uuid(self._rng.randbytes(16))
         return topic_id
 
     def _is_own(self, topic: TopicImage) -> bool:
         """Whether an earlier attempt of this request created the topic."""
-        context = self._context
+        context, own = self._context, topic.id[:_OWN_BYTES]
         return bool(context.request_id) and any(
-            make_topic_id(context.request_id, attempt, topic.name) == topic.id
+            (make_topic_id(context.request_id, attempt, topic.name) or b"")[:_OWN_BYTES] == own
             for attempt in range(min(context.attempt, MAX_ATTEMPTS))
         )
 
@@ -182,10 +186,14 @@ class _Creation:
         )
 
 
-def make_topic_id(request_id: bytes, attempt: int, name: str) -> Uuid | None:
-    """The id of a topic that this attempt of a request creates; None if the id is reserved."""
+def make_topic_id(request_id: bytes, attempt: int, name: str, offset: int = -1) -> Uuid | None:
+    """The id of a topic that this attempt of a request creates; None if the id is reserved.
+
+    Its beginning tells whose topic it is. Its end is the offset of the image that the decision rests on: an
+    attempt that arrives a second time, after the topic was deleted, creates another topic.
+    """
     text = b"%d:%b%d:%b" % (len(request_id), request_id, attempt, name.encode())
-    return make_uuid(sha256(text).digest()[:16])
+    return make_uuid(sha256(text).digest()[:_OWN_BYTES] + (offset + 1).to_bytes(16 - _OWN_BYTES, "big"))
 
 
 def _given_configs(topic: CreatableTopic) -> dict[str, str]:

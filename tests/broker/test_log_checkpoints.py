@@ -227,6 +227,34 @@ def test_log_starts_being_written_do_not_outlive_a_truncation(data_plane: DataPl
     data_plane.run(body)
 
 
+def test_log_starts_that_wait_to_be_written_do_not_outlive_a_truncation(data_plane: DataPlaneTools) -> None:
+    """Two moves are stored one after the other; the log begins anew before the turn of the second."""
+
+    async def body() -> None:
+        disk = MemoryDisk()
+        gate = threading.Event()
+        with ThreadPoolExecutor(1) as executor:
+            logs = manager(disk, executor=executor)
+            await logs.start()
+            (opened,) = await logs.open_or_create([("t", 0, OLD_ID, CONFIG)])
+            fill(opened.log, 100)
+            executor.submit(gate.wait)  # the disk is slow
+            storing = [asyncio.create_task(logs.checkpoints.store_log_starts([KEY])) for _ in range(2)]
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            opened.log.truncate_fully_and_start_at(500)  # its leader starts there
+            gate.set()
+            await asyncio.gather(*storing)
+            abandon(logs)
+        disk.crash(random.Random(0))
+        again = manager(disk)
+        await again.start()
+        assert not again.offline
+        assert again.logs[KEY].log.log_start_offset == 500
+
+    data_plane.run(body)
+
+
 @pytest.mark.parametrize("end_offset", [80, 50])
 def test_stored_log_start_outlives_a_cut_above_or_at_it(data_plane: DataPlaneTools, end_offset: int) -> None:
     async def body() -> None:

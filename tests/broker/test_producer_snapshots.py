@@ -187,6 +187,44 @@ def test_batches_in_flight_at_a_stop_are_still_known(owner: Owner) -> None:
     assert after.batches == before.batches and len(after.batches) == 5
 
 
+@pytest.mark.parametrize("batches", [3, 60])
+@pytest.mark.parametrize("others", [0, 1, 25])
+def test_producer_whose_records_have_all_been_deleted_is_still_known_after_a_kill(
+    owner: Owner, batches: int, others: int
+) -> None:
+    """Its answer was lost, and it sends its last batch again."""
+    for _ in range(batches):
+        owner.append(7)
+    before = owner.state.entry(7)
+    for _ in range(others):
+        owner.append(8)
+    owner.retire(owner.opened.log.log_end_offset - (others > 1))
+    assert (owner.opened.log.segment_base_offsets[0] > 0) == (batches + others > 10)
+    owner.kill()
+    after = owner.state.entry(7)
+    assert before is not None and after is not None
+    assert (after.epoch, after.batches[-1]) == (before.epoch, before.batches[-1])
+    owner.append(7)
+    owner.truncate(owner.opened.log.log_end_offset - 1)
+    assert last_batches(owner.state)[7] == (before.epoch, before.batches[-1])
+
+
+def test_deleted_segments_that_a_power_loss_brings_back_are_not_read(owner: Owner) -> None:
+    """Any part of them may return, and not be followed by the next segment."""
+    for number in range(60):
+        owner.append(number % 3)
+    expected = last_batches(owner.state)
+    first = snapshot_path(DIRECTORY, 0).replace(".snapshot", ".log")
+    content = owner.disk.read(first)
+    owner.retire(owner.opened.log.log_end_offset - 1)
+    assert owner.opened.log.segment_base_offsets[0] > 20
+    owner.disk.write_atomic(first, content)
+    for offset in list_snapshots(owner.disk, DIRECTORY)[:-1]:
+        owner.disk.remove(snapshot_path(DIRECTORY, offset))
+    owner.kill()
+    assert last_batches(owner.state) == expected
+
+
 @pytest.mark.usefixtures("short_look_back")
 def test_damaged_snapshots_are_skipped_and_removed(owner: Owner, replayed: list[int]) -> None:
     for number in range(200):

@@ -415,6 +415,18 @@ def test_topic_deleted_between_two_attempts_is_created_with_a_new_id(cluster: Co
     assert create_at(cluster, 2, "t")["t"].topic_id == second.topic_id
 
 
+def test_attempt_that_arrives_again_after_its_topic_was_deleted_gives_another_id(
+    cluster: ControllerHarness,
+) -> None:
+    """One id for two topics would let replicas keep the records of the first."""
+    first = create_at(cluster, 0, "t")["t"]
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")])
+    cluster.run(cluster.core.handle_forwarded(cluster.context, request))
+    second = create_at(cluster, 0, "t")["t"]
+    assert second.error_code == 0 and second.topic_id != first.topic_id
+    assert create_at(cluster, 1, "t")["t"].topic_id == second.topic_id
+
+
 def test_two_topics_and_two_requests_never_share_an_id() -> None:
     ids = {
         make_topic_id(request_id, attempt, name)

@@ -69,6 +69,11 @@ def producer_forgotten(log: Log, producers: ProducerState) -> None:
     producers.adopt(ProducerState())
 
 
+def producer_of_deleted_batches_forgotten(log: Log, producers: ProducerState) -> None:
+    log.advance_log_start(COUNT)
+    producers.adopt(ProducerState())
+
+
 def epoch_forgotten(log: Log, producers: ProducerState) -> None:
     log.epoch_cache.entries = log.epoch_cache.entries[:1]
 
@@ -92,6 +97,7 @@ def time_found_too_late(log: Log, producers: ProducerState) -> None:
         (one_batch_missed, "is known by epoch 0"),
         (one_batch_too_many, "is known by epoch 0"),
         (producer_forgotten, "producer 7 is unknown"),
+        (producer_of_deleted_batches_forgotten, "producer 7 is unknown"),
         (epoch_forgotten, "is of leader epoch 1, and known as of 0"),
         (epoch_made_up, "is of leader epoch 0, and known as of 1"),
         (time_not_found, "is found as None"),

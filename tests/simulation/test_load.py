@@ -12,6 +12,7 @@ from pykraft.jepsen_like.history import MemoryHistory
 from pykraft.jepsen_like.sim.cluster.data_watch import COMPLETE_LEADER, MONOTONE, SAME_BELOW, DataWatch
 from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
 from pykraft.jepsen_like.sim.cluster.load import Load, _without_lost
+from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import read_header
@@ -43,10 +44,12 @@ class StubWorld:
         self.loop = StubLoop()
         self.lost: dict[str, set[tuple[int, str]]] = {}
         self.missed: dict[str, int] = {}
+        self.repeated: dict[str, set[tuple[int, str]]] = {}
         data = SimpleNamespace(
             on_exempted=None,
             find_lost=lambda topic: {k: set(v) for k, v in self.lost.items()},
             find_missed=lambda topic: self.missed,
+            find_repeated=lambda topic: self.repeated,
         )
         self.checker = SimpleNamespace(data=data)
 
@@ -266,6 +269,7 @@ class StubReplica:
         header = read_header(data)
         self.log = SimpleNamespace(
             log_start_offset=0,
+            disk=MemoryDisk(),
             config=LogConfig(),
             iter_headers=lambda *range: [header],
             iter_batches=lambda *range: [(header, data)],
@@ -416,3 +420,69 @@ def test_reader_of_lost_records_skips_nothing_where_the_final_log_holds_the_same
     events = _without_lost(record.events, {"append-0": {(1, "lost")}})
     given = [event.records for event in events if event.op == "poll" and event.type == "ok"]
     assert given == [[(0, "kept")], [], [(0, "kept"), (1, "final")]]
+
+
+def test_record_that_a_leader_commits_while_its_directory_fails_is_known() -> None:
+    """It is acknowledged; if it is lost with the others, that is exempted, too."""
+    watch, _ = _watch_of((1,), [])
+    disk = MemoryDisk()
+    leader = make(1, disk=disk)
+    leader.apply(state(1, isr=(1,)), 0)
+    append(leader, b"committed")
+    disk.break_directory("t-0")
+    watch.moved(cast(Any, SimpleNamespace(id=1, starts=1, serves=True)), leader)
+    assert disk.is_broken("t-0")
+    watch.copy_lost(1, TOPIC_ID, 0)
+    assert watch.find_lost("t") == {"t-0": {(0, "committed")}}
+
+
+@pytest.mark.parametrize("began_anew_at, repeats", [(0, False), (1, False), (2, True), (3, True)])
+def test_record_is_repeated_only_by_a_leader_that_began_anew_behind_its_producer(
+    began_anew_at: int, repeats: bool
+) -> None:
+    failures: list[str] = []
+    watch, model = _watch_of((1, 2), failures, "append")
+    first, second = (cast(Any, SimpleNamespace(id=id, starts=1, serves=True)) for id in (1, 2))
+    old, new = make(1), make(1)
+    old.apply(state(1, isr=(1,)), 0)
+    for sequence, value in enumerate((b"a", b"deleted")):
+        append(old, value, producer_id=7, producer_epoch=0, base_sequence=sequence)
+    append(old, b"b")
+    watch.moved(first, old)
+    if began_anew_at:
+        new.restart_at(began_anew_at)
+        watch.began_anew(second, new)
+    new.restart_at(3)
+    model.topics[TOPIC_ID].partitions[0].leader_epoch = 1
+    new.apply(state(1, epoch=1, version=1, isr=(1,)), 0)
+    watch.leads(second, new)
+    append(new, b"deleted", producer_id=7, producer_epoch=0, base_sequence=1)
+    watch.moved(second, new)
+    assert watch.find_repeated("append") == ({"append-0": {(3, "deleted")}} if repeats else {})
+    assert failures == []
+
+
+def _poll_twice(load: Load) -> None:
+    load.history.record("info", "p1.0", "producer", detail=PRODUCER)
+    load.history.record("invoke", "p1.0", "send", key="append-0", value="p1-1")
+    load.history.record("info", "p1.0", "send", key="append-0", value="p1-1")
+    for reader, offset in (("consumer-1", 4), ("consumer-1", 9), ("final-0", 9)):
+        op = "poll" if reader == "consumer-1" else "final"
+        records = [(offset, "p1-1")]
+        load.history.record("ok", reader, op, key="append-0", records=records)
+
+
+@pytest.mark.parametrize("repeated", [None, (4, "p1-1"), (9, "another")])
+def test_value_that_is_read_twice_is_a_duplicate(repeated: tuple[int, str] | None) -> None:
+    world, load = _load()
+    world.repeated = {} if repeated is None else {"append-0": {repeated}}
+    _poll_twice(load)
+    with pytest.raises(InvariantViolation, match="duplicate"):
+        load.check_history()
+
+
+def test_value_that_was_deleted_and_then_repeated_is_no_duplicate() -> None:
+    world, load = _load()
+    world.repeated = {"append-0": {(9, "p1-1")}}
+    _poll_twice(load)
+    load.check_history()

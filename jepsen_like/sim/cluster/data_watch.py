@@ -10,12 +10,13 @@ of the next leader is the new reference. The decision is based on the metadata l
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from pykraft.jepsen_like.sim.cluster.deletion_watch import DeletionWatch
 from pykraft.jepsen_like.sim.cluster.options import is_guaranteed
+from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.record_codec import decode_batch
 from pykraft.kafka_protocol.records import BatchHeader, crc_is_valid, read_header
@@ -97,6 +98,11 @@ class DataWatch:
         self._unguaranteed_epoch: dict[Key, int] = {}
         self._missed_from: dict[Key, int] = {}
         """The lowest offset at which a leader lacked some of these, even if a later leader has them again."""
+        self._began_at: dict[tuple[int, Uuid, int], int] = {}
+        """Where replicas last began their logs anew: of what is below they know no producers."""
+        self._knows_from: dict[tuple[Uuid, int, int], int] = {}
+        """The same of the leader of each leader epoch."""
+        self._repeats: dict[Key, set[tuple[int, str]]] = {}
         self._is_forgetting = False  # the record that is being applied makes replicas ineligible
         self.exempted = 0
         self.on_exempted: Callable[[str, int], None] | None = None
@@ -215,7 +221,7 @@ class DataWatch:
             self._check_held(partition)
         if (machine.id, *key) in self._copies_lost:
             return
-        with suppress(OSError):  # the product has to find what cannot be read
+        with suppress(OSError), _without_faults(partition.log):  # the product has to find bad sectors
             if partition.is_leader:
                 self._commit(key, partition, is_damaged=(machine.id, *key) in self._copies_damaged)
             self._compare(machine, key, partition)
@@ -223,6 +229,8 @@ class DataWatch:
     def leads(self, machine: Machine, partition: Partition) -> None:
         """A replica becomes leader."""
         self.deletions.leads(machine, partition)
+        place = (partition.topic_id, partition.index)
+        self._knows_from[*place, partition.leader_epoch] = self._began_at.get((machine.id, *place), 0)
         reference = self._references.get((partition.topic_id, partition.index))
         known = self._find((partition.topic_id, partition.index))
         if reference is None:
@@ -246,6 +254,12 @@ class DataWatch:
             for (topic_id, index), offset in self._missed_from.items()
             if topics[topic_id] == topic
         }
+
+    def began_anew(self, machine: Machine, partition: Partition) -> None:
+        """A replica has dropped its log, and begins at the log start of its leader."""
+        place = (machine.id, partition.topic_id, partition.index)
+        self._began_at[place] = partition.log.log_start_offset
+        self.truncated(machine, partition)
 
     def truncated(self, machine: Machine, partition: Partition) -> None:
         """A replica has truncated its log."""
@@ -303,7 +317,9 @@ class DataWatch:
             reference.is_doubtful |= is_damaged
             reference.end_offset = header.next_offset
             self.committed += header.next_offset - header.base_offset
-            self._check_sequence(reference, partition, header, is_damaged=is_damaged)
+            if self._check_sequence(reference, partition, header, is_damaged=is_damaged) and counts:
+                records = ((one.offset, (one.value or b"").decode()) for one in decode_batch(data, header))
+                self._repeats.setdefault(key, set()).update(records)
 
     def _commit_late(self, key: Key, partition: Partition) -> None:
         if not is_guaranteed(partition.topic):
@@ -343,10 +359,13 @@ class DataWatch:
 
     def _check_sequence(
         self, reference: Reference, partition: Partition, header: BatchHeader, *, is_damaged: bool
-    ) -> None:
-        """``is_damaged``: a producer id or a sequence may have rotted."""
+    ) -> bool:
+        """Whether the batch may repeat one that was deleted: a leader that began its log anew behind all
+        batches of a producer does not know it, as in Kafka. ``is_damaged``: a producer id or a sequence may
+        have rotted.
+        """
         if header.producer_id < 0:
-            return
+            return False
         epoch, last, end_offset = reference.sequences.get(header.producer_id, (-1, -1, 0))
         expected = (last + 1) & _SEQUENCE_MASK if header.producer_epoch == epoch else 0
         # A producer whose records have all been deleted is unknown, and may continue with any sequence.
@@ -359,6 +378,17 @@ class DataWatch:
             header.last_sequence,
             header.next_offset,
         )
+        epoch_of_leader = (partition.topic_id, partition.index, header.partition_leader_epoch)
+        may_repeat = 0 < end_offset <= self._knows_from.get(epoch_of_leader, 0)
+        return may_repeat and not is_known and header.base_sequence != expected
+
+    def find_repeated(self, topic: str) -> dict[str, set[tuple[int, str]]]:
+        """For each partition of the topic offset and value of records that may repeat deleted ones."""
+        return {
+            f"{topic}-{index}": set(repeats)
+            for (topic_id, index), repeats in self._repeats.items()
+            if self._model.ever_topics[topic_id] == topic
+        }
 
     def _compare(self, machine: Machine, key: Key, partition: Partition) -> None:
         reference = self._references.get(key)
@@ -375,6 +405,11 @@ class DataWatch:
             if found := find(partition.log, reference, first, end_offset):
                 self._fail(SAME_BELOW, f"{machine.id}: {partition} holds {found}")
         reference.checked[machine.id] = machine.starts, max(first, end_offset)
+
+
+def _without_faults(log: Log) -> AbstractContextManager[None]:
+    """What a leader commits while its directory fails must be known, too: it is answered."""
+    return log.disk.without_faults() if isinstance(log.disk, MemoryDisk) else nullcontext()
 
 
 def _note(written: Written, header: BatchHeader, data: bytes) -> None:

@@ -32,21 +32,19 @@ def find_difference(log: Log, producers: ProducerState, *, is_loaded: bool) -> s
     """
     headers = list(log.iter_headers(log.log_start_offset))
     return (
-        _find_in_producers(log, producers, headers, is_loaded=is_loaded)
+        _find_in_producers(log, producers, is_loaded=is_loaded)
         or _find_in_epochs(log, headers)
         or _find_in_times(log, headers)
     )
 
 
-def _find_in_producers(
-    log: Log, producers: ProducerState, headers: Sequence[BatchHeader], *, is_loaded: bool
-) -> str | None:
-    """The state may include batches before the log start or not."""
+def _find_in_producers(log: Log, producers: ProducerState, *, is_loaded: bool) -> str | None:
+    """The state includes batches before the log start that are still stored; others it may include or not."""
     if producers.is_behind:
         return None
     epochs: dict[int, int] = {}
     written: dict[int, list[ProducedBatch]] = {}
-    for header in headers:
+    for header in log.iter_stored_headers(log.first_stored_offset):
         if header.producer_id < 0 or header.is_control:
             continue
         if epochs.get(header.producer_id) != header.producer_epoch:

@@ -173,7 +173,9 @@ class Load:
             and not self._is_undone(position, event)
             and not self._is_found_by_former_leader(position, event)
         )
-        report = examine(list(_without_lost(events, lost)), MIN_INSYNC_REPLICAS)
+        repeated = self._world.checker.data.find_repeated(APPEND)
+        remaining = _without_deleted_copies(_without_lost(events, lost), repeated)
+        report = examine(list(remaining), MIN_INSYNC_REPLICAS)
         for finding in report.findings:
             raise InvariantViolation(f"{self.kind}: {finding.kind}", str(finding))
         done = Counter(f"{event.op} {event.type}" for event in self.history.events)
@@ -264,6 +266,19 @@ def _without_lost(events: Iterable[Event], lost: Lost) -> Iterator[Event]:
             if first < len(given):
                 astray.add(reader)
             yield replace(event, records=kept)
+        else:
+            yield event
+
+
+def _without_deleted_copies(events: Iterable[Event], repeated: Lost) -> Iterator[Event]:
+    """Of records that were deleted and, since no leader knew their producer any more, written again, only the
+    second copies remain.
+    """
+    for event in events:
+        offset_of = {value: offset for offset, value in repeated.get(event.key or "", ())}
+        if offset_of and event.op in ("poll", "final") and event.type == "ok":
+            records = [(offset, value) for offset, value in event.records or ()]
+            yield replace(event, records=[one for one in records if one[0] >= offset_of.get(one[1], 0)])
         else:
             yield event
 

@@ -253,7 +253,12 @@ def _cut(machine: SimNode, method: Callable[..., None], part: Partition, offset:
 
 
 _probe(Partition, "truncate_to")(_cut)
-_probe(Partition, "restart_at")(_cut)
+
+
+@_probe(Partition, "restart_at")
+def _begin_anew(machine: SimNode, method: Callable[..., None], part: Partition, offset: int) -> None:
+    method(part, offset)
+    machine.watch.checker.data.began_anew(machine, part)
 
 
 # --- reads of clients, deletion of records ----------------------------------------------------------------
