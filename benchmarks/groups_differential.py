@@ -2,10 +2,10 @@
 
 Both run as one combined node, side by side. Each seed is one script: it is played on both, and the answers
 are compared field by field. A script whose answers differ is shortened and printed with both answers; the
-exit status is then 1. ``--mixed`` and ``--regex`` add steps that reach into the migration between protocols
-and into regular expressions, which Kafka resolves at its own time.
+exit status is then 1. Groups are of one protocol, or of both, so that they migrate; ``--no-…`` leaves out a
+kind of steps.
 
-    python benchmarks/groups_differential.py --seeds 300 [--first 1] [--mixed] [--regex] [--kafka-libs DIR]
+    python benchmarks/groups_differential.py --seeds 300 [--first 1] [--no-consumer] [--kafka-libs DIR]
 """
 
 from __future__ import annotations
@@ -117,7 +117,8 @@ def shortest(comparison: Comparison, found: Difference) -> Difference:
 
 def main() -> int:
     options = _parse()
-    choice = Choice(options.classic, options.consumer, options.mixed, options.regex)
+    both = options.classic and options.consumer
+    choice = Choice(options.classic, options.consumer, both and options.mixed, options.regex)
     steps = Counter[str]()
     played, differences = 0, []
     kafka_jars = find_kafka(options.kafka_libs)
@@ -155,10 +156,12 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=300, help="how many scripts")
     parser.add_argument("--first", type=int, default=1, help="the first seed")
     parser.add_argument("--at-most", type=int, default=10, help="stop after so many differences")
-    parser.add_argument("--mixed", action="store_true", help="both protocols in one group as well")
-    parser.add_argument("--regex", action="store_true", help="subscriptions by regular expression as well")
-    parser.add_argument("--no-classic", dest="classic", action="store_false")
-    parser.add_argument("--no-consumer", dest="consumer", action="store_false")
+    parser.add_argument("--no-classic", dest="classic", action="store_false", help="no classic groups")
+    parser.add_argument("--no-consumer", dest="consumer", action="store_false", help="no consumer groups")
+    parser.add_argument(
+        "--no-mixed", dest="mixed", action="store_false", help="no groups with members of both protocols"
+    )
+    parser.add_argument("--no-regex", dest="regex", action="store_false", help="no regular expressions")
     parser.add_argument(
         "--kafka-libs", type=Path, help="the jars of Apache Kafka 4.3.0, instead of downloading them"
     )

@@ -33,8 +33,11 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Comparison,
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_classic_groups_and_offsets(both: tuple[Comparison, Versions], seed: int) -> None:
+@pytest.mark.parametrize(
+    "choice", [Choice(consumer=False), Choice(mixed=True, regex=True)], ids=["classic", "both-protocols"]
+)
+def test_answers_are_those_of_kafka(both: tuple[Comparison, Versions], choice: Choice, seed: int) -> None:
     comparison, versions = both
-    script = generate(seed, versions, Choice(consumer=False))
+    script = generate(seed, versions, choice)
     difference = comparison.find(script)
     assert difference is None, f"{script}\n{difference}"
