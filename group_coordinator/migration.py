@@ -12,7 +12,7 @@ empty group always may. All functions are pure.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence, Set
 from dataclasses import replace
 
 from pykraft.group_coordinator.classic_group import ClassicGroup, ClassicMember, ClassicState
@@ -32,11 +32,13 @@ from pykraft.group_coordinator.group_records import (
 from pykraft.group_coordinator.join_request import SKIP_ASSIGNMENT_VERSION
 from pykraft.group_coordinator.member import ConsumerMember
 from pykraft.group_coordinator.records import (
+    NO_PARTITIONS,
     ClassicMemberMetadata,
     ConsumerGroupMetadataKey,
     ConsumerGroupMetadataValue,
     GroupMetadataKey,
     GroupRecord,
+    Partitions,
     TargetAssignmentMemberKey,
     TargetAssignmentMemberValue,
     TargetAssignmentMetadataKey,
@@ -92,8 +94,9 @@ def upgrade_group(classic: ClassicGroup, call: Call) -> Upgrade:
         return Upgrade(ConsumerGroup(group_id), (tombstone,), tuple(stopped))
 
     _check_upgrade(classic, call)
-    members = [_upgraded(classic, member, call) for member in classic.iter_members()]
-    members = _with_what_they_use(classic, members, call)
+    told = [_read(classic, member, call) for member in classic.iter_members()]
+    used = _what_they_use(told, call)
+    members = [_upgraded(one, used[one.member.member_id], classic.generation) for one in told]
     group, records = _build_group(classic, members, call)
     sessions = [
         SetTimer(TimerKey(TimerKind.SESSION, group_id, member.member_id), member.session_timeout_ms)
@@ -124,11 +127,22 @@ def _cannot_upgrade(classic: ClassicGroup, reason: str) -> KafkaError:
     )
 
 
-def _upgraded(classic: ClassicGroup, member: ClassicMember, call: Call) -> ConsumerMember:
-    """The member, stable at its generation, without partitions."""
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What the bytes of a classic member tell: its subscription, and what its leader has assigned to it."""
+
+    member: ClassicMember
+    subscription: ConsumerProtocolSubscription
+    assigned: Partitions
+
+
+def _read(classic: ClassicGroup, member: ClassicMember, call: Call) -> _Told:
+    assigned, user_data = NO_PARTITIONS, b""
+    chosen = dict(member.protocols).get(classic.protocol_name or "", member.protocols[0][1])
     try:
-        subscription = _subscription(classic, member)
-        user_data = decode_assigned(member.assignment, call.topics)[1] if member.assignment else b""
+        subscription, _ = decode_subscription(chosen)
+        if member.assignment:
+            assigned, user_data = decode_assigned(member.assignment, call.topics)
     except ProtocolError:
         raise _cannot_upgrade(classic, "the embedded consumer protocol is malformed.") from None
     if user_data:
@@ -137,6 +151,32 @@ def _upgraded(classic: ClassicGroup, member: ClassicMember, call: Call) -> Consu
             "an unsupported custom assignor is in use. Please refer to the documentation or switch "
             "to a default assignor before re-attempting the upgrade.",
         )
+    return _Told(member, subscription, assigned)
+
+
+def _what_they_use(told: Sequence[_Told], call: Call) -> dict[str, set[TopicPartition]]:
+    """The partitions that each member may be using, by its id; each partition is of one member.
+
+    That is what they were assigned. It is also what a cooperative one owned when it joined, as long as nobody
+    else was assigned it: the member stops to use it only when it fetches its new assignment, which it may not
+    have done yet. If two claim to own a partition, the one that has joined a later generation is right.
+    """
+    owners: dict[TopicPartition, str] = {}
+    for one in told:
+        for partition in one.assigned:
+            owners.setdefault(partition, one.member.member_id)
+    for one in sorted(told, key=lambda one: -one.subscription.generation_id):
+        for partition in find_partitions(one.subscription.owned_partitions, call.topics):
+            owners.setdefault(partition, one.member.member_id)
+    used: dict[str, set[TopicPartition]] = {one.member.member_id: set() for one in told}
+    for partition, member_id in owners.items():
+        used[member_id].add(partition)
+    return used
+
+
+def _upgraded(told: _Told, used: Set[TopicPartition], generation: int) -> ConsumerMember:
+    """The member, stable at its generation with the partitions that it may be using."""
+    member, subscription = told.member, told.subscription
     return ConsumerMember(
         member_id=member.member_id,
         instance_id=member.instance_id,
@@ -146,45 +186,11 @@ def _upgraded(classic: ClassicGroup, member: ClassicMember, call: Call) -> Consu
         topic_names=tuple(sorted(set(subscription.topics))),
         rebalance_timeout_ms=member.rebalance_timeout_ms,
         classic=ClassicMemberMetadata(member.session_timeout_ms, member.protocols),
-        epoch=classic.generation,
-        previous_epoch=classic.generation,
+        epoch=generation,
+        previous_epoch=generation,
+        assigned=frozenset(used),
+        assignment_epochs=dict.fromkeys(used, generation),
     )
-
-
-def _subscription(classic: ClassicGroup, member: ClassicMember) -> ConsumerProtocolSubscription:
-    names = dict(member.protocols)
-    return decode_subscription(names.get(classic.protocol_name or "", member.protocols[0][1]))[0]
-
-
-def _with_what_they_use(
-    classic: ClassicGroup, members: Sequence[ConsumerMember], call: Call
-) -> list[ConsumerMember]:
-    """The members with the partitions that they may be using, each for one member.
-
-    That is what they were assigned. It is also what a cooperative one owned when it joined, as long as nobody
-    else was assigned it: the member stops to use it only when it fetches its new assignment, which it may not
-    have done yet. If two claim to own a partition, the one that has joined a later generation is right.
-    """
-    owners: dict[TopicPartition, str] = {}
-    for member in classic.iter_members():
-        if member.assignment:
-            for one in decode_assigned(member.assignment, call.topics)[0]:
-                owners.setdefault(one, member.member_id)
-    claims = {member.member_id: _subscription(classic, member) for member in classic.iter_members()}
-    for member_id, claim in sorted(claims.items(), key=lambda item: -item[1].generation_id):
-        for one in find_partitions(claim.owned_partitions, call.topics):
-            owners.setdefault(one, member_id)
-    used: dict[str, set[TopicPartition]] = {member.member_id: set() for member in members}
-    for one, member_id in owners.items():
-        used[member_id].add(one)
-    return [
-        replace(
-            member,
-            assigned=frozenset(used[member.member_id]),
-            assignment_epochs=dict.fromkeys(used[member.member_id], classic.generation),
-        )
-        for member in members
-    ]
 
 
 def _is_complete(group: ConsumerGroup, call: Call) -> bool:
