@@ -65,6 +65,11 @@ from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.lazy_dataclass import dataclass
 from pykraft.metadata_log.persistent import Map
 
+_OWN_DATA_IS_NOT_NEEDED = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
+"""The assignors of Kafka's clients. A leader of librdkafka writes into an assignment what a sticky one tells in
+the subscription: which partitions the member had, which is known here.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Upgrade:
@@ -145,7 +150,7 @@ def _read(classic: ClassicGroup, member: ClassicMember, call: Call) -> _Told:
             assigned, user_data = decode_assigned(member.assignment, call.topics)
     except ProtocolError:
         raise _cannot_upgrade(classic, "the embedded consumer protocol is malformed.") from None
-    if user_data:
+    if user_data and classic.protocol_name not in _OWN_DATA_IS_NOT_NEEDED:
         raise _cannot_upgrade(
             classic,
             "an unsupported custom assignor is in use. Please refer to the documentation or switch "

@@ -129,9 +129,15 @@ class Fleet(Classic):
         assert partitions_of((await waiting).assignment) == {2, 3}
         return leader, other
 
-    async def first(self, *, protocol_type: str = "consumer", metadata: bytes = subscription()) -> str:
+    async def first(
+        self,
+        *,
+        protocol: str = "range",
+        protocol_type: str = "consumer",
+        metadata: bytes = subscription(),
+    ) -> str:
         """One classic member that has joined, at generation 1, and has yet to assign partitions."""
-        join = self.join(version=3, protocol_type=protocol_type, protocols={"range": metadata})
+        join = self.join(version=3, protocol_type=protocol_type, protocols={protocol: metadata})
         await self.settle()
         await self.pass_time(1)
         return str((await join).member_id)

@@ -217,14 +217,28 @@ def test_groups_of_other_protocols_are_not_upgraded() -> None:
 
 def test_assignments_that_cannot_be_kept_prevent_the_upgrade() -> None:
     async def scenario(fleet: Fleet) -> None:
-        for handed_in in (assignment(0, user_data=b"mine"), b"\0", b"\0\1\0\0"):
-            member = await fleet.first()
+        for protocol, handed_in in (
+            ("own", assignment(0, user_data=b"mine")),
+            ("range", b"\0"),
+            ("range", b"\0\1\0\0"),
+        ):
+            member = await fleet.first(protocol=protocol)
             await fleet.sync(member, 1, {member: handed_in})
             refused = await fleet.beat("new")
             assert refused.error_code == ErrorCode.GROUP_ID_NOT_FOUND, handed_in
             assert await fleet.heartbeat(member, 1) == 0
             fleet.writer.logs.clear()
             await fleet.fail_over()
+
+    run_fleet(scenario)
+
+
+def test_what_librdkafkas_sticky_assignors_write_into_assignments_is_not_needed() -> None:
+    async def scenario(fleet: Fleet) -> None:
+        member = await fleet.first(protocol="cooperative-sticky")
+        await fleet.sync(member, 1, {member: assignment(0, 1, user_data=b"what the member had")})
+        assert (await fleet.beat("new")).error_code == 0
+        assert (await fleet.described())[member] == (1, 0, {0, 1})
 
     run_fleet(scenario)
 

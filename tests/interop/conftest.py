@@ -82,9 +82,12 @@ def kafka_tools() -> KafkaTools:
     return KafkaTools(fetch_jars("KAFKA'S TOOLS", f"kafka-tools-{KAFKA_VERSION}", artifacts))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def hall() -> Iterator[Hall]:
-    """Three nodes and the members of the fleets: a silent broker is replaced within seconds."""
+    """Three nodes and the members of the fleets: a silent broker is replaced within seconds.
+
+    Not for longer than a module: the members go on reading, which costs a third of a core.
+    """
     with tempfile.TemporaryDirectory(prefix="pykraft-fleets-") as directory:
         for cluster in _run_cluster(3, dict(fleet_hall.PROPERTIES)):
             hall = Hall(cluster, Path(directory))
