@@ -66,8 +66,8 @@ from pykraft.lazy_dataclass import dataclass
 from pykraft.metadata_log.persistent import Map
 
 _OWN_DATA_IS_NOT_NEEDED = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
-"""The assignors of Kafka's clients. A leader of librdkafka writes into an assignment what the sticky ones tell
-in subscriptions: which partitions the member had, which is known here.
+"""The assignors of Kafka's clients. A leader of librdkafka writes into an assignment what the sticky ones
+tell in subscriptions: which partitions the member had, which is known here.
 """
 
 
