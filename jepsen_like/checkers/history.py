@@ -72,6 +72,8 @@ def examine(events: Iterable[Event], min_insync_replicas: int = 2) -> Report:
 
 
 def _is_deleted(index: LogIndex, event: Event) -> bool:
-    """Whether a position was lost because the records there were deleted."""
+    """Whether a position was lost because records were deleted, perhaps by a leader that is gone."""
     key = index.keys.get(event.key or "")
-    return key is not None and event.offset is not None and event.offset < key.deletable
+    if key is None or event.offset is None:
+        return False
+    return event.offset < max(key.deletable, key.asked_to, key.low_watermark)

@@ -207,6 +207,11 @@ def test_what_is_sent_after_everything_was_deleted_stays() -> None:
     assert kinds == {Anomaly.UNSEEN}, "nothing was read"
 
 
+def test_position_may_have_met_a_deletion_that_was_lost_later() -> None:
+    """The last read begins before the position: the leader that deleted more is gone."""
+    assert check(_deleted(2, None, 1)) == ()
+
+
 def test_position_above_the_log_start_is_not_lost_by_a_deletion() -> None:
     history = [
         replace(event, offset=3) if event.op == "poll" and event.type == "info" else event
