@@ -229,10 +229,8 @@ def _expired(run: Run, expiry: Expiry, call: Call) -> set[int]:
     if run.has_extras:
         values = run.items()
         return {number for number, one in values if expiry.expires_ms(one, retention_ms) <= call.wall_ms}
-    if expiry.emptied_ms + retention_ms > call.wall_ms:
-        return set()
     times_ms = run.commit_times_ms()
-    return {number for number, time_ms in times_ms if time_ms + retention_ms <= call.wall_ms}
+    return {number for number, time_ms in times_ms if expiry.after_ms(time_ms, retention_ms) <= call.wall_ms}
 
 
 def _delete_group_if_idle(state: ShardState, seen: Candidate, call: Call) -> Iterator[Record]:

@@ -32,7 +32,11 @@ class Expiry(NamedTuple):
     def expires_ms(self, value: OffsetCommitValue, retention_ms: int) -> int:
         if value.expire_timestamp_ms is not None:
             return value.expire_timestamp_ms
-        return max(value.commit_timestamp_ms, self.emptied_ms) + retention_ms
+        return self.after_ms(value.commit_timestamp_ms, retention_ms)
+
+    def after_ms(self, commit_timestamp_ms: int, retention_ms: int) -> int:
+        """When an offset without a time of its own expires."""
+        return max(commit_timestamp_ms, self.emptied_ms) + retention_ms
 
 
 _NO_TOPICS: frozenset[str] = frozenset()

@@ -81,9 +81,11 @@ def fetch(draw: Draw, actor: int) -> None:
         )
     else:
         as_member = draw.rarely(3)
+        # Not one group twice: the answers would be compared in any order.
+        group_ids = dict.fromkeys(draw.group() for _ in range(draw.some((4, 1), (1, 2), (1, 0))))
         request.groups = [
             OffsetFetchRequestGroup(
-                group_id=draw.group(),
+                group_id=group_id,
                 member_id=draw.member(actor) if as_member else None,
                 member_epoch=draw.epoch(actor) if as_member else draw.some((8, -1), (1, 0), (1, 3)),
                 topics=None
@@ -95,7 +97,7 @@ def fetch(draw: Draw, actor: int) -> None:
                     for name in names
                 ],
             )
-            for _ in range(draw.some((4, 1), (1, 2), (1, 0)))
+            for group_id in group_ids
         ]
     draw.add(actor, version, request)
 
