@@ -229,6 +229,21 @@ def _broken_off_by_an_upgrade(earlier: History, step: Step, ours: Answer, kafka:
     return bool(joined and ours["member_epoch"] == kafka["member_epoch"] + 1)
 
 
+def _given_up_instance(earlier: History, step: Step, ours: Answer, kafka: Answer) -> bool:
+    request = step.request
+    if not isinstance(request, ConsumerGroupHeartbeatRequest) or request.instance_id is None:
+        return False
+    mine = [
+        s.request.instance_id
+        for s, answer in earlier
+        if isinstance(s.request, ConsumerGroupHeartbeatRequest)
+        and s.actor == step.actor
+        and not _code(answer)
+    ]
+    changed = request.instance_id in mine and len(set(mine) - {None}) > 1
+    return changed and _codes(ours, kafka) == {(ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID)}
+
+
 def _led_by_the_last_to_come_back(earlier: History, step: Step, ours: Answer, kafka: Answer) -> bool:
     request = step.request
     if isinstance(request, JoinGroupRequest) and isinstance(ours, dict) and isinstance(kafka, dict):
@@ -300,6 +315,12 @@ KNOWN: tuple[Known, ...] = (
         "a classic group that cannot become a consumer group",
         "its members go on as if nothing had been asked; Kafka has sent those away that wait for each other",
         _refused_upgrade,
+        ends_script=True,
+    ),
+    Known(
+        "an instance id whose member has joined again with another",
+        "is unknown; Kafka goes on to take it for that member's",
+        _given_up_instance,
         ends_script=True,
     ),
     Known(
