@@ -55,6 +55,19 @@ def test_first_member_joins_at_once_and_gets_its_topics_when_they_are_known(lab:
     assert topics_of(lab, "a") == {T}
 
 
+def test_growth_of_a_topic_behind_an_expression_is_noticed_without_a_new_resolution(
+    lab: tools.ShardLab,
+) -> None:
+    join(lab, "a", "t")
+    lab.resolve()
+    topics_of(lab, "a")
+    lab.set_topics({"t": 5, "u": 2})
+    topics_of(lab, "a")
+    assert len(lab.group.members["a"].assigned) == 5
+    lab.set_topics({"u": 2})
+    assert topics_of(lab, "a") == set(), "it is gone"
+
+
 def test_second_member_with_the_same_expression_needs_no_resolution(lab: tools.ShardLab) -> None:
     join(lab, "a", "[tu]")
     lab.resolve()
