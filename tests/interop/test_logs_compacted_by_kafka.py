@@ -139,5 +139,7 @@ def test_kafka_serves_what_was_compacted_by_both(
     compacted.broker.start()
     let_it_compact(compacted.broker)
     found = compacted.broker.read_committed(TOPIC)
-    assert found == newest_of_each_key(compacted.committed, clean_end)
+    # Kafka may have compacted further by now, and may not.
+    assert found.items() <= newest_of_each_key(compacted.committed, clean_end).items()
+    assert newest_of_each_key(compacted.committed, max(compacted.committed) + 1).items() <= found.items()
     compacted.broker.stop()
