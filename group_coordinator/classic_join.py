@@ -14,7 +14,6 @@ from pykraft.group_coordinator.classic_members import join_consumer_group
 from pykraft.group_coordinator.classic_rebalance import (
     ClassicDraft,
     build_join_response,
-    common_protocols,
     join_error,
     maybe_complete_join,
     maybe_prepare_rebalance,
@@ -68,7 +67,7 @@ def _check_protocols(group: ClassicGroup, request: JoinGroupRequest) -> None:
     fits = bool(request.protocol_type) and bool(names)
     if fits and group.state is not ClassicState.EMPTY:
         fits = group.protocol_type == request.protocol_type
-        fits = fits and (group.is_empty or not names.isdisjoint(common_protocols(group)))
+        fits = fits and (group.is_empty or not names.isdisjoint(group.common_protocols))
     if not fits:
         raise KafkaError(
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "The member has no protocol in common with the group."
@@ -77,8 +76,8 @@ def _check_protocols(group: ClassicGroup, request: JoinGroupRequest) -> None:
 
 def _join(draft: ClassicDraft, request: JoinGroupRequest, call: Call) -> Answer:
     group, instance_id, member_id = draft.group, request.group_instance_id, request.member_id
-    new_id = make_member_id(request, call)
     if member_id == "":
+        new_id = make_member_id(request, call)
         if instance_id is not None:
             predecessor_id = group.static_member_id(instance_id)
             if predecessor_id is not None:

@@ -179,10 +179,6 @@ def select_protocol(group: ClassicGroup) -> str:
     return max(sorted(votes), key=lambda name: votes[name])
 
 
-def common_protocols(group: ClassicGroup) -> frozenset[str]:
-    return group.common_protocols
-
-
 def build_join_response(group: ClassicGroup, member_id: str) -> JoinGroupResponse:
     """The current generation as answered to ``member_id``; only the leader gets the list of members."""
     members = []

@@ -22,11 +22,12 @@ from pykraft.group_coordinator.heartbeat_leave import fence_member
 from pykraft.group_coordinator.member import MemberState
 from pykraft.group_coordinator.result import Call, CoordinatorResult
 from pykraft.group_coordinator.sessions import (
+    CLASSIC_MEMBER_TIMERS,
     SetTimer,
     TimerChange,
     TimerKey,
     TimerKind,
-    cancel_classic_timers,
+    cancel_member_timers,
 )
 from pykraft.group_coordinator.state import Group, ShardState
 
@@ -126,7 +127,7 @@ def _new_session(group: Group | None, member_id: str, config: GroupConfig) -> tu
             key = TimerKey(TimerKind.SESSION, group.group_id, member_id)
             if member.classic is not None:
                 # It is told again to join, if it must, and then has its full time.
-                others = cancel_classic_timers(group.group_id, member_id)
+                others = cancel_member_timers(group.group_id, member_id, CLASSIC_MEMBER_TIMERS)
                 return SetTimer(key, member.classic.session_timeout_ms), *others
             session = SetTimer(key, config.consumer_session_timeout_ms)
             if member.state is not MemberState.UNREVOKED_PARTITIONS:

@@ -36,12 +36,13 @@ from pykraft.group_coordinator.records import Partitions, by_topic
 from pykraft.group_coordinator.regex_refresh import needed_resolution
 from pykraft.group_coordinator.result import Call, CoordinatorResult
 from pykraft.group_coordinator.sessions import (
+    CLASSIC_MEMBER_TIMERS,
     CancelTimer,
     SetTimer,
     TimerChange,
     TimerKey,
     TimerKind,
-    cancel_classic_timers,
+    cancel_member_timers,
 )
 from pykraft.group_coordinator.state import ShardState
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
@@ -81,7 +82,7 @@ def handle_consumer_heartbeat(
     if MemberState.UNREVOKED_PARTITIONS in (old.state, member.state):
         draft.timers.append(_rebalance_timer(request.group_id, old, member))
     if old.classic is not None:
-        draft.timers += cancel_classic_timers(request.group_id, member.member_id)
+        draft.timers += cancel_member_timers(request.group_id, member.member_id, CLASSIC_MEMBER_TIMERS)
     with_assignment = is_full_request(request) or member.assigned != old.assigned
     response = ConsumerGroupHeartbeatResponse(
         member_id=member.member_id,

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence, Set
 from dataclasses import replace
+from functools import reduce
 
 from pykraft.group_coordinator.classic_group import ClassicGroup, ClassicMember, ClassicState
 from pykraft.group_coordinator.classic_rebalance import (
@@ -213,7 +214,7 @@ def _build_group(
     """The group with its records; what its members hold is also their target."""
     group_id, generation = classic.group_id, classic.generation
     records = [member_metadata_record(group_id, member) for member in members]
-    group = _replay(ConsumerGroup(group_id), records)
+    group = reduce(replay_group, records, ConsumerGroup(group_id))
     metadata_hash = call.topics.metadata_hash(group)
     others = [
         GroupRecord(
@@ -229,13 +230,7 @@ def _build_group(
         GroupRecord(TargetAssignmentMetadataKey(group_id), TargetAssignmentMetadataValue(generation)),
         *(member_assignment_record(group_id, member) for member in members),
     ]
-    return _replay(group, others), records + others
-
-
-def _replay(group: ConsumerGroup, records: Iterable[GroupRecord]) -> ConsumerGroup:
-    for record in records:
-        group = replay_group(group, record)
-    return group
+    return reduce(replay_group, others, group), records + others
 
 
 def _break_off(classic: ClassicGroup) -> Iterable[Completion]:

@@ -7,6 +7,7 @@ an argument; callers pass the monotonic clock.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterable
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -60,15 +61,16 @@ class CancelTimer:
 TimerChange = SetTimer | CancelTimer
 
 
-def cancel_member_timers(group_id: str, member_id: str) -> list[TimerChange]:
-    """Cancel all timers of a member of a consumer group."""
-    kinds = (TimerKind.SESSION, TimerKind.REBALANCE, TimerKind.MEMBER_JOIN, TimerKind.MEMBER_SYNC)
-    return [CancelTimer(TimerKey(kind, group_id, member_id)) for kind in kinds]
+CLASSIC_MEMBER_TIMERS = (TimerKind.MEMBER_JOIN, TimerKind.MEMBER_SYNC)
+"""What only those members of a consumer group have that speak the classic protocol."""
+
+MEMBER_TIMERS = (TimerKind.SESSION, TimerKind.REBALANCE, *CLASSIC_MEMBER_TIMERS)
+"""All timers of a member of a consumer group."""
 
 
-def cancel_classic_timers(group_id: str, member_id: str) -> list[TimerChange]:
-    """Cancel those timers that only a member with the classic protocol has."""
-    kinds = (TimerKind.MEMBER_JOIN, TimerKind.MEMBER_SYNC)
+def cancel_member_timers(
+    group_id: str, member_id: str, kinds: Iterable[TimerKind] = MEMBER_TIMERS
+) -> list[TimerChange]:
     return [CancelTimer(TimerKey(kind, group_id, member_id)) for kind in kinds]
 
 

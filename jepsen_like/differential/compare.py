@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Final, Protocol
 
-from pykraft.jepsen_like.differential.known import NO_ANSWER_YET, POINTLESS, UNANSWERED, Known
+from pykraft.jepsen_like.differential.answer_pairs import NO_ANSWER_YET
+from pykraft.jepsen_like.differential.known import POINTLESS, UNANSWERED, Known
 from pykraft.jepsen_like.differential.player import STILL_WAITS, Event
 from pykraft.jepsen_like.differential.script import Script
 

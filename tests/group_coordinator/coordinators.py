@@ -330,15 +330,20 @@ CLASSIC_CONFIG = GroupConfig(offsets_topic_num_partitions=1, initial_rebalance_d
 class Classic:
     """A coordinator of group ``g``, and its clients."""
 
-    def __init__(self, config: GroupConfig = CLASSIC_CONFIG) -> None:
+    def __init__(
+        self,
+        config: GroupConfig = CLASSIC_CONFIG,
+        topics: Mapping[str, int] = MappingProxyType({"t": 4}),
+    ) -> None:
+        """``topics``: the number of partitions of each."""
+        self.image = tools.make_image(dict(topics))
         self.config = config
         self.clock, self.writer = tools.ManualClock(), tools.MemoryWriter()
         self.service = self._new_service(1)
 
     def _new_service(self, leader_epoch: int) -> GroupCoordinatorService:
         service = GroupCoordinatorService(self.config, self.writer, self.clock, Random(1), unexpected)
-        image = tools.make_image({"t": 4})
-        service.on_metadata(MetadataDelta(EMPTY_IMAGE, image), image)
+        service.on_metadata(MetadataDelta(EMPTY_IMAGE, self.image), self.image)
         service.on_elected(0, leader_epoch)
         return service
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
-from random import Random
 from types import MappingProxyType
 from typing import Any, Unpack
 
 from pykraft.group_coordinator.config import GroupConfig
-from pykraft.group_coordinator.service import GroupCoordinatorService
 from pykraft.kafka_protocol.consumer_protocol import (
     AssignmentTopicPartition,
     ConsumerProtocolAssignment,
@@ -23,9 +21,6 @@ from pykraft.kafka_protocol.consumer_protocol import (
 from pykraft.kafka_protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from pykraft.kafka_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from pykraft.kafka_protocol.messages.list_groups import ListGroupsRequest
-from pykraft.metadata_log.delta import MetadataDelta
-from pykraft.metadata_log.image import EMPTY_IMAGE
-from tests.faults import unexpected
 from tests.group_coordinator import tools
 from tests.group_coordinator.coordinators import Classic, JoinSettings
 from tests.group_coordinator.tools import HeartbeatFields
@@ -70,14 +65,7 @@ class Fleet(Classic):
     """A coordinator of group ``g``, which reads topic ``t`` of four partitions."""
 
     def __init__(self, config: GroupConfig = MIGRATION_CONFIG) -> None:
-        super().__init__(config)
-
-    def _new_service(self, leader_epoch: int) -> GroupCoordinatorService:
-        service = GroupCoordinatorService(self.config, self.writer, self.clock, Random(1), unexpected)
-        image = tools.make_image({"t": PARTITIONS, "u": 1})
-        service.on_metadata(MetadataDelta(EMPTY_IMAGE, image), image)
-        service.on_elected(0, leader_epoch)
-        return service
+        super().__init__(config, {"t": PARTITIONS, "u": 1})
 
     def join(
         self,

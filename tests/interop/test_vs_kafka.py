@@ -2,46 +2,21 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from comparison.families import FAMILIES
-from comparison.results import load
 
-SCRIPT = Path(__file__).resolve().parent.parent.parent / "benchmarks" / "vs_kafka.py"
+from tests.interop.benchmark_rows import check_rows_run
+
 ROWS = (
     "^start$|^after start|^produce 16 KiB$|^consume 100 B, zstd, 16 KiB|^1 producer$|one record each$"
     "|^one in flight$|^1 partition$|^create a topic$|^classic group$|^consumer group$|^1 client, 1 partition$"
 )
-TIMEOUT_S = 800
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
 
 @pytest.mark.parametrize("family", [family.name for family in FAMILIES])
 def test_rows_run_and_what_was_started_is_stopped(tmp_path: Path, family: str) -> None:
-    command = [sys.executable, str(SCRIPT), "--quick", "--rounds", "1", "--systems", "pykraft"]
-    command += [
-        "--rows",
-        family,
-        "--match",
-        ROWS,
-        "--out",
-        str(tmp_path / "out"),
-        "--directory",
-        str(tmp_path),
-    ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        try:
-            output, _ = process.communicate(timeout=TIMEOUT_S)
-        except BaseException:
-            process.terminate()  # it stops its nodes
-            raise
-    assert process.returncode == 0, output
-    (results,) = load([tmp_path / "out" / "results.json"])
-    (measured,) = results.families
-    assert measured.failures == []
-    assert measured.rows
-    assert not list(tmp_path.glob("vs-kafka-*")), "the nodes' data is left"
+    check_rows_run("vs_kafka.py", ["--rows", family, "--match", ROWS], tmp_path, "vs-kafka")
