@@ -16,6 +16,7 @@ from pykraft.group_coordinator.codec import encode_record
 from pykraft.group_coordinator.offset_table import ROW_BYTES, Rows, unpack_row
 from pykraft.group_coordinator.records import GroupRecord, OffsetCommitKey, OffsetCommitValue
 from pykraft.kafka_protocol.batch_builder import NO_HEADERS, BatchBuilder
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
 from pykraft.kafka_protocol.primitives import write_uvarint, write_varint
 from pykraft.kafka_protocol.record_walk import PERIOD, offset_delta_columns
@@ -220,3 +221,8 @@ def _varint(number: int) -> bytes:
     out = bytearray()
     write_varint(out, number)
     return bytes(out)
+
+
+def too_large() -> KafkaError:
+    """The error of a request that takes more than one batch: it would not be all or nothing."""
+    return KafkaError(ErrorCode.INVALID_COMMIT_OFFSET_SIZE, "The records do not fit into one batch.")

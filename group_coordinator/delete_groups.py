@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pykraft.group_coordinator.classic_group import ClassicGroup, ClassicState
-from pykraft.group_coordinator.commits import LEAST_TOMBSTONE_BYTES
+from pykraft.group_coordinator.commits import LEAST_TOMBSTONE_BYTES, too_large
 from pykraft.group_coordinator.group import ConsumerGroup
 from pykraft.group_coordinator.group_records import group_tombstones
 from pykraft.group_coordinator.offsets import build_offset_tombstones
 from pykraft.group_coordinator.records import GroupMetadataKey, GroupRecord
 from pykraft.group_coordinator.result import CoordinatorResult, Record
 from pykraft.group_coordinator.state import ShardState
-from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
 
 
@@ -48,6 +48,4 @@ def _check_size(state: ShardState, group_ids: Sequence[str], max_batch_bytes: in
         for topic, partitions in state.group_offsets(group_id).items():
             size_bytes += len(partitions) * (LEAST_TOMBSTONE_BYTES + len(group_id) + len(topic))
             if size_bytes > max_batch_bytes:
-                raise KafkaError(
-                    ErrorCode.INVALID_COMMIT_OFFSET_SIZE, "The records do not fit into one batch."
-                )
+                raise too_large()

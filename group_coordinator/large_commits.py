@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pykraft.group_coordinator.commits import TopicCommit, write_commit
+from pykraft.group_coordinator.commits import TopicCommit, too_large, write_commit
 from pykraft.group_coordinator.offsets import (
     LookedUp,
     build_rows,
@@ -82,7 +82,7 @@ class LargeCommit:
         if refused is not ErrorCode.NONE:
             return CoordinatorResult([_refuse(codes, refused) for codes in self._codes], (), timers)
         if self._is_too_large:
-            raise KafkaError(ErrorCode.INVALID_COMMIT_OFFSET_SIZE, "The records do not fit into one batch.")
+            raise too_large()
         if self._has_lost_topics(topics):
             # Their offsets are being deleted, and nothing would delete those that are written now.
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "Topics were deleted meanwhile.")

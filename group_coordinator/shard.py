@@ -19,7 +19,13 @@ from typing import Protocol
 
 from pykraft.group_coordinator.classic_group import ClassicGroup
 from pykraft.group_coordinator.codec import encode_record
-from pykraft.group_coordinator.commits import TopicCommit, TopicRemoval, write_commit, write_removal
+from pykraft.group_coordinator.commits import (
+    TopicCommit,
+    TopicRemoval,
+    too_large,
+    write_commit,
+    write_removal,
+)
 from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.expiry import handle_timer, iter_new_sessions
 from pykraft.group_coordinator.loading import BatchBody
@@ -214,7 +220,7 @@ class Shard:
         if staged is None:
             staged = self._begin(wall_ms)
             if not staged.add(result, now_ms):
-                raise _too_large()
+                raise too_large()
             self._staged = staged
         elif not staged.add(result, now_ms):
             return None
@@ -255,7 +261,7 @@ class Shard:
     def _write_at_once(self, result: CoordinatorResult, wall_ms: int, now_ms: int) -> Outcome:
         staged = self._begin(wall_ms)
         if result.records and not staged.add(replace(result, timers=()), now_ms):
-            raise _too_large()
+            raise too_large()
         state = staged.state
         for group in result.groups:
             state = state.with_group(group)
@@ -334,10 +340,6 @@ def write_records(builder: BatchBuilder, records: Iterable[Record]) -> None:
             builder.add_batch(record.builder)
         else:
             builder.add(*encode_record(record))
-
-
-def _too_large() -> KafkaError:
-    return KafkaError(ErrorCode.INVALID_COMMIT_OFFSET_SIZE, "The records do not fit into one batch.")
 
 
 def _as_coordinator_error(code: ErrorCode) -> ErrorCode:
