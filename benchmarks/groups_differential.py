@@ -42,6 +42,7 @@ PROPERTIES: Final = {
     "group.consumer.session.timeout.ms": "1700000",
     "group.consumer.max.session.timeout.ms": "1800000",
     "group.consumer.assignment.interval.ms": "0",
+    "pykraft.group.consumer.heartbeats.per.second": "0",  # Kafka says the same interval to all
     # The limits are in reach.
     "group.max.size": "3",
     "group.consumer.max.size": "3",

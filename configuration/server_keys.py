@@ -115,6 +115,7 @@ COORDINATOR_KEYS: Final = table(
     ConfigKey("group.consumer.session.timeout.ms", INT, "45000", "The session timeout of members with the consumer protocol.", at_least(1)),
     ConfigKey("group.consumer.heartbeat.interval.ms", INT, "5000", "The heartbeat interval of members with the consumer protocol.", at_least(1)),
     dynamic_key("group.consumer.assignment.interval.ms", INT, "1000", "The shortest time between two assignments of a consumer group (KIP-1263); 0 for none.", at_least(0)),
+    ConfigKey("pykraft.group.consumer.heartbeats.per.second", INT, "50", "Members of the consumer protocol are asked for heartbeats sooner than after their interval, down to one a second each, while a broker gets no more than this from all of them; 0 for never. Not for groups with an interval of their own. Kafka has no such key.", at_least(0)),
     ConfigKey("group.consumer.min.session.timeout.ms", INT, "45000", "The shortest session timeout that a consumer group may set.", at_least(1)),
     ConfigKey("group.consumer.max.session.timeout.ms", INT, "60000", "The longest session timeout that a consumer group may set.", at_least(1)),
     ConfigKey("group.consumer.min.heartbeat.interval.ms", INT, "5000", "The shortest heartbeat interval that a consumer group may set.", at_least(1)),

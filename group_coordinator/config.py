@@ -26,6 +26,7 @@ class GroupConfig(Settings):
 
     consumer_session_timeout_ms: int = setting("group.consumer.session.timeout.ms")
     consumer_heartbeat_interval_ms: int = setting("group.consumer.heartbeat.interval.ms")
+    consumer_heartbeats_per_second: int = setting("pykraft.group.consumer.heartbeats.per.second")
     consumer_assignment_interval_ms: int = setting("group.consumer.assignment.interval.ms")
     consumer_min_session_timeout_ms: int = setting("group.consumer.min.session.timeout.ms")
     consumer_max_session_timeout_ms: int = setting("group.consumer.max.session.timeout.ms")
@@ -102,9 +103,11 @@ class GroupConfig(Settings):
         )
         if interval_ms >= session_ms:
             interval_ms = session_ms // 3
+        has_own_interval = HEARTBEAT_INTERVAL_MS.name in overrides
         return replace(
             self,
             consumer_session_timeout_ms=session_ms,
             consumer_heartbeat_interval_ms=interval_ms,
+            consumer_heartbeats_per_second=0 if has_own_interval else self.consumer_heartbeats_per_second,
             consumer_assignment_interval_ms=assignment_ms,
         )

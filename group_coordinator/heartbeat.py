@@ -87,7 +87,7 @@ def handle_consumer_heartbeat(
     response = ConsumerGroupHeartbeatResponse(
         member_id=member.member_id,
         member_epoch=member.epoch,
-        heartbeat_interval_ms=call.config.consumer_heartbeat_interval_ms,
+        heartbeat_interval_ms=call.heartbeat_interval_ms or call.config.consumer_heartbeat_interval_ms,
         assignment=_build_assignment(member.assigned) if with_assignment else None,
     )
     refresh_ms = call.config.consumer_regex_refresh_interval_ms

@@ -104,6 +104,8 @@ class Call:
     """The arguments of a handler besides state and request.
 
     ``wall_ms`` is the timestamp of records. ``new_member_id`` is an unused id, if the handler needs one.
+    ``heartbeat_interval_ms`` is when a member of the consumer protocol is asked to return: the group's
+    interval, or sooner (:mod:`.heartbeat_pace`).
     """
 
     config: GroupConfig
@@ -113,3 +115,4 @@ class Call:
     client_id: str = ""
     client_host: str = ""
     new_member_id: str = ""
+    heartbeat_interval_ms: int | None = None

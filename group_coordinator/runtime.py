@@ -219,6 +219,10 @@ class CoordinatorRuntime:
     def hosted_partitions(self) -> list[int]:
         return sorted(self._hosted)
 
+    def count_timers(self) -> int:
+        """How many timers run: one for each member, and more in groups that rebalance."""
+        return sum(len(hosted.shard.deadlines) for hosted in self._hosted.values())
+
     def submit(self, partition: int, decide: Decide, waiter: Waiter) -> bool:
         """Decide at once, without a task, and answer ``waiter`` as :meth:`write` does. Not for results that
         move other requests.

@@ -20,6 +20,7 @@ from pykraft.group_coordinator.delete_groups import handle_delete_groups
 from pykraft.group_coordinator.delete_offsets import handle_offset_delete
 from pykraft.group_coordinator.error_responses import as_version_has_it
 from pykraft.group_coordinator.heartbeat import handle_consumer_heartbeat
+from pykraft.group_coordinator.heartbeat_pace import HeartbeatPace
 from pykraft.group_coordinator.large_commits import LargeCommit
 from pykraft.group_coordinator.large_fetches import LargeFetch, is_large
 from pykraft.group_coordinator.offsets import handle_offset_commit
@@ -103,6 +104,7 @@ class GroupCoordinatorService:
         """
         self.config = config
         self._runtime = CoordinatorRuntime(config, writer, clock, on_fatal, lease, on_growth, turns)
+        self._pace = HeartbeatPace(self._runtime.count_timers)
         self._fetches = Slices(UnlimitedTurn() if turns is None else turns, "large fetches")
         self._workers = workers
         self._clock = clock
@@ -163,6 +165,7 @@ class GroupCoordinatorService:
         if regex and len(regex) > _LONG_REGEX_CHARS and self._workers is not None:
             await self._workers.run(partial(prepare_regex, regex))
         call = self._call(ctx, request, version)
+        call.heartbeat_interval_ms = self._pace.interval_ms(call.config)
         return await self._write(
             ConsumerGroupHeartbeatResponse,
             request.group_id,

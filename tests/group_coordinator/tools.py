@@ -212,7 +212,7 @@ class ShardLab:
 
     def call(self, version: int = 1, **more: str) -> Call:
         values = {"client_id": "client", "client_host": "/127.0.0.1", "new_member_id": "new-id"} | more
-        return Call(self.config, self.topics, version, self.clock.now_ms, **values)
+        return Call(self.config, self.topics, version, self.clock.now_ms, **values)  # type: ignore[arg-type]
 
     def apply(self, decide: Callable[[ShardState], CoordinatorResult]) -> Outcome:
         outcome = self.shard.apply(decide, wall_ms=self.clock.now_ms, now_ms=self.clock.now_ms)
