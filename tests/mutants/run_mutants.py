@@ -384,8 +384,10 @@ def package_of(patch: Path | None) -> str:
     return changed[1] if changed else ""
 
 
-def try_mutant(suite: Suite, name: str, patch: Path | None, *, by_simulation: bool) -> Verdict:
-    """Without a patch it is reversed: the checker must then find nothing."""
+def try_mutant(
+    suite: Suite, name: str, patch: Path | None, chosen: list[Path], *, by_simulation: bool
+) -> Verdict:
+    """Without a patch it is reversed: the checker, and what ``chosen`` name, must then find nothing."""
     began = perf_counter()
     label = f"{name}/{patch.stem if patch else 'no bug'}"
     found = broken = None
@@ -395,7 +397,7 @@ def try_mutant(suite: Suite, name: str, patch: Path | None, *, by_simulation: bo
                 apply(patch, directory)
                 found = run_first(suite, directory, patch)
             else:
-                seeds = {seed for each in (MUTANTS / name).glob("*.patch") if (seed := named_seed(each))}
+                seeds = {seed for each in chosen if (seed := named_seed(each))}
                 found = next(
                     filter(None, (run_schedule(suite, directory, one) for one in sorted(seeds))), None
                 )
@@ -411,7 +413,10 @@ def try_mutant(suite: Suite, name: str, patch: Path | None, *, by_simulation: bo
     return Verdict(label, package_of(patch), found, broken, perf_counter() - began)
 
 
-def jobs(suites: list[str], only: list[str], by_chance: bool) -> Iterator[tuple[Suite, str, Path | None]]:
+def jobs(
+    suites: list[str], only: list[str], by_chance: bool
+) -> Iterator[tuple[Suite, str, Path | None, list[Path]]]:
+    """Arguments of :func:`try_mutant`: for each suite without a bug first."""
     for name in suites:
         suite = SUITES[name]
         if by_chance:
@@ -419,8 +424,8 @@ def jobs(suites: list[str], only: list[str], by_chance: bool) -> Iterator[tuple[
         patches = sorted((MUTANTS / name).glob("*.patch"))
         chosen = [patch for patch in patches if not only or patch.stem in only]
         if chosen:
-            yield suite, name, None
-        yield from ((suite, name, patch) for patch in chosen)
+            yield suite, name, None, chosen
+        yield from ((suite, name, patch, chosen) for patch in chosen)
 
 
 def shares(planted: list[Verdict]) -> Iterator[str]:
@@ -451,7 +456,7 @@ def main(arguments: list[str] | None = None) -> int:
     with ThreadPoolExecutor(options.processes) as pool:
         tried = list(jobs(options.suite or sorted(SUITES), options.only, options.by_chance))
         verdicts = pool.map(lambda job: try_mutant(*job, by_simulation=options.by_simulation), tried)
-        for (_, _, patch), verdict in zip(tried, verdicts, strict=True):
+        for (_, _, patch, _), verdict in zip(tried, verdicts, strict=True):
             broken += verdict.broken is not None
             if patch is not None:
                 planted.append(verdict)
