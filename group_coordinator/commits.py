@@ -29,8 +29,10 @@ _INDEX_BYTES = _INT32.size
 _FIELDS_BYTES = 12
 """Offset and leader epoch: together at the beginning of a row and behind the version of a value."""
 
+_TIMESTAMP_BYTES = ROW_BYTES - _FIELDS_BYTES
 _NO_METADATA = b"\x01"
 _NO_TAGS = b"\x00"
+_END = _NO_TAGS + NO_HEADERS
 _ATTRIBUTES = b"\0\0"
 """The attributes of a record, and its timestamp delta."""
 
@@ -123,21 +125,24 @@ def write_commit(builder: BatchBuilder, commit: TopicCommit) -> None:
         return
     key = _key_head(commit.group_id, commit.topic)
     timestamp = rows[_FIELDS_BYTES:ROW_BYTES]
-    tail = _NO_METADATA + timestamp + _tags(topic_id)
-    middle = bytearray()
-    write_varint(middle, len(_VALUE_VERSION) + _FIELDS_BYTES + len(tail))
-    middle += _VALUE_VERSION
-    tail += NO_HEADERS
+    if topic_id == ZERO_UUID:
+        middle, tail = _MIDDLE, _NO_METADATA + timestamp + _END
+    else:
+        middle, tail = (
+            _MIDDLE_WITH_ID,
+            b"".join((_NO_METADATA, timestamp, _TOPIC_ID_TAG, topic_id, NO_HEADERS)),
+        )
     if len(partitions) > _FEW:
-        _write_columns(builder, partitions, rows, (key, bytes(middle), tail))
+        _write_columns(builder, partitions, rows, (key, middle, tail))
         return
     size = 2 + len(key) + _INDEX_BYTES + len(middle) + _FIELDS_BYTES + len(tail)
     at = 0
     for partition in partitions:
         delta = _varint(builder.record_count)
-        head = _varint(size + len(delta)) + b"\0\0" + delta
+        head = _varint(size + len(delta))
         fields = rows[at : at + _FIELDS_BYTES]
-        builder.add_encoded(b"".join((head, key, pack_index(partition), middle, fields, tail)), 1)
+        encoded = b"".join((head, _ATTRIBUTES, delta, key, pack_index(partition), middle, fields, tail))
+        builder.add_encoded(encoded, 1)
         at += ROW_BYTES
 
 
@@ -213,6 +218,11 @@ def _tags(topic_id: Uuid) -> bytes:
     return _NO_TAGS if topic_id == ZERO_UUID else _TOPIC_ID_TAG + topic_id
 
 
+def _middle(tail_bytes: int) -> bytes:
+    """The length of a value without metadata, and its version."""
+    return _varint(len(_VALUE_VERSION) + _FIELDS_BYTES + tail_bytes) + _VALUE_VERSION
+
+
 def _varint(number: int) -> bytes:
     if number < 1 << 6:
         return bytes((2 * number,))
@@ -221,6 +231,10 @@ def _varint(number: int) -> bytes:
     out = bytearray()
     write_varint(out, number)
     return bytes(out)
+
+
+_MIDDLE = _middle(len(_NO_METADATA) + _TIMESTAMP_BYTES + len(_NO_TAGS))
+_MIDDLE_WITH_ID = _middle(len(_NO_METADATA) + _TIMESTAMP_BYTES + len(_TOPIC_ID_TAG) + len(ZERO_UUID))
 
 
 def too_large() -> KafkaError:

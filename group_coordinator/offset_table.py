@@ -103,6 +103,10 @@ class _Chunk:
         extra = None if self.extras is None else self.extras.get(place)
         return Extra("", None, self.topic_id) if extra is None else extra
 
+    def is_replaced(self, bits: int, topic_id: Uuid) -> bool:
+        """Whether offsets of this topic in ``bits`` replace all of its own, which are of that topic, too."""
+        return self.mask == bits and self.topic_id == topic_id and self.extras is None
+
     def count_topics(self, bits: int, sign: int, counts: TopicCounts) -> None:
         """Add the topics of the offsets in ``bits`` to ``counts``."""
         number = (self.mask & bits).bit_count()
@@ -308,6 +312,10 @@ class TopicOffsets:
         """The table after a commit. What it changes is added to ``counts``."""
         partitions, rows, topic_id, extras = given
         chunks = self._chunks
+        if len(partitions) == 1 and extras is None:
+            number, place = partitions[0] >> _CHUNK_BITS, partitions[0] & _LAST
+            chunk = _set_in(chunks.get(number), (place,), rows, topic_id, None, counts)
+            return TopicOffsets(chunks.set(number, chunk))
         first, end = 0, len(partitions)
         while first < end:
             number = partitions[first] >> _CHUNK_BITS
@@ -351,10 +359,13 @@ def _set_in(
     extras: Mapping[int, Extra] | None,
     counts: TopicCounts,
 ) -> _Chunk:
+    bits = _bits_of(places)
+    if chunk is not None and extras is None and chunk.is_replaced(bits, topic_id):
+        return _Chunk(topic_id, bits, rows, None)
     counts[topic_id] = counts.get(topic_id, 0) + len(places)
     if chunk is None:
-        return _rebased(topic_id, _bits_of(places), rows, None if extras is None else Map(extras))
-    chunk.count_topics(_bits_of(places), -1, counts)
+        return _rebased(topic_id, bits, rows, None if extras is None else Map(extras))
+    chunk.count_topics(bits, -1, counts)
     return chunk.with_rows(places, rows, topic_id, extras)
 
 

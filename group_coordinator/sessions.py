@@ -11,8 +11,6 @@ from collections.abc import Iterable
 from enum import IntEnum
 from typing import NamedTuple
 
-from pykraft.lazy_dataclass import dataclass
-
 
 class TimerKind(IntEnum):
     SESSION = 1
@@ -31,8 +29,7 @@ class TimerKind(IntEnum):
     """A classic member of a consumer group has joined and not fetched its assignment in time."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class TimerKey:
+class TimerKey(NamedTuple):
     """``member_id`` is empty for timers of a whole group."""
 
     kind: TimerKind
@@ -40,8 +37,7 @@ class TimerKey:
     member_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class SetTimer:
+class SetTimer(NamedTuple):
     """Start or restart a timer that expires ``delay_ms`` from now and then returns ``epoch``.
 
     With ``keep_running`` a running timer is not restarted.
@@ -53,8 +49,7 @@ class SetTimer:
     keep_running: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CancelTimer:
+class CancelTimer(NamedTuple):
     key: TimerKey
 
 

@@ -98,7 +98,7 @@ class _Staged:
 
         What was prepared as a batch finds room only in an empty one.
         """
-        if self.builder.record_count and any(isinstance(record, PreparedCommit) for record in result.records):
+        if self.builder.record_count and isinstance(result.records[0], PreparedCommit):
             return False
         mark = self.builder.mark
         try:
@@ -110,7 +110,8 @@ class _Staged:
         except BaseException:
             self.builder.cut(mark)
             raise
-        self.timers += [(change, now_ms) for change in result.timers]
+        if result.timers:
+            self.timers += [(change, now_ms) for change in result.timers]
         return True
 
 

@@ -12,15 +12,19 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from pykraft.kafka_protocol.framing import (
     SIZE_BYTES,
     FramingError,
     pack_size,
+    pack_size_into,
     read_frame_size,
 )
 from pykraft.runtime.streams import Chunk
+
+if TYPE_CHECKING:
+    from pykraft.kafka_protocol.offset_commit_fast import UsualCommit
 
 logger = logging.getLogger(__name__)
 
@@ -89,6 +93,11 @@ class ResponseSlot:
         size = sum(len(c) if isinstance(c, (bytes, bytearray, memoryview)) else c.size_bytes for c in chunks)
         self.complete_framed([pack_size(size), *chunks])
 
+    def complete_started(self, start: bytearray, rest: bytes = b"") -> None:
+        """Answer with a frame whose start has room for the size prefix, which is set here."""
+        pack_size_into(start, 0, len(start) + len(rest) - SIZE_BYTES)
+        self.complete_framed((start, rest) if rest else (start,))
+
     def complete_framed(self, chunks: Sequence[Chunk]) -> None:
         """Answer with chunks that already start with the size prefix."""
         assert not self.done, "a response slot is completed once"
@@ -132,6 +141,7 @@ class Connection:
         "peer_address",
         "stalled",
         "state",
+        "usual_commit",
     )
 
     def __init__(
@@ -163,6 +173,8 @@ class Connection:
         self.closed = False
         #: For the handler: what it remembers about this client between requests.
         self.state: object = None
+        #: For the handler of OffsetCommit: what this client usually commits.
+        self.usual_commit: UsualCommit | None = None
 
     def close(self, reason: str) -> None:
         """End the connection and log the reason in one line."""

@@ -12,6 +12,7 @@ SIZE_BYTES = 4
 
 _SIZE = Struct(">i")
 pack_size = _SIZE.pack
+pack_size_into = _SIZE.pack_into
 unpack_size_from = _SIZE.unpack_from
 
 

@@ -66,7 +66,7 @@ class TaggedStruct:
         return self._head + self.layout.pack(*values) + b"\0"
 
 
-def read_text(body: memoryview, position: int) -> tuple[str, int]:
+def read_text(body: bytes | memoryview, position: int) -> tuple[str, int]:
     """A string of a version that is not flexible, and the position behind it."""
     (length,) = unpack_int16(body, position)
     start = position + INT16_BYTES
@@ -76,7 +76,7 @@ def read_text(body: memoryview, position: int) -> tuple[str, int]:
     return str(body[start:stop], "utf-8"), stop
 
 
-def read_compact_text(body: memoryview, position: int) -> tuple[str, int]:
+def read_compact_text(body: bytes | memoryview, position: int) -> tuple[str, int]:
     """A string of a flexible version, and the position behind it."""
     length, start = read_uvarint(body, position)
     stop = start + length - 1
@@ -85,7 +85,7 @@ def read_compact_text(body: memoryview, position: int) -> tuple[str, int]:
     return str(body[start:stop], "utf-8"), stop
 
 
-def read_nullable_compact_text(body: memoryview, position: int) -> tuple[str | None, int]:
+def read_nullable_compact_text(body: bytes | memoryview, position: int) -> tuple[str | None, int]:
     """As :func:`read_compact_text`, or None: a length of zero, in however many bytes."""
     if not body[position]:
         return None, position + 1
@@ -97,7 +97,7 @@ def _text_too_long() -> ProtocolError:
     return ProtocolError("a string is too long, or reaches past the end of the request")
 
 
-def skip_tags(body: memoryview, position: int, end: int) -> int:
+def skip_tags(body: bytes | memoryview, position: int, end: int) -> int:
     """The position behind a tagged section of no interest."""
     return position + 1 if body[position] == 0 else skip_tagged_fields(body, position, end)
 

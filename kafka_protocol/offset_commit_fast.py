@@ -75,7 +75,9 @@ FIELDS_BYTES = FIELDS.size
 _NO_EPOCH = pack_int32(-1)
 _NULL_LENGTH = pack_int16(-1)
 
-_RESULT_BYTES = layout(tables.OffsetCommitResponsePartition, "partition_index", _FLEXIBLE_FROM).size
+_RESULT = layout(tables.OffsetCommitResponsePartition, "partition_index", _FLEXIBLE_FROM)
+_RESULT_BYTES = _RESULT.size
+_pack_result = _RESULT.pack
 
 
 CommitCodes: TypeAlias = int | Sequence[int | Sequence[int]]
@@ -96,7 +98,11 @@ class CommitTopic(NamedTuple):
 
 
 class CommitRequestView(NamedTuple):
-    """A parsed request. ``topics`` keeps the client's order, which the response repeats."""
+    """A parsed request. ``topics`` keeps the client's order, which the response repeats.
+
+    ``fields_at``: the place of the fields in the body if one partition without metadata is all that is
+    committed, otherwise -1.
+    """
 
     group_id: str
     generation_id_or_member_epoch: int
@@ -104,11 +110,12 @@ class CommitRequestView(NamedTuple):
     group_instance_id: str | None
     retention_time_ms: int
     topics: list[CommitTopic]
+    fields_at: int = -1
 
 
 def parse_offset_commit(body: memoryview, position: int, version: int) -> CommitRequestView:
-    """Parse the body that starts at ``position``."""
-    steps = parse_in_slices(body, position, version)
+    """Parse the body that starts at ``position``: a small one, which is sliced faster as bytes."""
+    steps = parse_in_slices(bytes(body), position, version)
     try:
         while True:
             next(steps)
@@ -116,8 +123,47 @@ def parse_offset_commit(body: memoryview, position: int, version: int) -> Commit
         return cast(CommitRequestView, parsed.value)
 
 
+class UsualCommit:
+    """What a client commits again and again: one partition, without metadata. Only its offset changes.
+
+    Made from one request, it recognizes those that differ from it in nothing else, without parsing them.
+    """
+
+    __slots__ = ("_accepted", "_end", "_start", "_version", "_view")
+
+    def __init__(self, body: memoryview, version: int, view: CommitRequestView) -> None:
+        """``view`` is the parsed ``body``, and has its ``fields_at``."""
+        self._version = version
+        self._start = bytes(body[: view.fields_at])
+        self._end = bytes(body[view.fields_at + FIELDS_BYTES :])
+        self._view = view
+        self._accepted = b""
+
+    def recognize(self, body: memoryview, version: int) -> CommitRequestView | None:
+        """The parsed request if it is the usual one, otherwise None."""
+        usual = self._view
+        fields_at = usual.fields_at
+        end_at = fields_at + FIELDS_BYTES
+        if version != self._version or body[end_at:] != self._end or body[:fields_at] != self._start:
+            return None
+        name, topic_id, partitions, _, _ = usual.topics[0]
+        topic = CommitTopic(name, topic_id, partitions, bytes(body[fields_at:end_at]), None)
+        group_id, generation, member_id, instance_id, retention_ms, _, _ = usual
+        return CommitRequestView(
+            group_id, generation, member_id, instance_id, retention_ms, [topic], fields_at
+        )
+
+    def accept(self, correlation_id: int) -> bytearray:
+        """The response without an error, as :func:`build_offset_commit_response` builds it."""
+        if not self._accepted:
+            self._accepted = bytes(build_offset_commit_response(self._version, 0, self._view.topics, (0,)))
+        response = bytearray(self._accepted)
+        pack_int32_into(response, SIZE_BYTES, correlation_id)
+        return response
+
+
 def parse_in_slices(
-    body: memoryview, position: int, version: int
+    body: bytes | memoryview, position: int, version: int
 ) -> Generator[None, None, CommitRequestView]:
     """As :func:`parse_offset_commit`; yields after each slice: some milliseconds."""
     try:
@@ -127,7 +173,9 @@ def parse_in_slices(
         raise ProtocolError(f"malformed OffsetCommit request: {error}") from None
 
 
-def _parse_classic(body: memoryview, position: int, version: int) -> Generator[None, None, CommitRequestView]:
+def _parse_classic(
+    body: bytes | memoryview, position: int, version: int
+) -> Generator[None, None, CommitRequestView]:
     end = len(body)
     group_id, position = read_text(body, position)
     (generation,) = unpack_int32(body, position)
@@ -142,6 +190,7 @@ def _parse_classic(body: memoryview, position: int, version: int) -> Generator[N
     position += INT32_BYTES
     _check_topics(count, end - position)
     topics: list[CommitTopic] = []
+    fields_at = -1
     for place in range(count):
         if place and not place % SLICE_TOPICS:
             yield
@@ -154,14 +203,16 @@ def _parse_classic(body: memoryview, position: int, version: int) -> Generator[N
             partitions, fields = _read_bare(body[position:stop], number)
             topics.append(CommitTopic(name, ZERO_UUID, partitions, fields, None))
             position = stop
+            if count == number == 1:
+                fields_at = stop - _BARE_BYTES + _INDEX_BYTES
         else:
             topic, position = yield from _read_classic(body, position, number, name, version)
             topics.append(topic)
-    return CommitRequestView(group_id, generation, member_id, instance_id, retention_ms, topics)
+    return CommitRequestView(group_id, generation, member_id, instance_id, retention_ms, topics, fields_at)
 
 
 def _parse_flexible(
-    body: memoryview, position: int, version: int
+    body: bytes | memoryview, position: int, version: int
 ) -> Generator[None, None, CommitRequestView]:
     end = len(body)
     group_id, position = read_compact_text(body, position)
@@ -171,6 +222,7 @@ def _parse_flexible(
     count, position = read_uvarint(body, position)
     _check_topics(count - 1, end - position)
     topics: list[CommitTopic] = []
+    fields_at = -1
     for place in range(count - 1):
         if place and not place % SLICE_TOPICS:
             yield
@@ -188,12 +240,14 @@ def _parse_flexible(
             partitions, fields = _read_bare(body[position:stop], number)
             topic = CommitTopic(name, topic_id, partitions, fields, None)
             position = stop
+            if count - 1 == number == 1:
+                fields_at = stop - _BARE_BYTES + _INDEX_BYTES
         else:
             topic, position = yield from _read_flexible(body, position, number, name, topic_id)
         topics.append(topic)
         position = skip_tags(body, position, end)
     skip_tags(body, position, end)
-    return CommitRequestView(group_id, generation, member_id, instance_id, -1, topics)
+    return CommitRequestView(group_id, generation, member_id, instance_id, -1, topics, fields_at)
 
 
 def _check_topics(count: int, left_bytes: int) -> None:
@@ -202,7 +256,7 @@ def _check_topics(count: int, left_bytes: int) -> None:
         raise ProtocolError(f"an OffsetCommit request of {count} topics")
 
 
-def _is_bare_flexible(block: memoryview, number: int) -> bool:
+def _is_bare_flexible(block: bytes | memoryview, number: int) -> bool:
     """Whether all partitions have neither metadata (null: 0, empty: 1) nor tags.
 
     If the first has none, it ends where the second is looked for, and so on.
@@ -214,7 +268,7 @@ def _is_bare_flexible(block: memoryview, number: int) -> bool:
     return not metadata.strip(b"\0\1") and not tags.strip(b"\0")
 
 
-def _is_bare_classic(block: memoryview, number: int) -> bool:
+def _is_bare_classic(block: bytes | memoryview, number: int) -> bool:
     """As :func:`_is_bare_flexible`, with a length of two bytes: -1 (null) or 0."""
     if number == 1:
         (length,) = unpack_int16(block, _PARTITION_BYTES)
@@ -223,7 +277,7 @@ def _is_bare_classic(block: memoryview, number: int) -> bool:
     return first == bytes(block[_PARTITION_BYTES + 1 :: _BARE_BYTES]) and not first.strip(b"\0\xff")
 
 
-def _read_bare(block: memoryview, number: int) -> tuple[tuple[int, ...], bytes]:
+def _read_bare(block: bytes | memoryview, number: int) -> tuple[tuple[int, ...], bytes]:
     """Indexes and fields of partitions without metadata."""
     if not number:
         return (), b""
@@ -239,7 +293,7 @@ def _read_bare(block: memoryview, number: int) -> tuple[tuple[int, ...], bytes]:
 
 
 def _read_classic(
-    body: memoryview, position: int, number: int, name: str, version: int
+    body: bytes | memoryview, position: int, number: int, name: str, version: int
 ) -> Generator[None, None, tuple[CommitTopic, int]]:
     size = _PARTITION_BYTES if version >= _EPOCHS_FROM else _OLD_PARTITION_BYTES
     partitions: list[int] = []
@@ -257,14 +311,14 @@ def _read_classic(
     return _make_topic(name, ZERO_UUID, partitions, fields, metadata), position
 
 
-def _read_nullable_text(body: memoryview, position: int) -> tuple[str | None, int]:
+def _read_nullable_text(body: bytes | memoryview, position: int) -> tuple[str | None, int]:
     if body[position : position + INT16_BYTES] == _NULL_LENGTH:
         return None, position + INT16_BYTES
     return read_text(body, position)
 
 
 def _read_flexible(
-    body: memoryview, position: int, number: int, name: str, topic_id: Uuid
+    body: bytes | memoryview, position: int, number: int, name: str, topic_id: Uuid
 ) -> Generator[None, None, tuple[CommitTopic, int]]:
     end = len(body)
     partitions: list[int] = []
@@ -295,9 +349,10 @@ def build_offset_commit_response(
 
     ``codes``: one error for everything; or for each topic one, or one for each of its partitions.
     """
-    out = bytearray()
-    for _ in build_in_slices(out, version, correlation_id, topics, codes):
-        pass
+    out = _start_response(version, correlation_id, len(topics))
+    for number, topic in enumerate(topics):
+        _write_topic(out, version, topic, codes if isinstance(codes, int) else codes[number])
+    _end_response(out, version)
     return out
 
 
@@ -305,34 +360,48 @@ def build_in_slices(
     out: bytearray, version: int, correlation_id: int, topics: Sequence[CommitTopic], codes: CommitCodes
 ) -> Iterator[None]:
     """As :func:`build_offset_commit_response`, into ``out``; yields after each slice."""
+    out += _start_response(version, correlation_id, len(topics))
+    for number, topic in enumerate(topics):
+        if number and not number % SLICE_TOPICS:
+            yield
+        _write_topic(out, version, topic, codes if isinstance(codes, int) else codes[number])
+    _end_response(out, version)
+
+
+def _start_response(version: int, correlation_id: int, topic_count: int) -> bytearray:
+    """Everything before the first topic."""
     flexible = version >= _FLEXIBLE_FROM
-    out += bytes(SIZE_BYTES)
+    out = bytearray(SIZE_BYTES)
     out += pack_int32(correlation_id)
     if flexible:
         out.append(0)  # no tagged fields in the response header
     if version >= _THROTTLE_FROM:
         out += pack_int32(0)
-    write_count(out, len(topics), flexible)
-    for number, topic in enumerate(topics):
-        if number and not number % SLICE_TOPICS:
-            yield
-        if version >= _TOPIC_IDS_FROM:
-            out += topic.topic_id
-        else:
-            raw = topic.name.encode()
-            if flexible:
-                write_uvarint(out, len(raw) + 1)
-            else:
-                out += pack_int16(len(raw))
-            out += raw
-        partitions = topic.partitions
-        write_count(out, len(partitions), flexible)
-        _write_results(out, partitions, codes if isinstance(codes, int) else codes[number], flexible)
-        if flexible:
-            out.append(0)
-    if flexible:
+    write_count(out, topic_count, flexible)
+    return out
+
+
+def _end_response(out: bytearray, version: int) -> None:
+    if version >= _FLEXIBLE_FROM:
         out.append(0)
     pack_int32_into(out, 0, len(out) - SIZE_BYTES)
+
+
+def _write_topic(out: bytearray, version: int, topic: CommitTopic, codes: int | Sequence[int]) -> None:
+    flexible = version >= _FLEXIBLE_FROM
+    if version >= _TOPIC_IDS_FROM:
+        out += topic.topic_id
+    else:
+        raw = topic.name.encode()
+        if flexible:
+            write_uvarint(out, len(raw) + 1)
+        else:
+            out += pack_int16(len(raw))
+        out += raw
+    write_count(out, len(topic.partitions), flexible)
+    _write_results(out, topic.partitions, codes, flexible)
+    if flexible:
+        out.append(0)
 
 
 def _write_results(
@@ -342,10 +411,12 @@ def _write_results(
     if not partitions:
         return
     number, length = len(partitions), _RESULT_BYTES + flexible
-    one = bytes(_INDEX_BYTES) + pack_int16(codes if isinstance(codes, int) else 0) + bytes(flexible)
     if number == 1 and isinstance(codes, int):
-        out += pack_int32(partitions[0]) + one[_INDEX_BYTES:]
+        out += _pack_result(partitions[0], codes)
+        if flexible:
+            out.append(0)
         return
+    one = bytes(_INDEX_BYTES) + pack_int16(codes if isinstance(codes, int) else 0) + bytes(flexible)
     block = bytearray(one * number)
     indexes = pack(f">{number}i", *partitions)
     for place in range(_INDEX_BYTES):

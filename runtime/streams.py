@@ -97,6 +97,8 @@ class OutputQueue:
 
     def pump(self, sink: ByteSink, limit_bytes: int = CALLBACK_BYTES) -> tuple[int, bool]:
         """Send up to about ``limit_bytes``. Returns (bytes accepted, whether the sink is blocked)."""
+        if self.is_one_response():
+            return self._send_one(sink)
         sent = 0
         while self._chunks and sent < limit_bytes:
             offered, accepted = self._send_some(sink)
@@ -105,6 +107,22 @@ class OutputQueue:
             if accepted < offered:
                 return sent, True
         return sent, False
+
+    def is_one_response(self) -> bool:
+        """Whether one chunk of memory is all that is queued, as nearly always."""
+        return len(self._chunks) == 1 and not self._offset and isinstance(self._chunks[0], (bytes, bytearray))
+
+    def _send_one(self, sink: ByteSink) -> tuple[int, bool]:
+        """As :meth:`pump` where :meth:`is_one_response`."""
+        response = self._chunks[0]
+        assert isinstance(response, (bytes, bytearray))
+        accepted = sink.send(memoryview(response), False)
+        if accepted < len(response):
+            self._offset = accepted
+            return accepted, True
+        self._chunks.clear()
+        self.memory_bytes = 0
+        return accepted, False
 
     def _send_some(self, sink: ByteSink) -> tuple[int, int]:
         """Offer the head of the queue once. Returns (offered, accepted)."""

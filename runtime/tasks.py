@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -62,6 +62,23 @@ class TaskSupervisor:
             task.cancel()
         return task
 
+    def begin(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any] | None:
+        """Run ``work`` now, up to its first wait; the rest as :meth:`start`. None if nothing is left to do.
+
+        For work that seldom waits, which then needs neither a task nor another turn of the event loop. Before
+        its first wait there is no current task, so that :func:`asyncio.timeout` is not to be used there.
+        """
+        if self._is_closed:
+            return self.start(work, name)
+        try:
+            awaited = work.send(None)
+        except (StopIteration, asyncio.CancelledError):
+            return None
+        except Exception as error:
+            self._failed(name, error)
+            return None
+        return self.start(_Begun(work, awaited), name)
+
     async def sleep(self, duration_ms: int) -> None:
         """Sleep, for tasks that are started here."""
         await asyncio.sleep(duration_ms / 1000)
@@ -72,8 +89,11 @@ class TaskSupervisor:
             return
         error = task.exception()
         if error is not None:
-            logger.critical("task %s failed", task.get_name(), exc_info=error)
-            self._on_fatal(error)
+            self._failed(task.get_name(), error)
+
+    def _failed(self, name: str, error: BaseException) -> None:
+        logger.critical("task %s failed", name, exc_info=error)
+        self._on_fatal(error)
 
     async def close(self) -> None:
         """Cancel every task and wait until each has ended."""
@@ -83,6 +103,41 @@ class TaskSupervisor:
             task.cancel()
         if tasks:
             await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class _Begun(Coroutine[Any, Any, Any]):
+    """A coroutine that has run up to its first wait, as a task takes it: what it ``awaited`` comes first."""
+
+    __slots__ = ("_awaited", "_work")
+
+    def __init__(self, work: Coroutine[Any, Any, Any], awaited: asyncio.Future[Any] | None) -> None:
+        """``awaited``: None for a coroutine that only lets others run."""
+        self._work = work
+        self._awaited = awaited
+        if awaited is not None:
+            # It is marked from the wait until a task has taken it. Others may wait for it meanwhile.
+            awaited._asyncio_future_blocking = False
+
+    def send(self, value: Any, /) -> Any:
+        awaited, self._awaited = self._awaited, None
+        if awaited is None:
+            return self._work.send(value)
+        awaited._asyncio_future_blocking = True
+        return awaited
+
+    def throw(self, *error: Any) -> Any:
+        """Cancelled before the task has begun, it cancels what it waits for, as a task does."""
+        awaited, self._awaited = self._awaited, None
+        if awaited is None or not awaited.cancel():
+            return self._work.throw(*error)
+        awaited._asyncio_future_blocking = True
+        return awaited
+
+    def close(self) -> None:
+        self._work.close()
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        raise AssertionError("a task runs it, and nothing else")
 
 
 class Workers:

@@ -103,6 +103,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         "_end",
         "_factory",
         "_is_kept",
+        "_is_urgent",
         "_on_lost",
         "_on_unreadable",
         "_output",
@@ -138,6 +139,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._trusted = 0  # bytes that this peer has sent at once before
         self._paused = 0
         self._corked = False
+        self._is_urgent = False
         self._output: OutputQueue | None = None
         self._sink: ByteSink | None = None
         self._blocked = False  # the sink calls back when there is room
@@ -225,6 +227,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         """
         if self.closed:
             return
+        self._is_urgent = urgent
         output = self._output
         if output is None:
             output = self._output = OutputQueue(self._runtime.scratch)
@@ -271,8 +274,11 @@ class StreamConnection(asyncio.BufferedProtocol):
 
     # -- receiving ---------------------------------------------------------------------------------------
 
-    def _process(self) -> None:
-        """Pass the received bytes to the session; keep those that it does not consume."""
+    def _process(self, *, is_crowded: bool = False) -> None:
+        """Pass the received bytes to the session; keep those that it does not consume.
+
+        ``is_crowded``: others wait for their turn, too.
+        """
         session = self.session
         assert session is not None
         left = self._end - self._start
@@ -303,7 +309,13 @@ class StreamConnection(asyncio.BufferedProtocol):
                 self._sync_reading()
             else:
                 self._wait_in(session.lane)
-        if self._output is not None and not (self._blocked or self._pump_scheduled):
+        if self._output is None or self._blocked or self._pump_scheduled:
+            return
+        if is_crowded and not self._is_urgent and self._output.is_one_response():
+            # Sent one after the other, the responses of a turn wake a client that waits for many only once.
+            self._pump_scheduled = True
+            self._runtime.budget.defer(self._pump_again, OUTPUT)
+        else:
             self._pump()
 
     def _rewind(self) -> None:
@@ -410,7 +422,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         if self._end > self._start:
             self._runtime.budget.spend(min(self._end - self._start, CALLBACK_BYTES))
             try:
-                self._process()
+                self._process(is_crowded=True)
             except BaseException:
                 # As the event loop does with errors of callbacks: a failed session cannot continue.
                 self.close()
@@ -437,7 +449,8 @@ class StreamConnection(asyncio.BufferedProtocol):
             return
         within_budget = self._runtime.budget.spend(sent)
         if not output.pending_chunks:
-            self._unpause(_CONGESTED)
+            if self._paused & _CONGESTED:
+                self._unpause(_CONGESTED)
             return
         if not self._blocked:
             self._pump_scheduled = True

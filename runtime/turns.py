@@ -4,7 +4,7 @@ Raft, the heartbeats of brokers and all clients share one event loop. Without a 
 commit at once hold it for most of a second, and bulk produce holds it long enough for an election. So code
 that works for clients asks here before the next piece of work, and queues when the budget of the turn is used
 up: then everything else on the loop runs, too. A turn is limited in bytes (read and sent), in time (for work
-done in the turn) and in steps (work that is only started, and done in the next turn by a task of its own).
+done in the turn) and in steps (requests that go through a handler of their own: it may go on in a task).
 
 Queued work waits in a lane, and the lanes are served in rotation. A thousand waiting commits are one lane, so
 a request of another kind waits for a few of them and not for all. Responses that are ready are sent first,

@@ -1,7 +1,8 @@
 """OffsetCommit.
 
 Hot path: requests are parsed by hand and decided at once, without a task; the coordinator answers them
-together with all others whose records are in the same batch. A large request is parsed, looked up and
+together with all others whose records are in the same batch. A client that commits the same partition again
+and again is recognized, and its request not parsed. A large request is parsed, looked up and
 answered over several turns, while its connection is held, so that no later request of the client overtakes
 it; few at a time, since they take memory. Only past the broker's lease a commit may have to wait before it is
 decided, in a task of its own.
@@ -20,6 +21,7 @@ from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.headers import RequestHeader
 from pykraft.kafka_protocol.offset_commit_fast import (
     CommitTopic,
+    UsualCommit,
     build_in_slices,
     build_offset_commit_response,
     parse_in_slices,
@@ -73,8 +75,13 @@ class OffsetCommitHandler:
             self._begin_large(connection, context, header, body, slot)
             return
         version = header.api_version
-        request = parse_offset_commit(body, 0, version)
-        commit = _Commit(connection, header, request.topics, slot)
+        usual = connection.usual_commit
+        request = None if usual is None else usual.recognize(body, version)
+        if request is None:
+            request = parse_offset_commit(body, 0, version)
+            usual = UsualCommit(body, version, request) if request.fields_at >= 0 else None
+            connection.usual_commit = usual
+        commit = _Commit(connection, header, request.topics, slot, usual=usual)
         services = self._services
         try:
             self._require_unfenced()
@@ -161,7 +168,7 @@ class OffsetCommitHandler:
 class _Commit:
     """A request that waits for its answer (:class:`~pykraft.group_coordinator.answers.Waiter`)."""
 
-    __slots__ = ("_connection", "_correlation_id", "_slices", "_slot", "_topics", "_version")
+    __slots__ = ("_connection", "_correlation_id", "_slices", "_slot", "_topics", "_usual", "_version")
 
     def __init__(
         self,
@@ -170,14 +177,18 @@ class _Commit:
         topics: list[CommitTopic],
         slot: ResponseSlot,
         slices: Slices | None = None,
+        usual: UsualCommit | None = None,
     ) -> None:
-        """``slices``: the answer is large, and built in slices."""
+        """``slices``: the answer is large, and built in slices. ``usual``: its client commits so again and
+        again.
+        """
         self._connection = connection
         self._version = header.api_version
         self._correlation_id = header.correlation_id
         self._topics = topics
         self._slot = slot
         self._slices = slices
+        self._usual = usual
 
     def done(self) -> bool:
         return self._slot.done or self._slot.abandoned
@@ -201,11 +212,16 @@ class _Commit:
             self._slices.run(self._answer_in_slices(codes), self._fail)
             return
         try:
-            response = build_offset_commit_response(self._version, self._correlation_id, self._topics, codes)
+            response = self._build(codes)
         except Exception as error:
             self._fail(error)
         else:
             self._slot.complete_framed([response])
+
+    def _build(self, codes: CommitCodes) -> bytearray:
+        if self._usual is not None and codes == [0]:
+            return self._usual.accept(self._correlation_id)
+        return build_offset_commit_response(self._version, self._correlation_id, self._topics, codes)
 
     def _answer_in_slices(self, codes: CommitCodes) -> Iterator[None]:
         response = bytearray()

@@ -1,10 +1,10 @@
 """Takes the frames of client connections and makes sure that each is answered.
 
 Produce, Fetch and OffsetCommit take the fast path (:class:`HotApi`: parsed by hand, handled at once). A
-request for the active controller is forwarded unchanged. Every other request is decoded by the table-driven
-codec and handled in a task of its own; the connection keeps the answers in order. A frame that cannot be
-parsed closes the connection with one log line: the protocol has no answer for it. A bug in a handler costs
-only its request.
+request for the active controller is forwarded unchanged, in a task of its own. Every other request is decoded
+by the table-driven codec and handled at once, too; only one whose handler has to wait goes on in a task. The
+connection keeps the answers in order. A frame that cannot be parsed closes the connection with one log line:
+the protocol has no answer for it. A bug in a handler costs only its request.
 """
 
 from __future__ import annotations
@@ -25,7 +25,12 @@ from pykraft.broker.serving.api import (
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.headers import RequestHeader, decode_request_header, encode_response_header
+from pykraft.kafka_protocol.headers import (
+    RequestHeader,
+    decode_request_header,
+    encode_response_header,
+    start_response,
+)
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.kafka_protocol.request_context import RequestContext
@@ -66,6 +71,7 @@ class RequestServer(Generic[S]):
     ) -> None:
         self._services = services
         self._apis = {int(api.key): api for api in apis}
+        self._names = {key: api.key.name for key, api in self._apis.items()}
         self._hot = {
             key: api.make_handler(services, turns)
             for key, api in self._apis.items()
@@ -101,10 +107,13 @@ class RequestServer(Generic[S]):
             _close_for(connection, error)
             return
         answering = self._answer(api, connection, context, header, received, slot)
-        task = self._tasks.start(answering, api.key.name)
+        start = self._tasks.start if isinstance(api, ForwardedApi) else self._tasks.begin
+        task = start(answering, self._names[header.api_key])
+        self._turns.spend(steps=1)  # done or not: turns stay short while one client sends thousands
+        if task is None:
+            return
         if isinstance(api, ForwardedApi) or (isinstance(api, HandledApi) and api.ends_with_client):
             slot.on_abandon = task.cancel  # its client has gone: nobody need execute it
-        self._turns.spend(steps=1)
 
     def _is_held(self, api: HandledApi[S, Any, Any], connection: Connection, request: Message) -> bool:
         """Whether the request and its connection wait for a log that this broker is about to lead."""
@@ -155,7 +164,9 @@ class RequestServer(Generic[S]):
         version = header.api_version
         try:
             answer = await self._respond(api, context, received)
-            body = answer if isinstance(answer, bytes) else answer.encode(version)
+            response = start_response(header.api_key, version, header.correlation_id)
+            if not isinstance(answer, bytes):
+                answer.encode_into(version, response)
         except MalformedRequestError as error:
             _close_for(connection, error)
             return
@@ -166,7 +177,7 @@ class RequestServer(Generic[S]):
             connection.close("internal error")
             return
         if not slot.abandoned:
-            slot.complete([encode_response_header(api.key, version, header.correlation_id), body])
+            slot.complete_started(response, answer if isinstance(answer, bytes) else b"")
 
     async def _respond(
         self, api: Api[S, Any, Any], context: RequestContext, received: ReceivedRequest[Any]

@@ -22,7 +22,7 @@ from pykraft.kafka_protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from pykraft.kafka_protocol.offset_commit_fast import MAX_TOPICS, parse_offset_commit
+from pykraft.kafka_protocol.offset_commit_fast import FIELDS, MAX_TOPICS, parse_offset_commit
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.runtime.turns import UnlimitedTurn
@@ -64,10 +64,12 @@ class Groups:
     def __init__(self, later: bool = False, error: BaseException | None = None) -> None:
         self.later, self.error = later, error
         self.waiters: list[Any] = []
+        self.requests: list[Any] = []
 
     def commit_offsets(self, context: RequestContext, request: Any, version: int, waiter: Any) -> bool:
         if self.error is not None and not self.later:
             raise self.error
+        self.requests.append(request)
         if not self.later:
             self.waiters.append(waiter)
         return not self.later
@@ -171,6 +173,33 @@ def test_answer_that_cannot_be_built_costs_only_its_connection() -> None:
     served.receive(REQUEST.encode(VERSION))
     groups.waiters[0].set_result([[0]])  # one code for two partitions
     assert served.link.is_closed and not served.link.sent
+
+
+def _one(offset: int, topic: str = "t", metadata: str = "") -> bytes:
+    partition = OffsetCommitRequestPartition(
+        partition_index=3, committed_offset=offset, committed_metadata=metadata
+    )
+    topics = [OffsetCommitRequestTopic(name=topic, partitions=[partition])]
+    return OffsetCommitRequest(group_id="g", topics=topics).encode(VERSION)
+
+
+def test_client_that_commits_the_same_again_and_again_may_change_its_mind() -> None:
+    """Each commit is what the client sent, and each answer what the coordinator said."""
+    groups = Groups()
+    served = Served(groups)
+    sent = [(7, "t", ""), (8, "t", ""), (9, "t", "why"), (10, "u", ""), (11, "u", ""), (12, "t", "")]
+    for number, (offset, topic, metadata) in enumerate(sent):
+        served.receive(_one(offset, topic, metadata))
+        committed = groups.requests[-1].topics[0]
+        assert (committed.name, committed.partitions) == (topic, (3,))
+        assert FIELDS.unpack(committed.fields)[0] == offset
+        assert committed.metadata == ([metadata] if metadata else None)
+        for code in (0, 22):
+            groups.waiters.pop().set_result([code if number % 2 else [code]])
+            assert served.codes() == [code]
+            served.link.sent = b""
+            if not code:
+                served.receive(_one(offset, topic, metadata))
 
 
 @pytest.mark.parametrize(("topics", "is_read"), [(MAX_TOPICS, True), (MAX_TOPICS + 1, False)])

@@ -13,7 +13,7 @@ import pytest
 from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.serving.api import ForwardedApi, HandledApi, ReceivedRequest
 from pykraft.broker.serving.request_server import MAX_DECODED_BYTES, RequestServer
-from pykraft.kafka_protocol.connection import Connection
+from pykraft.kafka_protocol.connection import FRAMES_PER_CALLBACK, Connection
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.headers import encode_request
 from pykraft.kafka_protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
@@ -278,3 +278,133 @@ def test_a_newer_api_versions_is_answered_in_the_oldest_encoding() -> None:
     response = ApiVersionsResponse.decode(bytes(link.written[8:]), 0)
     assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
     assert [(key.api_key, key.max_version) for key in response.api_keys] == [(18, 4)]
+
+
+class _Turns(UnlimitedTurn):
+    """Counts the steps of requests."""
+
+    steps = 0
+
+    def spend(self, count_bytes: int = 0, steps: int = 0) -> bool:
+        self.steps += steps
+        return True
+
+
+class _Waiting:
+    """A heartbeat of the group "slow" waits until it is told to go on; others are answered at once."""
+
+    def __init__(self, *, ends_with_client: bool = False) -> None:
+        self.turns, self.link = _Turns(), _Link()
+        self.go_on = asyncio.get_running_loop().create_future()
+        self.ended: list[str] = []
+        row = HandledApi(HeartbeatRequest, HeartbeatResponse, self._beat, ends_with_client=ends_with_client)
+        self.server = RequestServer(cast(BrokerServices, None), (row,), self.turns, unexpected)
+        self.connection = _connection(self.link, self.server)
+
+    async def _beat(
+        self, services: object, context: object, request: HeartbeatRequest, version: int
+    ) -> HeartbeatResponse:
+        if request.group_id == "slow":
+            try:
+                await self.go_on
+            finally:
+                self.ended.append("slow")
+        if request.group_id == "closes":
+            self.connection.close("the handler says so")
+        if request.group_id in ("bug", "slow and wrong"):
+            raise ZeroDivisionError
+        self.ended.append(request.group_id)
+        return HeartbeatResponse()
+
+    def receive(self, *groups: str) -> None:
+        _receive(self.connection, *(_beat(group, number) for number, group in enumerate(groups, 1)))
+
+    @property
+    def answered(self) -> list[int]:
+        """The correlation ids of the answers, in order."""
+        found, position = [], 0
+        while position < len(self.link.written):
+            size, correlation_id = struct.unpack_from(">ii", self.link.written, position)
+            found.append(correlation_id)
+            position += 4 + size
+        return found
+
+
+def test_requests_that_need_not_wait_are_answered_before_the_loop_goes_on() -> None:
+    async def scenario() -> None:
+        world = _Waiting()
+        world.receive("a", "b", "c")
+        assert world.answered == [1, 2, 3]
+        assert len(world.server._tasks) == 0
+        assert world.turns.steps == 3, "a turn that handles a few ends, and others have theirs"
+
+    asyncio.run(scenario())
+
+
+def test_a_slow_request_in_a_pipeline_holds_back_the_answers_behind_it_and_nothing_else(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario() -> None:
+        world = _Waiting()
+        world.receive("a", "slow", "b", "bug", "slow", "c")
+        assert world.ended == ["a", "b", "c"], "the others need not wait for it"
+        assert world.answered == [1]
+        assert len(world.server._tasks) == 2, "one for each that waits"
+        world.go_on.set_result(None)
+        while len(world.answered) < 6:
+            await asyncio.sleep(0)
+        assert world.answered == [1, 2, 3, 4, 5, 6]
+        await world.server.close()
+
+    asyncio.run(scenario())
+    assert "HEARTBEAT failed" in caplog.text
+
+
+@pytest.mark.parametrize("waits_a_turn", [False, True])
+def test_a_request_of_a_client_that_has_gone_is_given_up_or_its_answer_dropped(waits_a_turn: bool) -> None:
+    """Also in the turn in which it came, when its task has not begun yet."""
+
+    async def scenario(ends_with_client: bool) -> None:
+        world = _Waiting(ends_with_client=ends_with_client)
+        world.receive("slow", "a")
+        if waits_a_turn:
+            await asyncio.sleep(0)
+        world.connection.connection_lost()
+        if not ends_with_client:
+            world.go_on.set_result(None)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert world.ended[:2] == ["a", "slow"]
+        assert world.go_on.cancelled() is ends_with_client
+        assert not world.link.written
+        await world.server.close()
+
+    asyncio.run(scenario(True))
+    asyncio.run(scenario(False))
+
+
+def test_a_handler_that_closes_its_connection_is_the_last_and_is_not_answered() -> None:
+    async def scenario() -> None:
+        world = _Waiting()
+        world.receive("a", "closes", "b")
+        assert world.ended == ["a", "closes"]
+        assert world.answered == [1]
+        assert world.link.closed
+
+    asyncio.run(scenario())
+
+
+def test_a_client_that_sends_ten_thousand_at_once_is_answered_in_order_some_in_each_turn() -> None:
+    async def scenario() -> None:
+        world = _Waiting()
+        frames = [_beat("a", number) for number in range(10_000)]
+        data = memoryview(bytearray(b"".join(struct.pack(">i", len(frame)) + frame for frame in frames)))
+        position = 0
+        while position < len(data):
+            before = len(world.ended)
+            position += world.connection.receive(data[position:])
+            assert 0 < len(world.ended) - before <= FRAMES_PER_CALLBACK
+            assert not world.connection.stalled
+        assert world.answered == list(range(10_000))
+
+    asyncio.run(scenario())

@@ -92,6 +92,59 @@ def test_requests_of_many_connections_are_spread_over_turns_and_none_waits_for_a
         runner.run(body())
 
 
+class ClosingHandler(Handler):
+    """Answers in one chunk. ``last`` ends another connection, whose answer may wait to be sent."""
+
+    def __init__(self, turn: Turn, last: int) -> None:
+        super().__init__(turn)
+        self._last = last
+        self.connections: list[Connection] = []
+
+    def handle_frame(self, connection: Connection, frame: memoryview, slot: ResponseSlot) -> None:
+        self._turn.now_us += WORK_US
+        self.connections.append(connection)
+        if len(self.connections) == self._last:
+            self.connections[-2].close("another says so")
+        slot.complete_framed((struct.pack(">i", len(frame)) + bytes(frame),))
+
+
+@LOOPS
+def test_answers_of_a_crowded_turn_are_all_sent_but_for_those_of_closed_connections(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def body() -> None:
+        turn = Turn()
+        runtime = StreamRuntime(asyncio.get_running_loop())
+        runtime.budget = TurnBudget(asyncio.get_running_loop().call_soon, lambda: turn.now_us)
+        count = 40
+        handler = ClosingHandler(turn, count)
+        listener = KafkaListener(runtime, "127.0.0.1", 0, "PLAINTEXT")
+        await listener.start(handler)
+        clients = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(count)]
+        for _, writer in clients:
+            writer.write(frame(COMMIT))
+        answered = 0
+        async with asyncio.timeout(30):
+            for number, (reader, writer) in enumerate(clients):
+                try:
+                    assert await reader.readexactly(10) == frame(COMMIT)
+                except (asyncio.IncompleteReadError, ConnectionResetError):
+                    continue
+                answered += 1
+                writer.write(frame(METADATA + number) * 2)
+                assert await reader.readexactly(20) == frame(METADATA + number) * 2
+        assert answered in (count - 1, count), (
+            "the answer of the one that was closed may have been sent before"
+        )
+        turn.stop()
+        for _, writer in clients:
+            writer.close()
+        await listener.stop()
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(body())
+
+
 class Loop:
     """The parts of an event loop that wake-ups and a budget need."""
 

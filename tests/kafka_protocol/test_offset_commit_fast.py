@@ -116,6 +116,55 @@ def test_requests_parse_to_what_was_encoded(
     assert as_tables(view, version) == table_driven(body, version)
 
 
+@EXAMPLES
+@given(requests, requests, versions, versions, st.binary(max_size=3), st.data())
+def test_usual_commit_is_recognized_and_no_other(
+    first: OffsetCommitRequest,
+    other: OffsetCommitRequest,
+    version: int,
+    other_version: int,
+    rest: bytes,
+    data: st.DataObject,
+) -> None:
+    """Whatever it recognizes is what parsing would have found, and of the usual kind it recognizes all."""
+    first.topics = [OffsetCommitRequestTopic(name="t", partitions=[OffsetCommitRequestPartition()])]
+    body = first.encode(version) + rest
+    view = fast.parse_offset_commit(memoryview(body), 0, version)
+    if view.fields_at < 0:
+        assert version < 6
+        return
+    usual = fast.UsualCommit(memoryview(body), version, view)
+    fields = data.draw(st.binary(min_size=fast.FIELDS_BYTES, max_size=fast.FIELDS_BYTES))
+    again = body[: view.fields_at] + fields + body[view.fields_at + fast.FIELDS_BYTES :]
+    assert usual.recognize(memoryview(again), version) == fast.parse_offset_commit(
+        memoryview(again), 0, version
+    )
+    place = data.draw(st.integers(0, len(again) - 1))
+    changed = bytearray(again)
+    changed[place] ^= data.draw(st.integers(1, 255))
+    for one, as_version in (
+        (bytes(changed), version),
+        (again + b"\0", version),
+        (again[:-1], version),
+        (other.encode(other_version), other_version),
+        (again, other_version),
+    ):
+        found = usual.recognize(memoryview(one), as_version)
+        is_usual = (
+            as_version == version
+            and len(one) == len(body)
+            and one[: view.fields_at] == body[: view.fields_at]
+            and one[view.fields_at + fast.FIELDS_BYTES :] == body[view.fields_at + fast.FIELDS_BYTES :]
+        )
+        assert (found is not None) is is_usual
+        if found is not None:
+            assert found == fast.parse_offset_commit(memoryview(one), 0, as_version)
+    for correlation_id in (5, -7):
+        assert usual.accept(correlation_id) == fast.build_offset_commit_response(
+            version, correlation_id, view.topics, [0]
+        )
+
+
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_partition_with_tagged_fields_is_skipped_to_its_end(place: int) -> None:
     """The fields hold the bytes of one more partition without metadata."""

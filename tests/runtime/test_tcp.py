@@ -114,3 +114,71 @@ def test_peer_that_sends_on_is_paused_and_its_frames_stay_in_order() -> None:
     assert world.transport.asked == ["pause", "resume"]
     world.arrives(world.unread)
     assert world.session.frames == [b"0000", b"1111", b"2222"]
+
+
+class Answering(Session):
+    """Sends every frame back."""
+
+    def __init__(self, name: str, seen: list[str], is_urgent: bool) -> None:
+        super().__init__()
+        self.name, self.seen, self.is_urgent = name, seen, is_urgent
+        self.may_take = False
+        self.link: StreamConnection
+
+    def receive(self, data: memoryview) -> int:
+        taken = len(self.frames)
+        consumed = super().receive(data)
+        for frame in self.frames[taken:]:
+            self.seen.append(f"{self.name} takes")
+            self.link.write([frame], urgent=self.is_urgent)
+        return consumed
+
+
+class Sending(Transport):
+    def __init__(self, name: str, seen: list[str]) -> None:
+        super().__init__()
+        self.name, self.seen = name, seen
+
+    def write(self, data: bytes) -> None:
+        self.seen.append(f"{self.name} sends")
+
+    def abort(self) -> None:
+        self.seen.append(f"{self.name} ends")
+
+
+def answered_after_a_wait(*, is_urgent: bool = False, closed: str = "") -> list[str]:
+    """What happens in the turn that two connections have waited for; ``closed`` is closed by the other."""
+    seen: list[str] = []
+    loop = Loop()
+    runtime = StreamRuntime(cast(asyncio.AbstractEventLoop, loop), now_us=lambda: 0)
+    sessions = [Answering(name, seen, is_urgent) for name in "ab"]
+    for session in sessions:
+
+        def accept(link: StreamConnection, session: Answering = session) -> Answering:
+            session.link = link
+            return session
+
+        connection = StreamConnection(runtime, accept)
+        connection.connection_made(cast(Any, Sending(session.name, seen)))
+        connection.get_buffer(-1)[:FRAME_BYTES] = b"1234"
+        connection.buffer_updated(FRAME_BYTES)
+    assert not seen
+    for session in sessions:
+        session.may_take = True
+    if closed:
+        runtime.budget.defer(sessions["ab".index(closed)].link.close, "lane")
+    loop.turn()
+    assert not runtime.budget.waiting
+    return seen
+
+
+def test_answers_to_those_that_have_waited_are_sent_together() -> None:
+    assert answered_after_a_wait() == ["a takes", "b takes", "a sends", "b sends"]
+
+
+def test_urgent_output_waits_for_nobody() -> None:
+    assert answered_after_a_wait(is_urgent=True) == ["a takes", "a sends", "b takes", "b sends"]
+
+
+def test_connection_that_is_closed_before_its_answer_is_sent_keeps_no_other_from_it() -> None:
+    assert answered_after_a_wait(closed="a") == ["a takes", "b takes", "a ends", "b sends"]
