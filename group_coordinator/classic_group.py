@@ -50,6 +50,32 @@ class ClassicMember:
     def protocol_names(self) -> frozenset[str]:
         return frozenset(name for name, _ in self.protocols)
 
+    def joined(self) -> ClassicMember:
+        """The member in a new generation, whose assignment it has yet to ask for."""
+        return self._with(self.assignment, False, self.awaiting_sync, synced=False)
+
+    def assigned(self, assignment: bytes) -> ClassicMember:
+        """The member with what the leader has assigned to it."""
+        return self._with(assignment, self.awaiting_join, False, synced=self.synced)
+
+    def _with(
+        self, assignment: bytes, awaiting_join: bool, awaiting_sync: bool, *, synced: bool
+    ) -> ClassicMember:
+        """As :func:`replace`, in a third of the time: a thousand members change in one turn."""
+        return ClassicMember(
+            self.member_id,
+            self.instance_id,
+            self.client_id,
+            self.client_host,
+            self.rebalance_timeout_ms,
+            self.session_timeout_ms,
+            self.protocols,
+            assignment,
+            awaiting_join,
+            awaiting_sync,
+            synced,
+        )
+
     def metadata_for(self, protocol: str | None) -> bytes:
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 

@@ -43,7 +43,7 @@ from pykraft.kafka_protocol.messages.sync_group import SyncGroupResponse
 def handle_join_group(state: ShardState, request: JoinGroupRequest, call: Call) -> CoordinatorResult:
     check_join(request, call)
     draft = ClassicDraft(ClassicGroup(request.group_id), call.config, call.wall_ms)
-    match state.groups.get(request.group_id):
+    match state.group(request.group_id):
         case ClassicGroup() as group:
             draft.group = group
         case ConsumerGroup() as group:

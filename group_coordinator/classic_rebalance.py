@@ -152,7 +152,7 @@ def complete_join(draft: ClassicDraft) -> None:
     draft.change(protocol_name=select_protocol(draft.group))
     draft.transition_to(ClassicState.COMPLETING_REBALANCE)
     draft.start_timer(TimerKind.SYNC_PHASE, draft.group.rebalance_timeout_ms)
-    draft.put_all(replace(member, awaiting_join=False, synced=False) for member in joined)
+    draft.put_all(member.joined() for member in joined)
     for member in joined:
         draft.restart_session(member)
         draft.complete(ParkKind.JOIN, member.member_id, build_join_response(draft.group, member.member_id))

@@ -66,8 +66,7 @@ def _sync_while_completing(draft: ClassicDraft, member: ClassicMember, request: 
         assignments = {given.member_id: bytes(given.assignment) for given in request.assignments}
         waiting = [other.member_id for other in draft.group.iter_members() if other.awaiting_sync]
         draft.put_all(
-            replace(other, assignment=assignments.get(other.member_id, b""), awaiting_sync=False)
-            for other in draft.group.iter_members()
+            other.assigned(assignments.get(other.member_id, b"")) for other in draft.group.members.values()
         )
         draft.transition_to(ClassicState.STABLE)
         draft.write_group()

@@ -13,7 +13,7 @@ from dataclasses import field, replace
 from enum import Enum
 
 from pykraft.group_coordinator.current_assignment import reconcile
-from pykraft.group_coordinator.group import ConsumerGroup, replay_group
+from pykraft.group_coordinator.group import ConsumerGroup, replay_group, replay_targets
 from pykraft.group_coordinator.group_records import (
     group_epoch_record,
     member_assignment_record,
@@ -30,7 +30,7 @@ from pykraft.group_coordinator.records import (
     TargetAssignmentMemberValue,
 )
 from pykraft.group_coordinator.regex_refresh import check_regex
-from pykraft.group_coordinator.result import Call
+from pykraft.group_coordinator.result import Call, Record
 from pykraft.group_coordinator.sessions import TimerChange, cancel_member_timers
 from pykraft.group_coordinator.target_assignment import build_target, is_due
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
@@ -51,7 +51,7 @@ class ConsumerDraft:
     """A working copy of the group and the records that led to it."""
 
     group: ConsumerGroup
-    records: list[GroupRecord] = field(default_factory=list)
+    records: list[Record] = field(default_factory=list)
     timers: list[TimerChange] = field(default_factory=list)
 
     def add(self, *records: GroupRecord) -> None:
@@ -119,7 +119,12 @@ def update_group_epoch(draft: ConsumerDraft, call: Call, *, topics_changed: bool
 def update_target(draft: ConsumerDraft, call: Call) -> None:
     """Bring the target assignment up to the group epoch, if that is due."""
     if is_due(draft.group, call.config.consumer_assignment_interval_ms, call.wall_ms):
-        draft.add(*build_target(draft.group, call.topics, call.config.consumer_assignors, call.wall_ms))
+        targets, metadata = build_target(
+            draft.group, call.topics, call.config.consumer_assignors, call.wall_ms
+        )
+        draft.records += targets
+        draft.group = replay_targets(draft.group, targets)
+        draft.add(metadata)
 
 
 def reconcile_member(

@@ -1,6 +1,7 @@
 """DeleteGroups: deletes groups without members, and their offsets.
 
-All groups of one request that are in one shard are deleted in one batch; each has its own error code.
+A group and its offsets are deleted in one batch, as are some other groups of the request that are in the same
+shard; each has its own error code.
 """
 
 from __future__ import annotations
@@ -26,20 +27,25 @@ def handle_delete_groups(
     response, records = DeleteGroupsResponse(), list[Record]()
     _check_size(state, group_ids, max_batch_bytes)
     for group_id in dict.fromkeys(group_ids):
-        code = ErrorCode.NONE
-        match state.groups.get(group_id):
-            case None:
-                code = ErrorCode.GROUP_ID_NOT_FOUND
-            case ClassicGroup(state=ClassicState.EMPTY):
-                records.extend(build_offset_tombstones(state, group_id))
-                records.append(GroupRecord(GroupMetadataKey(group_id), None))
-            case ConsumerGroup() as group if group.is_empty:
-                records.extend(build_offset_tombstones(state, group_id))
-                records.extend(group_tombstones(group))
-            case _:
-                code = ErrorCode.NON_EMPTY_GROUP
+        code, tombstones = check_deletion(state, group_id)
+        if code is ErrorCode.NONE:
+            records.extend(build_offset_tombstones(state, group_id))
+            records.extend(tombstones)
         response.results.append(DeletableGroupResult(group_id=group_id, error_code=code))
     return CoordinatorResult(response, tuple(records))
+
+
+def check_deletion(state: ShardState, group_id: str) -> tuple[ErrorCode, tuple[GroupRecord, ...]]:
+    """Why a group cannot be deleted; or no error, and the records that delete it, its offsets apart."""
+    match state.group(group_id):
+        case None:
+            return ErrorCode.GROUP_ID_NOT_FOUND, ()
+        case ClassicGroup(state=ClassicState.EMPTY):
+            return ErrorCode.NONE, (GroupRecord(GroupMetadataKey(group_id), None),)
+        case ConsumerGroup() as group if group.is_empty:
+            return ErrorCode.NONE, group_tombstones(group)
+        case _:
+            return ErrorCode.NON_EMPTY_GROUP, ()
 
 
 def _check_size(state: ShardState, group_ids: Sequence[str], max_batch_bytes: int) -> None:

@@ -9,7 +9,7 @@ empty.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 from pykraft.group_coordinator.classic_group import ClassicGroup, ClassicState
 from pykraft.group_coordinator.commits import TopicRemoval
@@ -21,11 +21,14 @@ from pykraft.kafka_protocol.consumer_protocol import PROTOCOL_TYPE, decode_subsc
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.offset_delete import (
     OffsetDeleteRequest,
+    OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
 from pykraft.kafka_protocol.primitives import ProtocolError
+
+_MERGED_AT_ONCE = 1_000
 
 
 def handle_offset_delete(
@@ -35,17 +38,13 @@ def handle_offset_delete(
 
     :class:`KafkaError` INVALID_GROUP_ID, GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP for the whole request.
     """
-    is_read = _reads_topic(_existing_group(state, request.group_id))
-    answer, removed = _Answer(), dict[str, dict[int, None]]()
+    is_read = reads_topic(existing_group(state, request.group_id))
+    answer, removed = DeletionAnswer(), dict[str, dict[int, None]]()
     offsets = state.group_offsets(request.group_id)
     for topic in request.topics:
-        size = topics.partition_count(topic.name)
-        wanted = [partition.partition_index for partition in topic.partitions]
-        known = [index for index in wanted if 0 <= index < size]
-        unknown = [index for index in wanted if not 0 <= index < size]
-        answer.refuse(topic.name, unknown)
+        known, unknown = split_partitions(topic, topics)
         refused = is_read(topic.name)
-        answer.add(topic.name, known, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if refused else ErrorCode.NONE)
+        answer.add(topic.name, known, unknown, refused)
         committed = offsets.get(topic.name)
         if committed is not None and not refused:
             found = dict.fromkeys(index for index in known if index in committed)
@@ -55,42 +54,59 @@ def handle_offset_delete(
     return CoordinatorResult(answer.build(), tuple(records))
 
 
-class _Answer:
+def split_partitions(topic: OffsetDeleteRequestTopic, topics: TopicsView) -> tuple[list[int], list[int]]:
+    """The partitions of a request that exist, and those that do not."""
+    size = topics.partition_count(topic.name)
+    wanted = [partition.partition_index for partition in topic.partitions]
+    known = [index for index in wanted if 0 <= index < size]
+    return known, [] if len(known) == len(wanted) else [index for index in wanted if not 0 <= index < size]
+
+
+class DeletionAnswer:
     """The partitions in the order of Kafka's answer: those that do not exist first."""
 
     def __init__(self) -> None:
-        self._refused: dict[str, OffsetDeleteResponseTopic] = {}
+        self._unknown: dict[str, OffsetDeleteResponseTopic] = {}
         self._others: list[OffsetDeleteResponseTopic] = []
 
-    def refuse(self, topic: str, indexes: list[int]) -> None:
-        if indexes:
-            first = self._refused.setdefault(topic, OffsetDeleteResponseTopic(name=topic))
-            first.partitions += _partitions(indexes, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-
-    def add(self, topic: str, indexes: list[int], code: ErrorCode) -> None:
-        if indexes:
-            self._others.append(OffsetDeleteResponseTopic(name=topic, partitions=_partitions(indexes, code)))
+    def add(self, topic: str, known: list[int], unknown: list[int], is_refused: bool) -> None:
+        """Add a topic of the request; ``is_refused``: the group reads it."""
+        if unknown:
+            first = self._unknown.setdefault(topic, OffsetDeleteResponseTopic(name=topic))
+            first.partitions += _partitions(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if known:
+            code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_refused else ErrorCode.NONE
+            self._others.append(OffsetDeleteResponseTopic(name=topic, partitions=_partitions(known, code)))
 
     def build(self) -> OffsetDeleteResponse:
-        """Only an answer with errors names each topic once."""
-        if not self._refused:
-            return OffsetDeleteResponse(topics=self._others)
-        merged = self._refused
-        for topic in self._others:
-            merged.setdefault(
-                topic.name, OffsetDeleteResponseTopic(name=topic.name)
-            ).partitions += topic.partitions
-        return OffsetDeleteResponse(topics=list(merged.values()))
+        work = self.build_in_slices()
+        while True:
+            try:
+                next(work)
+            except StopIteration as built:
+                return OffsetDeleteResponse(topics=built.value)
+
+    def build_in_slices(self) -> Generator[None, None, list[OffsetDeleteResponseTopic]]:
+        """The topics of the answer. Only one with errors names each topic once."""
+        if not self._unknown:
+            return self._others
+        merged = self._unknown
+        for number, topic in enumerate(self._others, 1):
+            first = merged.setdefault(topic.name, OffsetDeleteResponseTopic(name=topic.name))
+            first.partitions += topic.partitions
+            if not number % _MERGED_AT_ONCE:
+                yield
+        return list(merged.values())
 
 
 def _partitions(indexes: list[int], code: ErrorCode) -> list[OffsetDeleteResponsePartition]:
     return [OffsetDeleteResponsePartition(partition_index=index, error_code=code) for index in indexes]
 
 
-def _existing_group(state: ShardState, group_id: str) -> Group:
+def existing_group(state: ShardState, group_id: str) -> Group:
     if not group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
-    group = state.groups.get(group_id)
+    group = state.group(group_id)
     if group is None:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
     # Without members, a group that waits for those that were given an id is not empty yet.
@@ -103,7 +119,7 @@ def _existing_group(state: ShardState, group_id: str) -> Group:
     return group
 
 
-def _reads_topic(group: Group) -> Callable[[str], bool]:
+def reads_topic(group: Group) -> Callable[[str], bool]:
     if isinstance(group, ConsumerGroup):
         return group.subscribed_names.__contains__
     topics: set[str] = set()

@@ -33,8 +33,9 @@ def list_groups(state: ShardState, request: ListGroupsRequest) -> list[ListedGro
     states = {name.lower().strip() for name in request.states_filter}
     types = {name.lower() for name in request.types_filter}
     listed = []
-    for group_id in sorted(state.groups):
-        group = state.groups[group_id]
+    for group_id in sorted(state.group_ids()):
+        group = state.group(group_id)
+        assert group is not None
         name, group_type = _state_name(group), _type_name(group)
         if (not states or name.lower() in states) and (not types or group_type in types):
             protocol_type = "consumer" if isinstance(group, ConsumerGroup) else group.protocol_type or ""
@@ -134,7 +135,7 @@ def _describe_partitions(partitions: Partitions, topics: TopicsView) -> consumer
 
 
 def _why_missing(state: ShardState, group_id: str, wanted: str) -> str:
-    is_other = group_id in state.groups
+    is_other = state.group(group_id) is not None
     return f"Group {group_id} is not a {wanted} group." if is_other else f"Group {group_id} not found."
 
 

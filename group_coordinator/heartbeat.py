@@ -31,7 +31,7 @@ from pykraft.group_coordinator.heartbeat_validation import (
     owned_partitions,
 )
 from pykraft.group_coordinator.member import JOIN_EPOCH, STATIC_LEAVE_EPOCH, ConsumerMember, MemberState
-from pykraft.group_coordinator.migration import Upgrade, upgrade_group
+from pykraft.group_coordinator.migration import PreparedUpgrade, Upgrade, upgrade_group
 from pykraft.group_coordinator.records import Partitions, by_topic
 from pykraft.group_coordinator.regex_refresh import needed_resolution
 from pykraft.group_coordinator.result import Call, CoordinatorResult
@@ -55,14 +55,18 @@ from pykraft.kafka_protocol.messages.consumer_group_heartbeat import (
 
 
 def handle_consumer_heartbeat(
-    state: ShardState, request: ConsumerGroupHeartbeatRequest, call: Call
+    state: ShardState,
+    request: ConsumerGroupHeartbeatRequest,
+    call: Call,
+    prepared: PreparedUpgrade | None = None,
 ) -> CoordinatorResult:
+    """``prepared``: the upgrade of the classic group that is joined, if that has very many members."""
     check_request(request, call)
     if request.member_epoch < JOIN_EPOCH:
         return handle_leave(_existing_group(state, request.group_id), request, call)
 
     if request.member_epoch == JOIN_EPOCH:
-        draft, upgrade = _join_group(state, request.group_id, call)
+        draft, upgrade = _join_group(state, request.group_id, call, prepared)
     else:
         draft, upgrade = ConsumerDraft(_existing_group(state, request.group_id)), None
     before = draft.group
@@ -107,13 +111,16 @@ def _existing_group(state: ShardState, group_id: str) -> ConsumerGroup:
     return group
 
 
-def _join_group(state: ShardState, group_id: str, call: Call) -> tuple[ConsumerDraft, Upgrade | None]:
+def _join_group(
+    state: ShardState, group_id: str, call: Call, prepared: PreparedUpgrade | None
+) -> tuple[ConsumerDraft, Upgrade | None]:
     """The group to join. It is created if there is none; a classic group becomes a consumer group."""
-    match state.groups.get(group_id):
+    match state.group(group_id):
         case ConsumerGroup() as group:
             return ConsumerDraft(group), None
         case ClassicGroup() as classic:
-            upgrade = upgrade_group(classic, call)
+            upgrade = None if prepared is None else prepared.of(classic, call)
+            upgrade = upgrade or upgrade_group(classic, call)
             return ConsumerDraft(upgrade.group, [*upgrade.records], [*upgrade.timers]), upgrade
         case None:
             return ConsumerDraft(ConsumerGroup(group_id)), None

@@ -16,6 +16,7 @@ from typing import TypeAlias
 from pykraft.group_coordinator.classic_group import ClassicGroup
 from pykraft.group_coordinator.commits import TopicRemoval
 from pykraft.group_coordinator.group import ConsumerGroup
+from pykraft.group_coordinator.group_offsets import GroupOffsets
 from pykraft.group_coordinator.group_records import group_tombstones
 from pykraft.group_coordinator.offset_expiry import Expiry, find_expiry, has_no_members
 from pykraft.group_coordinator.offset_table import Run
@@ -24,7 +25,7 @@ from pykraft.group_coordinator.records import (
     GroupRecord,
 )
 from pykraft.group_coordinator.result import Call, CoordinatorResult, Record
-from pykraft.group_coordinator.state import Group, GroupOffsets, ShardState, TopicKey
+from pykraft.group_coordinator.state import Group, ShardState, TopicKey
 from pykraft.group_coordinator.subscription import TopicsView
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
 from pykraft.lazy_dataclass import dataclass
@@ -185,16 +186,24 @@ def _offsets_that_may_expire(groups: Map[str, Group], offsets: Map[str, GroupOff
     for group_id, group in drain(groups):
         yield None
         group_offsets = offsets.get(group_id)
-        expiry = None if group_offsets is None else find_expiry(group)
-        if group_offsets is None or expiry is None:
+        if group_offsets is None:
             continue
         offsets = offsets.delete(group_id)
-        for topic, partitions in drain(group_offsets):
-            if topic in expiry.subscribed:
-                yield None
-                continue
-            for run in partitions.runs():
-                yield Candidate(group_id, topic, run, run.partitions)
+        expiry = find_expiry(group)
+        if expiry is not None:
+            yield from _offsets_of(group_id, group_offsets, expiry.subscribed)
+    for group_id, group_offsets in drain(offsets):  # of groups that have nothing else
+        yield None
+        yield from _offsets_of(group_id, group_offsets)
+
+
+def _offsets_of(group_id: str, offsets: GroupOffsets, subscribed: Collection[str] = ()) -> Steps:
+    for topic, partitions in drain(offsets.mutate().finish()):
+        if topic in subscribed:
+            yield None
+            continue
+        for run in partitions.runs():
+            yield Candidate(group_id, topic, run, run.partitions)
 
 
 def _partitions_of(run: Run, is_meant: Callable[[Uuid], bool]) -> list[int]:
@@ -213,7 +222,7 @@ def _delete_if_unchanged(state: ShardState, seen: Candidate, call: Call) -> Iter
 
 
 def _delete_if_expired(state: ShardState, seen: Candidate, call: Call) -> Iterator[Record]:
-    group = state.groups.get(seen.group_id)
+    group = state.group(seen.group_id)
     expiry = None if group is None else find_expiry(group)
     if expiry is None or seen.run is None or seen.topic in expiry.subscribed:
         return

@@ -1,7 +1,7 @@
 """Commits of very many topics or partitions, which are looked up and encoded over several turns.
 
 Nothing of it is visible before :meth:`LargeCommit.decide`, which checks the caller on the newest state and
-returns one record, :class:`PreparedCommit`: the whole batch, and the maps of offsets as they will be. That
+returns one record, :class:`PreparedChange`: the whole batch, and the maps of offsets as they will be. That
 costs no more than a commit of one partition, unless the same offsets, or the index of topics, have changed
 since they were prepared: then they are merged again, about a microsecond a topic. So a large commit is in the
 log, and in the state, as a whole or not at all, as any other, and other requests go on meanwhile.
@@ -21,7 +21,7 @@ from pykraft.group_coordinator.offsets import (
     recorded_topic_id,
     topic_name,
 )
-from pykraft.group_coordinator.prepared_commit import PreparedCommit
+from pykraft.group_coordinator.prepared_change import PreparedChange
 from pykraft.group_coordinator.records import TopicPartition
 from pykraft.group_coordinator.result import Call, CoordinatorResult
 from pykraft.group_coordinator.state import ShardState
@@ -54,7 +54,7 @@ class LargeCommit:
         self._names: list[str | None] = []
         self._total = self._existing = 0
         self._is_too_large = False
-        self._prepared = PreparedCommit(request.group_id)
+        self._prepared = PreparedChange(request.group_id)
 
     def prepare(self) -> Iterator[None]:
         """Look up all topics and encode the records; yields after each slice."""
@@ -129,7 +129,7 @@ class LargeCommit:
             prepared.add(name, rows)
             if prepared.builder.size_bytes > self._max_bytes:
                 self._is_too_large = True
-                self._prepared = PreparedCommit(self._request.group_id)
+                self._prepared = PreparedChange(self._request.group_id)
         return codes
 
     def _iter_committed(self) -> Iterator[TopicPartition]:

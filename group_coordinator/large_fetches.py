@@ -9,9 +9,10 @@ import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
+from pykraft.group_coordinator.group_offsets import GroupOffsets
+from pykraft.group_coordinator.names import sorted_runs
 from pykraft.group_coordinator.offset_fetch import TOPIC_ID_VERSION, group_error_code, of_topic
 from pykraft.group_coordinator.offset_table import NO_PARTITIONS, ROW_BYTES, Rows, TopicOffsets
-from pykraft.group_coordinator.state import GroupOffsets
 from pykraft.group_coordinator.subscription import TopicsView
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
@@ -29,7 +30,6 @@ _PARTITION_STEPS = 3
 _COLUMN_STEPS = 40
 """The steps of up to 256 partitions that are written as columns."""
 
-_SORTED_AT_ONCE = 2_000
 _SORT_STEPS = 1_500
 
 
@@ -127,17 +127,16 @@ class LargeFetch:
         yield _TOPIC_STEPS
 
     def _write_all(self, offsets: GroupOffsets) -> Iterator[int]:
-        sorted_names = []
-        names = iter(offsets)
-        while some := sorted(islice(names, _SORTED_AT_ONCE)):
-            sorted_names.append(some)
+        runs = []
+        for run in sorted_runs(offsets):
+            runs.append(run)
             yield _SORT_STEPS
         writer = self._writer
-        for name in heapq.merge(*sorted_names):
+        for name in heapq.merge(*runs):
             topic_id = self._topics.topic_id(name)
             writer.begin_topic()
-            for run in offsets[name].runs():
-                yield self._write_rows(run.rows(), topic_id)
+            for part in offsets[name].runs():
+                yield self._write_rows(part.rows(), topic_id)
             if not writer.partitions or (topic_id is None and self._version >= TOPIC_ID_VERSION):
                 writer.drop_topic()  # it has just been deleted
             else:

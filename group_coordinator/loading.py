@@ -2,9 +2,11 @@
 
 Almost all records of a large log are committed offsets. They are read where they are in their batch, without
 an object for each: the key without its last byte names a table, and what of the value goes into a row is
-appended to it. Only when the whole log is read are rows that a later record replaced dropped (and before, as
-often as a table has doubled), and the tables become part of the state. Every other record is decoded and
-replayed. Records that are unknown or cannot be decoded are skipped.
+appended to it. A table of few rows is one string of bytes, since most of the time of a load that finds the
+records of very many groups in random order is spent waiting for their memory. Only when the whole log is read
+are rows that a later record replaced dropped (and before, as often as a table has doubled), and the tables
+become part of the state. Every other record is decoded and replayed. Records that are unknown or cannot be
+decoded are skipped.
 """
 
 from __future__ import annotations
@@ -16,20 +18,20 @@ from typing import NamedTuple
 
 from pykraft.group_coordinator.codec import decode_record
 from pykraft.group_coordinator.commits import build_key_start
+from pykraft.group_coordinator.group_offsets import GroupOffsets, OneTopic
 from pykraft.group_coordinator.offset_table import (
-    NO_PARTITIONS,
     ROW_BYTES,
     Extra,
     Rows,
-    TopicCounts,
+    TopicOffsets,
     make_extra,
     pack_row,
 )
 from pykraft.group_coordinator.records import OffsetCommitKey, OffsetCommitValue
-from pykraft.group_coordinator.replay import make_simple_group, replay
-from pykraft.group_coordinator.state import EMPTY_STATE, GroupOffsets, ShardState, TopicKey
+from pykraft.group_coordinator.replay import replay
+from pykraft.group_coordinator.state import EMPTY_STATE, ShardState, TopicKey
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
-from pykraft.kafka_protocol.primitives import ProtocolError, read_uvarint_tail, read_varlong
+from pykraft.kafka_protocol.primitives import Buffer, ProtocolError, read_uvarint_tail, read_varlong
 from pykraft.metadata_log.persistent import Map, MapMutation
 
 log = logging.getLogger(__name__)
@@ -60,9 +62,18 @@ _UNIT = Struct(">i3x12sx8s")
 value, its version and that of its metadata lie between.
 """
 
+_FIELDS_OF_UNIT = Struct(">i3x21s")
+"""The partition and, in one piece, the rest of a row with the length of the metadata in it."""
+
 _FIELDS_IN_UNIT, _TIME_IN_UNIT = 7, 20
 _FIELDS_BYTES = _FIELDS_END - _FIELDS_AT
 _FEW_BYTES = 64 * _UNIT.size
+
+_SMALL_HEAD = bytes((2 * 42,)) + _PLAIN_HEAD
+"""The length and the version of a value with a topic id and without metadata."""
+
+_SMALL_BYTES = 16 * _UNIT.size
+"""A larger table is no string of bytes, which is copied with each record."""
 
 _NO_HEAD = b"\xff"
 """No value begins like that: before the first offset of a table."""
@@ -106,6 +117,14 @@ class _Table:
         """The numbers of units that stand for a tombstone."""
         self.due_bytes = 2 * _LEAST_ROWS * _UNIT.size
         """With so many bytes of units half of them or more may have been replaced."""
+
+    @classmethod
+    def of_small(cls, name: bytes, small: bytes) -> _Table:
+        group_id, topic = _read_name(name)
+        tags = small[:_TAGGED_BYTES]
+        table = cls(group_id, topic, Uuid(tags[len(_TOPIC_ID_TAG) :]), tags)
+        table.units += small[_TAGGED_BYTES:]
+        return table
 
     def add(self, index: int, value: OffsetCommitValue | None) -> None:
         """Add a record that is not plain."""
@@ -153,9 +172,7 @@ class _Table:
     def rows(self) -> Rows | None:
         """The newest offsets; None if all were deleted."""
         if self.extras is None and self.dead is None and len(self.units) <= _FEW_BYTES:
-            newest = {index: fields + time for index, fields, time in _UNIT.iter_unpack(self.units)}
-            few = tuple(sorted(newest))
-            return Rows(few, b"".join([newest[n] for n in few]), self.topic_id) if few else None
+            return _few_rows(self.units, self.topic_id) if self.units else None
         partitions = self.clean()
         if not partitions:
             return None
@@ -169,14 +186,81 @@ class _Table:
         return Rows(partitions, bytes(rows), self.topic_id, extras)
 
 
+def _read_name(name: bytes) -> tuple[str, str]:
+    """The group id and the topic of a table whose name is known to be well-formed."""
+    places = _split(name)
+    assert places is not None
+    group_end, topic_at, topic_end = places
+    return str(name[_GROUP_AT:group_end], "utf-8"), str(name[topic_at:topic_end], "utf-8")
+
+
+def _few_rows(units: Buffer, topic_id: Uuid) -> Rows:
+    newest = dict(_FIELDS_OF_UNIT.iter_unpack(units))
+    few = tuple(sorted(newest))
+    rows = bytearray().join([newest[index] for index in few])
+    del rows[_FIELDS_BYTES :: ROW_BYTES + 1]  # the length of the metadata
+    return Rows(few, bytes(rows), topic_id)
+
+
+def _split(name: bytes) -> tuple[int, int, int] | None:
+    """Where in the name of a table the group id ends, and the topic begins and ends; None: it is no name."""
+    size = len(name)
+    if size < _GROUP_AT or not name.startswith(_KEY_TYPE):
+        return None
+    group_end = _GROUP_AT + (name[_GROUP_AT - 2] << 8 | name[_GROUP_AT - 1])
+    topic_at = group_end + 2
+    if topic_at > size:
+        return None
+    topic_end = topic_at + (name[group_end] << 8 | name[group_end + 1])
+    return (group_end, topic_at, topic_end) if topic_end == size - _CHUNK_BYTES else None
+
+
+class _Offsets:
+    """The offsets of all groups, and the index of their topics, while they are put together."""
+
+    def __init__(self) -> None:
+        self.by_group = _NO_OFFSETS.mutate()
+        self.by_topic: dict[TopicKey, MapMutation[str, int]] = {}
+        # Equal names are kept once.
+        self._group_ids: dict[str, str] = {}
+        self._topics: dict[str, str] = {}
+
+    def add(self, group_id: str, topic: str, rows: Rows) -> None:
+        """Add a table."""
+        topic = self._topics.setdefault(topic, topic)
+        part = TopicOffsets.of_chunk(rows)
+        known_id = self._group_ids.get(group_id)
+        if known_id is None:
+            self._group_ids[group_id] = group_id
+            self.by_group[group_id] = OneTopic(topic, part)
+        else:
+            group_id, topics = known_id, self.by_group[known_id]
+            others = topics.get(topic)
+            self.by_group[group_id] = topics.set(
+                topic, part if others is None else others.with_rows(rows, {})
+            )
+        counts = {rows.topic_id: len(rows.partitions)}
+        if rows.extras is not None:
+            counts.clear()
+            part.count_topics(counts)
+        for topic_id, number in counts.items():
+            groups = self.by_topic.get((topic, topic_id))
+            if groups is None:
+                groups = self.by_topic[topic, topic_id] = _NO_GROUPS.mutate()
+            groups[group_id] = number if known_id is None else groups.get(group_id, 0) + number
+
+
 class Loader:
     """One load. :meth:`load` takes the log in order; after :meth:`finish` ``state`` is the result."""
 
     def __init__(self, partition: int) -> None:
         self.state: ShardState = EMPTY_STATE
         self._partition = partition
-        self._tables: dict[bytes, _Table] = {}
-        """By the key of a record without the last byte, which numbers the partitions of a chunk."""
+        self._tables: dict[bytes, _Table | bytes] = {}
+        """By the key of a record without the last byte, which numbers the partitions of a chunk.
+
+        A small table is the topic id, as it is tagged in each of its values, and then its units.
+        """
         self._topic_ids: dict[bytes, Uuid] = {}
 
     def load(self, batches: Iterable[BatchBody]) -> Iterator[int]:
@@ -241,8 +325,21 @@ class Loader:
             name = body[key_at : key_end - 1]
             if name != prefix:
                 known = tables.get(name)
-                if known is None:
-                    known = self._begin_table(name, body[value_at:value_end])
+                if not isinstance(known, _Table):
+                    if (
+                        body[key_end : value_at + _FIELDS_AT] == _SMALL_HEAD
+                        and body[value_at + _FIELDS_END] == 1
+                    ):
+                        tags = body[value_at + _TIME_END : value_end]
+                        small = self._begin_small(name, tags) if known is None else known
+                        if len(small) < _SMALL_BYTES and small.startswith(tags):
+                            tables[name] = small + body[index_at : value_at + _TIME_END]
+                            steps += 1
+                            if steps >= SLICE_STEPS:
+                                yield steps
+                                steps = 0
+                            continue
+                    known = self._begin_table(name, body[value_at:value_end], known)
                     steps += _TABLE_STEPS
                 if known is None:
                     value = None if n & 1 else body[value_at:value_end]
@@ -277,23 +374,31 @@ class Loader:
             table.clean()
         yield steps
 
-    def _begin_table(self, name: bytes, value: bytes) -> _Table | None:
-        """The table of a plain offset that is the first of its group and topic; None if it is not plain."""
+    def _begin_small(self, name: bytes, tags: bytes) -> bytes:
+        """A small table without rows; nothing if the name is not that of one, or not in ASCII."""
+        if not tags.startswith(_TOPIC_ID_TAG) or not name.isascii() or _split(name) is None:
+            return b""
+        return tags
+
+    def _begin_table(self, name: bytes, value: bytes, small: bytes | None) -> _Table | None:
+        """The table that a small one becomes, or that of a plain offset that is the first of its group and
+        topic; None if that is not plain.
+        """
+        if small is not None:
+            self._tables[name] = table = _Table.of_small(name, small)
+            return table
         tags = value[_TIME_END:]
         if tags != _NO_TAGS and not (tags.startswith(_TOPIC_ID_TAG) and len(tags) == _TAGGED_BYTES):
             return None
-        if not value.startswith(_PLAIN_HEAD) or value[_FIELDS_END] != 1 or not name.startswith(_KEY_TYPE):
+        if not value.startswith(_PLAIN_HEAD) or value[_FIELDS_END] != 1:
             return None
-        if len(name) < _GROUP_AT:
+        places = _split(name)
+        if places is None:
             return None
-        group_end = _GROUP_AT + int.from_bytes(name[_GROUP_AT - 2 : _GROUP_AT], "big", signed=True)
-        topic_at = group_end + 2
-        topic_end = topic_at + int.from_bytes(name[group_end:topic_at], "big", signed=True)
-        if not _GROUP_AT <= group_end < topic_at <= topic_end == len(name) - _CHUNK_BYTES:
-            return None
+        group_end, topic_at, topic_end = places
         topic_id = ZERO_UUID
         if tags != _NO_TAGS:
-            topic_id = self._topic_ids.setdefault(tags, Uuid(tags[len(_TOPIC_ID_TAG) :]))
+            topic_id = self._topic_id(tags)
         try:
             table = _Table(
                 str(name[_GROUP_AT:group_end], "utf-8"),
@@ -321,53 +426,54 @@ class Loader:
         name = build_key_start(record.key.group_id, record.key.topic)
         name += _INDEX.pack(record.key.partition)[:_CHUNK_BYTES]
         table = self._tables.get(name)
-        if table is None:
+        if isinstance(table, bytes):
+            table = self._tables[name] = _Table.of_small(name, table)
+        elif table is None:
             table = self._tables[name] = _Table(record.key.group_id, record.key.topic)
         assert record.value is None or isinstance(record.value, OffsetCommitValue)
         table.add(record.key.partition, record.value)
 
     def finish(self) -> Iterator[int]:
         """Make the offsets part of the state; yields the number of steps after each slice."""
-        groups, offsets = self.state.groups.mutate(), _NO_OFFSETS.mutate()
-        by_topic: dict[TopicKey, MapMutation[str, int]] = {}
-        names: dict[str, str] = {}
+        offsets = _Offsets()
         steps = 0
         while self._tables:
-            _, table = self._tables.popitem()
-            steps += _TABLE_STEPS + len(table.units) // (8 * _UNIT.size)
-            group_id = names.setdefault(table.group_id, table.group_id)
-            topic = names.setdefault(table.topic, table.topic)
-            rows = table.rows()
+            group_id, topic, rows = self._rows_of(*self._tables.popitem())
+            steps += _TABLE_STEPS
             if rows is not None:
-                topics = offsets.get(group_id, _NO_TOPICS)
-                part = NO_PARTITIONS.with_rows(rows, {})
-                counts: TopicCounts = {}
-                part.count_topics(counts)
-                known = topics.get(topic)
-                offsets[group_id] = topics.set(topic, part if known is None else known.with_rows(rows, {}))
-                if group_id not in groups:
-                    groups[group_id] = make_simple_group(group_id)
-                for topic_id, number in counts.items():
-                    named = topic, topic_id
-                    if named not in by_topic:
-                        by_topic[named] = _NO_GROUPS.mutate()
-                    by_topic[named][group_id] = by_topic[named].get(group_id, 0) + number
+                offsets.add(group_id, topic, rows)
+                steps += len(rows.partitions) // 8
             if steps >= SLICE_STEPS:
                 yield steps
                 steps = 0
+        self._tables = {}  # one that was large keeps its memory
         index = _NO_INDEX.mutate()
-        while by_topic:
-            named, counted = by_topic.popitem()
+        while offsets.by_topic:
+            named, counted = offsets.by_topic.popitem()
             index[named] = counted.finish()
             steps += 1
             if steps >= SLICE_STEPS:
                 yield steps
                 steps = 0
-        self.state = ShardState(groups.finish(), offsets.finish(), index.finish())
+        self.state = ShardState(self.state.groups, offsets.by_group.finish(), index.finish())
         yield steps
+
+    def _rows_of(self, name: bytes, table: _Table | bytes) -> tuple[str, str, Rows | None]:
+        """The group id and the topic of a table, and its newest offsets; None if all were deleted."""
+        if isinstance(table, _Table):
+            return table.group_id, table.topic, table.rows()
+        group_id, topic = _read_name(name)
+        topic_id = self._topic_id(table[:_TAGGED_BYTES])
+        return group_id, topic, _few_rows(memoryview(table)[_TAGGED_BYTES:], topic_id)
+
+    def _topic_id(self, tags: bytes) -> Uuid:
+        """The topic id in the tags of a value; equal ones are kept once."""
+        known = self._topic_ids.get(tags)
+        if known is None:
+            known = self._topic_ids[tags] = Uuid(tags[len(_TOPIC_ID_TAG) :])
+        return known
 
 
 _NO_OFFSETS: Map[str, GroupOffsets] = Map()
 _NO_INDEX: Map[TopicKey, Map[str, int]] = Map()
-_NO_TOPICS: GroupOffsets = Map()
 _NO_GROUPS: Map[str, int] = Map()

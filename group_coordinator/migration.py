@@ -12,9 +12,8 @@ empty group always may. All functions are pure.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence, Set
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence, Set
 from dataclasses import replace
-from functools import reduce
 
 from pykraft.group_coordinator.classic_group import ClassicGroup, ClassicMember, ClassicState
 from pykraft.group_coordinator.classic_rebalance import (
@@ -23,6 +22,7 @@ from pykraft.group_coordinator.classic_rebalance import (
     prepare_rebalance,
     select_protocol,
 )
+from pykraft.group_coordinator.codec import encode_record
 from pykraft.group_coordinator.consumer_partitions import decode_assigned, encode_assigned, find_partitions
 from pykraft.group_coordinator.group import ConsumerGroup, replay_group
 from pykraft.group_coordinator.group_records import (
@@ -32,6 +32,7 @@ from pykraft.group_coordinator.group_records import (
 )
 from pykraft.group_coordinator.join_request import SKIP_ASSIGNMENT_VERSION
 from pykraft.group_coordinator.member import ConsumerMember
+from pykraft.group_coordinator.prepared_change import PreparedGroup
 from pykraft.group_coordinator.records import (
     NO_PARTITIONS,
     ClassicMemberMetadata,
@@ -46,7 +47,7 @@ from pykraft.group_coordinator.records import (
     TargetAssignmentMetadataValue,
     TopicPartition,
 )
-from pykraft.group_coordinator.result import Call, Completion, Parked, ParkKind
+from pykraft.group_coordinator.result import Call, Completion, Parked, ParkKind, Record
 from pykraft.group_coordinator.sessions import (
     CancelTimer,
     SetTimer,
@@ -55,6 +56,7 @@ from pykraft.group_coordinator.sessions import (
     TimerKind,
     cancel_member_timers,
 )
+from pykraft.kafka_protocol.batch_builder import BatchBuilder
 from pykraft.kafka_protocol.consumer_protocol import (
     PROTOCOL_TYPE,
     ConsumerProtocolSubscription,
@@ -71,6 +73,9 @@ _OWN_DATA_IS_NOT_NEEDED = frozenset({"range", "roundrobin", "sticky", "cooperati
 tell in subscriptions: which partitions the member had, which is known here.
 """
 
+_RECORDS_AT_ONCE = 100
+"""The records, or members, of a slice: a millisecond."""
+
 
 @dataclass(frozen=True, slots=True)
 class Upgrade:
@@ -80,14 +85,50 @@ class Upgrade:
     """
 
     group: ConsumerGroup
-    records: tuple[GroupRecord, ...]
+    records: tuple[Record, ...]
     timers: tuple[TimerChange, ...]
     completions: tuple[Completion, ...] = ()
     needs_assignment: bool = False
 
 
+class PreparedUpgrade:
+    """The upgrade of one value of a classic group, by one view of the topics, prepared over several turns."""
+
+    def __init__(self, classic: ClassicGroup, call: Call) -> None:
+        self._classic = classic
+        self._call = call
+        self._upgrade: Upgrade | None = None
+
+    def prepare(self) -> Iterator[None]:
+        """Yields after each slice. :class:`KafkaError` as :func:`upgrade_group`."""
+        upgrade = yield from build_upgrade(self._classic, self._call)
+        builder = BatchBuilder()
+        for number, record in enumerate(upgrade.records, 1):
+            assert isinstance(record, GroupRecord)
+            builder.add(*encode_record(record))
+            if not number % _RECORDS_AT_ONCE:
+                yield
+        self._upgrade = replace(upgrade, records=(PreparedGroup(upgrade.group, builder),))
+
+    def of(self, classic: ClassicGroup, call: Call) -> Upgrade | None:
+        """The upgrade, if the group and the topics are those for which it was prepared."""
+        is_same = classic is self._classic and call.topics is self._call.topics
+        return self._upgrade if is_same and call.config == self._call.config else None
+
+
 def upgrade_group(classic: ClassicGroup, call: Call) -> Upgrade:
     """A group that a member of the consumer protocol can join. GROUP_ID_NOT_FOUND if that is not allowed."""
+    work = build_upgrade(classic, call)
+    while True:
+        try:
+            next(work)
+        except StopIteration as built:
+            upgrade: Upgrade = built.value
+            return upgrade
+
+
+def build_upgrade(classic: ClassicGroup, call: Call) -> Generator[None, None, Upgrade]:
+    """As :func:`upgrade_group`, which it returns; yields after each slice."""
     group_id = classic.group_id
     tombstone = GroupRecord(GroupMetadataKey(group_id), None)
     stopped: list[TimerChange] = [
@@ -100,10 +141,16 @@ def upgrade_group(classic: ClassicGroup, call: Call) -> Upgrade:
         return Upgrade(ConsumerGroup(group_id), (tombstone,), tuple(stopped))
 
     _check_upgrade(classic, call)
-    told = [_read(classic, member, call) for member in classic.iter_members()]
+    told = []
+    for member in classic.iter_members():
+        told.append(_read(classic, member, call))
+        if not len(told) % _RECORDS_AT_ONCE:
+            yield
     used = _what_they_use(told, call)
+    yield
     members = [_upgraded(one, used[one.member.member_id], classic.generation) for one in told]
-    group, records = _build_group(classic, members, call)
+    yield
+    group, records = yield from _build_group(classic, members, call)
     sessions = [
         SetTimer(TimerKey(TimerKind.SESSION, group_id, member.member_id), member.session_timeout_ms)
         for member in classic.iter_members()
@@ -210,11 +257,11 @@ def _is_complete(group: ConsumerGroup, call: Call) -> bool:
 
 def _build_group(
     classic: ClassicGroup, members: Sequence[ConsumerMember], call: Call
-) -> tuple[ConsumerGroup, list[GroupRecord]]:
-    """The group with its records; what its members hold is also their target."""
+) -> Generator[None, None, tuple[ConsumerGroup, list[GroupRecord]]]:
+    """The group with its records; what its members hold is also their target. Yields after each slice."""
     group_id, generation = classic.group_id, classic.generation
     records = [member_metadata_record(group_id, member) for member in members]
-    group = reduce(replay_group, records, ConsumerGroup(group_id))
+    group = yield from _replayed(ConsumerGroup(group_id), records)
     metadata_hash = call.topics.metadata_hash(group)
     others = [
         GroupRecord(
@@ -230,7 +277,16 @@ def _build_group(
         GroupRecord(TargetAssignmentMetadataKey(group_id), TargetAssignmentMetadataValue(generation)),
         *(member_assignment_record(group_id, member) for member in members),
     ]
-    return reduce(replay_group, others, group), records + others
+    group = yield from _replayed(group, others)
+    return group, records + others
+
+
+def _replayed(group: ConsumerGroup, records: Sequence[GroupRecord]) -> Generator[None, None, ConsumerGroup]:
+    for number, record in enumerate(records, 1):
+        group = replay_group(group, record)
+        if not number % _RECORDS_AT_ONCE:
+            yield
+    return group
 
 
 def _break_off(classic: ClassicGroup) -> Iterable[Completion]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from pykraft.group_coordinator.assignment_epochs import epoch_error
 from pykraft.group_coordinator.group import ConsumerGroup
+from pykraft.group_coordinator.group_offsets import GroupOffsets
 from pykraft.group_coordinator.offset_table import NO_PARTITIONS
 from pykraft.group_coordinator.records import OffsetCommitValue
-from pykraft.group_coordinator.state import GroupOffsets, ShardState
+from pykraft.group_coordinator.state import ShardState
 from pykraft.group_coordinator.subscription import TopicsView
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid

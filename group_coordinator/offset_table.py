@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from struct import Struct
 from sys import intern
 from typing import NamedTuple
@@ -28,6 +29,8 @@ ROW_BYTES = ROW.size
 CHUNK_PARTITIONS = 256
 _CHUNK_BITS = 8
 _LAST = CHUNK_PARTITIONS - 1
+_LOW_BITS = tuple((1 << count) - 1 for count in range(CHUNK_PARTITIONS + 1))
+"""One of these is the mask of most chunks: so many numbers, and not one for each chunk."""
 
 unpack_row = ROW.unpack_from
 pack_row = ROW.pack
@@ -150,7 +153,8 @@ class _Chunk:
 
 def _bits_of(places: Iterable[int]) -> int:
     if isinstance(places, range):
-        return ((1 << len(places)) - 1) << places.start
+        bits = _LOW_BITS[len(places)]
+        return bits << places.start if places.start else bits
     bits = 0
     for place in places:
         bits |= 1 << place
@@ -245,22 +249,62 @@ class Run(NamedTuple):
         return zip(self.partitions, times, strict=True)
 
 
+_NO_CHUNKS: Map[int, _Chunk] = Map()
+_number = itemgetter(0)
+
+
 class TopicOffsets:
     """The committed offsets of one topic by partition; immutable, with the methods of a mapping."""
 
-    __slots__ = ("_chunks",)
+    __slots__ = ("_chunks", "_number")
 
-    def __init__(self, chunks: Map[int, _Chunk] | None = None) -> None:
-        self._chunks: Map[int, _Chunk] = Map() if chunks is None else chunks
+    def __init__(self, chunks: Map[int, _Chunk] | _Chunk = _NO_CHUNKS, number: int = 0) -> None:
+        """Chunks by number; or, in less memory, the only chunk and its number."""
+        self._chunks = chunks
+        self._number = number
+
+    def _chunk(self, number: int) -> _Chunk | None:
+        chunks = self._chunks
+        if isinstance(chunks, _Chunk):
+            return chunks if number == self._number else None
+        return chunks.get(number)
+
+    def _numbered(self) -> Iterable[tuple[int, _Chunk]]:
+        """The chunks in order."""
+        chunks = self._chunks
+        return (
+            ((self._number, chunks),) if isinstance(chunks, _Chunk) else sorted(chunks.items(), key=_number)
+        )
+
+    def _with(self, number: int, chunk: _Chunk) -> TopicOffsets:
+        chunks = self._chunks
+        if isinstance(chunks, _Chunk):
+            if number != self._number:
+                return TopicOffsets(Map({self._number: chunks, number: chunk}))
+        elif chunks:
+            return TopicOffsets(chunks.set(number, chunk))
+        return TopicOffsets(chunk, number)
+
+    def _without(self, number: int) -> TopicOffsets:
+        """Without a chunk that is there."""
+        if isinstance(self._chunks, _Chunk):
+            return NO_PARTITIONS
+        left = self._chunks.delete(number)
+        if len(left) > 1:
+            return TopicOffsets(left)
+        ((number, chunk),) = left.items()
+        return TopicOffsets(chunk, number)
 
     def __len__(self) -> int:
-        return sum(chunk.mask.bit_count() for chunk in self._chunks.values())
+        return sum(chunk.mask.bit_count() for _, chunk in self._numbered())
 
     def __bool__(self) -> bool:
-        return bool(self._chunks)
+        return isinstance(self._chunks, _Chunk) or bool(self._chunks)
 
     def __eq__(self, other: object) -> bool:
-        return self._chunks == other._chunks if isinstance(other, TopicOffsets) else NotImplemented
+        if not isinstance(other, TopicOffsets):
+            return NotImplemented
+        return self._number == other._number and self._chunks == other._chunks
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -268,32 +312,32 @@ class TopicOffsets:
         return f"TopicOffsets({dict(self.items())})"
 
     def __iter__(self) -> Iterator[int]:
-        for number in sorted(self._chunks):
-            for place in _places(self._chunks[number].mask):
+        for number, chunk in self._numbered():
+            for place in _places(chunk.mask):
                 yield number << _CHUNK_BITS | place
 
     def __contains__(self, partition: int) -> bool:
-        chunk = self._chunks.get(partition >> _CHUNK_BITS)
+        chunk = self._chunk(partition >> _CHUNK_BITS)
         return chunk is not None and bool(chunk.mask >> (partition & _LAST) & 1)
 
     def get(self, partition: int) -> OffsetCommitValue | None:
-        chunk = self._chunks.get(partition >> _CHUNK_BITS)
+        chunk = self._chunk(partition >> _CHUNK_BITS)
         return None if chunk is None else chunk.get(partition & _LAST)
 
     def items(self) -> Iterator[tuple[int, OffsetCommitValue]]:
         """All offsets in order of their partitions."""
-        for number in sorted(self._chunks):
-            for place, value in self._chunks[number].items():
+        for number, chunk in self._numbered():
+            for place, value in chunk.items():
                 yield number << _CHUNK_BITS | place, value
 
     def runs(self) -> Iterator[Run]:
         """All offsets in order of their partitions, up to 256 at a time."""
-        for number in sorted(self._chunks):
-            yield Run(number << _CHUNK_BITS, self._chunks[number])
+        for number, chunk in self._numbered():
+            yield Run(number << _CHUNK_BITS, chunk)
 
     def unchanged(self, run: Run, partitions: Sequence[int]) -> Sequence[int]:
         """Those of these partitions of a run, of an older version, whose offsets are still the same."""
-        chunk = self._chunks.get(run.first >> _CHUNK_BITS)
+        chunk = self._chunk(run.first >> _CHUNK_BITS)
         if chunk is run.chunk:
             return partitions
         if chunk is None:
@@ -303,19 +347,32 @@ class TopicOffsets:
     def values(self) -> Iterator[OffsetCommitValue]:
         return (value for _, value in self.items())
 
+    @classmethod
+    def of_chunk(cls, given: Rows) -> TopicOffsets:
+        """A table of these offsets, which are of partitions of one chunk."""
+        partitions, rows, topic_id, extras = given
+        number = partitions[0] >> _CHUNK_BITS
+        base = number << _CHUNK_BITS
+        places: Sequence[int]
+        if partitions[-1] - partitions[0] == len(partitions) - 1:
+            places = range(partitions[0] - base, partitions[-1] - base + 1)
+        else:
+            places = [partition - base for partition in partitions]
+        own = None if extras is None else Map({partition - base: one for partition, one in extras.items()})
+        return cls(_rebased(topic_id, _bits_of(places), rows, own), number)
+
     def count_topics(self, counts: TopicCounts) -> None:
         """Add the topics of all offsets to ``counts``."""
-        for chunk in self._chunks.values():
+        for _, chunk in self._numbered():
             chunk.count_topics(chunk.mask, 1, counts)
 
     def with_rows(self, given: Rows, counts: TopicCounts) -> TopicOffsets:
         """The table after a commit. What it changes is added to ``counts``."""
         partitions, rows, topic_id, extras = given
-        chunks = self._chunks
         if len(partitions) == 1 and extras is None:
             number, place = partitions[0] >> _CHUNK_BITS, partitions[0] & _LAST
-            chunk = _set_in(chunks.get(number), (place,), rows, topic_id, None, counts)
-            return TopicOffsets(chunks.set(number, chunk))
+            return self._with(number, _set_in(self._chunk(number), (place,), rows, topic_id, None, counts))
+        table = self
         first, end = 0, len(partitions)
         while first < end:
             number = partitions[first] >> _CHUNK_BITS
@@ -334,21 +391,21 @@ class TopicOffsets:
                 else {place: extras[base + place] for place in places if base + place in extras} or None
             )
             part = rows if behind - first == end else rows[first * ROW_BYTES : behind * ROW_BYTES]
-            chunks = chunks.set(number, _set_in(chunks.get(number), places, part, topic_id, own, counts))
+            table = table._with(number, _set_in(table._chunk(number), places, part, topic_id, own, counts))
             first = behind
-        return TopicOffsets(chunks)
+        return table
 
     def without(self, partitions: Iterable[int], counts: TopicCounts) -> TopicOffsets:
         """The table without these partitions; those that it does not have are ignored."""
-        chunks = self._chunks
+        table = self
         for number, places in _by_chunk(partitions).items():
-            chunk = chunks.get(number)
+            chunk = table._chunk(number)
             if chunk is None:
                 continue
             chunk.count_topics(_bits_of(places), -1, counts)
             left = chunk.without(places)
-            chunks = chunks.delete(number) if left is None else chunks.set(number, left)
-        return TopicOffsets(chunks)
+            table = table._without(number) if left is None else table._with(number, left)
+        return table
 
 
 def _set_in(

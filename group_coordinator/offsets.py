@@ -176,7 +176,9 @@ def _check_caller(
     """:class:`KafkaError` unless the caller may commit. A commit of a classic member restarts its session."""
     check_names(request.group_id, code=ErrorCode.INVALID_GROUP_ID)
     epoch = request.generation_id_or_member_epoch
-    match state.groups.get(request.group_id):
+    if epoch < 0 and request.group_id not in state.groups:
+        return ()  # whether it exists or not: most commits of groups without members
+    match state.group(request.group_id):
         case None:
             if epoch >= 0:
                 by_epoch = call.version >= MEMBER_EPOCH_VERSION

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-from pykraft.group_coordinator.classic_group import ClassicGroup, ClassicMember
+from pykraft.group_coordinator.classic_group import ClassicGroup
 from pykraft.group_coordinator.commits import TopicCommit, TopicRemoval
 from pykraft.group_coordinator.group import ConsumerGroup, replay_group, replay_targets
+from pykraft.group_coordinator.group_offsets import GroupOffsets, pack
 from pykraft.group_coordinator.offset_table import NO_PARTITIONS, TopicCounts, TopicOffsets, rows_of
-from pykraft.group_coordinator.prepared_commit import PreparedCommit
+from pykraft.group_coordinator.prepared_change import Index, PreparedChange, PreparedGroup
 from pykraft.group_coordinator.records import (
     ConsumerGroupMetadataKey,
     ConsumerGroupPartitionMetadataKey,
@@ -25,12 +26,11 @@ from pykraft.group_coordinator.records import (
     TargetAssignmentMemberKey,
 )
 from pykraft.group_coordinator.result import Record
-from pykraft.group_coordinator.state import ShardState, TopicKey
+from pykraft.group_coordinator.state import ShardState
 from pykraft.metadata_log.persistent import Map
 
 _MANY = 10
 _NO_GROUPS: Map[str, int] = Map()
-_NO_MEMBERS: Map[str, ClassicMember] = Map()
 
 
 def replay_all(state: ShardState, records: Sequence[Record]) -> ShardState:
@@ -63,8 +63,10 @@ def replay(state: ShardState, record: Record) -> ShardState:
         return _with_offsets(state, record.group_id, record.topic, old.with_rows(record.rows, counts), counts)
     if isinstance(record, TopicRemoval):
         return _without_offsets(state, record)
-    if isinstance(record, PreparedCommit):
+    if isinstance(record, PreparedChange):
         return _replay_prepared(state, record)
+    if isinstance(record, PreparedGroup):
+        return state.with_group(record.group)
     match record.key:
         case OffsetCommitKey() as key:
             assert record.value is None or isinstance(record.value, OffsetCommitValue)
@@ -75,7 +77,7 @@ def replay(state: ShardState, record: Record) -> ShardState:
         case ConsumerGroupPartitionMetadataKey():
             return state
         case ConsumerGroupMetadataKey(group_id) if record.value is None:
-            return _without_group(state, group_id) if state.consumer_group(group_id) else state
+            return state.without_group(group_id) if state.consumer_group(group_id) else state
         case key:
             group = state.consumer_group(key.group_id)
             if group is None:
@@ -85,25 +87,15 @@ def replay(state: ShardState, record: Record) -> ShardState:
             return state.with_group(replay_group(group, record))
 
 
-def _replay_prepared(state: ShardState, commit: PreparedCommit) -> ShardState:
-    offsets, by_topic = commit.merged(state)
-    groups = state.groups
-    if commit.group_id not in groups:
-        groups = groups.set(commit.group_id, make_simple_group(commit.group_id))
-    return ShardState(groups, state.offsets.set(commit.group_id, offsets), by_topic)
+def _replay_prepared(state: ShardState, change: PreparedChange) -> ShardState:
+    topics, by_topic = change.merged(state)
+    return _with_topics(state, change.group_id, topics, by_topic)
 
 
 def _replay_classic(state: ShardState, group_id: str, value: GroupMetadataValue | None) -> ShardState:
     if value is None:
-        return _without_group(state, group_id) if state.classic_group(group_id) else state
+        return state.without_group(group_id) if state.classic_group(group_id) else state
     return state.with_group(ClassicGroup.from_value(group_id, value))
-
-
-def _without_group(state: ShardState, group_id: str) -> ShardState:
-    """Delete the members and epochs of a group; its offsets, if any, remain in an empty group."""
-    if group_id in state.offsets:
-        return state.with_group(ClassicGroup(group_id))
-    return state.without_group(group_id)
 
 
 def _replay_offset(state: ShardState, key: OffsetCommitKey, value: OffsetCommitValue | None) -> ShardState:
@@ -124,31 +116,26 @@ def _without_offsets(state: ShardState, removal: TopicRemoval) -> ShardState:
     return _with_offsets(state, group_id, topic, partitions.without(removed, counts), counts)
 
 
-def make_simple_group(group_id: str) -> ClassicGroup:
-    """The group of a client that only commits. There may be very many: they share their empty map."""
-    return ClassicGroup(group_id, members=_NO_MEMBERS)
-
-
 def _with_offsets(
     state: ShardState, group_id: str, topic: str, partitions: TopicOffsets, counts: TopicCounts
 ) -> ShardState:
-    """The state with these offsets of a topic. A group exists as long as it has offsets."""
+    """The state with these offsets of a topic."""
     topics = state.group_offsets(group_id)
     topics = topics.set(topic, partitions) if partitions else topics.delete(topic)
     by_topic = _reindexed(state.groups_by_topic, group_id, topic, counts)
-    groups = state.groups
+    return _with_topics(state, group_id, topics, by_topic)
+
+
+def _with_topics(state: ShardState, group_id: str, topics: GroupOffsets, by_topic: Index) -> ShardState:
+    """The state with these offsets of a group."""
     if topics:
-        if group_id not in groups:
-            groups = groups.set(group_id, make_simple_group(group_id))
-        return ShardState(groups, state.offsets.set(group_id, topics), by_topic)
-    state = ShardState(groups, state.offsets.delete(group_id), by_topic)
-    only_for_offsets = groups.get(group_id) == ClassicGroup(group_id)
-    return state.without_group(group_id) if only_for_offsets else state
+        return ShardState(state.groups, state.offsets.set(group_id, pack(topics)), by_topic)
+    if group_id not in state.offsets:
+        return state
+    return ShardState(state.groups, state.offsets.delete(group_id), by_topic)
 
 
-def _reindexed(
-    by_topic: Map[TopicKey, Map[str, int]], group_id: str, topic: str, counts: TopicCounts
-) -> Map[TopicKey, Map[str, int]]:
+def _reindexed(by_topic: Index, group_id: str, topic: str, counts: TopicCounts) -> Index:
     """The index after the number of a group's offsets of a topic has changed, most often by nothing."""
     for topic_id, change in counts.items():
         if not change:

@@ -13,7 +13,7 @@ from typing import TypeAlias
 from pykraft.group_coordinator.classic_group import ClassicGroup
 from pykraft.group_coordinator.commits import TopicCommit, TopicRemoval
 from pykraft.group_coordinator.config import GroupConfig
-from pykraft.group_coordinator.prepared_commit import PreparedCommit
+from pykraft.group_coordinator.prepared_change import PreparedChange, PreparedGroup
 from pykraft.group_coordinator.records import GroupRecord
 from pykraft.group_coordinator.sessions import TimerChange
 from pykraft.group_coordinator.subscription import TopicsView
@@ -61,8 +61,8 @@ CommitCodes: TypeAlias = int | list[int | list[int]]
 
 Answer: TypeAlias = Message | CommitCodes | Parked | None
 
-Record: TypeAlias = GroupRecord | TopicCommit | TopicRemoval | PreparedCommit
-"""One record; or those of a commit for one topic, or of a large commit; or the tombstones of a topic."""
+Record: TypeAlias = GroupRecord | TopicCommit | TopicRemoval | PreparedChange | PreparedGroup
+"""One record; or those of a commit for one topic, or of a large change; or the tombstones of a topic."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,22 +7,32 @@ error for a request as a whole is raised as :class:`KafkaError`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from pykraft.group_coordinator import describe, offset_fetch
 from pykraft.group_coordinator.answers import Waiter
+from pykraft.group_coordinator.classic_group import ClassicGroup
 from pykraft.group_coordinator.classic_join import handle_join_group
 from pykraft.group_coordinator.classic_sync import handle_heartbeat, handle_leave_group, handle_sync_group
 from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.delete_groups import handle_delete_groups
 from pykraft.group_coordinator.delete_offsets import handle_offset_delete
 from pykraft.group_coordinator.error_responses import as_version_has_it
+from pykraft.group_coordinator.group_offsets import GroupOffsets
 from pykraft.group_coordinator.heartbeat import handle_consumer_heartbeat
 from pykraft.group_coordinator.heartbeat_pace import HeartbeatPace
 from pykraft.group_coordinator.large_commits import LargeCommit
+from pykraft.group_coordinator.large_deletions import (
+    LargeGroupDeletion,
+    LargeOffsetDelete,
+    count_small,
+    is_large_request,
+)
 from pykraft.group_coordinator.large_fetches import LargeFetch, is_large
+from pykraft.group_coordinator.member import JOIN_EPOCH
+from pykraft.group_coordinator.migration import PreparedUpgrade
 from pykraft.group_coordinator.offsets import handle_offset_commit
 from pykraft.group_coordinator.partitioning import OFFSETS_TOPIC, partition_for_key
 from pykraft.group_coordinator.past_lease import MemberTimeout, member_timeout_ms
@@ -30,7 +40,8 @@ from pykraft.group_coordinator.regex import prepare_regex
 from pykraft.group_coordinator.result import Call, CommitCodes, CoordinatorResult
 from pykraft.group_coordinator.runtime import CoordinatorRuntime, Lease
 from pykraft.group_coordinator.shard import PartitionWriter
-from pykraft.group_coordinator.state import GroupOffsets, ShardState
+from pykraft.group_coordinator.state import ShardState
+from pykraft.group_coordinator.subscription import TopicsView
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid, make_uuid, uuid_to_str
 from pykraft.kafka_protocol.messages import consumer_group_describe as consumer_messages
@@ -80,7 +91,13 @@ _GROUPS_AT_ONCE = 20
 _LONG_REGEX_CHARS = 300
 _MOST_CACHED_GROUPS = 10_000
 _MERGES = 3
-"""How often the offsets of a large commit are merged over several turns, if they change meanwhile."""
+"""How often the offsets of a large change are merged over several turns, if they change meanwhile."""
+
+_LARGE_GROUP = 100
+"""The members of a group whose upgrade takes some milliseconds."""
+
+_DELETIONS_AT_ONCE = 4
+"""The shards in which groups are deleted at a time, each a millisecond of work."""
 
 
 class GroupCoordinatorService:
@@ -106,6 +123,8 @@ class GroupCoordinatorService:
         self._runtime = CoordinatorRuntime(config, writer, clock, on_fatal, lease, on_growth, turns)
         self._pace = HeartbeatPace(self._runtime.count_timers)
         self._fetches = Slices(UnlimitedTurn() if turns is None else turns, "large fetches")
+        self._changes = Slices(UnlimitedTurn() if turns is None else turns, "large changes")
+        self._upgrades = asyncio.Lock()
         self._workers = workers
         self._clock = clock
         self._rng = rng
@@ -164,14 +183,44 @@ class GroupCoordinatorService:
         regex = request.subscribed_topic_regex
         if regex and len(regex) > _LONG_REGEX_CHARS and self._workers is not None:
             await self._workers.run(partial(prepare_regex, regex))
-        call = self._call(ctx, request, version)
+        if request.member_epoch == JOIN_EPOCH and self._is_large_upgrade(request.group_id):
+            return await self._upgrade(ctx, request, version)
+        return await self._consumer_heartbeat(self._call(ctx, request, version), request)
+
+    async def _consumer_heartbeat(
+        self, call: Call, request: ConsumerGroupHeartbeatRequest, prepared: PreparedUpgrade | None = None
+    ) -> ConsumerGroupHeartbeatResponse:
         call.heartbeat_interval_ms = self._pace.interval_ms(call.config)
         return await self._write(
             ConsumerGroupHeartbeatResponse,
             request.group_id,
-            lambda state: handle_consumer_heartbeat(state, request, call),
+            lambda state: handle_consumer_heartbeat(state, request, call, prepared),
             lambda state: member_timeout_ms(state, request.group_id, request.member_id, call.config),
         )
+
+    def _is_large_upgrade(self, group_id: str) -> bool:
+        """Whether a member that joins would change the protocol of very many others."""
+        group = self._runtime.state_of(self.partition_for(group_id)).groups.get(group_id)
+        return isinstance(group, ClassicGroup) and len(group.members) > _LARGE_GROUP
+
+    async def _upgrade(
+        self, ctx: RequestContext, request: ConsumerGroupHeartbeatRequest, version: int
+    ) -> ConsumerGroupHeartbeatResponse:
+        """Prepare the upgrade of a group over several turns, then decide on it as on any other."""
+        group_id, partition = request.group_id, self.partition_for(request.group_id)
+        prepared = None
+        async with self._upgrades:  # many may join at once: for the others there is nothing left to prepare
+            for _ in range(_MERGES):
+                call = self._call(ctx, request, version)
+                group = self._runtime.state_of(partition).groups.get(group_id)
+                if not isinstance(group, ClassicGroup) or (prepared and prepared.of(group, call)):
+                    break
+                prepared = PreparedUpgrade(group, call)
+                try:
+                    await self._changes.finish(prepared.prepare())
+                except KafkaError:
+                    break  # as it will be when it is decided
+        return await self._consumer_heartbeat(self._call(ctx, request, version), request, prepared)
 
     async def join_group(
         self, ctx: RequestContext, request: JoinGroupRequest, version: int
@@ -293,11 +342,30 @@ class GroupCoordinatorService:
         self, ctx: RequestContext, request: OffsetDeleteRequest, version: int
     ) -> OffsetDeleteResponse:
         topics = self._runtime.topics
+        if is_large_request(request):
+            return await self._delete_offsets_in_slices(request, topics)
         return await self._write(
             OffsetDeleteResponse,
             request.group_id,
             lambda state: handle_offset_delete(state, request, topics),
         )
+
+    async def _delete_offsets_in_slices(
+        self, request: OffsetDeleteRequest, topics: TopicsView
+    ) -> OffsetDeleteResponse:
+        partition = self.partition_for(request.group_id)
+        deletion = LargeOffsetDelete(request, topics, self._runtime.max_batch_bytes(partition))
+        await self._changes.finish(self._prepare(partition, deletion.prepare))
+        answer = await self._runtime.write(partition, deletion.decide)
+        assert isinstance(answer, OffsetDeleteResponse)
+        if answer is deletion.response:
+            await self._changes.finish(deletion.build())
+        return answer
+
+    def _prepare(self, partition: int, prepare: Callable[[ShardState], Iterator[None]]) -> Iterator[None]:
+        """Have a large change prepared for the newest state, again if the state changes meanwhile."""
+        for _ in range(1 + _MERGES):
+            yield from prepare(self._runtime.state_of(partition))
 
     async def list_groups(
         self, ctx: RequestContext, request: ListGroupsRequest, version: int
@@ -360,23 +428,44 @@ class GroupCoordinatorService:
         for group_id in dict.fromkeys(request.groups_names):
             by_partition.setdefault(self.partition_for(group_id), []).append(group_id)
 
-        async def delete(partition: int, group_ids: list[str]) -> list[DeletableGroupResult]:
-            try:
-                deleted = await self._runtime.write(
-                    partition,
-                    lambda state: handle_delete_groups(
-                        state, group_ids, self._runtime.max_batch_bytes(partition)
-                    ),
-                )
-            except KafkaError as error:
-                return [
-                    DeletableGroupResult(group_id=group_id, error_code=error.code) for group_id in group_ids
-                ]
-            assert isinstance(deleted, DeleteGroupsResponse)
-            return deleted.results
+        async def delete(item: tuple[int, list[str]]) -> list[DeletableGroupResult]:
+            return await self._delete_groups(*item)
 
-        deleted = await asyncio.gather(*(delete(*item) for item in by_partition.items()))
+        deleted = await _gather_in_slices(delete, list(by_partition.items()), _DELETIONS_AT_ONCE)
         return DeleteGroupsResponse(results=[result for results in deleted for result in results])
+
+    async def _delete_groups(self, partition: int, group_ids: list[str]) -> list[DeletableGroupResult]:
+        """Delete groups of one shard: each large one by itself, the others some at a time."""
+        results: list[DeletableGroupResult] = []
+        left = group_ids
+        while left:
+            some = left
+            try:
+                number = count_small(self._runtime.state_of(partition), left)
+                some = left[: number or 1]
+                delete = self._delete_small if number else self._delete_large
+                results += (await delete(partition, some)).results
+            except KafkaError as error:
+                results += [DeletableGroupResult(group_id=one, error_code=error.code) for one in some]
+            left = left[len(some) :]
+            await asyncio.sleep(0)
+        return results
+
+    async def _delete_small(self, partition: int, group_ids: list[str]) -> DeleteGroupsResponse:
+        max_bytes = self._runtime.max_batch_bytes(partition)
+        answer = await self._runtime.write(
+            partition, lambda state: handle_delete_groups(state, group_ids, max_bytes)
+        )
+        assert isinstance(answer, DeleteGroupsResponse)
+        return answer
+
+    async def _delete_large(self, partition: int, group_ids: list[str]) -> DeleteGroupsResponse:
+        (group_id,) = group_ids
+        deletion = LargeGroupDeletion(group_id, self._runtime.max_batch_bytes(partition))
+        await self._changes.finish(self._prepare(partition, deletion.prepare))
+        answer = await self._runtime.write(partition, deletion.decide)
+        assert isinstance(answer, DeleteGroupsResponse)
+        return answer
 
     def _call(self, ctx: RequestContext, request: Message | CommitRequestView, version: int) -> Call:
         return Call(
@@ -416,9 +505,11 @@ class GroupCoordinatorService:
         return answer
 
 
-async def _gather_in_slices(look_up: Callable[[A], Awaitable[B]], items: Sequence[A]) -> list[B]:
+async def _gather_in_slices(
+    look_up: Callable[[A], Awaitable[B]], items: Sequence[A], at_once: int = _GROUPS_AT_ONCE
+) -> list[B]:
     """``look_up`` of each item, in order, a few at a time: one request may name very many groups."""
     found: list[B] = []
-    for start in range(0, len(items), _GROUPS_AT_ONCE):
-        found += await asyncio.gather(*(look_up(item) for item in items[start : start + _GROUPS_AT_ONCE]))
+    for start in range(0, len(items), at_once):
+        found += await asyncio.gather(*(look_up(item) for item in items[start : start + at_once]))
     return found

@@ -17,7 +17,6 @@ from dataclasses import replace
 from itertools import islice
 from typing import Protocol
 
-from pykraft.group_coordinator.classic_group import ClassicGroup
 from pykraft.group_coordinator.codec import encode_record
 from pykraft.group_coordinator.commits import (
     TopicCommit,
@@ -29,7 +28,7 @@ from pykraft.group_coordinator.commits import (
 from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.expiry import handle_timer, iter_new_sessions
 from pykraft.group_coordinator.loading import BatchBody
-from pykraft.group_coordinator.prepared_commit import PreparedCommit
+from pykraft.group_coordinator.prepared_change import PreparedBatch
 from pykraft.group_coordinator.replay import replay_all
 from pykraft.group_coordinator.result import Answer, Call, Completion, CoordinatorResult, Record, Resolution
 from pykraft.group_coordinator.sessions import Deadlines, TimerChange
@@ -98,7 +97,7 @@ class _Staged:
 
         What was prepared as a batch finds room only in an empty one.
         """
-        if self.builder.record_count and isinstance(result.records[0], PreparedCommit):
+        if self.builder.record_count and any(isinstance(record, PreparedBatch) for record in result.records):
             return False
         mark = self.builder.mark
         try:
@@ -337,7 +336,7 @@ def write_records(builder: BatchBuilder, records: Iterable[Record]) -> None:
             write_commit(builder, record)
         elif isinstance(record, TopicRemoval):
             write_removal(builder, record)
-        elif isinstance(record, PreparedCommit):
+        elif isinstance(record, PreparedBatch):
             builder.add_batch(record.builder)
         else:
             builder.add(*encode_record(record))
@@ -356,8 +355,4 @@ def _as_coordinator_error(code: ErrorCode) -> ErrorCode:
 
 def _forget(state: ShardState, group_id: str) -> ShardState:
     """Remove a classic group that was never written; its offsets remain."""
-    if state.classic_group(group_id) is None:
-        return state
-    if group_id in state.offsets:
-        return state.with_group(ClassicGroup(group_id))
-    return state.without_group(group_id)
+    return state if state.consumer_group(group_id) is not None else state.without_group(group_id)

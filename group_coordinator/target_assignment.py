@@ -46,8 +46,8 @@ def is_due(group: ConsumerGroup, interval_ms: int, wall_ms: int) -> bool:
 
 def build_target(
     group: ConsumerGroup, topics: TopicsView, configured: Sequence[str], wall_ms: int
-) -> list[GroupRecord]:
-    """The records that bring the target assignment up to the group epoch."""
+) -> tuple[list[GroupRecord], GroupRecord]:
+    """The records that bring the target assignment up to the group epoch: of members, and of the group."""
     specs = {
         member.member_id: MemberSpec(
             topics.subscribed_ids(member, group.resolved),
@@ -58,7 +58,7 @@ def build_target(
     }
     wanted = {topic_id for spec in specs.values() for topic_id in spec.subscribed}
     assigned = ASSIGNORS[preferred_assignor(group, configured)](specs, topics.partition_counts(wanted))
-    records = [
+    targets = [
         GroupRecord(
             TargetAssignmentMemberKey(group.group_id, member_id),
             TargetAssignmentMemberValue(assigned[member_id]),
@@ -66,9 +66,5 @@ def build_target(
         for member_id in sorted(assigned)
         if group.targets.get(member_id) != assigned[member_id]
     ]
-    records.append(
-        GroupRecord(
-            TargetAssignmentMetadataKey(group.group_id), TargetAssignmentMetadataValue(group.epoch, wall_ms)
-        )
-    )
-    return records
+    metadata = TargetAssignmentMetadataValue(group.epoch, wall_ms)
+    return targets, GroupRecord(TargetAssignmentMetadataKey(group.group_id), metadata)

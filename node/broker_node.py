@@ -135,6 +135,7 @@ class BrokerNode:
             on_fatal=world.fatal,
             log_dirs=log_dirs,
             on_log_dir_failure=self._driver.handle_failed_log_dir,
+            on_growth=world.exclude_from_gc,
         )
 
         # The publishers of metadata, and the handlers of clients' requests.

@@ -79,6 +79,7 @@ class DataPlane:
         on_fatal: FatalHandler,
         log_dirs: LogDirs | None = None,
         on_log_dir_failure: Callable[[], None] = lambda: None,
+        on_growth: Callable[[], None] = lambda: None,
     ) -> None:
         node_id = config.node_id
         self.table = table
@@ -143,6 +144,7 @@ class DataPlane:
             assignments,
             moves,
             events,
+            on_growth,
         )
         FlushSchedule(logs, table, fetchers, wakeups, clock, tasks)
         scrubber = self.scrubber = LogScrubber(logs, clock, workers, tasks, config.log_scrub_bytes_per_second)

@@ -9,6 +9,7 @@ replica is offline until a start finds the directory working, or replaced.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from pykraft.broker.logs.log_loading import OpenLog
 from pykraft.broker.logs.log_manager import LogManager
@@ -25,9 +26,16 @@ from pykraft.metadata_log.image import UNKNOWN_DIRECTORIES, TopicImage
 
 OPENED_PER_STEP = 16
 
+GROWTH_LOGS = 200
+"""``on_growth`` is called whenever so many logs have become partitions: some 10,000 objects."""
+
 
 class LogReconciler:
-    """Runs in one task. ``events`` is passed to the partitions that it creates."""
+    """Runs in one task. ``events`` is passed to the partitions that it creates.
+
+    ``on_growth`` is called repeatedly while they become many: long-lived objects, which the caller may exempt
+    from garbage collection.
+    """
 
     def __init__(
         self,
@@ -42,6 +50,7 @@ class LogReconciler:
         assignments: DirectoryAssignments,
         moves: LogMoves,
         events: PartitionEvents,
+        on_growth: Callable[[], None],
     ) -> None:
         self._node_id = node_id
         self._logs = logs
@@ -54,6 +63,8 @@ class LogReconciler:
         self._assignments = assignments
         self._moves = moves
         self._events = events
+        self._on_growth = on_growth
+        self._grown_logs = 0
         #: Held while directories are created or removed: a log must not be created where another one still
         #: is.
         self._changing = asyncio.Lock()
@@ -101,6 +112,10 @@ class LogReconciler:
         await self._logs.delete(unwanted)
         for opened in await self._logs.open_or_create(wanted):
             self._take_up(opened)
+        self._grown_logs += len(wanted)
+        if self._grown_logs >= GROWTH_LOGS:
+            self._grown_logs = 0
+            self._on_growth()
 
     def _take_up(self, opened: OpenLog) -> None:
         key = topic_name, index = opened.topic_partition

@@ -174,6 +174,27 @@ def test_logs_that_are_open_at_a_start_are_applied_in_turns(
     data_plane.run(body)
 
 
+def test_growth_is_reported_while_logs_are_opened(
+    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the garbage collector would scan the objects of all logs at an arbitrary time."""
+    monkeypatch.setattr(log_reconciler, "GROWTH_LOGS", 40)
+
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            broker = cluster.brokers[1]
+            opened: list[int] = []
+            monkeypatch.setattr(
+                broker.data.reconciler, "_on_growth", lambda: opened.append(len(list(broker.table)))
+            )
+            records = [PartitionRecord(index, topic_id(0), (1,), (1,), 1) for index in range(100)]
+            apply(cluster.controller, TopicRecord("t0", topic_id(0)), *records)
+            await reconciled(broker)
+            assert opened == [48, 96]
+
+    data_plane.run(body)
+
+
 def test_each_log_of_a_large_topic_is_configured_once(
     data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,11 +1,12 @@
-"""A commit of one topic, made without a request."""
+"""A commit of one topic, made without a request, and the index of topics, counted."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from pykraft.group_coordinator.commits import TopicCommit
-from pykraft.group_coordinator.offset_table import Rows, make_extra, pack_row
+from pykraft.group_coordinator.offset_table import Rows, TopicOffsets, make_extra, pack_row
+from pykraft.group_coordinator.state import ShardState, TopicKey
 from pykraft.kafka_protocol.ids import Uuid
 
 NOW_MS = 1_000_000
@@ -23,3 +24,15 @@ def commit_of(
         if (extra := make_extra(offsets[index][1], None, topic_id)) is not None
     }
     return TopicCommit(group_id, topic, Rows(partitions, rows, topic_id, extras or None))
+
+
+def index_of(state: ShardState) -> dict[TopicKey, dict[str, int]]:
+    """The index of topics, from the offsets."""
+    index: dict[TopicKey, dict[str, int]] = {}
+    for group_id, topics in state.offsets.items():
+        for name, partitions in topics.items():
+            assert isinstance(partitions, TopicOffsets)
+            for value in partitions.values():
+                groups = index.setdefault((name, value.topic_id), {})
+                groups[group_id] = groups.get(group_id, 0) + 1
+    return index

@@ -7,16 +7,15 @@ from random import Random
 
 import pytest
 
-from pykraft.group_coordinator import large_commits, prepared_commit
+from pykraft.group_coordinator import large_commits, prepared_change
 from pykraft.group_coordinator.classic_group import ClassicGroup, ClassicMember, ClassicState
 from pykraft.group_coordinator.large_commits import LargeCommit
-from pykraft.group_coordinator.offset_table import TopicOffsets
 from pykraft.group_coordinator.offsets import handle_offset_commit
 from pykraft.group_coordinator.records import GroupRecord, OffsetCommitKey, OffsetCommitValue
 from pykraft.group_coordinator.replay import replay, replay_all
 from pykraft.group_coordinator.result import CoordinatorResult
 from pykraft.group_coordinator.shard import Shard, write_records
-from pykraft.group_coordinator.state import ShardState, TopicKey
+from pykraft.group_coordinator.state import ShardState
 from pykraft.kafka_protocol.batch_builder import BatchBuilder
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID
@@ -27,6 +26,7 @@ from pykraft.kafka_protocol.messages.offset_commit import (
 )
 from pykraft.metadata_log.persistent import Map
 from tests.group_coordinator import tools
+from tests.group_coordinator.offset_rows import index_of
 
 SIZES = {"t": 40, "u": 3, "v": 1}
 MAX_BYTES = 1_000
@@ -38,7 +38,7 @@ def short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(large_commits, "SLICE_STEPS", 1)
     monkeypatch.setattr(large_commits, "_COLUMN_PIECE", 5)
     monkeypatch.setattr(large_commits, "_PIECE", 3)
-    monkeypatch.setattr(prepared_commit, "_SLICE_TOPICS", 1)
+    monkeypatch.setattr(prepared_change, "_SLICE_TOPICS", 1)
 
 
 def random_request(rng: Random, member_epoch: int = -1) -> OffsetCommitRequest:
@@ -103,18 +103,6 @@ def expected(state: ShardState, request: OffsetCommitRequest, version: int, lab:
     except KafkaError as error:
         return error.code
     return whole
-
-
-def index_of(state: ShardState) -> dict[TopicKey, dict[str, int]]:
-    """The index of topics, from the offsets."""
-    index: dict[TopicKey, dict[str, int]] = {}
-    for group_id, topics in state.offsets.items():
-        for name, partitions in topics.items():
-            assert isinstance(partitions, TopicOffsets)
-            for value in partitions.values():
-                groups = index.setdefault((name, value.topic_id), {})
-                groups[group_id] = groups.get(group_id, 0) + 1
-    return index
 
 
 def initial(rng: Random) -> ShardState:

@@ -1,19 +1,45 @@
-"""Deleting groups with very many offsets."""
+"""Deleting groups with very many offsets, and very many offsets of a group."""
 
 from __future__ import annotations
 
+import asyncio
+from random import Random
+from typing import Any
+
 import pytest
 
-from pykraft.group_coordinator import delete_groups
+from pykraft.group_coordinator import delete_groups, delete_offsets, large_deletions, names, prepared_change
+from pykraft.group_coordinator.classic_group import ClassicGroup
 from pykraft.group_coordinator.commits import LEAST_TOMBSTONE_BYTES, TopicRemoval, write_removal
 from pykraft.group_coordinator.delete_groups import handle_delete_groups
-from pykraft.group_coordinator.replay import replay_all
+from pykraft.group_coordinator.delete_offsets import handle_offset_delete
+from pykraft.group_coordinator.group import ConsumerGroup
+from pykraft.group_coordinator.group_records import member_assignment_record, member_metadata_record
+from pykraft.group_coordinator.large_deletions import LargeGroupDeletion, LargeOffsetDelete, count_small
+from pykraft.group_coordinator.member import ConsumerMember
+from pykraft.group_coordinator.prepared_change import PreparedChange
+from pykraft.group_coordinator.replay import replay, replay_all
+from pykraft.group_coordinator.result import CoordinatorResult
 from pykraft.group_coordinator.shard import write_records
-from pykraft.group_coordinator.state import EMPTY_STATE
+from pykraft.group_coordinator.state import EMPTY_STATE, ShardState
+from pykraft.group_coordinator.subscription import TopicsView
 from pykraft.kafka_protocol.batch_builder import BatchBuilder
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID
-from tests.group_coordinator.offset_rows import commit_of
+from pykraft.kafka_protocol.messages.delete_groups import DeleteGroupsRequest
+from pykraft.kafka_protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
+from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.kafka_protocol.schema import Message
+from tests.group_coordinator import tools
+from tests.group_coordinator.busy import BusyWorld
+from tests.group_coordinator.offset_rows import commit_of, index_of
+
+CONTEXT = RequestContext(client_id="cli", client_address="127.0.0.1")
 
 
 def test_least_size_of_a_tombstone_is_that_of_the_first_in_a_batch() -> None:
@@ -39,3 +65,281 @@ def test_group_that_fits_into_no_batch_is_refused_before_its_records_are_built(
     with pytest.raises(KafkaError) as raised:
         handle_delete_groups(state, ["g"], least_bytes - 1)
     assert raised.value.code is ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+
+
+SIZES = {"t": 300, "u": 3, "v": 1}
+
+
+@pytest.fixture
+def short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(large_deletions, "SLICE_STEPS", 1)
+    monkeypatch.setattr(large_deletions, "_ENCODED_AT_ONCE", 1)
+    monkeypatch.setattr(delete_offsets, "_MERGED_AT_ONCE", 1)
+    monkeypatch.setattr(prepared_change, "_SLICE_TOPICS", 1)
+    monkeypatch.setattr(names, "SORTED_AT_ONCE", 1)
+
+
+def with_commit(rng: Random, state: ShardState) -> ShardState:
+    """Some group has committed some offsets."""
+    topic = rng.choice(sorted(SIZES))
+    count = rng.randrange(1, min(SIZES[topic], 20) + 1)
+    offsets = {index: (rng.randrange(100), "") for index in rng.sample(range(SIZES[topic]), count)}
+    topic_id = rng.choice((ZERO_UUID, tools.topic_id(topic)))
+    return replay_all(state, [commit_of(rng.choice("ggh"), topic, offsets, topic_id)])
+
+
+def with_member(state: ShardState, names: list[str]) -> ShardState:
+    """Group g is a consumer group with a member that reads these topics."""
+    member = ConsumerMember("m", epoch=1, topic_names=tuple(names))
+    group = ConsumerGroup("g")
+    state = state.with_group(group)
+    return replay_all(state, [member_metadata_record("g", member), member_assignment_record("g", member)])
+
+
+def change(rng: Random, state: ShardState) -> ShardState:
+    """What others have decided meanwhile."""
+    roll = rng.random()
+    if roll < 0.4:
+        return state
+    if roll < 0.5 and state.group_offsets("g"):
+        topic = rng.choice(sorted(state.group_offsets("g")))
+        partitions = list(state.group_offsets("g")[topic])
+        removed = rng.sample(partitions, rng.randrange(len(partitions)) + 1)
+        return replay_all(state, [TopicRemoval("g", topic, removed)])
+    if roll < 0.6:
+        return with_member(state, rng.choice([["u"], ["t", "v"], ["none"]]))
+    if roll < 0.7:
+        return state.with_group(ClassicGroup("g"))
+    return with_commit(rng, state)
+
+
+def begin(rng: Random) -> ShardState:
+    state = EMPTY_STATE
+    for _ in range(rng.choice((0, 3, 6))):
+        state = with_commit(rng, state)
+    return state
+
+
+Written = tuple[object, ShardState, ShardState]
+
+
+def written(state: ShardState, result: CoordinatorResult) -> Written:
+    """The answer, the next state, and the next state as it is read from the log."""
+    builder = BatchBuilder()
+    write_records(builder, result.records)
+    from_log = state
+    for key, value in builder:
+        record = tools.decode(key, value)
+        assert record is not None
+        from_log = replay(from_log, record)
+    assert isinstance(result.response, Message)
+    return result.response.encode(result.response.MAX_VERSION), replay_all(state, result.records), from_log
+
+
+def prepared(rng: Random, deletion: LargeGroupDeletion | LargeOffsetDelete, state: ShardState) -> ShardState:
+    """The state at the end of a preparation amid other changes."""
+    for _ in range(rng.choice((1, 1, 2))):
+        for _ in deletion.prepare(state):
+            state = change(rng, state)
+    return state
+
+
+@pytest.mark.usefixtures("short_slices")
+@pytest.mark.parametrize("seed", range(150))
+def test_large_group_is_deleted_as_any_other(seed: int) -> None:
+    rng = Random(seed)
+    deletion = LargeGroupDeletion("g", 1 << 20)
+    state = prepared(rng, deletion, begin(rng))
+    response, after, from_log = written(state, deletion.decide(state))
+    assert (response, after) == written(state, handle_delete_groups(state, ["g"], 1 << 20))[:2]
+    assert after == from_log
+    assert {key: dict(groups) for key, groups in after.groups_by_topic.items()} == index_of(after)
+
+
+@pytest.mark.usefixtures("short_slices")
+@pytest.mark.parametrize("seed", range(200))
+def test_many_offsets_are_deleted_as_any_others(seed: int) -> None:
+    rng = Random(seed)
+    topics = TopicsView(tools.make_image(SIZES))
+    asked = [(rng.choice(["t", "u", "v", "none"]), rng.randrange(0, 9)) for _ in range(rng.choice((1, 3, 8)))]
+    request = delete_request([(name, [rng.randrange(-1, 6) for _ in range(count)]) for name, count in asked])
+    deletion = LargeOffsetDelete(request, topics, 1 << 20)
+    state = prepared(rng, deletion, begin(rng))
+    try:
+        expected = written(state, handle_offset_delete(state, request, topics))
+    except KafkaError as error:
+        with pytest.raises(KafkaError) as raised:
+            deletion.decide(state)
+        assert raised.value.code is error.code
+        return
+    result = deletion.decide(state)
+    if result.response is deletion.response:
+        for _ in deletion.build():
+            pass
+    response, after, from_log = written(state, result)
+    assert (response, after) == expected[:2]
+    assert after == from_log
+    assert {key: dict(groups) for key, groups in after.groups_by_topic.items()} == index_of(after)
+
+
+def delete_request(topics: list[tuple[str, list[int]]]) -> OffsetDeleteRequest:
+    return OffsetDeleteRequest(
+        group_id="g",
+        topics=[
+            OffsetDeleteRequestTopic(
+                name=name,
+                partitions=[OffsetDeleteRequestPartition(partition_index=index) for index in indexes],
+            )
+            for name, indexes in topics
+        ],
+    )
+
+
+@pytest.mark.usefixtures("short_slices")
+def test_large_deletion_that_fits_into_no_batch_is_refused_and_its_group_stays() -> None:
+    offsets = dict.fromkeys(range(1_000), (1, ""))
+    state = replay_all(EMPTY_STATE, [commit_of("g", topic, offsets, ZERO_UUID) for topic in "tu"])
+    whole = LargeGroupDeletion("g", 20_000)
+    some = LargeOffsetDelete(
+        delete_request([("t", [*range(1_000)])]), TopicsView(tools.make_image({"t": 1_000})), 15_000
+    )
+    for deletion in (whole, some):
+        steps = sum(1 for _ in deletion.prepare(state))
+        assert steps < 10, "it is given up as soon as it is too large"
+        with pytest.raises(KafkaError) as raised:
+            deletion.decide(state)
+        assert raised.value.code is ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+
+
+def test_nothing_is_encoded_when_a_prepared_deletion_is_decided() -> None:
+    """What is decided in one turn then costs the same for one topic and for ten thousand."""
+    state = replay_all(EMPTY_STATE, [commit_of("g", f"t{n}", {0: (1, "")}, ZERO_UUID) for n in range(50)])
+    deletion = LargeGroupDeletion("g", 1 << 20)
+    for _ in deletion.prepare(state):
+        pass
+    first, _ = deletion.decide(state).records
+    assert isinstance(first, PreparedChange)
+    assert first.builder.record_count == 50
+    assert list(deletion.prepare(state)) == []
+
+
+def test_tombstones_of_very_many_offsets_are_encoded_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(large_deletions, "SLICE_STEPS", 100)
+    state = replay_all(EMPTY_STATE, [commit_of("g", f"t{n}", {0: (1, "")}, ZERO_UUID) for n in range(200)])
+    assert len(list(LargeGroupDeletion("g", 1 << 20).prepare(state))) > 200 * 8 // 110
+    request = delete_request([(f"t{n}", [0]) for n in range(200)])
+    topics = TopicsView(tools.make_image({f"t{n}": 1 for n in range(200)}))
+    assert len(list(LargeOffsetDelete(request, topics, 1 << 20).prepare(state))) > 2 * 200 * 8 // 110
+
+
+def test_groups_of_one_request_are_deleted_some_at_a_time_and_large_ones_alone() -> None:
+    state = EMPTY_STATE
+    for group_id, topics in (("a", 1), ("b", 2), ("large", 200), ("c", 1)):
+        for n in range(topics):
+            state = replay_all(state, [commit_of(group_id, f"t{n}", {0: (1, "")}, ZERO_UUID)])
+    assert count_small(state, ["a", "b", "large", "c"]) == 2
+    assert count_small(state, ["large", "c"]) == 0
+    assert count_small(state, ["c", "nobody"]) == 2
+    assert count_small(state, ["c", "large"]) == 1
+
+
+async def busy(topics: int) -> BusyWorld:
+    """Group g has an offset of each of so many topics."""
+    world = BusyWorld({f"t{n}": 2 for n in range(topics)})
+    for _ in range(10):
+        await asyncio.sleep(0)
+    for n in range(topics):
+        world.commit(1, 1, f"t{n}")
+    return world
+
+
+async def committing(world: BusyWorld, request: asyncio.Task[Any]) -> int:
+    """Commit to a topic in every turn until the request is answered; returns the number of turns."""
+    turns = 0
+    while not request.done():
+        turns += 1
+        await asyncio.sleep(0)
+        if not request.done():
+            world.commit(turns, 2, f"t{turns % 7}")
+    return turns
+
+
+@pytest.mark.usefixtures("short_slices")
+def test_large_group_is_deleted_over_several_turns_and_at_one_moment() -> None:
+    async def main() -> None:
+        world = await busy(150)
+        batches = len(world.writer.batches)
+        request = DeleteGroupsRequest(groups_names=["nobody", "g"])
+        deleting = asyncio.create_task(world.service.delete_groups(CONTEXT, request, 2))
+        assert await committing(world, deleting) > 100
+        answer = deleting.result()
+        assert {result.group_id: result.error_code for result in answer.results} == {
+            "nobody": ErrorCode.GROUP_ID_NOT_FOUND,
+            "g": 0,
+        }
+        tombstones = [
+            {key for key, value in records if value is None}
+            for _, _, records in world.writer.batches[batches:]
+        ]
+        assert [len(keys) for keys in tombstones if keys] == [150 + 7 + 1], "all, and the group, in one batch"
+        await world.service.stop()
+
+    asyncio.run(main())
+
+
+@pytest.mark.usefixtures("short_slices")
+def test_many_offsets_are_deleted_over_several_turns_and_at_one_moment() -> None:
+    async def main() -> None:
+        world = await busy(150)
+        batches = len(world.writer.batches)
+        request = delete_request([(f"t{n}", [0, 1, 2]) for n in range(150)])
+        deleting = asyncio.create_task(world.service.offset_delete(CONTEXT, request, 0))
+        assert await committing(world, deleting) > 100
+        answer = OffsetDeleteResponse.decode(deleting.result().encode(0), 0)
+        assert [topic.name for topic in answer.topics] == [f"t{n}" for n in range(150)]
+        assert {
+            tuple((one.partition_index, one.error_code) for one in topic.partitions)
+            for topic in answer.topics
+        } == {((2, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (0, 0), (1, 0))}
+        removed = [
+            len([key for key, value in records if value is None])
+            for _, _, records in world.writer.batches[batches:]
+        ]
+        assert [count for count in removed if count] == [150 + 7]
+        await world.service.stop()
+
+    asyncio.run(main())
+
+
+@pytest.mark.usefixtures("short_slices")
+def test_deletions_that_are_refused_by_the_log_have_not_happened() -> None:
+    async def main() -> None:
+        world = await busy(150)
+        before = world.hosted.shard.state
+        world.writer.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
+        request = delete_request([(f"t{n}", [0]) for n in range(150)])
+        with pytest.raises(KafkaError) as raised:
+            await world.service.offset_delete(CONTEXT, request, 0)
+        assert raised.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        answer = await world.service.delete_groups(CONTEXT, DeleteGroupsRequest(groups_names=["g"]), 2)
+        assert [result.error_code for result in answer.results] == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+        assert world.hosted.shard.state is before
+        await world.service.stop()
+
+    asyncio.run(main())
+
+
+@pytest.mark.usefixtures("short_slices")
+def test_group_that_moves_away_amid_its_deletion_is_to_be_looked_for() -> None:
+    async def main() -> None:
+        world = await busy(150)
+        request = DeleteGroupsRequest(groups_names=["g"])
+        deleting = asyncio.create_task(world.service.delete_groups(CONTEXT, request, 2))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        world.service.on_resigned(0)
+        answer = await deleting
+        assert [result.error_code for result in answer.results] == [ErrorCode.NOT_COORDINATOR]
+        await world.service.stop()
+
+    asyncio.run(main())

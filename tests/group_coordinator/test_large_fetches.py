@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 
-from pykraft.group_coordinator import large_fetches, offset_fetch
-from pykraft.group_coordinator.config import GroupConfig
+from pykraft.group_coordinator import large_fetches, names, offset_fetch
+from pykraft.group_coordinator.group_offsets import GroupOffsets
 from pykraft.group_coordinator.large_fetches import LARGE_PARTITIONS, LargeFetch, is_large
 from pykraft.group_coordinator.replay import replay_all
-from pykraft.group_coordinator.result import CoordinatorResult
-from pykraft.group_coordinator.service import GroupCoordinatorService
-from pykraft.group_coordinator.state import GroupOffsets, ShardState
+from pykraft.group_coordinator.state import ShardState
 from pykraft.group_coordinator.subscription import TopicsView
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID
@@ -25,11 +23,9 @@ from pykraft.kafka_protocol.messages.offset_fetch import (
     OffsetFetchResponse,
 )
 from pykraft.kafka_protocol.request_context import RequestContext
-from pykraft.metadata_log.delta import MetadataDelta
-from pykraft.metadata_log.image import EMPTY_IMAGE
-from pykraft.runtime.turns import TURN_US, TurnBudget
-from tests.faults import unexpected
+from pykraft.runtime.turns import TURN_US
 from tests.group_coordinator import tools
+from tests.group_coordinator.busy import BusyWorld
 from tests.group_coordinator.offset_rows import commit_of
 
 NAMES = ("t", "u", "deleted", "recreated", "v")
@@ -70,7 +66,7 @@ def test_large_answer_has_the_bytes_of_any_other(
     seed: int, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(large_fetches, "SLICE_STEPS", 1)
-    monkeypatch.setattr(large_fetches, "_SORTED_AT_ONCE", 2)
+    monkeypatch.setattr(names, "SORTED_AT_ONCE", 2)
     rng = Random(seed)
     state, topics = random_state(rng), view_of(rng.choice((1, 2)))
     groups = [random_group(rng) for _ in range(rng.choice((1, 4)) if version >= 8 else 1)]
@@ -109,33 +105,6 @@ def test_answers_are_large_by_their_partitions_and_topics(
     assert is_large([group], [state.group_offsets("g")]) is expected
 
 
-class World:
-    """A coordinator of one partition. Each look at the clock shows half of a turn more."""
-
-    def __init__(self, partitions: int) -> None:
-        loop = asyncio.get_running_loop()
-        self.now_us = self.turn = 0
-        self.writer = tools.MemoryWriter(max_bytes=1 << 30)
-        budget = TurnBudget(loop.call_soon, self._look)
-        config = GroupConfig(offsets_topic_num_partitions=1)
-        self.service = GroupCoordinatorService(
-            config, self.writer, tools.ManualClock(), Random(1), unexpected, turns=budget
-        )
-        image = tools.make_image({"t": partitions})
-        self.service.on_metadata(MetadataDelta(EMPTY_IMAGE, image), image)
-        self.service.on_elected(0, 1)
-
-    def _look(self) -> int:
-        self.now_us += TURN_US // 2
-        return self.now_us
-
-    def commit(self, offset: int, partitions: int) -> None:
-        record = commit_of("g", "t", dict.fromkeys(range(partitions), (offset, "")), tools.topic_id("t"))
-        self.service._runtime._apply(
-            self.service._runtime._hosted[0], lambda state: CoordinatorResult(None, (record,))
-        )
-
-
 def fetched(answer: Any) -> set[int]:
     assert isinstance(answer, bytes)
     (group,) = OffsetFetchResponse.decode(answer, 9).groups
@@ -147,7 +116,7 @@ def test_large_answer_takes_several_turns_and_is_of_one_moment(named: bool) -> N
     partitions = 8_000 if named else 80_000
 
     async def main() -> None:
-        world = World(partitions)
+        world = BusyWorld({"t": partitions})
         for _ in range(10):
             await asyncio.sleep(0)
         world.commit(0, partitions)
@@ -170,7 +139,7 @@ def test_large_answer_takes_several_turns_and_is_of_one_moment(named: bool) -> N
 
 def test_answer_to_a_client_that_is_gone_is_written_no_further() -> None:
     async def main() -> None:
-        world = World(4)
+        world = BusyWorld({"t": 4})
         for _ in range(10):
             await asyncio.sleep(0)
         topics = [OffsetFetchRequestTopics(name="t", partition_indexes=list(range(40_000)))]

@@ -26,6 +26,7 @@ from pykraft.kafka_protocol.batch_builder import BatchBuilder
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
 from pykraft.kafka_protocol.records import HEADER_BYTES
 from tests.group_coordinator import tools
+from tests.group_coordinator.offset_rows import index_of
 
 IDS = [tools.topic_id("t"), tools.topic_id("t", 2), ZERO_UUID]
 Model = dict[int, OffsetCommitValue]
@@ -133,7 +134,7 @@ def test_a_table_takes_about_twenty_bytes_for_a_partition() -> None:
     """Without objects for single partitions: rows, and one bit each."""
     rows, _ = random_rows(Random(3), list(range(1024)))
     table = NO_PARTITIONS.with_rows(rows._replace(extras=None), {})
-    chunks = list(table._chunks.values())
+    chunks = [run.chunk for run in table.runs()]
     assert len(chunks) == 4
     assert sum(len(chunk.rows) for chunk in chunks) == 20 * 1024
 
@@ -271,6 +272,37 @@ def test_loaded_state_is_that_of_replaying_each_record(seed: int) -> None:
     for group, topics in state.offsets.items():
         for topic, offsets in topics.items():
             assert dict(loaded.offsets[group][topic].items()) == dict(offsets.items())
+
+
+@pytest.mark.parametrize("topic", ["t", "ü"])
+@pytest.mark.parametrize("count", [1, 15, 16, 17, 40])
+def test_small_tables_are_loaded_as_large_ones(topic: str, count: int) -> None:
+    """In random order, each partition twice, with another topic id or a tombstone between them."""
+    rng = Random(count)
+    records: list[GroupRecord] = []
+    for offset in (1, 2):
+        for number in rng.sample(range(count), count):
+            partition = 40_000 * (number % 3) + number
+            key = OffsetCommitKey("g", topic, partition)
+            topic_id = IDS[1] if rng.random() < 0.9 else IDS[2]
+            records.append(GroupRecord(key, OffsetCommitValue(offset, 3, "", 9, None, topic_id)))
+            if rng.random() < 0.05:
+                records.append(GroupRecord(key, None))
+    state = EMPTY_STATE
+    for record in records:
+        state = replay(state, record)
+    loaded = load([[encode_record(record) for record in records]]).state
+    assert loaded == state
+    assert {named: dict(groups) for named, groups in loaded.groups_by_topic.items()} == index_of(state)
+
+
+@pytest.mark.parametrize("prefix", [b"\0\1", b"\0\1\0", b"\0\1\0\xff", b"\0\1\xff\xffg", b"\0\1\0\1g\0\2t"])
+def test_offset_whose_key_is_malformed_is_skipped(prefix: bytes) -> None:
+    key, value = encode_record(
+        GroupRecord(OffsetCommitKey("g", "t", 1), OffsetCommitValue(1, 3, "", 9, None, IDS[1]))
+    )
+    loaded = load([[(prefix + bytes(4), value), (key, value), (prefix + bytes(4), value)]]).state
+    assert [(group, list(topics)) for group, topics in loaded.offsets.items()] == [("g", ["t"])]
 
 
 def test_batch_that_is_cut_short_costs_only_its_own_records() -> None:

@@ -1,17 +1,19 @@
-"""The records of one large commit, encoded before they are decided on, and what they make of the state.
+"""The records of one large change, encoded before they are decided on, and the state that they make.
 
-The maps of offsets are made for the state at one moment, over several turns (:meth:`PreparedCommit.merge`).
+The maps of offsets are made for the state at one moment, over several turns (:meth:`PreparedChange.merge`).
 If the group's offsets and the index are still the same objects when the commit is replayed, it costs nothing
 more; what has changed is merged again, from the offsets of each topic as they then are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import TypeAlias
 
+from pykraft.group_coordinator.group import ConsumerGroup
+from pykraft.group_coordinator.group_offsets import GroupOffsets
 from pykraft.group_coordinator.offset_table import NO_PARTITIONS, Rows, TopicCounts, TopicOffsets
-from pykraft.group_coordinator.state import GroupOffsets, ShardState, TopicKey
+from pykraft.group_coordinator.state import ShardState, TopicKey
 from pykraft.kafka_protocol.batch_builder import BatchBuilder
 from pykraft.metadata_log.persistent import Map
 
@@ -22,12 +24,13 @@ Index: TypeAlias = Map[TopicKey, Map[str, int]]
 
 
 class _Change:
-    """What is committed of one topic: ``new`` is ``old`` with ``rows``. None: not made yet."""
+    """The change of one topic: ``new`` is ``old`` with ``rows``, without ``removed``. None: not made yet."""
 
-    __slots__ = ("counts", "new", "old", "rows")
+    __slots__ = ("counts", "new", "old", "removed", "rows")
 
     def __init__(self) -> None:
-        self.rows: list[Rows] = []
+        self.rows: tuple[Rows, ...] = ()
+        self.removed: set[int] | None = None
         self.old: TopicOffsets | None = None
         self.new = NO_PARTITIONS
         self.counts: list[tuple[TopicKey, int]] = []
@@ -40,28 +43,58 @@ class _Change:
         new = old
         for rows in self.rows:
             new = new.with_rows(rows, counts)
+        if self.removed is not None:
+            new = new.without(self.removed, counts)
         self.old, self.new = old, new
         self.counts = [((topic, topic_id), count) for topic_id, count in counts.items() if count]
 
 
-class PreparedCommit:
-    """A record of :mod:`.result`: alone at the beginning of a batch."""
+class PreparedBatch:
+    """A record of :mod:`.result` that stands for many: it is at the beginning of a batch."""
+
+    def __init__(self, group_id: str, builder: BatchBuilder) -> None:
+        """``builder``: a batch with nothing but these records."""
+        self.group_id = group_id
+        self.builder = builder
+
+
+class PreparedGroup(PreparedBatch):
+    """The records that make a group what it is here, whatever it was."""
+
+    def __init__(self, group: ConsumerGroup, builder: BatchBuilder) -> None:
+        super().__init__(group.group_id, builder)
+        self.group = group
+
+
+class PreparedChange(PreparedBatch):
+    """The offsets that one group commits or deletes."""
 
     def __init__(self, group_id: str) -> None:
-        self.group_id = group_id
-        self.builder = BatchBuilder()
-        """A batch with nothing but these records."""
+        super().__init__(group_id, BatchBuilder())
         self.changes: dict[str, _Change] = {}
         self._from: GroupOffsets | None = None
         self._offsets: GroupOffsets = Map()
-        """``_from`` after this commit."""
+        """``_from`` after this change."""
         self._counts: list[tuple[TopicKey, int]] = []
         self._from_index: Index | None = None
         self._index: Index = Map()
 
     def add(self, topic: str, rows: Rows) -> None:
         """Rows of one topic, whose records were written to :attr:`builder`."""
-        self.changes.setdefault(topic, _Change()).rows.append(rows)
+        self.changes.setdefault(topic, _Change()).rows += (rows,)
+
+    def remove(self, topic: str, partitions: Sequence[int]) -> None:
+        """Partitions of one topic, whose tombstones were written to :attr:`builder`."""
+        change = self.changes.setdefault(topic, _Change())
+        if change.removed is None:
+            change.removed = set()
+        change.removed.update(partitions)
+        change.old = None
+
+    def removed_of(self, topic: str) -> Collection[int]:
+        """The partitions of a topic that were given to :meth:`remove`."""
+        change = self.changes.get(topic)
+        return () if change is None or change.removed is None else change.removed
 
     def merge(self, state: ShardState) -> Iterator[None]:
         """Prepare :meth:`merged` for a state; yields after each slice."""
@@ -72,7 +105,7 @@ class PreparedCommit:
             yield from self._merge_index(state.groups_by_topic)
 
     def merged(self, state: ShardState) -> tuple[GroupOffsets, Index]:
-        """The group's offsets and the index of topics after this commit."""
+        """The group's offsets and the index of topics after this change."""
         for _ in self.merge(state):
             pass
         return self._offsets, self._index
@@ -84,7 +117,10 @@ class PreparedCommit:
             if number and not number % _SLICE_TOPICS:
                 yield
             change.make(topic, offsets.get(topic, NO_PARTITIONS))
-            merged[topic] = change.new
+            if change.new:
+                merged[topic] = change.new
+            elif topic in offsets:
+                del merged[topic]
             counts += change.counts
         self._from, self._offsets = offsets, merged.finish()
         self._counts, self._from_index = counts, None
