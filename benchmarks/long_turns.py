@@ -51,19 +51,21 @@ async def run(topics: int, partitions: int, members: int, directory: Path) -> No
         await asyncio.gather(controller.start(), broker.start())
         client = KafkaClient(broker_spec.port)
         await client.connect()
+        await until(lambda: is_served(client))
+        print("| request | longest turn | of it processor time | processor time of the request |")
+        print("|---|---:|---:|---:|", flush=True)
+        # First: with very many logs open the broker may refuse so many connections.
+        for kind in (ClassicLife, ConsumerLife):
+            await measure_members(kind, members, broker_spec.port, broker)
+        await measure_upgrade(members, broker_spec.port, broker)
         await create_topics_of(client, topics)
         await create_topic(client, WIDE, partitions)
         await until(lambda: is_served(client))
         await asyncio.sleep(2)  # until checkpoints of the new logs are written
         names = [f"topic-{number}" for number in range(topics)]
-        print("| request | longest turn | of it processor time | processor time of the request |")
-        print("|---|---:|---:|---:|", flush=True)
         for what, request in requests(names, partitions):
             await measure(what, request, client, broker)
         client.close()
-        for kind in (ClassicLife, ConsumerLife):
-            await measure_members(kind, members, broker_spec.port, broker)
-        await measure_upgrade(members, broker_spec.port, broker)
     finally:
         await asyncio.gather(controller.stop(), broker.stop())
 
