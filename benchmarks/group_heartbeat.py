@@ -16,8 +16,8 @@ import time
 from collections.abc import Awaitable, Sequence
 from random import Random
 
+from pykraft.coordinator.writer import BatchBody
 from pykraft.group_coordinator.config import GroupConfig
-from pykraft.group_coordinator.loading import BatchBody
 from pykraft.group_coordinator.service import GroupCoordinatorService
 from pykraft.kafka_protocol.batch_builder import BatchBuilder
 from pykraft.kafka_protocol.ids import Uuid

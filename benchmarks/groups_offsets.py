@@ -25,13 +25,14 @@ from typing import TypeVar
 from comparison.machine import describe_run
 from comparison.table import replace_between_markers
 
+from pykraft.coordinator.writer import BatchBody
 from pykraft.group_coordinator.commits import TopicCommit, write_commit
 from pykraft.group_coordinator.config import GroupConfig
-from pykraft.group_coordinator.loading import BatchBody, Loader
+from pykraft.group_coordinator.loading import Loader
 from pykraft.group_coordinator.offset_table import Rows, pack_row
 from pykraft.group_coordinator.offsets import handle_offset_commit
 from pykraft.group_coordinator.result import Call
-from pykraft.group_coordinator.shard import Shard
+from pykraft.group_coordinator.shard import GroupShard
 from pykraft.group_coordinator.state import EMPTY_STATE
 from pykraft.group_coordinator.subscription import TopicsView
 from pykraft.kafka_protocol.batch_builder import BatchBuilder
@@ -154,7 +155,7 @@ def measure_commits(partitions: int, step: int) -> float:
     topic = TopicImage("topic", TOPIC, (registration,) * partitions * step)
     image = MetadataImage(offset=1, topics_by_id=Map({TOPIC: topic}), topic_ids=Map({"topic": TOPIC}))
     topics = TopicsView(image)
-    shard = Shard(0, 1, Log())
+    shard = GroupShard(0, 1, Log())
     shard.finish_loading(0, EMPTY_STATE, lambda _: config)
     committed = [
         OffsetCommitRequestPartition(partition_index=number * step, committed_offset=5)
@@ -172,9 +173,9 @@ def measure_commits(partitions: int, step: int) -> float:
         outcome = shard.stage(
             lambda state: handle_offset_commit(state, view, call), wall_ms=NOW_MS, now_ms=number
         )
-        assert outcome is not None and isinstance(outcome.response, list)
+        assert outcome is not None and isinstance(outcome.result.response, list)
         shard.flush()
-        build_offset_commit_response(VERSION, number, view.topics, outcome.response)
+        build_offset_commit_response(VERSION, number, view.topics, outcome.result.response)
 
     best = float("inf")
     for _ in range(5):

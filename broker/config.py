@@ -64,6 +64,10 @@ class BrokerConfig(Settings):
     offsets_topic_num_partitions: int = setting("offsets.topic.num.partitions")
     offsets_topic_replication_factor: int = setting("offsets.topic.replication.factor")
     offsets_topic_segment_bytes: int = setting("offsets.topic.segment.bytes")
+    transaction_log_num_partitions: int = setting("transaction.state.log.num.partitions")
+    transaction_log_replication_factor: int = setting("transaction.state.log.replication.factor")
+    transaction_log_min_isr: int = setting("transaction.state.log.min.isr")
+    transaction_log_segment_bytes: int = setting("transaction.state.log.segment.bytes")
 
     replica_lag_time_max_ms: int = setting("replica.lag.time.max.ms")
     replica_selector_class: str | None = setting("replica.selector.class")
@@ -85,6 +89,9 @@ class BrokerConfig(Settings):
     max_incremental_fetch_session_cache_slots: int = setting("max.incremental.fetch.session.cache.slots")
     fetch_max_bytes: int = setting("fetch.max.bytes")
     producer_id_expiration_ms: int = setting("producer.id.expiration.ms")
+    transaction_verification: bool = setting("transaction.partition.verification.enable")
+    add_partitions_retry_ms: int = setting("add.partitions.to.txn.retry.backoff.ms")
+    add_partitions_retry_max_ms: int = setting("add.partitions.to.txn.retry.backoff.max.ms")
 
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
     """Broker-wide values for topic configs, by the topic config's own name (``segment.bytes``)."""

@@ -185,6 +185,7 @@ class FetchSession:
         "id",
         "last_fetch_ms",
         "partitions",
+        "reads_committed",
         "replica_epoch",
         "replica_id",
         "uses_topic_ids",
@@ -198,6 +199,8 @@ class FetchSession:
         self.replica_id = replica_id
         self.replica_epoch = replica_epoch
         self.uses_topic_ids = uses_topic_ids
+        self.reads_committed = False
+        """Whether its consumer reads up to the last stable offset, and not up to the high watermark."""
         self.created_ms = self.last_fetch_ms = now_ms
         self.epoch = next_epoch(INITIAL_EPOCH)
         self.partitions: dict[Key, CachedPartition] = {}
@@ -262,6 +265,12 @@ class FetchSession:
     def look_at_all(self) -> None:
         """Something has changed that no replica tells of."""
         self.due = dict.fromkeys(self.partitions.values())
+
+    def read_as(self, *, reads_committed: bool) -> None:
+        """Take the isolation level of a request; with another one there may be more to read, or less."""
+        if reads_committed != self.reads_committed:
+            self.reads_committed = reads_committed
+            self.look_at_all()
 
     def due_topics(self) -> list[FetchTopic]:
         """What to look at, in order; neighbours of one topic are put together."""

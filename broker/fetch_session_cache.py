@@ -71,6 +71,7 @@ class FetchSessionCache:
         :class:`KafkaError` if it holds too much now; it is closed, and the client goes on without.
         """
         session.update(request.topics, request.forgotten, now_ms)
+        session.read_as(reads_committed=request.reads_committed)
         self._sessions.move_to_end(session.id)
         self._count(session)
         if not session.partitions:
@@ -100,6 +101,7 @@ class FetchSessionCache:
             uses_topic_ids=uses_topic_ids,
             now_ms=now_ms,
         )
+        session.reads_committed = request.reads_committed
         session.begin(request.topics, results, watch)
         self._sessions[session.id] = session
         self._count(session)

@@ -13,7 +13,7 @@ import struct
 from typing import Final
 
 from pykraft.broker.authorized_operations import NOT_ASKED, TOPIC_OPERATIONS
-from pykraft.group_coordinator.partitioning import OFFSETS_TOPIC
+from pykraft.coordinator.partitioning import OFFSETS_TOPIC
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages.metadata import MetadataResponse

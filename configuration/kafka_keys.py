@@ -48,7 +48,6 @@ STORED_KEYS: Final = table(
     dynamic_key("remote.log.manager.follower.thread.pool.size", INT, "2", "Threads that follow tiered storage for followers.", at_least(1)),
     dynamic_key("remote.log.reader.threads", INT, "10", "Threads that read tiered storage.", at_least(1)),
     dynamic_key("share.coordinator.cached.buffer.max.bytes", INT, "1048588", "The largest write buffer that a share coordinator keeps.", at_least(524288)),
-    dynamic_key("transaction.partition.verification.enable", BOOLEAN, "true", "Check with the coordinator that a partition belongs to a transaction."),
 )  # fmt: skip
 """Dynamic properties that may also be in a properties file."""
 
@@ -60,8 +59,6 @@ THROTTLE_KEYS: Final = table(
 """Dynamic properties that cannot be in a properties file; described only if they are set."""
 
 STATIC_KEYS: Final = table(
-    ConfigKey("add.partitions.to.txn.retry.backoff.max.ms", INT, "100", "The longest pause before a partition is added to a transaction again."),
-    ConfigKey("add.partitions.to.txn.retry.backoff.ms", INT, "20", "The first pause before a partition is added to a transaction again."),
     ConfigKey("alter.config.policy.class.name", CLASS, None, "A class that may refuse changes of configurations."),
     ConfigKey("alter.log.dirs.replication.quota.window.num", INT, "11", "Samples kept for the quota of moves between directories."),
     ConfigKey("alter.log.dirs.replication.quota.window.size.seconds", INT, "1", "The length of one sample."),
@@ -245,16 +242,8 @@ STATIC_KEYS: Final = table(
     ConfigKey("ssl.truststore.password", PASSWORD, None, "The password of the truststore."),
     ConfigKey("ssl.truststore.type", STRING, "JKS", "The format of the truststore."),
     ConfigKey("telemetry.max.bytes", INT, "1048576", "The largest batch of client metrics."),
-    ConfigKey("transaction.abort.timed.out.transaction.cleanup.interval.ms", INT, "10000", "How often timed-out transactions are looked for."),
-    ConfigKey("transaction.max.timeout.ms", INT, "900000", "The longest timeout of a transaction."),
-    ConfigKey("transaction.remove.expired.transaction.cleanup.interval.ms", INT, "3600000", "How often expired transactional ids are looked for."),
     ConfigKey("transaction.state.log.load.buffer.size", INT, "5242880", "Bytes read at a time when a transaction coordinator loads."),
-    ConfigKey("transaction.state.log.min.isr", INT, "2", "min.insync.replicas of __transaction_state."),
-    ConfigKey("transaction.state.log.num.partitions", INT, "50", "Partitions of __transaction_state."),
-    ConfigKey("transaction.state.log.replication.factor", SHORT, "3", "Replicas of __transaction_state."),
-    ConfigKey("transaction.state.log.segment.bytes", INT, "104857600", "Segment size of __transaction_state."),
     ConfigKey("transaction.two.phase.commit.enable", BOOLEAN, "false", "Allow transactions that an external coordinator commits."),
-    ConfigKey("transactional.id.expiration.ms", INT, "604800000", "How long an unused transactional id is remembered."),
 )  # fmt: skip
 """Properties that Kafka reads at startup only, or that pykraft cannot change while it runs."""
 

@@ -104,6 +104,9 @@ BROKER_KEYS: Final = table(
     ConfigKey("connections.max.idle.ms", LONG, "600000", "Connections that are idle for this time are closed."),
     ConfigKey("controlled.shutdown.enable", BOOLEAN, "true", "Hand over leaderships before stopping."),
     dynamic_key("producer.id.expiration.ms", INT, "86400000", "How long an idle producer's sequence is remembered.", at_least(1)),
+    dynamic_key("transaction.partition.verification.enable", BOOLEAN, "true", "Check with the coordinator that a partition belongs to a transaction."),
+    ConfigKey("add.partitions.to.txn.retry.backoff.max.ms", INT, "100", "How long a leader goes on adding a partition to a transaction while the one before is being ended.", at_least(0)),
+    ConfigKey("add.partitions.to.txn.retry.backoff.ms", INT, "20", "The pause before it is added again.", at_least(1)),
     ConfigKey("pykraft.sendfile", BOOLEAN, "false", "Send fetched records by sendfile. Over loopback the receiver pays for what the broker saves: measure on your network."),
 )  # fmt: skip
 
@@ -133,12 +136,30 @@ COORDINATOR_KEYS: Final = table(
     ConfigKey("offsets.retention.check.interval.ms", LONG, "600000", "How often expired offsets are looked for.", at_least(1)),
 )  # fmt: skip
 
+TRANSACTION_KEYS: Final = table(
+    ConfigKey("transaction.abort.timed.out.transaction.cleanup.interval.ms", INT, "10000", "How often timed-out transactions are looked for."),
+    ConfigKey("transaction.max.timeout.ms", INT, "900000", "The longest timeout of a transaction."),
+    ConfigKey("transaction.remove.expired.transaction.cleanup.interval.ms", INT, "3600000", "How often expired transactional ids are looked for."),
+    ConfigKey("transaction.state.log.min.isr", INT, "2", "min.insync.replicas of __transaction_state."),
+    ConfigKey("transaction.state.log.num.partitions", INT, "50", "Partitions of __transaction_state."),
+    ConfigKey("transaction.state.log.replication.factor", SHORT, "3", "Replicas of __transaction_state."),
+    ConfigKey("transaction.state.log.segment.bytes", INT, "104857600", "Segment size of __transaction_state."),
+    ConfigKey("transactional.id.expiration.ms", INT, "604800000", "How long an unused transactional id is remembered."),
+)  # fmt: skip
+
 INTERNAL_KEYS: Final = table(
     ConfigKey("group.consumer.regex.refresh.interval.ms", INT, "600000", "How often the regular expressions of a consumer group are resolved again although no topic was created.", at_least(10_000)),
 )  # fmt: skip
 """Properties that Kafka reads but does not describe."""
 
-READ_KEYS: Final = {**NODE_KEYS, **QUORUM_KEYS, **BROKER_KEYS, **COORDINATOR_KEYS, **INTERNAL_KEYS}
+READ_KEYS: Final = {
+    **NODE_KEYS,
+    **QUORUM_KEYS,
+    **BROKER_KEYS,
+    **COORDINATOR_KEYS,
+    **TRANSACTION_KEYS,
+    **INTERNAL_KEYS,
+}
 """The properties that a node reads from its properties file, besides the defaults of topics."""
 
 
@@ -207,7 +228,7 @@ TOPIC_DEFAULT_KEYS: Final = table(
 """The defaults of topic configurations."""
 
 SERVER_KEYS: Final[Mapping[str, ConfigKey]] = {
-    **NODE_KEYS, **QUORUM_KEYS, **BROKER_KEYS, **COORDINATOR_KEYS,
+    **NODE_KEYS, **QUORUM_KEYS, **BROKER_KEYS, **COORDINATOR_KEYS, **TRANSACTION_KEYS,
     **TOPIC_DEFAULT_KEYS, **SYNONYM_KEYS, **STORED_KEYS, **STATIC_KEYS,
 }  # fmt: skip
 """All properties in the description of a broker."""

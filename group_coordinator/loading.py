@@ -14,8 +14,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 from struct import Struct
-from typing import NamedTuple
 
+from pykraft.coordinator.writer import BatchBody
 from pykraft.group_coordinator.codec import decode_record
 from pykraft.group_coordinator.commits import build_key_start
 from pykraft.group_coordinator.group_offsets import GroupOffsets, OneTopic
@@ -83,15 +83,6 @@ _TOPIC_ID_TAG = b"\x01\x00\x10"
 _TAGGED_BYTES = len(_TOPIC_ID_TAG) + 16
 _GROUP_AT = 4
 """Where the group id begins in a key: behind the type and its own length."""
-
-
-class BatchBody(NamedTuple):
-    """The decompressed records of one batch; those below ``start_offset`` are not wanted."""
-
-    base_offset: int
-    record_count: int
-    body: bytes
-    start_offset: int = 0
 
 
 class _Table:

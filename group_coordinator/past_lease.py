@@ -46,6 +46,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pykraft.coordinator.shard import Shard
 from pykraft.group_coordinator.classic_group import ClassicGroup
 from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.group import ConsumerGroup
@@ -79,13 +80,13 @@ def member_timeout_ms(state: ShardState, group_id: str, member_id: str, config: 
 
 
 def answer_heartbeat(
-    committed: ShardState,
-    newest: ShardState,
     decide: Decide,
     member_timeout: MemberTimeout,
+    shard: Shard[ShardState, CoordinatorResult],
     expired_ms: int,
 ) -> CoordinatorResult | None:
     """The answer to a heartbeat ``expired_ms`` after the lease has expired; None if none may be given."""
+    committed, newest = shard.committed, shard.state
     for state in (committed, newest):
         if expired_ms >= member_timeout(state) * _TIMEOUT_PERCENT // 100:
             return None
@@ -105,28 +106,3 @@ def _is_well(result: CoordinatorResult) -> bool:
     if not isinstance(response, HeartbeatResponse | ConsumerGroupHeartbeatResponse):
         return False
     return response.error_code in _ALL_IS_WELL
-
-
-class MustWaitForLeaseError(Exception):
-    """The decision would change a group without a record."""
-
-
-def only_with_records(decide: Decide) -> Decide:
-    """``decide``; without records :class:`KafkaError` or :class:`MustWaitForLeaseError` is raised."""
-
-    def checked(state: ShardState) -> CoordinatorResult:
-        try:
-            result = decide(state)
-        except KafkaError:
-            raise lease_is_over() from None
-        if result.records:
-            return result
-        raise MustWaitForLeaseError if result.moves_others else lease_is_over()
-
-    return checked
-
-
-def lease_is_over() -> KafkaError:
-    return KafkaError(
-        ErrorCode.COORDINATOR_NOT_AVAILABLE, "This broker has lost contact with the controller."
-    )

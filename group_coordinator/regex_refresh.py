@@ -20,11 +20,11 @@ from pykraft.group_coordinator.group_records import group_epoch_record, regex_re
 from pykraft.group_coordinator.member import ConsumerMember
 from pykraft.group_coordinator.names import MAX_NAME_BYTES
 from pykraft.group_coordinator.records import GroupRecord, ResolvedRegex
-from pykraft.group_coordinator.regex import RegexError, known_pattern
 from pykraft.group_coordinator.result import CoordinatorResult, Resolution
 from pykraft.group_coordinator.state import ShardState
 from pykraft.group_coordinator.subscription import TopicsView
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.regex.pattern import RegexError, known_pattern
 
 MIN_REFRESH_INTERVAL_MS = 10_000
 

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
 from pykraft.group_coordinator.records import ResolvedRegex
-from pykraft.group_coordinator.regex import RegexError, known_pattern
 from pykraft.group_coordinator.result import Resolution
 from pykraft.group_coordinator.subscription import TopicsView
+from pykraft.regex.pattern import RegexError, known_pattern
 from pykraft.runtime.tasks import TaskSupervisor
 
 SLICE_WORK = 3_000

@@ -98,6 +98,11 @@ class CoordinatorResult:
         """Whether it parks or answers other requests, or changes a group without a record."""
         return bool(self.groups or self.completions or self.forgotten or isinstance(self.response, Parked))
 
+    @property
+    def has_effects(self) -> bool:
+        """Whether topics are to be found."""
+        return self.resolution is not None
+
 
 @dataclass(slots=True)
 class Call:

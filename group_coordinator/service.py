@@ -11,8 +11,11 @@ from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from pykraft.coordinator.answers import Waiter
+from pykraft.coordinator.lease import Lease
+from pykraft.coordinator.partitioning import OFFSETS_TOPIC, partition_for_key
+from pykraft.coordinator.writer import PartitionWriter
 from pykraft.group_coordinator import describe, offset_fetch
-from pykraft.group_coordinator.answers import Waiter
 from pykraft.group_coordinator.classic_group import ClassicGroup
 from pykraft.group_coordinator.classic_join import handle_join_group
 from pykraft.group_coordinator.classic_sync import handle_heartbeat, handle_leave_group, handle_sync_group
@@ -34,12 +37,9 @@ from pykraft.group_coordinator.large_fetches import LargeFetch, is_large
 from pykraft.group_coordinator.member import JOIN_EPOCH
 from pykraft.group_coordinator.migration import PreparedUpgrade
 from pykraft.group_coordinator.offsets import handle_offset_commit
-from pykraft.group_coordinator.partitioning import OFFSETS_TOPIC, partition_for_key
-from pykraft.group_coordinator.past_lease import MemberTimeout, member_timeout_ms
-from pykraft.group_coordinator.regex import prepare_regex
+from pykraft.group_coordinator.past_lease import MemberTimeout, answer_heartbeat, member_timeout_ms
 from pykraft.group_coordinator.result import Call, CommitCodes, CoordinatorResult
-from pykraft.group_coordinator.runtime import CoordinatorRuntime, Lease
-from pykraft.group_coordinator.shard import PartitionWriter
+from pykraft.group_coordinator.runtime import GroupRuntime
 from pykraft.group_coordinator.state import ShardState
 from pykraft.group_coordinator.subscription import TopicsView
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
@@ -75,6 +75,7 @@ from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.kafka_protocol.schema import Message
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import MetadataImage
+from pykraft.regex.pattern import LONG_PATTERN_CHARS, prepare_regex
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.slices import Slices
 from pykraft.runtime.tasks import FatalHandler, Workers
@@ -88,7 +89,6 @@ A = TypeVar("A")
 B = TypeVar("B")
 
 _GROUPS_AT_ONCE = 20
-_LONG_REGEX_CHARS = 300
 _MOST_CACHED_GROUPS = 10_000
 _MERGES = 3
 """How often the offsets of a large change are merged over several turns, if they change meanwhile."""
@@ -120,7 +120,7 @@ class GroupCoordinatorService:
         ``on_growth`` is called repeatedly while the state of groups grows by many long-lived objects.
         """
         self.config = config
-        self._runtime = CoordinatorRuntime(config, writer, clock, on_fatal, lease, on_growth, turns)
+        self._runtime = GroupRuntime(config, writer, clock, on_fatal, lease, on_growth, turns)
         self._pace = HeartbeatPace(self._runtime.count_timers)
         self._fetches = Slices(UnlimitedTurn() if turns is None else turns, "large fetches")
         self._changes = Slices(UnlimitedTurn() if turns is None else turns, "large changes")
@@ -181,7 +181,7 @@ class GroupCoordinatorService:
         self, ctx: RequestContext, request: ConsumerGroupHeartbeatRequest, version: int
     ) -> ConsumerGroupHeartbeatResponse:
         regex = request.subscribed_topic_regex
-        if regex and len(regex) > _LONG_REGEX_CHARS and self._workers is not None:
+        if regex and len(regex) > LONG_PATTERN_CHARS and self._workers is not None:
             await self._workers.run(partial(prepare_regex, regex))
         if request.member_epoch == JOIN_EPOCH and self._is_large_upgrade(request.group_id):
             return await self._upgrade(ctx, request, version)
@@ -500,7 +500,8 @@ class GroupCoordinatorService:
         decide: Callable[[ShardState], CoordinatorResult],
         member_timeout: MemberTimeout | None = None,
     ) -> R:
-        answer = await self._runtime.write(self.partition_for(group_id), decide, member_timeout)
+        past_lease = member_timeout and partial(answer_heartbeat, decide, member_timeout)
+        answer = await self._runtime.write(self.partition_for(group_id), decide, past_lease)
         assert isinstance(answer, response)
         return answer
 

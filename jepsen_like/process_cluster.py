@@ -262,6 +262,7 @@ class ProcessCluster:
             "log.dirs": str(self.log_dir(node_id)),
             "auto.create.topics.enable": "false",
             "offsets.topic.replication.factor": replicas,
+            "transaction.state.log.replication.factor": replicas,
             "offsets.topic.num.partitions": "6",
             "group.initial.rebalance.delay.ms": "0",
         }

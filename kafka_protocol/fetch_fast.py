@@ -47,6 +47,8 @@ _RACK_FROM = since(tables.FetchRequest, "rack_id")
 _LEADER_EPOCH_FROM = since(tables.FetchPartition, "current_leader_epoch")
 _LOG_START_FROM = since(tables.FetchPartition, "log_start_offset")
 _MIN_TOPIC_BYTES = 3
+READ_COMMITTED = 1
+"""An isolation level."""
 
 _HEADS = {
     version: layout(
@@ -68,6 +70,7 @@ _PREFERRED_FROM = since(tables.PartitionData, "preferred_read_replica")
 _ENDPOINTS_FROM = since(tables.FetchResponse, "node_endpoints")
 _RESULT_V4 = layout(tables.PartitionData, "partition_index", tables.FetchResponse.MIN_VERSION)
 _RESULT_V5 = layout(tables.PartitionData, "partition_index", _RESULT_LOG_START_FROM)
+_ABORTED = layout(tables.AbortedTransaction, "producer_id", tables.FetchResponse.MIN_VERSION)
 _DIVERGING = TaggedStruct(tables.PartitionData, "diverging_epoch", "epoch")
 _LEADER = TaggedStruct(tables.PartitionData, "current_leader", "leader_id")
 
@@ -119,6 +122,11 @@ class FetchRequestView(NamedTuple):
     cluster_id: str | None
 
     @property
+    def reads_committed(self) -> bool:
+        """Whether a consumer reads nothing of transactions that are open or were aborted."""
+        return self.isolation_level == READ_COMMITTED and self.replica_id < 0
+
+    @property
     def needs_leader(self) -> bool:
         """Whether only the leader may answer it."""
         return self.replica_id >= 0 or self.rack_id is None
@@ -128,6 +136,7 @@ class FetchResult(NamedTuple):
     """One partition's answer. ``records`` is None where there are none.
 
     ``diverging`` is the (epoch, end offset) by which a follower truncates; ``leader`` is a hint (KIP-951).
+    ``aborted``: (producer id, first offset) of the aborted transactions, for readers of committed ones only.
     """
 
     partition: int
@@ -138,6 +147,8 @@ class FetchResult(NamedTuple):
     diverging: tuple[int, int] | None = None
     leader: tuple[int, int] | None = None
     preferred_read_replica: int = -1
+    last_stable_offset: int = -1
+    aborted: Sequence[tuple[int, int]] | None = None
 
 
 def parse_fetch_request(body: memoryview, position: int, version: int) -> FetchRequestView:
@@ -305,7 +316,6 @@ def build_fetch_response(
     error_code: int = 0,
     session_id: int = 0,
     throttle_time_ms: int = 0,
-    read_committed: bool = False,
     endpoints: Sequence[NodeEndpoint] = (),
 ) -> list[Chunk]:
     """The whole frame as chunks, size prefix and response header included."""
@@ -322,8 +332,7 @@ def build_fetch_response(
     else:
         out += pack_int32(throttle_time_ms)
     write_count(out, len(topics), flexible)
-    # No transactions: null for read_uncommitted, an empty list of aborted ones for read_committed.
-    aborted = _ABORTED[flexible][read_committed]
+    no_aborted = b"\0" if flexible else b"\xff\xff\xff\xff"
     for topic, results in topics:
         if isinstance(topic, str):
             raw = topic.encode()
@@ -336,12 +345,17 @@ def build_fetch_response(
             out += topic
         write_count(out, len(results), flexible)
         for result in results:
-            index, code, high_watermark, log_start, records, diverging, leader, preferred = result
+            index, code, high_watermark, log_start, records, diverging, leader, preferred, stable, aborted = (
+                result
+            )
             if version >= _RESULT_LOG_START_FROM:
-                out += _RESULT_V5.pack(index, code, high_watermark, high_watermark, log_start)
+                out += _RESULT_V5.pack(index, code, high_watermark, stable, log_start)
             else:
-                out += _RESULT_V4.pack(index, code, high_watermark, high_watermark)
-            out += aborted
+                out += _RESULT_V4.pack(index, code, high_watermark, stable)
+            if aborted is None:
+                out += no_aborted
+            else:
+                _write_aborted(out, aborted, flexible)
             if version >= _PREFERRED_FROM:
                 out += pack_int32(preferred)
             size = 0
@@ -373,7 +387,12 @@ def build_fetch_response(
     return chunks
 
 
-_ABORTED = {False: {False: b"\xff\xff\xff\xff", True: b"\0\0\0\0"}, True: {False: b"\0", True: b"\x01"}}
+def _write_aborted(out: bytearray, aborted: Sequence[tuple[int, int]], flexible: bool) -> None:
+    write_count(out, len(aborted), flexible)
+    for transaction in aborted:
+        out += _ABORTED.pack(*transaction)
+        if flexible:
+            out.append(0)
 
 
 def _write_partition_tags(

@@ -133,8 +133,19 @@ def decode_batch(
     """
     header = header or records.read_header(batch)
     body = decompress_records(batch, header, max_bytes=max_bytes)
+    append_time = header.max_timestamp if header.is_log_append_time else None
+    return read_records(body, header.record_count, header.base_offset, header.base_timestamp, append_time)
+
+
+def read_records(
+    body: bytes, record_count: int, base_offset: int, base_timestamp: int, append_time: int | None = None
+) -> list[Record]:
+    """The records of a batch that is decompressed. ``append_time``: the time of all, if the broker set it.
+
+    :class:`ProtocolError` (CORRUPT_MESSAGE) unless ``body`` is exactly so many records.
+    """
     try:
-        return _read_records(body, header)
+        return _read_records(body, record_count, base_offset, base_timestamp, append_time)
     except IndexError:
         raise corrupt_batch("the last record is cut short") from None
     except ProtocolError as error:
@@ -199,18 +210,18 @@ def check_record_count(body: bytes, record_count: int) -> None:
         raise corrupt_batch(f"{record_count} records in {len(body)} bytes")
 
 
-def _read_records(body: bytes, header: BatchHeader) -> list[Record]:
+def _read_records(
+    body: bytes, record_count: int, base_offset: int, base_timestamp: int, append_time: int | None
+) -> list[Record]:
     """The hot loop: the one-byte case of each varint is inlined, the others call a function.
 
     A key or value that reaches past its record leaves ``position`` past ``end``, where it can never be again.
     """
-    base_offset, base_timestamp = header.base_offset, header.base_timestamp
-    append_time = header.max_timestamp if header.is_log_append_time else None
     body_bytes = len(body)
     new_record = tuple.__new__
     result: list[Record] = []
     position = 0
-    for _ in range(header.record_count):
+    for _ in range(record_count):
         n = body[position]
         position += 1
         if n > 127:

@@ -28,6 +28,7 @@ class FlushJob:
     end_offset: int
     # Tokens for complete_flush
     sealed: tuple[Segment, ...]
+    aborted: tuple[tuple[Segment, int], ...]
     truncations: int
     directory_changes: int
 
@@ -95,6 +96,11 @@ def snapshot(
         epochs=entries,
         end_offset=end_offset,
         sealed=tuple(segment for segment, sealed in unflushed if sealed),
+        aborted=tuple(
+            (segment, segment.aborted.known_count)
+            for segment, _ in unflushed
+            if segment.aborted.storage.is_unflushed
+        ),
         truncations=truncations,
         directory_changes=directory_changes,
     )

@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
+from pykraft.kafka_protocol.markers import ABORT, Marker, read_marker
 from pykraft.kafka_protocol.records import BatchHeader
+from pykraft.log_store.compaction.transactions import TransactionScan
 from pykraft.log_store.interface import CorruptLogError
 from pykraft.log_store.scan import SCAN_READ_AHEAD_BYTES, iter_headers
 from pykraft.log_store.segment import (
     INDEX_SUFFIX,
     REBUILT_SUFFIX,
     TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
     BadIndexError,
     Segment,
     segment_path,
 )
+from pykraft.log_store.transaction_index import BadEntryError, decode_index
 from pykraft.runtime.disk import Disk, UnreadableError
 
 SPARSE_INTERVALS = 16
@@ -35,14 +39,20 @@ _TIME_ENTRY = struct.Struct(">qi")
 
 
 class IndexBuild:
-    """The indexes of one segment as it is now. ``truncations``: of its log, for who completes the build."""
+    """The indexes of one segment as it is now. ``truncations``: of its log, for who completes the build.
 
-    def __init__(self, segment: Segment, truncations: int) -> None:
+    ``earlier``: the segments before it. Its transaction index, if that is bad, is built from all of them,
+    since a transaction may have begun in any.
+    """
+
+    def __init__(self, segment: Segment, truncations: int, earlier: Sequence[Segment] = ()) -> None:
         self.segment = segment
         self.truncations = truncations
         self.was_sealed = segment.is_sealed
         #: The entries before these are replaced.
         self.first_kept = (segment.offset_index.count, segment.time_index.count)
+        self.has_transactions = segment.aborted.is_bad
+        self._transaction_sources = [(one.path, one.size_bytes) for one in (*earlier, segment)]
         self._end = segment.size_bytes
         self.built = Segment(
             segment.disk,
@@ -73,11 +83,37 @@ class IndexBuild:
         else:
             for index in (built.offset_index, built.time_index):
                 index.storage.complete()
+        if self.has_transactions:
+            self._build_transactions()
         built.close()
 
+    def adopt(self) -> None:
+        """Use what was built."""
+        self.segment.adopt_indexes(self.built, self.first_kept, has_transactions=self.has_transactions)
 
-def repairing_indexes(action: Callable[[], T]) -> T:
-    """Run an action, and again after the indexes that it found bad were built from their segments. Blocks."""
+    def _build_transactions(self) -> None:
+        scan = TransactionScan()
+        for path, end in self._transaction_sources:
+            scan.aborted.clear()
+            file = self.built.disk.open(path, create=False)
+            try:
+                for position, header in iter_headers(file, 0, end, SCAN_READ_AHEAD_BYTES):
+                    marker = None
+                    if header.is_control:
+                        marker = read_marker(header, file.pread(position, header.size_bytes))
+                    scan.note(header, marker)
+            finally:
+                file.close()
+        self.built.aborted.clear()
+        for transaction in scan.aborted:
+            self.built.aborted.append(transaction)
+
+
+def repairing_indexes(action: Callable[[], T], segments: Sequence[Segment] = ()) -> T:
+    """Run an action, and again after the indexes that it found bad were built from their segments. Blocks.
+
+    ``segments``: of the log, if the action looks for transactions.
+    """
     repaired: set[Segment] = set()
     while True:
         try:
@@ -88,9 +124,9 @@ def repairing_indexes(action: Callable[[], T]) -> T:
                 raise CorruptLogError(segment.path, 0, str(error)) from error
             repaired.add(segment)
             logger.warning("%s; the indexes are built again", error)
-            build = IndexBuild(segment, 0)
+            build = IndexBuild(segment, 0, [one for one in segments if one.base_offset < segment.base_offset])
             build.run()
-            segment.adopt_indexes(build.built, build.first_kept)
+            build.adopt()
 
 
 class IndexCheck:
@@ -109,6 +145,9 @@ class IndexCheck:
         self._newest_entry = (-1, base_offset)
         self._unindexed_bytes = 0
         self.is_wrong = not self._is_whole
+        self._aborted = self._read_aborted(disk, segment_path(directory, base_offset, TXN_INDEX_SUFFIX))
+        self._scan = TransactionScan()
+        self._markers: set[int] = set()
 
     def _read(self, disk: Disk, path: str, entry: struct.Struct) -> Iterator[tuple[int, int]]:
         try:
@@ -118,6 +157,16 @@ class IndexCheck:
             self._is_whole = False
         self._is_whole = self._is_whole and len(data) % entry.size == 0
         return entry.iter_unpack(data[: len(data) - len(data) % entry.size])
+
+    def _read_aborted(self, disk: Disk, path: str) -> frozenset[int] | None:
+        """The offsets of the markers in the transaction index; None if it makes no sense."""
+        try:
+            entries = decode_index(disk.read(path), self._base_offset, path)
+        except FileNotFoundError:
+            return frozenset()
+        except (BadEntryError, UnreadableError):
+            return None
+        return frozenset(one.last_offset for one in entries)
 
     def note(self, position: int, header: BatchHeader) -> None:
         """The next batch."""
@@ -134,6 +183,19 @@ class IndexCheck:
             self.is_wrong |= self._next_time_entry != self._newest or self._next_time_entry[1] != relative
             self._newest_entry = self._next_time_entry
             self._next_time_entry = next(self._times, None)
+
+    def note_transaction(self, header: BatchHeader, marker: Marker | None) -> None:
+        """The next batch, if it is a marker or in a transaction."""
+        if marker is not None and marker.kind == ABORT:
+            self._markers.add(header.base_offset)
+        self._scan.note(header, marker)
+
+    def has_wrong_transactions(self) -> bool:
+        """After the last batch: whether the transaction index lacks what is aborted within the segment, or
+        has what is not in it. (Where other transactions began is not known from one segment.)
+        """
+        here = {one.last_offset for one in self._scan.aborted}
+        return self._aborted is None or not here <= self._aborted <= self._markers
 
     def finish(self) -> bool:
         """After the last batch: whether both indexes are right."""

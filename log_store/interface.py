@@ -114,13 +114,15 @@ class RecoveryReport:
     """The result of a recovery at start.
 
     ``removed`` are segments dropped because the one before lost its tail, ``rebuilt`` files whose content did
-    not fit the batches.
+    not fit the batches. ``unindexed_from``: aborted transactions whose markers are there or above are missing
+    in the transaction indexes; None if all are there.
     """
 
     scanned_batches: int = 0
     truncations: tuple[Truncation, ...] = ()
     removed: tuple[str, ...] = ()
     rebuilt: tuple[str, ...] = ()
+    unindexed_from: int | None = None
 
 
 class CorruptLogError(Exception):

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.markers import Marker, read_marker
 from pykraft.kafka_protocol.records import HEADER_BYTES, BatchHeader
 from pykraft.log_store import timestamps
 from pykraft.log_store.compaction.candidates import Cleanable, find_cleanable
@@ -48,6 +49,7 @@ from pykraft.log_store.scan import SCAN_READ_AHEAD_BYTES
 from pykraft.log_store.scrub import Scrub
 from pykraft.log_store.segment import DELETED_SUFFIX, MAX_RELATIVE_OFFSET, BadIndexError, Segment
 from pykraft.log_store.timestamps import LatestLookup, TimeLookup
+from pykraft.log_store.transaction_index import AbortedTransaction
 from pykraft.log_store.unflushed import Unflushed
 from pykraft.runtime.disk import Buffer, Disk
 
@@ -96,6 +98,9 @@ class Log:
         self.stored_log_start_offset = parts.log_start_offset
         self.recovery_point = parts.recovery_point
         self.recovery_report = parts.report
+        #: From where on the transaction indexes may lack aborted transactions after an unclean stop
+        #: (:meth:`restore_aborted`); None if they lack none.
+        self.unindexed_from = parts.report.unindexed_from
         self._disk = disk
         self._config = config
         #: Below it compaction may have left gaps.
@@ -374,13 +379,16 @@ class Log:
 
     def prepare_index_build(self, segment: Segment) -> IndexBuild | None:
         """A job that builds the indexes of a segment again; None if the segment is not part of the log."""
-        return IndexBuild(segment, self._truncations) if segment in self._segments else None
+        if segment not in self._segments:
+            return None
+        earlier = self._segments[: self._segments.index(segment)]
+        return IndexBuild(segment, self._truncations, earlier)
 
     def complete_index_build(self, build: IndexBuild) -> bool:
         """Use what a job has built; False if the segment has changed meanwhile: prepare another one."""
         if not self.is_as_prepared(build):
             return False
-        build.segment.adopt_indexes(build.built, build.first_kept)
+        build.adopt()
         return True
 
     def is_as_prepared(self, build: IndexBuild) -> bool:
@@ -415,10 +423,13 @@ class Log:
             begin_index_check=check,
         )
 
-    def doubt_indexes(self, base_offset: int) -> None:
-        """The scrub found that the indexes of a segment do not match its batches: have them built again."""
+    def doubt_indexes(self, base_offset: int, *, transactions: bool = False) -> None:
+        """The scrub found that the indexes of a segment do not match its batches: have them built again;
+        ``transactions``: its transaction index, too.
+        """
         for segment in self._segments:
             if segment.base_offset == base_offset and self.on_bad_index is not None:
+                segment.aborted.is_bad |= transactions
                 self.on_bad_index(BadIndexError(segment, "the indexes do not match the batches"))
 
     def has_file(self, path: str) -> bool:
@@ -451,6 +462,18 @@ class Log:
         first = self.first_stored_offset
         for _, _, header in self._walk(start_offset, end_offset, SCAN_READ_AHEAD_BYTES, first):
             yield header
+
+    def iter_produced(
+        self, start_offset: int, end_offset: int | None = None
+    ) -> Iterator[tuple[BatchHeader, Marker | None]]:
+        """As :meth:`iter_stored_headers`, with the markers of transactions: all that the state of producers
+        is derived from."""
+        first = self.first_stored_offset
+        for segment, position, header in self._walk(start_offset, end_offset, SCAN_READ_AHEAD_BYTES, first):
+            marker = None
+            if header.is_control:
+                marker = read_marker(header, segment.file.pread(position, header.size_bytes))
+            yield header, marker
 
     def iter_batches(
         self, start_offset: int, end_offset: int | None = None
@@ -513,6 +536,75 @@ class Log:
         """The first of the records with the largest timestamp. Blocks."""
         return self.prepare_lookup(None).run()
 
+    # -- aborted transactions --------------------------------------------------------------------------
+
+    def iter_aborted(self) -> Iterator[AbortedTransaction]:
+        """All that the transaction indexes hold, in the order of the markers."""
+        for segment in self._segments:
+            yield from segment.aborted.entries()
+
+    def note_aborted(self, transaction: AbortedTransaction) -> None:
+        """A marker was appended that aborts a transaction with data."""
+        index = self._segment_of(transaction.last_offset).aborted
+        if not index.storage.exists():
+            self._directory_changes += 1
+        index.append(transaction)
+
+    def restore_aborted(self, transactions: Sequence[AbortedTransaction], first_offset: int) -> None:
+        """Take all aborted transactions whose markers are at or above ``first_offset``, in their order.
+
+        Nothing from :attr:`unindexed_from` on may be left out. Entries that are right stay as they are: they
+        may be durable, and the next start relies on those below the recovery point.
+        """
+        self.unindexed_from = None
+        wanted: dict[Segment, list[AbortedTransaction]] = {}
+        for transaction in transactions:
+            wanted.setdefault(self._segment_of(transaction.last_offset), []).append(transaction)
+        for segment in self._segments[segment_index(self._base_offsets, first_offset) :]:
+            missing = segment.aborted.keep_common(wanted.get(segment, []), first_offset)
+            for transaction in missing:
+                self.note_aborted(transaction)
+            if missing and missing[0].last_offset < self.recovery_point:
+                segment.aborted.storage.flush()
+                self._disk.flush_dir(self.directory)
+
+    def aborted_in(self, piece: LogSlice, offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """The aborted transactions with data in a slice that was read from ``offset`` on and bounded by
+        ``end_offset``; others may be among them.
+
+        :class:`BadIndexError` if ``on_bad_index`` is set, as :meth:`read`.
+        """
+        find = partial(self._find_aborted, piece, offset, end_offset)
+        try:
+            return find()
+        except BadIndexError as error:
+            if self.on_bad_index is not None:
+                self.on_bad_index(error)
+                raise
+            return repairing_indexes(find, self._segments)
+
+    def _find_aborted(self, piece: LogSlice, offset: int, end_offset: int) -> list[AbortedTransaction]:
+        index = segment_index(self._base_offsets, piece.base_offset)
+        indexed = [segment for segment in self._segments[index:] if segment.aborted.may_have_entries]
+        if not indexed:
+            return []
+        bound = end_offset
+        if index + 1 < len(self._segments):
+            bound = min(bound, self._base_offsets[index + 1])
+        after = self._segments[index].offset_after(piece.position + piece.size_bytes)
+        if after is not None:
+            bound = min(bound, after)
+        found: list[AbortedTransaction] = []
+        for segment in indexed:
+            aborted, is_complete = segment.collect_aborted(offset, bound)
+            found += aborted
+            if is_complete:
+                break
+        return found
+
+    def _segment_of(self, offset: int) -> Segment:
+        return self._segments[segment_index(self._base_offsets, offset)]
+
     # -- flush -----------------------------------------------------------------------------------------
 
     @property
@@ -555,6 +647,9 @@ class Log:
         if job.truncations == self._truncations:
             for segment in job.sealed:
                 segment.is_durable = True
+            for segment, count in job.aborted:
+                if segment.aborted.known_count == count:
+                    segment.aborted.storage.is_unflushed = False
             self.recovery_point = max(self.recovery_point, job.end_offset)
             self._unflushed.flushed(self.recovery_point)
             self._is_cut_unflushed = False
@@ -603,6 +698,7 @@ class Log:
         self._disk.flush_dir(self.directory)
         self.epoch_cache.clear()
         self.log_start_offset = self.stored_log_start_offset = offset
+        self.unindexed_from = None
         self._truncated_to(offset)
         self.recovery_point = offset
 

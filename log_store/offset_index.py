@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 
 from pykraft.log_store.index_file import IndexFile
 from pykraft.runtime.disk import Disk
@@ -94,6 +94,19 @@ class OffsetIndex:
         if not index:
             return None
         relative, found = self._stored(index - 1)
+        return relative + self.base_offset, found
+
+    def first_entry_from(self, position: int) -> tuple[int, int] | None:
+        """(last offset, position) of the first batch that is indexed at ``position`` or after."""
+        if self._positions is not None and self._offsets is not None:
+            index = bisect_left(self._positions, position)
+            if index == len(self._positions):
+                return None
+            return self._offsets[index] + self.base_offset, self._positions[index]
+        index = bisect_left(range(self.storage.count), position, key=self._stored_position)
+        if index == self.storage.count:
+            return None
+        relative, found = self._stored(index)
         return relative + self.base_offset, found
 
     @property

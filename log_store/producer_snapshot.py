@@ -106,14 +106,15 @@ def prepare_snapshot(disk: Disk, directory: str, offset: int, data: bytes) -> st
 
 
 def read_newest_snapshot(
-    disk: Disk, directory: str, first_offset: int, end_offset: int
+    disk: Disk, directory: str, first_offset: int, end_offset: int, *, at_most: int | None = None
 ) -> FoundSnapshot | None:
-    """The newest usable snapshot between the two offsets. Blocks.
+    """The newest usable snapshot between the two offsets, and not above ``at_most``. Blocks.
 
     Unreadable ones are removed, and those above the end of the log, whose records are lost.
     """
     remove_snapshots_above(disk, directory, end_offset)
-    offsets = [offset for offset in list_snapshots(disk, directory) if offset >= first_offset]
+    last = end_offset if at_most is None else min(at_most, end_offset)
+    offsets = [offset for offset in list_snapshots(disk, directory) if first_offset <= offset <= last]
     while offsets and offsets[-1] > 0:
         path = snapshot_path(directory, offset := offsets.pop())
         try:

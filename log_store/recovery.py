@@ -20,7 +20,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from pykraft.kafka_protocol.records import BatchHeader
+from pykraft.kafka_protocol.records import CONTROL_BIT, BatchHeader
 from pykraft.log_store.compaction.segment_files import finish_replacements
 from pykraft.log_store.epoch_cache import LeaderEpochCache
 from pykraft.log_store.index_build import repairing_indexes
@@ -156,6 +156,7 @@ class _Recovery:
         self.epochs = epochs
         self.on_batch = on_batch
         self.end_offset = end_offset
+        self.unindexed_from: int | None = None
         self.compacted_offset = compacted_offset
         self.epoch = -1
         self.batches = 0
@@ -176,12 +177,16 @@ class _Recovery:
 
     def check(self, segment: Segment, is_newest: bool) -> bool:
         """Scan one segment and leave it loaded; whether it had to be truncated."""
+        if not segment.aborted.recover(self.recovery_point):
+            self.note_unindexed(segment.base_offset)
         position, self.end_offset = segment.load(self.recovery_point)
         scan = CheckedScan(segment.file, position, self.end_offset, self.epoch)
         for position, header in scan:
             segment.note_batch(position, header)
             self.epochs.assign(header.partition_leader_epoch, header.base_offset)
             self.batches += 1
+            if header.attributes & CONTROL_BIT:
+                self.note_unindexed(header.base_offset)
             if self.on_batch is not None:
                 self.on_batch(header)
         self.end_offset, self.epoch = scan.next_offset, scan.epoch
@@ -200,6 +205,10 @@ class _Recovery:
         segment.truncate(bad.position)
         return True
 
+    def note_unindexed(self, offset: int) -> None:
+        """A transaction index may lack markers from this offset on."""
+        self.unindexed_from = offset if self.unindexed_from is None else min(offset, self.unindexed_from)
+
     def drop_from(
         self, disk: Disk, directory: str, segments: list[Segment], index: int
     ) -> tuple[int, RecoveryReport]:
@@ -216,5 +225,10 @@ class _Recovery:
     def finish(self, segments: list[Segment]) -> tuple[int, RecoveryReport]:
         newest = segments[-1]
         check_reaches(newest, self.end_offset, self.recovery_point)
-        report = RecoveryReport(self.batches, tuple(self.truncations), tuple(self.removed))
+        report = RecoveryReport(
+            self.batches,
+            tuple(self.truncations),
+            tuple(self.removed),
+            unindexed_from=self.unindexed_from,
+        )
         return self.end_offset, report

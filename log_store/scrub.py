@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pykraft.kafka_protocol.markers import read_marker
+from pykraft.kafka_protocol.records import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from pykraft.log_store.epoch_cache import Epochs, find_wrong_epoch
 from pykraft.log_store.index_build import IndexCheck
 from pykraft.log_store.interface import CorruptLogError
@@ -16,12 +18,14 @@ from pykraft.log_store.scan import CheckedScan
 from pykraft.runtime.disk import Disk
 
 STEP_BYTES = 256 * 1024
+IN_TRANSACTIONS = CONTROL_BIT | TRANSACTIONAL_BIT
 
 
 class Scrub:
     """``end`` and ``end_offset``: where the segment ends. ``has_gaps``: compaction may have left some in
-    it. ``epochs``: of the log, as far as they are known. ``has_bad_index`` tells at the end whether the index
-    files, if they are checked as well, have to be built again.
+    it. ``epochs``: of the log, as far as they are known. ``has_bad_index`` and ``has_bad_transactions`` tell
+    at the end whether the index files, and the transaction index, have to be built again, if they are
+    checked.
     """
 
     def __init__(
@@ -37,7 +41,7 @@ class Scrub:
         begin_index_check: Callable[[], IndexCheck] | None = None,
     ) -> None:
         self.step_bytes = 0
-        self.has_bad_index = False
+        self.has_bad_index = self.has_bad_transactions = False
         self._begin_index_check = begin_index_check
         self._index_check: IndexCheck | None = None
         self._disk = disk
@@ -73,6 +77,8 @@ class Scrub:
                     raise CorruptLogError(self._path, self._position, wrong)
                 if self._index_check is not None:
                     self._index_check.note(self._position, header)
+                    if header.attributes & IN_TRANSACTIONS:
+                        self._note_transaction(self._index_check, header, scan)
                 self._position += header.size_bytes
                 self._next_offset, self._epoch = header.next_offset, header.partition_leader_epoch
                 if self._position - begin >= STEP_BYTES:
@@ -86,6 +92,12 @@ class Scrub:
             file.close()
         if self.is_done and self._index_check is not None:
             self.has_bad_index = not self._index_check.finish()
+            self.has_bad_transactions = self._index_check.has_wrong_transactions()
         if self.is_done and not self._has_gaps and self._next_offset != self._end_offset:
             reason = f"ends at offset {self._next_offset}, not {self._end_offset}"
             raise CorruptLogError(self._path, self._position, reason)
+
+    @staticmethod
+    def _note_transaction(check: IndexCheck, header: BatchHeader, scan: CheckedScan) -> None:
+        marker = read_marker(header, scan.batch(header)) if header.is_control else None
+        check.note_transaction(header, marker)

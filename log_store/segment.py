@@ -1,9 +1,10 @@
 """One segment: a file of whole batches named by its base offset, with its two sparse indexes.
 
 Decides positions: where a batch with a given offset is, when an index entry is due (KIP-33 for time), and
-how to find the end of the newest segment. A sealed segment opens nothing until it is read. Must never change
-a stored byte, and only the newest segment grows. It is long because growing, loading after a crash and
-finding share the size of the file, what is known of its times, and both indexes.
+how to find the end of the newest segment. A transaction index goes along with them. A sealed segment opens
+nothing until it is read. Must never change a stored byte, and only the newest segment grows. It is long
+because growing, loading after a crash and finding share the size of the file, what is known of its times, and
+both indexes.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pykraft.log_store.interface import CorruptLogError, LogConfig
 from pykraft.log_store.offset_index import OFFSET_ENTRY_BYTES, OffsetIndex
 from pykraft.log_store.scan import MIN_LENGTH, READ_AHEAD_BYTES, SCAN_READ_AHEAD_BYTES, iter_headers
 from pykraft.log_store.time_index import TIME_ENTRY_BYTES, TimeIndex
+from pykraft.log_store.transaction_index import AbortedTransaction, BadEntryError, TransactionIndex
 from pykraft.runtime.disk import Buffer, Disk, DiskFile, UnreadableError
 
 LOG_SUFFIX = ".log"
@@ -76,6 +78,7 @@ class Segment:
         "_max_timestamp",
         "_size_bytes",
         "_was_used",
+        "aborted",
         "base_offset",
         "created_ms",
         "disk",
@@ -109,6 +112,10 @@ class Segment:
         )
         self.time_index = TimeIndex(
             disk, segment_path(directory, base_offset, TIME_INDEX_SUFFIX) + index_ending, base_offset
+        )
+        #: The aborted transactions whose markers are here.
+        self.aborted = TransactionIndex(
+            disk, segment_path(directory, base_offset, TXN_INDEX_SUFFIX) + index_ending, base_offset
         )
         # Sealed and flushed since: no later flush needs to touch it.
         self.is_durable = False
@@ -190,6 +197,7 @@ class Segment:
         self.time_index.storage.use_path(
             segment_path(directory, self.base_offset, TIME_INDEX_SUFFIX + suffix)
         )
+        self.aborted.storage.use_path(segment_path(directory, self.base_offset, TXN_INDEX_SUFFIX + suffix))
 
     # -- growing ---------------------------------------------------------------------------------------
 
@@ -199,6 +207,7 @@ class Segment:
         if self._file.size():
             self._file.truncate(0)
         self._size_bytes = 0
+        self.aborted.clear()
         self.begin_indexes()
 
     def begin_indexes(self) -> None:
@@ -284,6 +293,8 @@ class Segment:
         self._size_bytes = self.file.size()
         until = MAX_OFFSET if until_offset is None else until_offset
         position = self._load_indexes(until, trust_times=after_clean_stop)
+        if until_offset is not None:
+            self.aborted.truncate_to_offset(until_offset)
         if not after_clean_stop:
             for index in self._index_files():
                 index.is_unflushed = index.exists()  # a process that was killed may have cut it last
@@ -506,11 +517,16 @@ class Segment:
             raise BadIndexError(self, "an index is missing, or is no index of it")
         self._indexes_checked = True
 
-    def adopt_indexes(self, built: Segment, first_kept: tuple[int, int]) -> None:
+    def adopt_indexes(
+        self, built: Segment, first_kept: tuple[int, int], *, has_transactions: bool = False
+    ) -> None:
         """Replace the indexes by those of ``built``, and keep the entries from ``first_kept`` on (offset
-        index, time index), which were added meanwhile."""
+        index, time index), which were added meanwhile. ``has_transactions``: its transaction index was built,
+        too."""
         self.offset_index.adopt(built.offset_index, first_kept[0])
         self.time_index.adopt(built.time_index, first_kept[1])
+        if has_transactions:
+            self.aborted.adopt(built.aborted)
         if self.is_sealed:
             self._max_timestamp = built._max_timestamp
         self._indexes_checked = self._indexes_rebuilt = True
@@ -537,17 +553,35 @@ class Segment:
         self.close()
         return end_offset
 
+    def offset_after(self, position: int) -> int | None:
+        """An offset that no record before ``position`` reaches, from the index; None if it does not tell."""
+        if not self._indexes_checked:
+            self.check_indexes()
+        with self._doubting_unreadable_indexes():
+            entry = self.offset_index.first_entry_from(position)
+        return None if entry is None else entry[0]
+
+    def collect_aborted(self, offset: int, bound: int) -> tuple[list[AbortedTransaction], bool]:
+        """See :meth:`.TransactionIndex.collect`. :class:`BadIndexError` if an entry makes no sense."""
+        try:
+            return self.aborted.collect(offset, bound)
+        except (BadEntryError, UnreadableError) as error:
+            self.aborted.is_bad = True
+            raise BadIndexError(self, str(error)) from error
+
     # -- life ------------------------------------------------------------------------------------------
 
     def files_to_flush(self, *, sealed: bool) -> list[DiskFile | str]:
         """Those that are open, and the paths of those that were released.
 
-        Index files are flushed once, when the segment is sealed: until then they can be rebuilt.
+        Indexes are flushed once, when the segment is sealed: until then they can be rebuilt. The transaction
+        index is flushed with the records, as it cannot be rebuilt from one segment.
         """
-        own = self._file or self.path
-        if not sealed:
-            return [own]
-        return [own, *(index.open_file or index.path for index in self._index_files())]
+        files = [self._file or self.path]
+        indexes = [self.offset_index.storage, self.time_index.storage] if sealed else []
+        if self.aborted.storage.is_unflushed:
+            indexes.append(self.aborted.storage)
+        return [*files, *(index.open_file or index.path for index in indexes)]
 
     def remove(self) -> None:
         """Unlink the files. Slices already handed out stay readable: they hold the descriptor."""
@@ -556,8 +590,6 @@ class Segment:
         self.disk.remove(self.path)
         for index in self._index_files():
             index.remove()
-        if self.disk.exists(self._txn_index_path):
-            self.disk.remove(self._txn_index_path)
 
     def mark_deleted(self) -> list[str]:
         """Rename the files (:data:`DELETED_SUFFIX`), to be removed later, and return their new paths.
@@ -571,8 +603,6 @@ class Segment:
             if index.exists():
                 paths.append(index.path)
             index.forget()
-        if self.disk.exists(self._txn_index_path):
-            paths.append(self._txn_index_path)
         for path in paths:
             self.disk.rename(path, path + DELETED_SUFFIX)
         return [path + DELETED_SUFFIX for path in paths]
@@ -583,6 +613,7 @@ class Segment:
         self.path = segment_path(directory, self.base_offset)
         self.offset_index.storage.use_path(segment_path(directory, self.base_offset, INDEX_SUFFIX))
         self.time_index.storage.use_path(segment_path(directory, self.base_offset, TIME_INDEX_SUFFIX))
+        self.aborted.storage.use_path(segment_path(directory, self.base_offset, TXN_INDEX_SUFFIX))
 
     def release_files(self, *, is_urgent: bool) -> bool:
         """See :class:`~pykraft.runtime.file_budget.FileHolder`. Readers keep their files.
@@ -606,10 +637,5 @@ class Segment:
         for index in self._index_files():
             index.close()
 
-    @property
-    def _txn_index_path(self) -> str:
-        """Only segments that were compacted may have one."""
-        return segment_path(self.path.rpartition("/")[0], self.base_offset, TXN_INDEX_SUFFIX)
-
-    def _index_files(self) -> tuple[IndexFile, IndexFile]:
-        return self.offset_index.storage, self.time_index.storage
+    def _index_files(self) -> tuple[IndexFile, IndexFile, IndexFile]:
+        return self.offset_index.storage, self.time_index.storage, self.aborted.storage

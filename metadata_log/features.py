@@ -14,17 +14,19 @@ from pykraft.metadata_log.records import FeatureRange
 METADATA_VERSION: Final = "metadata.version"
 KRAFT_VERSION: Final = "kraft.version"
 GROUP_VERSION: Final = "group.version"
+TRANSACTION_VERSION: Final = "transaction.version"
 ELIGIBLE_LEADER_REPLICAS_VERSION: Final = "eligible.leader.replicas.version"
 
 SUPPORTED_FEATURES: Final[dict[str, tuple[int, int]]] = {
     METADATA_VERSION: (7, 30),
     KRAFT_VERSION: (0, 1),
     GROUP_VERSION: (0, 1),
+    TRANSACTION_VERSION: (0, 2),
     ELIGIBLE_LEADER_REPLICAS_VERSION: (0, 1),
 }
 """Name → (lowest, highest) level."""
 
-UNSERVED_FEATURES: Final = frozenset({"transaction.version", "share.version", "streams.version"})
+UNSERVED_FEATURES: Final = frozenset({"share.version", "streams.version"})
 """Kafka's features that are known at level 0 only, which means off: any other level would promise clients
 functions that do not exist here. Like features without a usable level in Kafka, they are not listed as
 supported.
@@ -70,6 +72,7 @@ REQUIRED_METADATA_VERSION: Final[Mapping[tuple[str, int], int]] = {
 
 _DEFAULT_FROM: Final[Mapping[tuple[str, int], int]] = {
     (GROUP_VERSION, 1): 22,
+    (TRANSACTION_VERSION, 2): 24,
     (ELIGIBLE_LEADER_REPLICAS_VERSION, 1): 26,
 }
 """(feature, level) → the ``metadata.version`` from which on a new cluster has it by default."""

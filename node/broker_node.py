@@ -10,7 +10,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from typing import Protocol
 
+from pykraft.broker.apis import write_txn_markers
 from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.apis.table import make_apis
 from pykraft.broker.fetch_session_cache import FetchSessionCache
@@ -24,15 +26,22 @@ from pykraft.broker.membership.controller_channel import ControllerChannel
 from pykraft.broker.membership.lifecycle import BrokerLifecycle, BrokerState
 from pykraft.broker.membership.lifecycle_driver import LifecycleDriver
 from pykraft.broker.metadata_cache import MetadataCache
+from pykraft.broker.peers.peer_network import PeerNetwork
+from pykraft.broker.peers.peers import Peers
 from pykraft.broker.producer_ids import ProducerIdAllocator
+from pykraft.broker.replicas.coordinator_log import CoordinatorTopic
 from pykraft.broker.replicas.data_plane import DataPlane
-from pykraft.broker.replicas.offsets_writer import OFFSETS_TOPIC, OffsetsTopicWriter
+from pykraft.broker.replicas.marker_writer import MarkerWriter
 from pykraft.broker.replicas.replica_publisher import ReplicaPublisher
 from pykraft.broker.replicas.replica_table import ReplicaTable
 from pykraft.broker.serving.listener import ListenerLimits
 from pykraft.broker.serving.request_server import RequestServer
+from pykraft.broker.transactions.marker_sender import MarkerSender
+from pykraft.broker.transactions.verifier import CoordinatorVerifier
+from pykraft.coordinator.partitioning import OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.service import GroupCoordinatorService
+from pykraft.kafka_protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from pykraft.metadata_log.broker_configs import concerns_broker, refused_dynamic_values, with_dynamic_values
 from pykraft.metadata_log.delta import MetadataDelta, build_full_delta
 from pykraft.metadata_log.features import SUPPORTED_FEATURES
@@ -48,6 +57,8 @@ from pykraft.node.world import World
 from pykraft.quorum.driver import QuorumNode
 from pykraft.runtime.rpc import RpcTransport
 from pykraft.runtime.tasks import TaskSupervisor, Workers
+from pykraft.transaction_coordinator.config import TransactionConfig
+from pykraft.transaction_coordinator.service import TransactionCoordinatorService
 
 logger = logging.getLogger(__name__)
 
@@ -109,7 +120,7 @@ class BrokerNode:
         table = ReplicaTable()
         self._groups = GroupCoordinatorService(
             GroupConfig.from_properties(config.values),
-            OffsetsTopicWriter(table, lifecycle, clock, workers),
+            CoordinatorTopic(OFFSETS_TOPIC, table, lifecycle, clock, workers),
             clock,
             world.new_rng(),
             world.fatal,
@@ -118,10 +129,29 @@ class BrokerNode:
             turns=budget,
             workers=workers,
         )
+        peers = self._peers = Peers(
+            config.node_id, settings.inter_broker_listener_name, metadata, PeerNetwork(world.streams, clock)
+        )
+        self._transaction_tasks = TaskSupervisor(world.fatal)
+        self._transactions = TransactionCoordinatorService(
+            TransactionConfig.from_properties(config.values),
+            CoordinatorTopic(TRANSACTION_STATE_TOPIC, table, lifecycle, clock, workers),
+            MarkerSender(config.node_id, metadata, peers, self._write_markers, self._transaction_tasks),
+            ProducerIdAllocator(self._allocate_producer_ids),
+            clock,
+            world.fatal,
+            lease=lifecycle,
+            on_growth=world.exclude_from_gc,
+            turns=budget,
+            workers=workers,
+        )
+        verifier = CoordinatorVerifier(
+            config.node_id, metadata, peers, self._transactions.add_partitions, self._transaction_tasks
+        )
         data = self.data = DataPlane(
             settings,
             table,
-            {OFFSETS_TOPIC: self._groups},
+            {OFFSETS_TOPIC: self._groups, TRANSACTION_STATE_TOPIC: self._transactions},
             metadata,
             lifecycle,
             ControllerAlterPartition(config.node_id, lifecycle, channel),
@@ -139,14 +169,15 @@ class BrokerNode:
         )
 
         # The publishers of metadata, and the handlers of clients' requests.
-        self._followers = _Followers(metadata, data.publisher, self._groups)
+        self._followers = _Followers(metadata, data.publisher, (self._groups, self._transactions))
         self.publishers: tuple[MetadataPublisher, ...] = (
             metadata,
             self._driver,
-            _DynamicSettings(config, listeners, self._groups),
+            _DynamicSettings(config, listeners, self._groups, self._transactions),
             self._followers,
         )
-        services = BrokerServices(
+        markers = MarkerWriter(data.replicas, data.wakeups, clock)
+        services = self._services = BrokerServices(
             config=settings,
             clock=clock,
             metadata=metadata,
@@ -163,7 +194,10 @@ class BrokerNode:
             tasks=data.tasks,
             workers=workers,
             groups=self._groups,
-            producer_ids=ProducerIdAllocator(self._allocate_producer_ids),
+            transactions=self._transactions,
+            markers=markers,
+            verifier=verifier,
+            offsets_transactions=markers,
             server_properties=config.given,
             loggers=world.loggers,
             kraft_version=lambda: quorum.voters.kraft_version,
@@ -195,6 +229,10 @@ class BrokerNode:
         await driver.caught_up.wait()  # now the image includes the broker's registration
         await self._groups.start()
         running.push_async_callback(self._groups.stop)
+        running.callback(self._peers.close)
+        running.push_async_callback(self._transaction_tasks.close)
+        self._transactions.start()
+        running.push_async_callback(self._transactions.stop)
         self._followers.begin()
         running.callback(self._followers.end)
         reconciling = data.tasks.start(data.reconciler.run(), "log-reconciler")
@@ -242,6 +280,9 @@ class BrokerNode:
         self._last_applied_offset = max(self._last_applied_offset, offset)
         return self._last_applied_offset
 
+    async def _write_markers(self, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+        return await write_txn_markers.write(self._services, request)
+
     async def _allocate_producer_ids(self) -> tuple[int, int]:
         response = await self._channel.call(
             "AllocateProducerIds",
@@ -258,9 +299,14 @@ class _DynamicSettings:
     """
 
     def __init__(
-        self, config: ServerConfig, listeners: ClientListeners, groups: GroupCoordinatorService
+        self,
+        config: ServerConfig,
+        listeners: ClientListeners,
+        groups: GroupCoordinatorService,
+        transactions: TransactionCoordinatorService,
     ) -> None:
         self._groups = groups
+        self._transactions = transactions
         self._config = config
         self._listeners = listeners
 
@@ -272,17 +318,22 @@ class _DynamicSettings:
             values = with_dynamic_values(image, node_id, self._config.values)
             self._listeners.limit_connections(ListenerLimits.from_properties(values))
             self._groups.on_config(GroupConfig.from_properties(values))
+            self._transactions.on_config(TransactionConfig.from_properties(values))
+
+
+class _Follower(Protocol):
+    def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None: ...
 
 
 class _Followers:
-    """A publisher: replicas and groups follow the metadata from the moment the image has caught up."""
+    """A publisher: replicas and coordinators follow the metadata once the image has caught up."""
 
     def __init__(
-        self, metadata: MetadataCache, replicas: ReplicaPublisher, groups: GroupCoordinatorService
+        self, metadata: MetadataCache, replicas: ReplicaPublisher, coordinators: Sequence[_Follower]
     ) -> None:
         self._metadata = metadata
         self._replicas = replicas
-        self._groups = groups
+        self._coordinators = coordinators
         self._follow = False
 
     def begin(self) -> None:
@@ -299,4 +350,5 @@ class _Followers:
     def publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
         if self._follow:
             self._replicas.publish(delta, image)
-            self._groups.on_metadata(delta, image)
+            for coordinator in self._coordinators:
+                coordinator.on_metadata(delta, image)

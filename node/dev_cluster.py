@@ -75,6 +75,8 @@ def prepare_dev_cluster(
             "controller.quorum.voters": voters,
             "log.dirs": f"{directory}/{wanted[n]}",
             "offsets.topic.replication.factor": str(min(3, nodes)),
+            "transaction.state.log.replication.factor": str(min(3, nodes)),
+            "transaction.state.log.min.isr": str(min(2, nodes)),
             "default.replication.factor": str(min(3, nodes)),
             "min.insync.replicas": str(max(1, min(3, nodes) - 1)),
             # Tests do not wait for more consumers to join.

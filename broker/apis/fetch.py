@@ -5,10 +5,10 @@ high watermark; a follower reads up to the log end, and its request is its ackno
 until ``min_bytes`` are there or ``max_wait_ms`` have passed; an error or a diverging epoch is answered at
 once. The first batch is returned whole, whatever its size; all others obey the limits of the request and of
 the partition. Requests and answers of a fetch session (KIP-227) name only what has changed; consumers and
-followers have sessions, up to ``max.incremental.fetch.session.cache.slots``. There are no transactions: the
-last stable offset is the high watermark. From version 11 on a follower serves consumers, too, up to its own
-high watermark (KIP-392); with ``replica.selector.class`` the leader names the replica in the consumer's rack
-as the one to read, instead of sending records.
+followers have sessions, up to ``max.incremental.fetch.session.cache.slots``. A consumer that reads committed
+transactions only reads below the last stable offset, and is told which were aborted. From version 11 on a
+follower serves consumers, too, up to its own high watermark (KIP-392); with ``replica.selector.class`` the
+leader names the replica in the consumer's rack as the one to read, instead of sending records.
 """
 
 from __future__ import annotations

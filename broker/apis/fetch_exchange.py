@@ -14,8 +14,6 @@ from pykraft.kafka_protocol.fetch_fast import TOPIC_IDS_FROM, FetchRequestView, 
 from pykraft.kafka_protocol.headers import RequestHeader
 from pykraft.runtime.streams import Chunk
 
-_READ_COMMITTED = 1
-
 
 class FetchParts:
     """What all exchanges of one broker share."""
@@ -45,6 +43,8 @@ class FetchParts:
             return False
         if not session.is_follower:
             cached.subscribe(partition.consumer_sessions)
+            if session.reads_committed:
+                return asked.fetch_offset >= partition.last_stable_offset
             return asked.fetch_offset >= partition.high_watermark
         cached.subscribe(partition.follower_sessions)
         follower = partition.followers.get(session.replica_id)
@@ -66,7 +66,7 @@ class FetchParts:
         return broker is not None and broker.epoch == request.replica_epoch
 
     def build_answer(self, exchange: FetchExchange, results: Results, session_id: int) -> list[Chunk]:
-        request, header = exchange.request, exchange.header
+        header = exchange.header
         leaders = [r.leader[0] for _, of_topic in results for r in of_topic if r.leader is not None]
         listener = exchange.connection.listener_name
         return build_fetch_response(
@@ -74,7 +74,6 @@ class FetchParts:
             header.correlation_id,
             results,
             session_id=session_id,
-            read_committed=request.isolation_level == _READ_COMMITTED,
             endpoints=find_endpoints(self._metadata.image, leaders, listener) if leaders else (),
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.fetch_session import Results, topic_key
@@ -16,6 +16,9 @@ from pykraft.log_store.interface import STORAGE_ERRORS, LogSlice
 from pykraft.log_store.segment import BadIndexError
 
 _NONE = int(ErrorCode.NONE)
+
+Aborted: TypeAlias = Sequence[tuple[int, int]] | None
+"""(producer id, first offset) of each aborted transaction; None for readers that do not ask."""
 
 
 class Found(NamedTuple):
@@ -70,6 +73,7 @@ class FetchReader:
         """Read ``topics``, which the request names or stands for."""
         left = min(request.max_bytes, self._max_bytes)
         is_replica = request.replica_id >= 0
+        is_committed = request.reads_committed
         needs_leader = request.needs_leader
         rack = request.rack_id if self._selects and not is_replica and request.rack_id else None
         refusal: KafkaError | None = None
@@ -92,6 +96,7 @@ class FetchReader:
                     preferred = -1 if rack is None else self._preferred_replica(partition, asked, rack)
                     diverging = self.diverging(partition, request.replica_id, asked)
                     records = None
+                    aborted: Aborted = () if is_committed else None
                     if is_replica and partition.must_send_log_start(request.replica_id):
                         is_final = True
                     if diverging is not None or preferred >= 0:
@@ -100,7 +105,11 @@ class FetchReader:
                         pass  # the same as if nothing were there to read
                     elif left > 0 or total == 0:
                         limit = asked.max_bytes if asked.max_bytes < left else left
-                        records = self._read_log(partition, asked.fetch_offset, limit, is_replica, total == 0)
+                        offset = asked.fetch_offset
+                        if is_committed:
+                            records, aborted = self._read_stable(partition, offset, limit, total == 0)
+                        else:
+                            records = self._read_log(partition, offset, limit, is_replica, total == 0)
                         if records is not None:
                             total += records.size_bytes
                             left -= records.size_bytes
@@ -118,7 +127,10 @@ class FetchReader:
                         partition.log.log_start_offset,
                         records,
                         diverging,
-                        preferred_read_replica=preferred,
+                        None,
+                        preferred,
+                        partition.last_stable_offset,
+                        aborted,
                     )
                 )
         return Found(found, total, is_final)
@@ -156,6 +168,21 @@ class FetchReader:
         except STORAGE_ERRORS as error:
             raise partition.storage_failed(error) from error
 
+    def _read_stable(
+        self, partition: Partition, offset: int, limit: int, at_least_one: bool
+    ) -> tuple[LogSlice | None, Aborted]:
+        """What a reader of committed transactions may read, and the aborted ones in it."""
+        try:
+            piece = partition.read_stable(offset, max(limit, 0), at_least_one=at_least_one)
+            if piece is None:
+                return None, ()
+            found = partition.aborted_in(piece, offset)
+            return piece, [(one.producer_id, one.first_offset) for one in found]
+        except BadIndexError:
+            return None, ()  # the fetch is woken when the index has been built again
+        except STORAGE_ERRORS as error:
+            raise partition.storage_failed(error) from error
+
     def _preferred_replica(self, partition: Partition, asked: FetchPartition, rack: str) -> int:
         """The follower in the ISR that the consumer is to read; -1 for the leader."""
         if not partition.is_leader:
@@ -178,11 +205,19 @@ class FetchReader:
     ) -> FetchResult:
         """The error, with a hint at the leader (KIP-951) or the valid offsets if the error calls for them."""
         leader: tuple[int, int] | None = None
-        high_watermark = log_start = -1
+        high_watermark = log_start = stable = -1
         if error.code in HINTED:
             image, node_id = self._metadata.image, self._replicas.node_id
             leader = find_leader(image, topic.name, topic.topic_id, asked.partition, node_id)
         elif error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
             partition = self.find(topic, asked, needs_leader=needs_leader)
             high_watermark, log_start = partition.high_watermark, partition.log.log_start_offset
-        return FetchResult(asked.partition, int(error.code), high_watermark, log_start, leader=leader)
+            stable = partition.last_stable_offset
+        return FetchResult(
+            asked.partition,
+            int(error.code),
+            high_watermark,
+            log_start,
+            leader=leader,
+            last_stable_offset=stable,
+        )

@@ -4,10 +4,10 @@ The offset for a time, or for an end of the log: -1 latest, -2 earliest, -3 the 
 timestamp (from version 7), -4 (from 8) earliest too; -5 (latest in tiered storage, from 9) and -6 (earliest
 that is not uploaded there, from 11) are unknown, without an error. Any other negative time is answered with
 UNSUPPORTED_VERSION, a partition that is named twice with INVALID_REQUEST. Latest is the high watermark for
-consumers, whatever their isolation level (there are no transactions), and the log end for replicas. While a
-new leader has not yet found its high watermark the answer is OFFSET_NOT_AVAILABLE (before version 5
-LEADER_NOT_AVAILABLE), so that no consumer sees the end of a partition move back. Records are looked up by
-time in a worker.
+consumers, the last stable offset for those that read committed transactions only, and the log end for
+replicas; later records are not found by time either. While a new leader has not yet found its high watermark
+the answer is OFFSET_NOT_AVAILABLE (before version 5 LEADER_NOT_AVAILABLE), so that no consumer sees the end
+of a partition move back. Records are looked up by time in a worker.
 
 After the lease has expired, what another leader may contradict is not answered to clients but refused with
 NOT_LEADER_OR_FOLLOWER: the end of the log, its greatest timestamp, and that no record is as new as a time. (A
@@ -33,6 +33,7 @@ from pykraft.broker.replicas.offset_lookup import (
 )
 from pykraft.broker.replicas.partition import Partition
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.fetch_fast import READ_COMMITTED
 from pykraft.kafka_protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -65,7 +66,7 @@ async def handle(
             ListOffsetsTopicResponse(
                 name=topic.name,
                 partitions=[
-                    await _answer(services, topic.name, asked, version, request.replica_id)
+                    await _answer(services, topic.name, asked, version, request)
                     if times_named[topic.name, asked.partition_index] == 1
                     else ListOffsetsPartitionResponse(
                         partition_index=asked.partition_index, error_code=ErrorCode.INVALID_REQUEST
@@ -84,9 +85,14 @@ def partitions_of(request: ListOffsetsRequest) -> Iterable[tuple[str, int]]:
 
 
 async def _answer(
-    services: BrokerServices, topic: str, asked: ListOffsetsPartition, version: int, replica_id: int
+    services: BrokerServices,
+    topic: str,
+    asked: ListOffsetsPartition,
+    version: int,
+    request: ListOffsetsRequest,
 ) -> ListOffsetsPartitionResponse:
-    replicas = services.replicas
+    replicas, is_replica = services.replicas, request.replica_id >= 0
+    reads_committed = request.isolation_level == READ_COMMITTED
     try:
         if asked.timestamp < 0 and version < _FIRST_VERSION.get(asked.timestamp, version + 1):
             raise KafkaError(
@@ -95,9 +101,11 @@ async def _answer(
             )
         partition = replicas.by_name(topic, asked.partition_index)
         partition.require_leader(asked.current_leader_epoch)
-        found = await _find(services, partition, asked.timestamp, is_replica=replica_id >= 0)
+        found = await _find(
+            services, partition, asked.timestamp, is_replica=is_replica, reads_committed=reads_committed
+        )
         partition.require_leader(asked.current_leader_epoch)  # a look-up takes time
-        if replica_id < 0 and _depends_on_the_end(asked.timestamp, found):
+        if not is_replica and _depends_on_the_end(asked.timestamp, found):
             replicas.refuse_past_lease()
     except KafkaError as error:
         code = error.code
@@ -118,10 +126,12 @@ def _depends_on_the_end(timestamp: int, found: FoundOffset) -> bool:
 
 
 async def _find(
-    services: BrokerServices, partition: Partition, timestamp: int, *, is_replica: bool
+    services: BrokerServices, partition: Partition, timestamp: int, *, is_replica: bool, reads_committed: bool
 ) -> FoundOffset:
     try:
         look_up = services.logs.time_lookups.look_up
-        return await find_offset(partition, timestamp, look_up, is_replica=is_replica)
+        return await find_offset(
+            partition, timestamp, look_up, is_replica=is_replica, reads_committed=reads_committed
+        )
     except STORAGE_ERRORS as error:
         raise partition.storage_failed(error) from error

@@ -166,7 +166,7 @@ class OffsetCommitHandler:
 
 
 class _Commit:
-    """A request that waits for its answer (:class:`~pykraft.group_coordinator.answers.Waiter`)."""
+    """A request that waits for its answer (:class:`~pykraft.coordinator.answers.Waiter`)."""
 
     __slots__ = ("_connection", "_correlation_id", "_slices", "_slot", "_topics", "_usual", "_version")
 

@@ -5,16 +5,19 @@ when the batch is flushed if ``flush.messages`` asks for that; acks=all when the
 batch or the request's timeout has expired, acks=0 never; if a request without an answer fails, the connection
 is closed so that the client looks for the leader again. A request holds one batch per partition, which is
 validated to its last record before it is appended. A duplicate of an idempotent batch gets the answer of the
-original, and no earlier. After the broker's lease has expired acks=0 and acks=1 are refused. Transactions are
-not served (INVALID_TXN_STATE).
+original, and no earlier. After the broker's lease has expired acks=0 and acks=1 are refused. The first batch
+of a transaction waits until the transaction coordinator has been asked (:mod:`.produce_transactions`), with
+its connection held.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
+from pykraft.broker.apis.produce_transactions import RequestTransaction, Verified, is_transactional
 from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.leader_hints import HINTED, find_endpoints, find_leader
 from pykraft.broker.metadata_cache import INTERNAL_TOPICS
@@ -32,6 +35,7 @@ from pykraft.kafka_protocol.produce_fast import (
     build_produce_response,
     parse_produce_request,
 )
+from pykraft.kafka_protocol.records import read_header
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.log_store.interface import STORAGE_ERRORS
 from pykraft.runtime.turns import Turns
@@ -100,6 +104,7 @@ class _Asked(NamedTuple):
     partition: int
     records: memoryview | None
     results: list[ProduceResult]
+    verified: Verified | None = None
 
 
 class _Production:
@@ -115,15 +120,19 @@ class _Production:
         "_begun",
         "_connection",
         "_failed",
+        "_has_transaction",
         "_header",
         "_next",
         "_now_ms",
         "_pending",
+        "_refused",
         "_replicas",
         "_services",
         "_slot",
         "_timeout_ms",
         "_topics",
+        "_transaction",
+        "_transactional_id",
         "_validation",
     )
 
@@ -150,15 +159,24 @@ class _Production:
         self._asked: list[_Asked] = []
         self._next = 0
         self._begun: ClientBatch | None = None
+        self._transactional_id = request.transactional_id
+        self._transaction: RequestTransaction | None = None  # that its coordinator has to be asked about
+        self._refused: KafkaError | None = None
+        self._has_transaction = False
         for name, topic_id, partitions in request.topics:
             results: list[ProduceResult] = []
             key: str | Uuid = name if topic_id is None else topic_id  # type: ignore[assignment]
             self._topics.append((key, results))
             for index, records in partitions:
                 self._asked.append(_Asked(name, topic_id, index, records, results))
+                if is_transactional(records):
+                    self._has_transaction = True
 
     def run(self) -> bool:
         """Append and answer; False if the turn is too short: the rest is left to :meth:`run_in_slices`."""
+        if self._has_transaction and not self._begin_transaction():
+            self._keep_rest(None)
+            return False
         refusal = self._refusal()
         asked = self._asked
         self._services.wakeups.begin_request()
@@ -171,6 +189,8 @@ class _Production:
                 try:
                     if refusal is not None:
                         raise refusal
+                    if one.verified is not None and one.verified.error is not None:
+                        raise one.verified.error
                     batch = self._begin(one)
                     if not self._validate_now(batch):
                         self._keep_rest(batch)
@@ -187,6 +207,8 @@ class _Production:
     async def run_in_slices(self) -> None:
         """Like :meth:`run`, with a slice of the work in each turn of the event loop."""
         try:
+            if self._transaction is not None:
+                await self._transaction.ask()
             for one in self._asked:
                 await self._append_in_slices(one)
             self._answer()
@@ -207,6 +229,8 @@ class _Production:
         try:
             if self._failed:
                 await self._validation.wait()  # a batch that is refused for its header is not walked
+            if one.verified is not None and one.verified.error is not None:
+                raise one.verified.error
             batch, self._begun = self._begun or self._begin(one), None
             await self._validate_in_slices(batch)
             refusal = self._refusal()
@@ -225,6 +249,8 @@ class _Production:
 
     def _refusal(self) -> KafkaError | None:
         """The error that refuses the whole request now; None if there is none."""
+        if self._refused is not None:
+            return self._refused
         if self._acks not in (ACKS_ALL, 0, 1):
             return KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {self._acks}; it must be -1, 0 or 1")
         try:
@@ -234,6 +260,33 @@ class _Production:
         except KafkaError as error:
             return error
         return None
+
+    def _begin_transaction(self) -> bool:
+        """Look at the transaction of this request; False if its coordinator has to be asked."""
+        if self._refusal() is not None:
+            return True
+        asked: list[_Asked] = []
+        partitions: list[Verified] = []
+        for one in self._asked:
+            if is_transactional(one.records):
+                assert one.records is not None
+                header = read_header(one.records)
+                if header.producer_id >= 0:  # otherwise it is refused for that
+                    partitions.append(Verified(header, partial(self._leader, one)))
+                    asked.append(one._replace(verified=partitions[-1]))
+                    continue
+            asked.append(one)
+        self._asked = asked
+        version, id = self._header.api_version, self._transactional_id
+        try:
+            transaction = RequestTransaction(self._services, id, version, partitions)
+        except KafkaError as error:
+            self._refused = error
+            return True
+        if transaction.begin():
+            self._transaction = transaction
+            return False
+        return True
 
     # -- validating ------------------------------------------------------------------------------------
 
@@ -297,7 +350,11 @@ class _Production:
         partition = self._leader(one)
         try:
             base_offset, next_offset, append_time_ms = partition.append_as_leader(
-                batch.records, batch.header, self._now_ms, all_acks=self._acks == ACKS_ALL
+                batch.records,
+                batch.header,
+                self._now_ms,
+                all_acks=self._acks == ACKS_ALL,
+                guard=None if one.verified is None else one.verified.guard,
             )
         except STORAGE_ERRORS as error:
             raise partition.storage_failed(error) from error

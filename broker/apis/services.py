@@ -11,9 +11,10 @@ from pykraft.broker.logs.log_manager import LogManager
 from pykraft.broker.membership.controller_channel import ControllerChannel
 from pykraft.broker.membership.lifecycle import BrokerLifecycle
 from pykraft.broker.metadata_cache import MetadataCache
-from pykraft.broker.producer_ids import ProducerIdAllocator
 from pykraft.broker.replicas.isr_proposals import IsrProposals
 from pykraft.broker.replicas.log_moves import LogMoves
+from pykraft.broker.replicas.marker_writer import MarkerWriter
+from pykraft.broker.replicas.ports import OffsetsTransactions, TransactionVerifier
 from pykraft.broker.replicas.replica_manager import ReplicaManager
 from pykraft.broker.replicas.wakeups import Wakeups
 from pykraft.group_coordinator.service import GroupCoordinatorService
@@ -21,6 +22,7 @@ from pykraft.lazy_dataclass import dataclass
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.tasks import TaskSupervisor, Workers
+from pykraft.transaction_coordinator.service import TransactionCoordinatorService
 
 
 class MetadataView(Protocol):
@@ -119,7 +121,10 @@ class BrokerServices:
     tasks: TaskSupervisor
     workers: Workers
     groups: GroupCoordinatorService
-    producer_ids: ProducerIdAllocator
+    transactions: TransactionCoordinatorService
+    markers: MarkerWriter
+    verifier: TransactionVerifier
+    offsets_transactions: OffsetsTransactions
     server_properties: Mapping[str, str]
     loggers: Loggers
     kraft_version: Callable[[], int]

@@ -16,25 +16,31 @@ from pykraft.broker.apis import (
     describe_configs,
     describe_controllers,
     describe_log_dirs,
+    describe_producers,
     describe_topic_partitions,
     fetch,
     find_coordinator,
     forwarded,
     groups,
     incremental_alter_configs,
-    init_producer_id,
     list_config_resources,
     list_offsets,
     metadata,
     offset_commit,
     offset_for_leader_epoch,
     produce,
+    transactions,
+    write_txn_markers,
 )
 from pykraft.broker.apis.services import BrokerServices, ControllerServices
 from pykraft.broker.serving.api import Api, ForwardedApi, HandledApi, HotApi
 from pykraft.group_coordinator import error_responses
 from pykraft.group_coordinator.service import GroupCoordinatorService as Coordinator
 from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+)
 from pykraft.kafka_protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
@@ -53,10 +59,19 @@ from pykraft.kafka_protocol.messages.describe_cluster import DescribeClusterRequ
 from pykraft.kafka_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from pykraft.kafka_protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from pykraft.kafka_protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from pykraft.kafka_protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+)
 from pykraft.kafka_protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
 )
+from pykraft.kafka_protocol.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+)
+from pykraft.kafka_protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from pykraft.kafka_protocol.messages.fetch import FetchRequest, FetchResponse
 from pykraft.kafka_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -73,6 +88,10 @@ from pykraft.kafka_protocol.messages.list_config_resources import (
 )
 from pykraft.kafka_protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from pykraft.kafka_protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from pykraft.kafka_protocol.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
 from pykraft.kafka_protocol.messages.metadata import MetadataRequest, MetadataResponse
 from pykraft.kafka_protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from pykraft.kafka_protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
@@ -83,7 +102,9 @@ from pykraft.kafka_protocol.messages.offset_for_leader_epoch import (
 )
 from pykraft.kafka_protocol.messages.produce import ProduceRequest, ProduceResponse
 from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from pykraft.kafka_protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from pykraft.metadata_log.controller.forwarding import FORWARDED
+from pykraft.transaction_coordinator.init_producer_id import build_error as build_init_producer_id_error
 
 _FENCED_COORDINATOR = ErrorCode.COORDINATOR_NOT_AVAILABLE
 """The error that makes clients look for another coordinator."""
@@ -104,9 +125,28 @@ _ON_BROKERS = (
     HandledApi(
         InitProducerIdRequest,
         InitProducerIdResponse,
-        init_producer_id.handle,
+        transactions.init_producer_id,
         refused_when_fenced=_FENCED_COORDINATOR,
-        build_error=init_producer_id.build_error,
+        build_error=build_init_producer_id_error,
+    ),
+    HandledApi(
+        AddPartitionsToTxnRequest,
+        AddPartitionsToTxnResponse,
+        transactions.add_partitions,
+        refused_when_fenced=_FENCED_COORDINATOR,
+    ),
+    HandledApi(EndTxnRequest, EndTxnResponse, transactions.end_txn, refused_when_fenced=_FENCED_COORDINATOR),
+    HandledApi(
+        DescribeTransactionsRequest,
+        DescribeTransactionsResponse,
+        transactions.describe_transactions,
+        refused_when_fenced=_FENCED_COORDINATOR,
+    ),
+    HandledApi(
+        ListTransactionsRequest,
+        ListTransactionsResponse,
+        transactions.list_transactions,
+        refused_when_fenced=_FENCED_COORDINATOR,
     ),
     HandledApi(
         OffsetForLeaderEpochRequest,
@@ -122,6 +162,19 @@ _ON_BROKERS = (
         refused_when_fenced=ErrorCode.NOT_LEADER_OR_FOLLOWER,
         partitions=delete_records.partitions_of,
         ends_with_client=True,
+    ),
+    HandledApi(
+        WriteTxnMarkersRequest,
+        WriteTxnMarkersResponse,
+        write_txn_markers.handle,
+        refused_when_fenced=ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        partitions=write_txn_markers.partitions_of,
+    ),
+    HandledApi(
+        DescribeProducersRequest,
+        DescribeProducersResponse,
+        describe_producers.handle,
+        refused_when_fenced=ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ),
     HandledApi(DescribeClusterRequest, DescribeClusterResponse, describe_cluster.handle),
     HandledApi(AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse, alter_replica_log_dirs.handle),

@@ -12,9 +12,11 @@ from typing import Final
 
 from pykraft.broker.logs.log_loading import FUTURE_SUFFIX, OpenLog
 from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.markers import with_markers
 from pykraft.kafka_protocol.records import crc_is_valid, iter_headers
 from pykraft.log_store.checkpoint import write_partition_metadata
 from pykraft.log_store.compaction.gaps import fill_gaps
+from pykraft.log_store.compaction.transactions import TransactionScan
 from pykraft.log_store.interface import CorruptLogError, LogSlice
 from pykraft.log_store.log import Log
 from pykraft.runtime.disk import Disk
@@ -38,6 +40,7 @@ class FutureLog:
         self._cut: int | None = None
         #: The log start of the current log that the copy follows: it may be within the copy's next batch.
         self._followed_start = 0
+        self._transactions = TransactionScan()
 
     @classmethod
     def create(cls, disk: Disk, log_dir: str, source: OpenLog, unique: str, now_ms: int) -> FutureLog:
@@ -84,10 +87,13 @@ class FutureLog:
     def follow(self, step: tuple[int | None, int]) -> None:
         """Truncate the copy, and begin anew where it ends before the current log begins. Blocks."""
         cut, first_offset = step
-        if cut is not None:
-            self.log.truncate_to(cut)
+        if cut is not None and self.log.truncate_to(cut):
+            self._transactions = TransactionScan()
+            for header, marker in self.log.iter_produced(0):
+                self._transactions.note(header, marker)
         if self.log.log_end_offset < first_offset:
             self.log.truncate_fully_and_start_at(first_offset)
+            self._transactions = TransactionScan()
 
     def next_piece(self, max_bytes: int) -> LogSlice | None:
         """What comes next in the current log; None if the copy has everything."""
@@ -120,6 +126,11 @@ class FutureLog:
                 )
                 raise CorruptLogError(piece.file.path, piece.position, reason)
             log.append(batches, filled, now_ms=now_ms)
+            for header, marker in with_markers(batches, filled):
+                aborted = self._transactions.note(header, marker)
+                if aborted is not None:
+                    log.note_aborted(aborted)
+            self._transactions.aborted.clear()
 
     def holds_everything(self) -> bool:
         """Whether nothing is lost if the current log is replaced now, by a power loss neither."""

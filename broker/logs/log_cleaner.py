@@ -47,21 +47,21 @@ LONGEST_PAUSE_MS = 200
 
 
 class LogCleaner:
-    """``high_watermark``: of the replica that has a log, None if none has. ``config``: the settings as of
-    now.
+    """``last_stable_offset``: of the replica that has a log, None if none has; nothing from there on is
+    compacted, since it is not known yet what of it counts. ``config``: the settings as of now.
     """
 
     def __init__(
         self,
         logs: LogManager,
-        high_watermark: Callable[[OpenLog], int | None],
+        last_stable_offset: Callable[[OpenLog], int | None],
         config: Callable[[], CleanerConfig],
         clock: Clock,
         workers: Workers,
         tasks: TaskSupervisor,
     ) -> None:
         self._logs = logs
-        self._high_watermark = high_watermark
+        self._last_stable_offset = last_stable_offset
         self._config = config
         self._clock = clock
         self._workers = workers
@@ -108,7 +108,7 @@ class LogCleaner:
 
     async def _find_cleanable(self, opened: OpenLog) -> Cleanable | None:
         """What may be compacted of a log, once it is flushed as far as that."""
-        log, limit_offset = opened.log, self._high_watermark(opened)
+        log, limit_offset = opened.log, self._last_stable_offset(opened)
         if limit_offset is None:
             return None
         dirty_end = min(limit_offset, log.segment_base_offsets[-1])
@@ -134,7 +134,9 @@ class LogCleaner:
             return False
         cleaning = log.begin_cleaning(
             cleanable,
-            producers=ActiveProducers(opened.producers.remembered_offsets()),
+            producers=ActiveProducers(
+                opened.producers.remembered_offsets(), opened.producers.marker_epochs()
+            ),
             newest=OffsetMap(config.dedupe_buffer_bytes // max(1, config.threads), config.load_factor),
             now_ms=self._clock.wall_ms(),
         )

@@ -184,5 +184,6 @@ def create_log(
 
 
 def _opened(log: Log, topic_id: Uuid, log_dir: str, high_watermark: int) -> OpenLog:
-    producers = load_producers(log.disk, log)
-    return OpenLog(log, topic_id, log_dir, producers, min(high_watermark, log.log_end_offset))
+    high_watermark = min(high_watermark, log.log_end_offset)
+    producers = load_producers(log.disk, log, max(high_watermark, log.log_start_offset))
+    return OpenLog(log, topic_id, log_dir, producers, high_watermark)

@@ -63,8 +63,8 @@ class LogScrubber:
                 await self._tasks.sleep(max(1, scrub.step_bytes * 1000 // self._bytes_per_second))
                 if log.rewrite_count != cuts or self._logs.logs.get(key) is not opened:
                     return  # left to the next pass
-            if scrub is not None and scrub.has_bad_index:
-                log.doubt_indexes(base_offset)
+            if scrub is not None and (scrub.has_bad_index or scrub.has_bad_transactions):
+                log.doubt_indexes(base_offset, transactions=scrub.has_bad_transactions)
 
     async def check_slice(self, key: TopicPartition, piece: LogSlice) -> None:
         """Check records that a follower or a reader may have found damaged."""

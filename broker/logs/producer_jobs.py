@@ -7,6 +7,7 @@ what they contain.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 
 from pykraft.broker.logs.damaged_logs import DamagedLogs
@@ -41,6 +42,8 @@ class ProducerJobs:
         #: Snapshots to be written: of which log, the offset and the producers of each.
         self._due: dict[TopicPartition, tuple[OpenLog, int, dict[int, ProducerEntry]]] = {}
         self._task: asyncio.Task[None] | None = None
+        #: Called when the producers of a partition are known again.
+        self.on_rebuilt: Callable[[TopicPartition], None] = lambda key: None
 
     def adopt(self, opened: OpenLog) -> None:
         """A log is taken into use."""
@@ -102,15 +105,21 @@ class ProducerJobs:
         """Yield to other tasks of the event loop."""
         await asyncio.sleep(0)
 
-    async def rebuild(self, key: TopicPartition) -> None:
-        """Rebuild the state of the producers of a log that was truncated."""
+    async def rebuild(self, key: TopicPartition, high_watermark: int) -> None:
+        """Rebuild the state of the producers of a log that was truncated. The high watermark may rise
+        meanwhile.
+        """
         opened = self._table.logs.get(key)
         if opened is not None:
             try:
                 run = self._workers.run
-                await rebuild_producers(self._disk, opened.log, opened.producers, run, self.pause)
+                await rebuild_producers(
+                    self._disk, opened.log, opened.producers, high_watermark, run, self.pause
+                )
             except DAMAGE_ERRORS as error:
                 self._damaged.report(opened.log, error)
+            else:
+                self.on_rebuilt(key)
 
     def expire(self, key: TopicPartition, now_ms: int, max_idle_ms: int) -> None:
         """Forget idle producers, and record that those of deleted segments are forgotten."""

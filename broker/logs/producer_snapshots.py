@@ -6,6 +6,10 @@ are read, and a few before it; without a snapshot, all of them. The batches that
 start count, too: a producer whose records have all been deleted may repeat the last one. Work that cannot run
 in the executor (a log is used on the event loop only) is done in slices.
 
+A rebuild also restores what the transaction indexes lack: after an unclean stop, so it begins with a snapshot
+from before that (:attr:`.Log.unindexed_from`), and while the state was behind, when no snapshot is written.
+It begins before the high watermark if transactions have ended above that, since they still hold back readers.
+
 An empty snapshot at offset 0 means that the newer ones hold every producer that ever wrote: it is written
 with the first of them, and removed when a producer is forgotten.
 """
@@ -17,7 +21,9 @@ from functools import partial
 from itertools import islice
 from typing import Protocol, TypeVar
 
-from pykraft.broker.logs.producer_state import ProducerEntry, ProducerRebuild, ProducerState, snapshot_entries
+from pykraft.broker.logs.producer_rebuild import ProducerRebuild, snapshot_entries
+from pykraft.broker.logs.producer_state import ProducerEntry, ProducerState
+from pykraft.kafka_protocol.markers import Marker
 from pykraft.kafka_protocol.records import BatchHeader
 from pykraft.log_store.log import Log
 from pykraft.log_store.producer_snapshot import (
@@ -47,62 +53,79 @@ class Run(Protocol):
     def __call__(self, job: Callable[[], T]) -> Awaitable[T]: ...
 
 
-def load_producers(disk: Disk, log: Log) -> ProducerState:
+def load_producers(disk: Disk, log: Log, high_watermark: int) -> ProducerState:
     """The state as of the end of a log that is not in use yet. Blocks."""
     remove_unfinished_snapshots(disk, log.directory)
-    rebuild, start = _begin(log, _read(disk, log))
-    for header in log.iter_stored_headers(start):
-        rebuild.replay(header)
+    found = _read(disk, log, log.unindexed_from)
+    if found is not None and high_watermark < found.offset:
+        between = log.iter_stored_headers(high_watermark, found.offset)
+        if any(header.is_control for header in between):
+            found = _read(disk, log, high_watermark)
+    rebuild, start = _begin(log, found, high_watermark)
+    for header, marker in log.iter_produced(start):
+        rebuild.replay(header, marker)
+    log.restore_aborted(rebuild.aborted, start if found is None else found.offset)
     return rebuild.finish()
 
 
 async def rebuild_producers(
-    disk: Disk, log: Log, state: ProducerState, run: Run, pause: Callable[[], Awaitable[None]]
+    disk: Disk,
+    log: Log,
+    state: ProducerState,
+    high_watermark: int,
+    run: Run,
+    pause: Callable[[], Awaitable[None]],
 ) -> None:
     """Bring a state to the end of its log, which may grow, and be truncated again, meanwhile."""
     while state.is_behind:
         cuts = log.truncation_count
-        found = await run(partial(_read, disk, log))
+        found = await run(partial(_read, disk, log, high_watermark))
         if log.truncation_count == cuts:
-            await _walk(log, state, found, cuts, pause)
+            await _walk(log, state, found, high_watermark, cuts, pause)
 
 
 async def _walk(
     log: Log,
     state: ProducerState,
     found: FoundSnapshot | None,
+    high_watermark: int,
     cuts: int,
     pause: Callable[[], Awaitable[None]],
 ) -> None:
-    rebuild, start = _begin(log, found)
+    rebuild, start = _begin(log, found, high_watermark)
+    first = start
     while start < log.log_end_offset:
         end = log.log_end_offset
-        headers: Iterator[BatchHeader] = log.iter_stored_headers(start, end)
-        while slice_ := list(islice(headers, HEADERS_PER_SLICE)):
-            for header in slice_:
-                rebuild.replay(header)
-            start = slice_[-1].next_offset
+        batches: Iterator[tuple[BatchHeader, Marker | None]] = log.iter_produced(start, end)
+        while slice_ := list(islice(batches, HEADERS_PER_SLICE)):
+            for header, marker in slice_:
+                rebuild.replay(header, marker)
+            start = slice_[-1][0].next_offset
             if start < log.log_end_offset:
                 await pause()
                 if log.truncation_count != cuts or start < log.first_stored_offset:
                     return  # start over: the log no longer has what was read
         start = max(start, end)
     if state.is_behind:
+        log.restore_aborted(rebuild.aborted, first if found is None else found.offset)
         state.adopt(rebuild.finish())
 
 
-def _read(disk: Disk, log: Log) -> FoundSnapshot | None:
-    return read_newest_snapshot(disk, log.directory, log.first_stored_offset, log.log_end_offset)
+def _read(disk: Disk, log: Log, most: int | None) -> FoundSnapshot | None:
+    first, end = log.first_stored_offset, log.log_end_offset
+    return read_newest_snapshot(disk, log.directory, first, end, at_most=most)
 
 
-def _begin(log: Log, found: FoundSnapshot | None) -> tuple[ProducerRebuild, int]:
+def _begin(log: Log, found: FoundSnapshot | None, high_watermark: int) -> tuple[ProducerRebuild, int]:
     """A rebuild, and the offset from which to replay batches."""
     # Where batches may be missing, so may be all those of a producer.
     has_all = log.log_start_offset == 0 and log.compacted_offset == 0
     if found is None:
-        return ProducerRebuild((), complete=has_all), log.first_stored_offset
+        rebuild = ProducerRebuild((), complete=has_all, high_watermark=high_watermark)
+        return rebuild, log.first_stored_offset
     complete = found.is_complete and has_all
-    return ProducerRebuild(found.entries, complete=complete), log.offset_before(found.offset, LOOK_BACK_BYTES)
+    rebuild = ProducerRebuild(found.entries, found.offset, complete=complete, high_watermark=high_watermark)
+    return rebuild, log.offset_before(found.offset, LOOK_BACK_BYTES)
 
 
 class SnapshotWriter:

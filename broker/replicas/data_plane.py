@@ -130,7 +130,13 @@ class DataPlane:
             if partition is not None:
                 events.readable_again(partition)
 
+        def producers_rebuilt(key: TopicPartition) -> None:
+            partition = table.find(*key)
+            if partition is not None:
+                partition.producers_rebuilt()
+
         logs.index_rebuilds.on_rebuilt = wake_readers
+        logs.producers.on_rebuilt = producers_rebuilt
         moves = self.moves = LogMoves(config, logs, table, metadata, assignments, workers, clock, rng, tasks)
         self.reconciler = LogReconciler(
             node_id,
@@ -149,7 +155,7 @@ class DataPlane:
         FlushSchedule(logs, table, fetchers, wakeups, clock, tasks)
         scrubber = self.scrubber = LogScrubber(logs, clock, workers, tasks, config.log_scrub_bytes_per_second)
         cleaner = self.cleaner = LogCleaner(
-            logs, table.high_watermark, partial(_cleaner_config, config, metadata), clock, workers, tasks
+            logs, table.last_stable_offset, partial(_cleaner_config, config, metadata), clock, workers, tasks
         )
         self.maintenance = LogMaintenance(
             config, metadata, table, logs, isr_proposals, scrubber, cleaner, clock, tasks

@@ -31,10 +31,11 @@ LookUp = Callable[[Log, int | None], Awaitable[TimestampOffset | None]]
 
 
 async def find_offset(
-    partition: Partition, timestamp: int, look_up: LookUp, *, is_replica: bool
+    partition: Partition, timestamp: int, look_up: LookUp, *, is_replica: bool, reads_committed: bool = False
 ) -> FoundOffset:
     """The offset for a sentinel (earliest, latest, …), or of the first record at or after a time.
 
+    For a consumer that ``reads_committed`` transactions only, the last stable offset is the end.
     OFFSET_NOT_AVAILABLE while a new leader's high watermark is below what its predecessor may have shown.
     """
     log = partition.log
@@ -46,6 +47,8 @@ async def find_offset(
     if not is_replica and partition.high_watermark < partition.leader_epoch_start:
         raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{partition} has not found its high watermark yet")
     end = log.log_end_offset if is_replica else partition.high_watermark
+    if reads_committed and not is_replica:
+        end = partition.last_stable_offset
     if timestamp == LATEST:
         return FoundOffset(-1, end, partition.leader_epoch)
     found = await look_up(log, None if timestamp == MAX_TIMESTAMP else timestamp)

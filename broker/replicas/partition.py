@@ -14,8 +14,10 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from pykraft.broker.fetch_session import Subscribers
-from pykraft.broker.logs import producer_state
+from pykraft.broker.logs.producer_rebuild import ProducerRebuild
 from pykraft.broker.logs.producer_state import ProducerState
+from pykraft.broker.logs.transactions import EndOfTransaction
+from pykraft.broker.logs.verification import Guard
 from pykraft.broker.replicas.follower_batches import begin_within_span, find_new_batches
 from pykraft.broker.replicas.isr import (
     UNKNOWN_OFFSET,
@@ -30,7 +32,10 @@ from pykraft.broker.replicas.purgatory import OffsetQueue, OffsetWaiter
 from pykraft.broker.replicas.validate import LOG_APPEND_TIME
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.markers import Marker, build_marker, with_markers
 from pykraft.kafka_protocol.records import (
+    CONTROL_BIT,
+    TRANSACTIONAL_BIT,
     BatchHeader,
     assign_offset,
     crc_is_valid,
@@ -41,9 +46,11 @@ from pykraft.kafka_protocol.records import (
 from pykraft.log_store.compaction.gaps import fill_gaps
 from pykraft.log_store.interface import CorruptLogError, EpochEnd, LogSlice
 from pykraft.log_store.log import Log
+from pykraft.log_store.transaction_index import AbortedTransaction
 from pykraft.metadata_log.image import PartitionRegistration, required_in_sync
 
 NO_EPOCH = -1
+IN_TRANSACTIONS = CONTROL_BIT | TRANSACTIONAL_BIT
 HIGH_WATERMARK = -1
 """The offset of a deletion that means the high watermark."""
 
@@ -52,7 +59,9 @@ class PartitionEvents(Protocol):
     """Receives the events of a partition, synchronously with each change."""
 
     def log_grew(self, partition: Partition) -> None: ...
-    def high_watermark_moved(self, partition: Partition) -> None: ...
+    def high_watermark_moved(self, partition: Partition) -> None:
+        """The high watermark, or the last stable offset: there may be more to read."""
+        ...
 
     def log_start_moved(self, partition: Partition) -> None:
         """Followers must be told, and the log start must be stored (:meth:`Partition.log_start_stored`)."""
@@ -109,6 +118,7 @@ class Partition:
         "isr",
         "isr_refusals",
         "isr_retry_ms",
+        "last_stable_offset",
         "leader_epoch",
         "leader_epoch_start",
         "leader_id",
@@ -143,6 +153,9 @@ class Partition:
         self._events = events
         self.producers = producers if producers is not None else _replay_producers(log)
         self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
+        #: What readers of committed transactions may read: no record before it is undecided.
+        self.last_stable_offset = log.log_start_offset
+        self.last_stable_offset = self._find_stable_offset()
         self.min_isr = log.config.min_insync_replicas
         self.strict_min_isr = False
         self.is_throttled_leader = self.is_throttled_follower = False
@@ -279,22 +292,54 @@ class Partition:
     # -- leader: write ---------------------------------------------------------------------------------
 
     def append_as_leader(
-        self, records: memoryview, header: BatchHeader, now_ms: int, *, all_acks: bool
+        self,
+        records: memoryview,
+        header: BatchHeader,
+        now_ms: int,
+        *,
+        all_acks: bool,
+        guard: Guard | None = None,
     ) -> AppendInfo:
         """Append one valid batch; offset and epoch are written into ``records`` in place.
 
         A duplicate of an idempotent producer is not appended; it gets the offsets of the original. ``now_ms``
-        is the wall clock.
+        is the wall clock. ``guard``: of the verification of a transaction (:meth:`begin_verification`).
         """
-        if all_acks and not self._has_enough:
+        if all_acks:
+            self._require_enough()
+        if header.producer_id >= 0:
+            original = self.producers.check(header, guard)
+            if original is not None:
+                return AppendInfo(original.base_offset, original.next_offset, -1)
+        return self._append(records, now_ms, None)
+
+    def end_transaction(self, end: EndOfTransaction, now_ms: int) -> AppendInfo:
+        """Append the marker of a transaction, with the guarantees of acks=all. ``now_ms`` is the wall clock.
+
+        It is appended whether or not the transaction has data here, and again if it is sent again.
+        """
+        self._require_enough()
+        self.producers.check_end(end)
+        batch = build_marker(end.producer_id, end.producer_epoch, end.marker, now_ms)
+        return self._append(memoryview(bytearray(batch)), now_ms, end.marker)
+
+    def begin_verification(
+        self, header: BatchHeader, now_ms: int, *, supports_epoch_bump: bool
+    ) -> Guard | None:
+        """Before a transactional batch is appended: a guard if the transaction coordinator has to be asked
+        whether this partition is in the transaction. ``now_ms`` is monotonic.
+        """
+        self.require_leader()
+        return self.producers.begin_verification(header, now_ms, supports_epoch_bump=supports_epoch_bump)
+
+    def _require_enough(self) -> None:
+        if not self._has_enough:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"{self} has {len(self.isr.committed)} in-sync replicas, {self._required_in_sync} required",
             )
-        if header.producer_id >= 0:
-            original = self.producers.check(header)
-            if original is not None:
-                return AppendInfo(original.base_offset, original.next_offset, -1)
+
+    def _append(self, records: memoryview, now_ms: int, marker: Marker | None) -> AppendInfo:
         log = self.log
         base_offset = log.log_end_offset
         append_time_ms = -1
@@ -305,7 +350,7 @@ class Partition:
         header = read_header(records)
         log.append(records, (header,), now_ms=now_ms)
         if header.producer_id >= 0:
-            self.producers.replay(header)
+            self._replay(header, marker)
         if self._others or not self._may_commit:
             self._events.log_grew(self)
         else:
@@ -314,6 +359,30 @@ class Partition:
             if self.followers:
                 self._events.log_grew(self)
         return AppendInfo(base_offset, log.log_end_offset, append_time_ms)
+
+    def _replay(self, header: BatchHeader, marker: Marker | None) -> None:
+        """A batch is in the log: note its producer, and what it does to transactions."""
+        aborted = self.producers.replay(header, marker)
+        if aborted is not None:
+            self.log.note_aborted(aborted)
+        if header.attributes & IN_TRANSACTIONS:
+            self.last_stable_offset = self._find_stable_offset()
+
+    def _find_stable_offset(self) -> int:
+        producers, high_watermark = self.producers, self.high_watermark
+        if producers.is_behind:
+            return min(self.last_stable_offset, high_watermark)
+        first_unstable = producers.transactions.first_unstable_offset(high_watermark)
+        if first_unstable is None or first_unstable >= high_watermark:
+            return high_watermark
+        return max(first_unstable, self.log.log_start_offset)
+
+    def producers_rebuilt(self) -> None:
+        """The state of the producers is known again."""
+        stable = self._find_stable_offset()
+        if stable != self.last_stable_offset:
+            self.last_stable_offset = stable
+            self._events.high_watermark_moved(self)
 
     def wait_for_commit(self, offset: int, waiter: OffsetWaiter) -> None:
         """Notify ``waiter`` once all below ``offset`` is committed, or this replica can no longer tell."""
@@ -525,6 +594,11 @@ class Partition:
 
     def _move_high_watermark(self, offset: int) -> None:
         self.high_watermark = offset
+        transactions = self.producers.transactions
+        if transactions.open or transactions.ended or self.producers.is_behind:
+            self.last_stable_offset = self._find_stable_offset()
+        else:
+            self.last_stable_offset = offset
         if self.committed_waiters:
             for waiter in self.committed_waiters.pop_reached(offset):
                 if self._has_enough:
@@ -573,6 +647,7 @@ class Partition:
         start = self.log.log_start_offset
         retired = self.log.retire_old_segments(now_ms, limit_offset=self.high_watermark)
         if self.log.log_start_offset > start:
+            self.last_stable_offset = max(self.last_stable_offset, self.log.log_start_offset)
             self._events.log_start_moved(self)
         return retired
 
@@ -592,6 +667,7 @@ class Partition:
     def _advance_log_start(self, offset: int) -> None:
         if offset > self.log.log_start_offset:
             self.log.advance_log_start(offset)
+            self.last_stable_offset = max(self.last_stable_offset, offset)
             self._events.log_start_moved(self)
 
     def _wake_log_start_waiters(self) -> None:
@@ -603,6 +679,16 @@ class Partition:
     def read_committed(self, offset: int, max_bytes: int, *, at_least_one: bool) -> LogSlice | None:
         """The committed records from ``offset`` on, for consumers."""
         return self.log.read(offset, max_bytes, end_offset=self.high_watermark, at_least_one=at_least_one)
+
+    def read_stable(self, offset: int, max_bytes: int, *, at_least_one: bool) -> LogSlice | None:
+        """The committed records below the last stable offset, for readers of committed transactions."""
+        return self.log.read(offset, max_bytes, end_offset=self.last_stable_offset, at_least_one=at_least_one)
+
+    def aborted_in(self, piece: LogSlice, offset: int) -> list[AbortedTransaction]:
+        """The aborted transactions that a reader must leave out of a slice, which was read from ``offset`` on
+        and ends below the last stable offset. Others may be among them.
+        """
+        return self.log.aborted_in(piece, offset, self.last_stable_offset)
 
     def read_replica(self, offset: int, max_bytes: int, *, at_least_one: bool) -> LogSlice | None:
         """All records from ``offset`` on, for followers."""
@@ -633,8 +719,8 @@ class Partition:
             return 0
         batches, filled = fill_gaps(data[start:end], headers, log_end, log.latest_epoch)
         log.append(batches, filled, now_ms=now_ms)
-        for header in filled:
-            self.producers.replay(header)
+        for header, marker in with_markers(batches, filled):
+            self._replay(header, marker)
         return end - start
 
     def _start_with_a_whole_batch(self, data: memoryview) -> None:
@@ -657,6 +743,7 @@ class Partition:
         reached = max(min(leader_high_watermark, log.log_end_offset), log.log_start_offset)
         if reached > self.high_watermark:
             self.high_watermark = reached
+            self.last_stable_offset = self._find_stable_offset()
             self._events.high_watermark_moved(self)
 
     def truncate_to_divergence(self, diverging_epoch: int, end_offset: int) -> int:
@@ -699,17 +786,25 @@ class Partition:
         self.log.truncate_fully_and_start_at(offset)
         self.high_watermark = offset
         self.producers.adopt(ProducerState(complete=offset == 0))
+        self.last_stable_offset = offset
         self._events.state_changed(self)
 
     def _truncated(self) -> None:
         if self.producers.is_behind or not self.producers.truncate_to(self.log.log_end_offset):
             self.producers.fall_behind()
+            if self.log.log_end_offset < self.high_watermark:
+                # Markers that decided what readers have seen may be cut off (an unclean election).
+                self.last_stable_offset = self.log.log_start_offset
             self._events.producers_lost(self)
         self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
+        self.last_stable_offset = self._find_stable_offset()
         self._events.state_changed(self)
 
 
 def _replay_producers(log: Log) -> ProducerState:
-    return producer_state.rebuild(
-        log.iter_headers(log.log_start_offset), log_start_offset=log.log_start_offset
-    )
+    start = log.log_start_offset
+    rebuild = ProducerRebuild((), complete=start == 0)
+    for header, marker in log.iter_produced(start):
+        rebuild.replay(header, marker)
+    log.restore_aborted(rebuild.aborted, min(start, log.first_stored_offset))
+    return rebuild.finish()

@@ -77,7 +77,8 @@ class BrokerPartitionEvents:
             self._fetchers.state_changed(partition)
 
     def producers_lost(self, partition: Partition) -> None:
-        rebuild = self._logs.producers.rebuild((partition.topic, partition.index))
+        key = (partition.topic, partition.index)
+        rebuild = self._logs.producers.rebuild(key, partition.high_watermark)
         self._tasks.start(rebuild, "rebuild-producers")
 
     def storage_failed(self, partition: Partition, error: OSError | CorruptLogError) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.broker.logs.offline_logs import TopicPartition
+from pykraft.broker.logs.transactions import EndOfTransaction
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.metadata_log.controller.requests import (
     LostReplica,
     LostReplicaResult,
@@ -48,6 +50,37 @@ class TopicCoordinator(Protocol):
 
     def on_high_watermark(self, partition: int, high_watermark: int) -> None:
         """The high watermark has moved. Called on the event loop, never from within an append."""
+        ...
+
+
+class TransactionVerifier(Protocol):
+    """Asks transaction coordinators whether partitions belong to a transaction (KIP-890)."""
+
+    @property
+    def is_optional(self) -> bool:
+        """Whether a configuration may do without it."""
+        ...
+
+    async def verify(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[TopicPartition],
+        *,
+        adds: bool,
+    ) -> Mapping[TopicPartition, KafkaError]:
+        """The errors of those that are not in the producer's ongoing transaction, with the coordinator's
+        codes; NETWORK_EXCEPTION if there was no answer. ``adds``: put them into the transaction.
+        """
+        ...
+
+
+class OffsetsTransactions(Protocol):
+    """Ends transactions in partitions of ``__consumer_offsets``, for the group coordinator."""
+
+    async def end_transaction(self, partition: int, end: EndOfTransaction) -> None:
+        """Return when the marker is committed. :class:`KafkaError` with the code to answer with."""
         ...
 
 

@@ -41,10 +41,10 @@ class ReplicaTable:
         partitions = self.by_name.get(topic) if isinstance(topic, str) else self.by_id.get(topic)
         return None if partitions is None else partitions.get(index)
 
-    def high_watermark(self, opened: OpenLog) -> int | None:
-        """The high watermark of the replica that has this log; None if none has."""
+    def last_stable_offset(self, opened: OpenLog) -> int | None:
+        """Of the replica that has this log; None if none has."""
         partition = self.find(*opened.topic_partition)
-        return None if partition is None or partition.log is not opened.log else partition.high_watermark
+        return None if partition is None or partition.log is not opened.log else partition.last_stable_offset
 
     def add(self, partition: Partition) -> None:
         self.by_name.setdefault(partition.topic, {})[partition.index] = partition

@@ -8,8 +8,8 @@ compressed batch is decompressed for the walk over its records, up to a limit, a
 the topic has another codec.
 
 Both may take long: the caller decides how much is done at a time
-(:mod:`pykraft.broker.replicas.validation_turns`). There are no transactions yet: a transactional batch is
-refused with INVALID_TXN_STATE, since no coordinator has begun a transaction for it.
+(:mod:`pykraft.broker.replicas.validation_turns`). Whether a transaction may be written to is not decided
+here.
 """
 
 from __future__ import annotations
@@ -247,8 +247,6 @@ def _check_kind(header: BatchHeader, version: int) -> None:
         raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "only the broker may set log append times")
     if attributes & ~CLIENT_BITS:
         raise _invalid(f"a producer must not set attributes {attributes:#06x}")
-    if header.is_transactional:
-        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "this broker does not coordinate transactions")
 
 
 def _check_counts(header: BatchHeader) -> None:
@@ -256,6 +254,8 @@ def _check_counts(header: BatchHeader) -> None:
         raise _invalid(
             f"{header.record_count} records with a last offset delta of {header.last_offset_delta}"
         )
+    if header.producer_id < 0 and header.is_transactional:
+        raise _invalid("a batch of a transaction without a producer id")
     if header.producer_id >= 0 and (header.producer_epoch < 0 or header.base_sequence < 0):
         raise _invalid(
             f"producer epoch {header.producer_epoch} and sequence {header.base_sequence}"

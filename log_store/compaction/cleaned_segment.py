@@ -10,14 +10,9 @@ from __future__ import annotations
 from pykraft.kafka_protocol.records import BatchHeader, read_header
 from pykraft.log_store.compaction.gaps import spanning_batches
 from pykraft.log_store.compaction.segment_files import CLEANED_SUFFIX
-from pykraft.log_store.compaction.transactions import AbortedTransaction, encode_index
 from pykraft.log_store.epoch_cache import Epochs
-from pykraft.log_store.segment import (
-    MAX_SEGMENT_BYTES,
-    TXN_INDEX_SUFFIX,
-    Segment,
-    segment_path,
-)
+from pykraft.log_store.segment import MAX_SEGMENT_BYTES, Segment
+from pykraft.log_store.transaction_index import AbortedTransaction
 from pykraft.runtime.disk import Disk
 
 BUFFER_BYTES = 256 * 1024
@@ -40,8 +35,6 @@ class CleanedSegmentWriter:
         self.segment.create()
         self.next_offset = base_offset
         self.size_bytes = 0
-        self._disk = disk
-        self._directory = directory
         self._epochs = epochs
         self._buffer = bytearray()
         self._headers: list[BatchHeader] = []
@@ -59,17 +52,12 @@ class CleanedSegmentWriter:
         self._span(end_offset, leader_epoch)
         self._write_buffer()
         segment = self.segment
+        for transaction in aborted:
+            segment.aborted.append(transaction)
         segment.seal()
         segment.file.flush()
         segment.flush_indexes()
         segment.is_durable = True
-        if aborted:
-            path = segment_path(self._directory, segment.base_offset, TXN_INDEX_SUFFIX + CLEANED_SUFFIX)
-            file = self._disk.open(path)
-            file.truncate(0)
-            file.append(encode_index(aborted))
-            file.flush()
-            file.close()
         segment.close()
         return segment
 

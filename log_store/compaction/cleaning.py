@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from typing import NamedTuple
 
+from pykraft.kafka_protocol.markers import read_kind, read_marker
 from pykraft.kafka_protocol.record_spans import iter_spans
 from pykraft.kafka_protocol.records import HEADER_BYTES, BatchHeader, read_header
 from pykraft.lazy_dataclass import dataclass
@@ -32,7 +33,7 @@ from pykraft.log_store.compaction.record_filter import (
     read_body,
 )
 from pykraft.log_store.compaction.segment_files import CLEANED_SUFFIX, remove_files
-from pykraft.log_store.compaction.transactions import CleanedTransactions, TransactionScan, read_marker
+from pykraft.log_store.compaction.transactions import CleanedTransactions, TransactionScan
 from pykraft.log_store.epoch_cache import Epochs, find_wrong_epoch
 from pykraft.log_store.interface import CorruptLogError, LogConfig
 from pykraft.log_store.scan import CheckedScan, iter_headers
@@ -144,11 +145,10 @@ class CleaningRound:
             try:
                 headers = iter_headers(file, 0, source.size_bytes)
                 for seen, (position, header) in enumerate(headers, start=1):
+                    marker = None
                     if header.is_control:
-                        kind = read_marker(header, file.pread(position, header.size_bytes))
-                        self._scan.note_marker(header, kind)
-                    elif header.is_transactional:
-                        self._scan.note_data(header)
+                        marker = read_marker(header, file.pread(position, header.size_bytes))
+                    self._scan.note(header, marker)
                     if seen % RECORDS_PER_PAUSE == 0:
                         yield Step(RECORDS_PER_PAUSE * HEADER_BYTES, RECORDS_PER_PAUSE)
             finally:
@@ -168,7 +168,7 @@ class CleaningRound:
                 continue
             for header, batch in self._batches(source):
                 if header.is_control:
-                    transactions.is_needless(header, read_marker(header, batch))
+                    transactions.is_needless(header, read_kind(header, batch))
                 elif not transactions.is_aborted(header):
                     has_room = yield from self._map_batch(header, batch)
                     if not has_room:

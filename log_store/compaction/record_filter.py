@@ -12,6 +12,7 @@ from collections.abc import Generator
 from dataclasses import field, replace
 
 from pykraft.kafka_protocol.compression import Compression, compress, decompress
+from pykraft.kafka_protocol.markers import read_kind
 from pykraft.kafka_protocol.record_codec import MAX_DECOMPRESSED_BYTES
 from pykraft.kafka_protocol.record_spans import RecordSpan, iter_spans, write_shifted
 from pykraft.kafka_protocol.records import (
@@ -24,7 +25,7 @@ from pykraft.kafka_protocol.records import (
 )
 from pykraft.lazy_dataclass import dataclass
 from pykraft.log_store.compaction.offset_map import OffsetMap
-from pykraft.log_store.compaction.transactions import CleanedTransactions, read_marker
+from pykraft.log_store.compaction.transactions import CleanedTransactions
 
 RECORDS_PER_PAUSE = 256
 
@@ -122,7 +123,7 @@ class BatchFilter:
         return not span.is_tombstone or horizon_ms is None or self.now_ms < horizon_ms
 
     def _filter_marker(self, header: BatchHeader, batch: bytes) -> Work:
-        kind = read_marker(header, batch)
+        kind = read_kind(header, batch)
         if not self.transactions.is_needless(header, kind):
             return batch
         horizon_ms = header.delete_horizon_ms

@@ -10,46 +10,12 @@ marker's delete horizon; a later round removes the marker (KAFKA-4545, KIP-354).
 
 from __future__ import annotations
 
-import struct
 from collections import deque
 from collections.abc import Iterable
-from typing import NamedTuple
 
-from pykraft.kafka_protocol.record_codec import decode_batch
+from pykraft.kafka_protocol.markers import ABORT, OTHER, Marker
 from pykraft.kafka_protocol.records import BatchHeader
-
-_INDEX_ENTRY = struct.Struct(">hqqqq")
-_INDEX_VERSION = 0
-_MARKER_KEY = struct.Struct(">hh")
-ABORT = 0
-COMMIT = 1
-OTHER = -1
-
-
-class AbortedTransaction(NamedTuple):
-    """An entry of a transaction index. ``last_offset``: of the marker. ``last_stable_offset``: after it."""
-
-    producer_id: int
-    first_offset: int
-    last_offset: int
-    last_stable_offset: int
-
-
-def encode_index(transactions: Iterable[AbortedTransaction]) -> bytes:
-    """The content of a transaction index file: entries in the order of their markers."""
-    return b"".join(_INDEX_ENTRY.pack(_INDEX_VERSION, *transaction) for transaction in transactions)
-
-
-def read_marker(header: BatchHeader, batch: bytes) -> int | None:
-    """:data:`ABORT`, :data:`COMMIT` or :data:`OTHER` of a control batch; None if it is empty."""
-    records = decode_batch(batch, header)
-    if not records:
-        return None
-    key = records[0].key
-    if key is None or len(key) < _MARKER_KEY.size:
-        return OTHER
-    kind: int = _MARKER_KEY.unpack_from(key)[1]
-    return kind if kind in (ABORT, COMMIT) else OTHER
+from pykraft.log_store.transaction_index import AbortedTransaction
 
 
 class TransactionScan:
@@ -65,18 +31,24 @@ class TransactionScan:
         """Where the oldest transaction begins that is not complete."""
         return min(self._open.values(), default=None)
 
-    def note_data(self, header: BatchHeader) -> None:
-        """A data batch of a transaction."""
-        self._open.setdefault(header.producer_id, header.base_offset)
+    def note(self, header: BatchHeader, marker: Marker | None) -> AbortedTransaction | None:
+        """The next batch; ``marker``: of a control batch. Returns what it aborts, also in ``aborted``."""
+        if header.is_control:
+            return self._note_marker(header, marker)
+        if header.is_transactional:
+            self._open.setdefault(header.producer_id, header.base_offset)
+        return None
 
-    def note_marker(self, header: BatchHeader, kind: int | None) -> None:
-        if kind in (ABORT, COMMIT):
-            first_offset = self._open.pop(header.producer_id, None)
-            if kind == ABORT and first_offset is not None:
-                stable = min(self._open.values(), default=header.last_offset + 1)
-                self.aborted.append(
-                    AbortedTransaction(header.producer_id, first_offset, header.last_offset, stable)
-                )
+    def _note_marker(self, header: BatchHeader, marker: Marker | None) -> AbortedTransaction | None:
+        if marker is None or not marker.ends_transaction:
+            return None
+        first_offset = self._open.pop(header.producer_id, None)
+        if marker.kind != ABORT or first_offset is None:
+            return None
+        stable = min(self._open.values(), default=header.last_offset + 1)
+        aborted = AbortedTransaction(header.producer_id, first_offset, header.last_offset, stable)
+        self.aborted.append(aborted)
+        return aborted
 
 
 class CleanedTransactions:

@@ -11,7 +11,6 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from pykraft.group_coordinator.regex import RegexError, compile_pattern
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_protocol.consumer_protocol import PROTOCOL_TYPE
 from pykraft.kafka_protocol.errors import KafkaError
@@ -22,6 +21,7 @@ from pykraft.node.cli.group_changes import delete_groups, delete_offsets
 from pykraft.node.cli.group_descriptions import describe_members, describe_offsets, describe_states
 from pykraft.node.cli.group_reset import SCENARIOS, Reset, ResetError, reset_offsets
 from pykraft.node.cli.kafka_errors import as_exception
+from pykraft.regex.pattern import RegexError, compile_pattern
 
 _STATES: Final = (
     *("PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty", "Assigning", "Reconciling"),

@@ -21,11 +21,13 @@ from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.config import BrokerConfig
 from pykraft.broker.fetch_session_cache import FetchSessionCache
 from pykraft.broker.logs.log_dirs import LogDirs
+from pykraft.broker.replicas.coordinator_log import CoordinatorTopic
 from pykraft.broker.replicas.data_plane import DataPlane
-from pykraft.broker.replicas.offsets_writer import OffsetsTopicWriter
+from pykraft.broker.replicas.marker_writer import MarkerWriter
 from pykraft.broker.replicas.partition import Partition
 from pykraft.broker.replicas.ports import TopicCoordinator
 from pykraft.broker.replicas.replica_table import ReplicaTable
+from pykraft.broker.replicas.transaction_verifier import NoTransactions
 from pykraft.broker.serving.api import HotHandler
 from pykraft.broker.serving.listener import KafkaListener
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
@@ -386,6 +388,7 @@ class DataBroker:
         self.fetch_sessions = FetchSessionCache(
             self.config.max_incremental_fetch_session_cache_slots, random.Random(node_id)
         )
+        markers = MarkerWriter(data.replicas, data.wakeups, clock)
         self.services = cast(
             "BrokerServices",
             SimpleNamespace(
@@ -400,6 +403,9 @@ class DataBroker:
                 wakeups=data.wakeups,
                 tasks=data.tasks,
                 workers=data.workers,
+                markers=markers,
+                verifier=NoTransactions(),
+                offsets_transactions=markers,
             ),
         )
         self.listener = KafkaListener(runtime, "127.0.0.1", 0, "PLAINTEXT")
@@ -416,10 +422,9 @@ class DataBroker:
         except KafkaError as error:
             connection.close(str(error))
 
-    def coordinator_log(self, topic: str = "t") -> OffsetsTopicWriter:
+    def coordinator_log(self, topic: str = "t") -> CoordinatorTopic:
         """The log of a coordinator that keeps its state in ``topic``."""
-        table = cast(ReplicaTable, SimpleNamespace(find=lambda _, index: self.table.find(topic, index)))
-        return OffsetsTopicWriter(table, self.lease, self.clock, self.data.workers)
+        return CoordinatorTopic(topic, self.table, self.lease, self.clock, self.data.workers)
 
     def check_lag(self) -> None:
         self.data.isr_proposals.check_lag(self.data.isr_proposals.behind)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TypedDict, Unpack
 
-from pykraft.broker.logs.producer_state import ProducerState, rebuild
+from pykraft.broker.logs.producer_rebuild import ProducerRebuild
+from pykraft.broker.logs.producer_state import ProducerState
 from pykraft.broker.replicas.partition import AppendInfo, Partition
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.errors import ErrorCode
@@ -30,7 +31,11 @@ class Events:
 
     def producers_lost(self, partition: Partition) -> None:
         log = partition.log
-        partition.producers.adopt(rebuild(log.iter_headers(0), log_start_offset=log.log_start_offset))
+        rebuild = ProducerRebuild((), complete=log.log_start_offset == 0)
+        for header, marker in log.iter_produced(0):
+            rebuild.replay(header, marker)
+        log.restore_aborted(rebuild.aborted, 0)
+        partition.producers.adopt(rebuild.finish())
 
     def storage_failed(self, partition: Partition, error: OSError | CorruptLogError) -> None:
         raise error

@@ -68,7 +68,7 @@ class Events:
         partition.log_start_stored()
 
     def producers_lost(self, partition: Partition) -> None:
-        now(self._logs.producers.rebuild(KEY))
+        now(self._logs.producers.rebuild(KEY, partition.high_watermark))
 
     def storage_failed(self, partition: Partition, error: Exception) -> None:
         raise AssertionError(f"{partition}: {error}")

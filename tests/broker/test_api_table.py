@@ -31,6 +31,9 @@ KAFKA_4_3 = """
     21 DeleteRecords 0-2
     22 InitProducerId 0-5
     23 OffsetForLeaderEpoch 2-4
+    24 AddPartitionsToTxn 0-5
+    26 EndTxn 0-5
+    27 WriteTxnMarkers 1-2
     32 DescribeConfigs 1-4
     33 AlterConfigs 0-2
     34 AlterReplicaLogDirs 1-2
@@ -45,7 +48,10 @@ KAFKA_4_3 = """
     55 DescribeQuorum 0-2
     57 UpdateFeatures 0-2
     60 DescribeCluster 0-2
+    61 DescribeProducers 0-0
     64 UnregisterBroker 0-0
+    65 DescribeTransactions 0-0
+    66 ListTransactions 0-2
     68 ConsumerGroupHeartbeat 0-1
     69 ConsumerGroupDescribe 0-1
     74 ListConfigResources 0-1

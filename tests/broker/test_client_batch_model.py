@@ -34,7 +34,6 @@ FORGED = {
 }
 FORGED_ERRORS = {
     0x08: ErrorCode.INVALID_TIMESTAMP,
-    0x10: ErrorCode.INVALID_TXN_STATE,
 }
 
 
@@ -96,7 +95,7 @@ def expected_error(sent: Sent, config: LogConfig) -> set[ErrorCode] | None:
         size_error = {ErrorCode.MESSAGE_TOO_LARGE}
         return size_error | {ErrorCode.INVALID_RECORD} if sent.forged == "base_offset" else size_error
     match sent.forged:
-        case "attributes":
+        case "attributes" if sent.value != 0x10 or sent.header.producer_id < 0:
             return {FORGED_ERRORS.get(sent.value, ErrorCode.INVALID_RECORD)}
         case "base_offset":
             return {ErrorCode.INVALID_RECORD}

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import pytest
 
 from pykraft.broker.logs.log_loading import OpenLog, create_log, load_dir
+from pykraft.broker.logs.producer_rebuild import snapshot_entries
 from pykraft.broker.logs.producer_snapshots import load_producers
-from pykraft.broker.logs.producer_state import snapshot_entries
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
@@ -197,7 +197,7 @@ def test_what_can_be_built_from_the_records_misleads_nobody_while_it_is_used(pat
                 if scrub(log):
                     rebuild(log)
                 assert disk.read(path) == stored.disk.read(path), what
-            state = load_producers(disk, log)
+            state = load_producers(disk, log, log.log_end_offset)
             assert encode_snapshot(snapshot_entries(state.capture())) == stored.producers, what
     finally:
         logging.disable(logging.NOTSET)

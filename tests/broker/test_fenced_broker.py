@@ -69,9 +69,15 @@ REFUSES = {
     ApiKey.LIST_OFFSETS: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ApiKey.DELETE_RECORDS: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ApiKey.WRITE_TXN_MARKERS: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ApiKey.DESCRIBE_PRODUCERS: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ApiKey.INIT_PRODUCER_ID: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     **dict.fromkeys(
         (
+            ApiKey.ADD_PARTITIONS_TO_TXN,
+            ApiKey.END_TXN,
+            ApiKey.DESCRIBE_TRANSACTIONS,
+            ApiKey.LIST_TRANSACTIONS,
             ApiKey.OFFSET_COMMIT,
             ApiKey.OFFSET_FETCH,
             ApiKey.JOIN_GROUP,
@@ -165,10 +171,10 @@ def test_write_is_not_acknowledged_if_the_lease_ended_while_it_was_appended(
             lease, append = cluster.brokers[1].lease, Partition.append_as_leader
 
             def append_slowly(
-                partition: Partition, records: memoryview, header: BatchHeader, now_ms: int, *, all_acks: bool
+                partition: Partition, records: memoryview, header: BatchHeader, now_ms: int, **how: Any
             ) -> AppendInfo:
                 lease.valid = False
-                return append(partition, records, header, now_ms, all_acks=all_acks)
+                return append(partition, records, header, now_ms, **how)
 
             monkeypatch.setattr(Partition, "append_as_leader", append_slowly)
             refused = await client.produce(data_plane.batch(b"acks=1"), acks=1)

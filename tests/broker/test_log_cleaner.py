@@ -13,7 +13,10 @@ import pytest
 
 from pykraft.broker.config import CleanerConfig
 from pykraft.broker.logs.log_cleaner import NO_ROOM_PAUSE_MS, LogCleaner
+from pykraft.broker.logs.transactions import EndOfTransaction
+from pykraft.broker.logs.verification import UNVERIFIED
 from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.markers import ABORT, Marker
 from pykraft.kafka_protocol.record_codec import RecordInput, decode_batch, encode_batch
 from pykraft.kafka_protocol.record_spans import iter_spans
 from pykraft.kafka_protocol.records import HEADER_BYTES, assign_offset, read_header, write_crc
@@ -470,7 +473,7 @@ async def cleaner_of(broker: DataBroker, workers: Workers, config: CleanerConfig
     settings = config or CleanerConfig(io_buffer_bytes=1)
     return LogCleaner(
         broker.logs,
-        broker.table.high_watermark,
+        broker.table.last_stable_offset,
         lambda: settings,
         SystemClock(),
         workers,
@@ -485,6 +488,36 @@ async def three_segments(cluster: DataCluster, configs: dict[str, str] = COMPACT
         roll(cluster)
     await produce(cluster, 1, C)
     await cluster.brokers[1].logs.flush(("t", 0))
+
+
+def test_open_transaction_holds_back_the_cleaner(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1, configs=COMPACT)
+            broker, replica = cluster.brokers[1], cluster.partition(1)
+            await produce(cluster, 1, A, B, A)
+            roll(cluster)
+            data = memoryview(
+                bytearray(keyed(*C, producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True))
+            )
+            replica.append_as_leader(data, read_header(data), 0, all_acks=True, guard=UNVERIFIED)
+            await produce(cluster, 1, A, B)
+            roll(cluster)
+            await produce(cluster, 1, A)
+            await clean(broker)
+            assert (
+                replica.last_stable_offset
+                == broker.logs.checkpoints.cleaned_offset(broker.logs.logs["t", 0])
+                == 3
+            )
+            assert [key for _, key, _ in stored(cluster, 1)] == [b"b", b"a", b"c", b"a", b"b", b"a"]
+            replica.end_transaction(EndOfTransaction(7, 0, Marker(ABORT, 0)), 0)
+            roll(cluster)
+            await clean(broker)
+            kept = [(key, value) for _, key, value in stored(cluster, 1) if key in (b"a", b"b", b"c")]
+            assert kept == [B, A]
+
+    data_plane.run(body)
 
 
 @pytest.mark.parametrize("when", range(1, 40, 3))
@@ -598,7 +631,7 @@ def test_the_throttle_counts_what_is_read_and_written(
             config = CleanerConfig(io_buffer_bytes=100, max_io_bytes_per_second=1000.0)
             cleaner = LogCleaner(
                 broker.logs,
-                broker.table.high_watermark,
+                broker.table.last_stable_offset,
                 lambda: config,
                 clock,
                 Steps(),

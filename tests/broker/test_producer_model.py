@@ -14,12 +14,8 @@ from random import Random
 
 import pytest
 
-from pykraft.broker.logs.producer_state import (
-    ProducerRebuild,
-    ProducerState,
-    rebuild,
-    snapshot_entries,
-)
+from pykraft.broker.logs.producer_rebuild import ProducerRebuild, rebuild, snapshot_entries
+from pykraft.broker.logs.producer_state import ProducerState
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import BatchHeader, read_header
@@ -185,11 +181,12 @@ class World:
         """Read the log again, all of it or what is after a snapshot and a little before it."""
         at = self.rng.randrange(len(self.log) + 1)
         if self.rng.random() < 0.5:
-            self.state.adopt(rebuild(self.log, log_start_offset=0))
+            self.state.adopt(rebuild(((one, None) for one in self.log), log_start_offset=0))
         else:
-            before = rebuild(self.log[:at], log_start_offset=0)
+            before = rebuild(((one, None) for one in self.log[:at]), log_start_offset=0)
             entries = snapshot_entries(before.capture())
-            fresh = ProducerRebuild(entries, complete=True)
+            offset = self.log[at].base_offset if at < len(self.log) else self.end_offset
+            fresh = ProducerRebuild(entries, offset, complete=True)
             for header in self.log[max(0, at - 4 * IN_FLIGHT) :]:
                 fresh.replay(header)
             self.state.adopt(fresh.finish())

@@ -12,11 +12,13 @@ import pytest
 
 from pykraft.broker.logs import producer_snapshots
 from pykraft.broker.logs.log_config import build_log_config
+from pykraft.broker.logs.producer_rebuild import ProducerRebuild, rebuild, snapshot_entries
 from pykraft.broker.logs.producer_snapshots import HEADERS_PER_SLICE
-from pykraft.broker.logs.producer_state import ProducerRebuild, ProducerState, rebuild, snapshot_entries
+from pykraft.broker.logs.producer_state import ProducerState
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.markers import Marker
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import BatchHeader, assign_offset, read_header
 from pykraft.log_store.producer_snapshot import encode_snapshot, list_snapshots, snapshot_path
@@ -28,6 +30,8 @@ from tests.faults import unexpected
 CONFIG = replace(build_log_config({}, {}), segment_bytes=1000, index_interval_bytes=100)
 ID = Uuid(b"a" * 16)
 KEY = ("t", 0)
+HIGH_WATERMARK = 1 << 40
+"""No snapshot is too new."""
 DIRECTORY = "/d/t-0"
 T = TypeVar("T")
 
@@ -72,7 +76,7 @@ class Owner:
         """Append as a partition does."""
         if self.opened.log.truncate_to(offset) and not self.state.truncate_to(self.opened.log.log_end_offset):
             self.state.fall_behind()
-            now(self.logs.producers.rebuild(KEY))
+            now(self.logs.producers.rebuild(KEY, HIGH_WATERMARK))
 
     def stop(self) -> None:
         now(self.logs.stop(1, {}))
@@ -102,9 +106,9 @@ def replayed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     seen: list[int] = []
     replay = ProducerRebuild.replay
 
-    def note(self: ProducerRebuild, header: BatchHeader) -> None:
+    def note(self: ProducerRebuild, header: BatchHeader, marker: Marker | None = None) -> None:
         seen.append(header.base_offset)
-        replay(self, header)
+        replay(self, header, marker)
 
     monkeypatch.setattr(ProducerRebuild, "replay", note)
     return seen
@@ -121,7 +125,7 @@ def last_batches(state: ProducerState) -> dict[int, Any]:
 
 def from_all_batches(owner: Owner) -> ProducerState:
     log = owner.opened.log
-    return rebuild(log.iter_headers(0), log_start_offset=log.log_start_offset)
+    return rebuild(log.iter_produced(0), log_start_offset=log.log_start_offset)
 
 
 @pytest.mark.usefixtures("short_look_back")
@@ -280,7 +284,7 @@ def test_truncation_that_loses_a_producer_is_followed_by_a_rebuild_in_slices(
     with pytest.raises(KafkaError) as refused:
         owner.state.check(read_header(encode_batch([RecordInput(None, b"v", (), 0)], producer_id=1)))
     assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
-    now(owner.logs.producers.rebuild(KEY))
+    now(owner.logs.producers.rebuild(KEY, HIGH_WATERMARK))
     assert len(replayed) == end
     assert isinstance(owner.logs.producers, Producers)
     assert owner.logs.producers.pauses == end // HEADERS_PER_SLICE
@@ -302,7 +306,7 @@ def test_rebuild_ends_at_a_base_offset_that_hides_what_follows(owner: Owner, bas
             if (byte ^ owner.disk.read(path)[3 * size + index]) >> bit & 1:
                 owner.disk.flip_bit(path, 3 * size + index, bit)
     owner.state.fall_behind()
-    now(owner.logs.producers.rebuild(KEY))
+    now(owner.logs.producers.rebuild(KEY, HIGH_WATERMARK))
     assert damaged == [KEY]
 
 
@@ -323,7 +327,7 @@ def test_log_that_grows_and_is_truncated_during_a_rebuild_is_read_to_its_end(own
 
     logs.producers.pause = interfere  # type: ignore[method-assign]
     owner.state.fall_behind()
-    now(logs.producers.rebuild(KEY))
+    now(logs.producers.rebuild(KEY, HIGH_WATERMARK))
     assert log.log_end_offset < HEADERS_PER_SLICE
     assert not owner.state.is_behind
     assert last_batches(owner.state) == last_batches(from_all_batches(owner))
@@ -389,7 +393,7 @@ def test_truncation_while_a_snapshot_is_written_leaves_none_of_the_truncated_rec
 
 
 ProducerRebuildEntry = rebuild(
-    [read_header(encode_batch([RecordInput(None, b"v", (), 5)], producer_id=77, base_sequence=9))],
+    [(read_header(encode_batch([RecordInput(None, b"v", (), 5)], producer_id=77, base_sequence=9)), None)],
     log_start_offset=0,
 ).capture()[77]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pykraft.broker.logs.producer_state import ProducerState, rebuild
+from pykraft.broker.logs.producer_rebuild import rebuild
+from pykraft.broker.logs.producer_state import ProducerState
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import BatchHeader, read_header
@@ -64,10 +65,10 @@ def test_state_is_a_fold_over_what_was_accepted(asked: list[tuple[int, int, int,
         written.append((sequence, count))
         log.append(wanted)
         state.replay(wanted)
-    assert contents(rebuild(log, log_start_offset=0)) == contents(state)
+    assert contents(rebuild(((one, None) for one in log), log_start_offset=0)) == contents(state)
     kept = [h for h in log if h.next_offset <= cut]
     if state.truncate_to(cut):
-        expected = contents(rebuild(kept, log_start_offset=0))
+        expected = contents(rebuild(((one, None) for one in kept), log_start_offset=0))
         for producer_id, (epoch, batches) in contents(state).items():
             assert expected[producer_id][0] == epoch
             assert tuple(expected[producer_id][1])[-len(batches) :] == batches  # type: ignore[arg-type]

@@ -148,7 +148,7 @@ def test_bad_batches_get_the_right_error(data_plane: DataPlaneTools) -> None:
         (data_plane.batch(b"v", is_control=True), ErrorCode.INVALID_RECORD),
         (
             data_plane.batch(b"v", is_transactional=True, producer_id=1, producer_epoch=0, base_sequence=0),
-            ErrorCode.INVALID_TXN_STATE,
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
         ),
         (data_plane.batch(b"v", timestamp_ms=10**15), ErrorCode.INVALID_TIMESTAMP),
         (data_plane.batch(b"v" * 2000), ErrorCode.MESSAGE_TOO_LARGE),

@@ -6,7 +6,7 @@ import asyncio
 from random import Random
 
 from pykraft.group_coordinator.config import GroupConfig
-from pykraft.group_coordinator.hosted import HostedShard
+from pykraft.group_coordinator.hosted import HostedGroups
 from pykraft.group_coordinator.result import CoordinatorResult
 from pykraft.group_coordinator.service import GroupCoordinatorService
 from pykraft.metadata_log.delta import MetadataDelta
@@ -38,7 +38,7 @@ class BusyWorld:
         return self.now_us
 
     @property
-    def hosted(self) -> HostedShard:
+    def hosted(self) -> HostedGroups:
         return self.service._runtime._hosted[0]
 
     def commit(self, offset: int, partitions: int, topic: str = "t") -> None:

@@ -32,7 +32,7 @@ from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.housekeeping import sweep_expired_groups, sweep_expired_offsets
 from pykraft.group_coordinator.offsets import handle_offset_commit
 from pykraft.group_coordinator.result import Answer, Call, CoordinatorResult, Parked, ParkKind
-from pykraft.group_coordinator.shard import Outcome
+from pykraft.group_coordinator.shard import GroupOutcome
 from pykraft.group_coordinator.state import ShardState
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -103,16 +103,16 @@ class World:
         except KafkaError as error:
             self.on_error(client, error.code)
             return
-        if isinstance(outcome.response, Parked):
+        if isinstance(outcome.result.response, Parked):
             client.state = "joining" if kind is ParkKind.JOIN else "syncing"
-            client.member_id = outcome.response.member_id
+            client.member_id = outcome.result.response.member_id
         self.heard_ms[client.member_id] = self.lab.clock.now_ms
         self.complete(outcome)
-        if not isinstance(outcome.response, Parked):
-            self.on_response(client, kind, outcome.response)
+        if not isinstance(outcome.result.response, Parked):
+            self.on_response(client, kind, outcome.result.response)
 
-    def complete(self, outcome: Outcome) -> None:
-        for completion in outcome.completions:
+    def complete(self, outcome: GroupOutcome) -> None:
+        for completion in outcome.result.completions:
             waiting = "joining" if completion.parked.kind is ParkKind.JOIN else "syncing"
             for client in self.clients:
                 if client.member_id == completion.parked.member_id and client.state == waiting:

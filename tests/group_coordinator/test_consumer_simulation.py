@@ -44,7 +44,7 @@ from pykraft.group_coordinator.regex_refresh import handle_resolution
 from pykraft.group_coordinator.regex_worker import resolve_now
 from pykraft.group_coordinator.replay import replay_all
 from pykraft.group_coordinator.result import Call, Resolution
-from pykraft.group_coordinator.shard import Shard
+from pykraft.group_coordinator.shard import GroupShard
 from pykraft.group_coordinator.state import EMPTY_STATE
 from pykraft.group_coordinator.subscription import TopicsView
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
@@ -175,8 +175,8 @@ class World:
 
     # ---- the coordinator
 
-    def load(self) -> Shard:
-        shard = Shard(0, 1, self.writer)
+    def load(self) -> GroupShard:
+        shard = GroupShard(0, 1, self.writer)
         tools.load(shard, self.writer.logs.setdefault(0, []), self.config)
         shard.start_sessions(self.clock.now_ms, 2**31)
         return shard
@@ -279,23 +279,23 @@ class World:
                 elif error.code in (ErrorCode.GROUP_MAX_SIZE_REACHED, ErrorCode.FENCED_INSTANCE_ID):
                     client.gone = True
             return
-        assert isinstance(outcome.response, ConsumerGroupHeartbeatResponse)
+        assert isinstance(outcome.result.response, ConsumerGroupHeartbeatResponse)
         self.heard_ms[client.member_id] = self.clock.now_ms
         self.check_cut(before, client.member_id)
-        if outcome.resolution is not None and self.resolution is None:
-            self.resolution = outcome.resolution, self.topics
+        if outcome.result.resolution is not None and self.resolution is None:
+            self.resolution = outcome.result.resolution, self.topics
         if request.member_epoch == 0:
             self.epochs.pop(client.member_id, None)
         self.note()
-        self.answered.setdefault(client.member_id, set()).add(outcome.response.member_epoch)
+        self.answered.setdefault(client.member_id, set()).add(outcome.result.response.member_epoch)
         if lose_answer:
             client.send_full = True
             return
         client.reported = client.owned
         if outcome.offset is None:
-            self.deliver(client, outcome.response)
+            self.deliver(client, outcome.result.response)
         else:
-            self.in_flight.append((outcome.offset, client, outcome.response))
+            self.in_flight.append((outcome.offset, client, outcome.result.response))
 
     def check_cut(self, before: ConsumerGroup | None, member_id: str) -> None:
         """A member that has changed its subscription is at once told to revoke all other topics."""

@@ -39,8 +39,8 @@ def refused(lab: tools.ShardLab, member_id: str, epoch: int, instance_id: str) -
 def remove(lab: tools.ShardLab, *identities: MemberIdentity) -> list[int]:
     request = LeaveGroupRequest(group_id="g", members=list(identities))
     outcome = lab.apply(lambda state: remove_members(lab.group, request, lab.call(5)))
-    assert isinstance(outcome.response, LeaveGroupResponse)
-    return [member.error_code for member in outcome.response.members]
+    assert isinstance(outcome.result.response, LeaveGroupResponse)
+    return [member.error_code for member in outcome.result.response.members]
 
 
 def test_instance_is_taken_over_only_after_its_owner_has_left(lab: tools.ShardLab) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from pykraft.group_coordinator.offset_fetch import fetch_group_offsets
 from pykraft.group_coordinator.offsets import handle_offset_commit
-from pykraft.group_coordinator.shard import Outcome
+from pykraft.group_coordinator.shard import GroupOutcome
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -316,7 +316,7 @@ class ModelRun:
             for key in some:
                 del self.staged[key]
 
-    def stage(self, decide: Callable[[Any], Any]) -> Outcome | None:
+    def stage(self, decide: Callable[[Any], Any]) -> GroupOutcome | None:
         """None if it fits into no batch."""
         now_ms = self.lab.clock.now_ms
         try:

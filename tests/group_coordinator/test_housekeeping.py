@@ -10,10 +10,11 @@ from random import Random
 
 import pytest
 
+from pykraft.coordinator.writer import BatchBody
 from pykraft.group_coordinator import housekeeping, runtime
 from pykraft.group_coordinator.codec import decode_record, encode_record
 from pykraft.group_coordinator.config import GroupConfig
-from pykraft.group_coordinator.hosted import HostedShard
+from pykraft.group_coordinator.hosted import HostedGroups
 from pykraft.group_coordinator.housekeeping import (
     SLICE_STEPS,
     Candidate,
@@ -21,7 +22,6 @@ from pykraft.group_coordinator.housekeeping import (
     sweep_expired_groups,
     sweep_expired_offsets,
 )
-from pykraft.group_coordinator.loading import BatchBody
 from pykraft.group_coordinator.offset_fetch import fetch_group_offsets
 from pykraft.group_coordinator.offsets import handle_offset_commit
 from pykraft.group_coordinator.records import (
@@ -33,7 +33,7 @@ from pykraft.group_coordinator.records import (
 )
 from pykraft.group_coordinator.replay import replay, replay_all
 from pykraft.group_coordinator.result import Call, CoordinatorResult, Record
-from pykraft.group_coordinator.runtime import CoordinatorRuntime
+from pykraft.group_coordinator.runtime import GroupRuntime
 from pykraft.group_coordinator.sessions import SetTimer, TimerKey, TimerKind
 from pykraft.group_coordinator.state import EMPTY_STATE, ShardState
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
@@ -65,7 +65,7 @@ class Coordinator:
         self.image = EMPTY_IMAGE
         self.most_records = SLICE_STEPS
         """That a slice may write: one a step, where each offset is a run by itself."""
-        self.runtime = CoordinatorRuntime(CONFIG, self.writer, self.clock, unexpected)
+        self.runtime = GroupRuntime(CONFIG, self.writer, self.clock, unexpected)
         self.set_topics({"t": 4, "u": 4})
 
     def set_topics(self, sizes: dict[str, int], incarnations: dict[str, int] | None = None) -> None:
@@ -100,7 +100,7 @@ class Coordinator:
         asyncio.run(load())
 
     @property
-    def hosted(self) -> HostedShard:
+    def hosted(self) -> HostedGroups:
         return self.runtime._hosted[0]
 
     @property

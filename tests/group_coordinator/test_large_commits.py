@@ -14,7 +14,7 @@ from pykraft.group_coordinator.offsets import handle_offset_commit
 from pykraft.group_coordinator.records import GroupRecord, OffsetCommitKey, OffsetCommitValue
 from pykraft.group_coordinator.replay import replay, replay_all
 from pykraft.group_coordinator.result import CoordinatorResult
-from pykraft.group_coordinator.shard import Shard, write_records
+from pykraft.group_coordinator.shard import GroupShard, write_records
 from pykraft.group_coordinator.state import ShardState
 from pykraft.kafka_protocol.batch_builder import BatchBuilder
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
@@ -200,7 +200,7 @@ def test_prepared_batch_that_was_refused_by_the_log_has_not_happened() -> None:
     assert len(lab.shard.state.group_offsets("g")["t"]) == 40
 
 
-def stage(shard: Shard, lab: tools.ShardLab, commit: LargeCommit) -> object:
+def stage(shard: GroupShard, lab: tools.ShardLab, commit: LargeCommit) -> object:
     return shard.stage(
         lambda state: commit.decide(state, lab.topics), wall_ms=lab.clock.now_ms, now_ms=lab.clock.now_ms
     )

@@ -28,7 +28,7 @@ def lab() -> tools.ShardLab:
 def remove(lab: tools.ShardLab, *identities: MemberIdentity, version: int = 5) -> list[int]:
     request = LeaveGroupRequest(group_id="g", members=list(identities))
     outcome = lab.apply(lambda state: handle_leave_group(state, request, lab.call(version)))
-    response = as_type(outcome.response, LeaveGroupResponse)
+    response = as_type(outcome.result.response, LeaveGroupResponse)
     assert response.error_code == 0
     assert [one.member_id for one in response.members] == [one.member_id for one in identities]
     return [int(one.error_code) for one in response.members]
@@ -86,10 +86,10 @@ def test_each_removal_is_refused_separately_and_an_empty_request_changes_nothing
 def test_old_versions_name_one_member(lab: tools.ShardLab, version: int) -> None:
     request = LeaveGroupRequest(group_id="g", member_id="dynamic")
     outcome = lab.apply(lambda state: handle_leave_group(state, request, lab.call(version)))
-    assert as_type(outcome.response, LeaveGroupResponse).error_code == 0
+    assert as_type(outcome.result.response, LeaveGroupResponse).error_code == 0
     assert members(lab) == {"static", "away"}
     again = lab.apply(lambda state: handle_leave_group(state, request, lab.call(version)))
-    assert as_type(again.response, LeaveGroupResponse).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert as_type(again.result.response, LeaveGroupResponse).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_removed_member_learns_it_at_its_next_heartbeat() -> None:

@@ -11,7 +11,7 @@ from pykraft.group_coordinator.classic_join import handle_join_group
 from pykraft.group_coordinator.classic_sync import handle_heartbeat, handle_leave_group, handle_sync_group
 from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.result import CoordinatorResult, Parked
-from pykraft.group_coordinator.shard import Outcome
+from pykraft.group_coordinator.shard import GroupOutcome
 from pykraft.kafka_protocol.consumer_protocol import (
     AssignmentTopicPartition,
     ConsumerProtocolAssignment,
@@ -38,7 +38,7 @@ class Lab(tools.ShardLab):
         config = GroupConfig(consumer_assignment_interval_ms=0, initial_rebalance_delay_ms=0)
         super().__init__({"t": 4}, config)
 
-    def ask(self, handle: Any, request: Any, version: int = 3, **more: str) -> Outcome:
+    def ask(self, handle: Any, request: Any, version: int = 3, **more: str) -> GroupOutcome:
         call = self.call(version, **more)
 
         def decide(state: Any) -> CoordinatorResult:
@@ -87,19 +87,19 @@ class Lab(tools.ShardLab):
 
     def beat(self, member_id: str, generation: int) -> int:
         request = HeartbeatRequest(group_id="g", member_id=member_id, generation_id=generation)
-        response: Any = self.ask(handle_heartbeat, request).response
+        response: Any = self.ask(handle_heartbeat, request).result.response
         return int(response.error_code)
 
     def leave(self, *member_ids: str) -> None:
         identities = [MemberIdentity(member_id=one) for one in member_ids]
         self.ask(handle_leave_group, LeaveGroupRequest(group_id="g", members=identities), 5)
 
-    def own_answer(self, outcome: Outcome, member_id: str) -> Any:
+    def own_answer(self, outcome: GroupOutcome, member_id: str) -> Any:
         """The answer for the member that asked, None if it waits."""
-        if not isinstance(outcome.response, Parked):
-            return outcome.response
-        parked = outcome.response
-        return next((one.response for one in outcome.completions if one.parked == parked), None)
+        if not isinstance(outcome.result.response, Parked):
+            return outcome.result.response
+        parked = outcome.result.response
+        return next((one.response for one in outcome.result.completions if one.parked == parked), None)
 
     def classic_pair(self, **shares: tuple[int, ...]) -> tuple[str, str]:
         """Two members of a stable classic group, in generation 2: the leader and the other."""

@@ -32,7 +32,7 @@ from pykraft.group_coordinator.heartbeat import handle_consumer_heartbeat
 from pykraft.group_coordinator.member import MemberState
 from pykraft.group_coordinator.replay import replay_all
 from pykraft.group_coordinator.result import Call, CoordinatorResult, Parked, ParkKind
-from pykraft.group_coordinator.shard import Outcome, Shard
+from pykraft.group_coordinator.shard import GroupOutcome, GroupShard
 from pykraft.group_coordinator.state import EMPTY_STATE, ShardState
 from pykraft.group_coordinator.subscription import TopicsView
 from pykraft.kafka_protocol.consumer_protocol import (
@@ -172,8 +172,8 @@ class World:
 
     # ---- the coordinator
 
-    def load(self) -> Shard:
-        shard = Shard(0, 1, self.writer)
+    def load(self) -> GroupShard:
+        shard = GroupShard(0, 1, self.writer)
         tools.load(shard, self.writer.logs.setdefault(0, []), self.config)
         shard.start_sessions(self.clock.now_ms, 2**31)
         return shard
@@ -187,7 +187,7 @@ class World:
     def group(self) -> ConsumerGroup | ClassicGroup | None:
         return self.shard.state.groups.get("g")
 
-    def apply(self, decide: Callable[[ShardState], CoordinatorResult]) -> Outcome:
+    def apply(self, decide: Callable[[ShardState], CoordinatorResult]) -> GroupOutcome:
         """With an append that fails now and then, which must change nothing."""
         before, timers, group = self.shard.state, len(self.shard.deadlines), self.group
         is_refused = not self.is_calm and self.rng.random() < 0.03
@@ -210,9 +210,9 @@ class World:
             shared = {member.member_id for member in before.iter_members()} & self.members()
             assert may or not shared, "PolicyIsKept"
 
-    def answer(self, outcome: Outcome) -> None:
+    def answer(self, outcome: GroupOutcome) -> None:
         """Send the answers to other requests that an outcome brings."""
-        for completion in outcome.completions:
+        for completion in outcome.result.completions:
             found = self.parked.pop((completion.parked.kind, completion.parked.member_id), None)
             if found is not None:
                 self.reply(*found, completion.response, outcome.offset)
@@ -313,7 +313,7 @@ class World:
             is_itself = member.member_id == client.member_id or member.instance_id == client.instance_id
             is_itself = is_itself and member.instance_id == client.instance_id
             assert is_itself or member.member_id in self.members(), "NobodyIsForgotten"
-        response = outcome.response
+        response = outcome.result.response
         if isinstance(response, Parked):
             assert kind is response.kind
             client.member_id = response.member_id

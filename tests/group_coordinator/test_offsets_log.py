@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pykraft.broker.replicas.offsets_writer import unfold_batches
+from pykraft.broker.replicas.coordinator_log import unfold_batches
 from pykraft.group_coordinator.codec import encode_record
 from pykraft.group_coordinator.loading import Loader
 from pykraft.group_coordinator.records import GroupRecord, OffsetCommitKey, OffsetCommitValue
@@ -20,7 +20,7 @@ def batch(base_offset: int, *groups: str, is_control: bool = False) -> bytes:
 
 def read(data: bytes, start_offset: int = 0) -> tuple[list[str], int]:
     """The groups that are loaded, and the next offset."""
-    batches, next_offset = unfold_batches(data, start_offset)
+    batches, next_offset = unfold_batches(data, start_offset, "offsets-0")
     loader = Loader(0)
     for work in (loader.load(batches), loader.finish()):
         for _ in work:

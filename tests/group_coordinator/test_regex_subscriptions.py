@@ -10,7 +10,6 @@ import pytest
 
 from pykraft.group_coordinator import regex_worker
 from pykraft.group_coordinator.records import ResolvedRegex
-from pykraft.group_coordinator.regex import compile_pattern, prepare_regex
 from pykraft.group_coordinator.regex_worker import Found, RegexWorker
 from pykraft.group_coordinator.result import Resolution
 from pykraft.group_coordinator.subscription import TopicsView
@@ -18,6 +17,7 @@ from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log.image import BrokerRegistration, PartitionRegistration
 from pykraft.metadata_log.persistent import Map
+from pykraft.regex.pattern import compile_pattern, prepare_regex
 from pykraft.runtime.tasks import TaskSupervisor
 from tests.faults import unexpected
 from tests.group_coordinator import tools

@@ -21,10 +21,10 @@ from typing import Any
 
 import pytest
 
-from pykraft.group_coordinator import runtime
+from pykraft.coordinator import runtime
+from pykraft.coordinator.writer import BatchBody
 from pykraft.group_coordinator.codec import decode_record
 from pykraft.group_coordinator.config import GroupConfig
-from pykraft.group_coordinator.loading import BatchBody
 from pykraft.group_coordinator.records import (
     ConsumerGroupMemberMetadataKey,
     GroupRecord,

@@ -10,10 +10,12 @@ from typing import TypeVar
 
 import pytest
 
-from pykraft.group_coordinator import loading, runtime
+from pykraft.coordinator import runtime
+from pykraft.coordinator.writer import BatchBody
+from pykraft.group_coordinator import loading
 from pykraft.group_coordinator.commits import write_commit
 from pykraft.group_coordinator.config import GroupConfig
-from pykraft.group_coordinator.loading import BatchBody, Loader
+from pykraft.group_coordinator.loading import Loader
 from pykraft.group_coordinator.service import GroupCoordinatorService
 from pykraft.group_coordinator.state import ShardState
 from pykraft.kafka_protocol.batch_builder import BatchBuilder

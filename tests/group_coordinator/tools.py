@@ -9,17 +9,18 @@ from types import SimpleNamespace
 from typing import Any, TypedDict, Unpack
 
 from pykraft.broker.apis.table import make_apis
+from pykraft.coordinator.writer import BatchBody
 from pykraft.group_coordinator.codec import decode_record
 from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.group import ConsumerGroup
 from pykraft.group_coordinator.heartbeat import handle_consumer_heartbeat
-from pykraft.group_coordinator.loading import BatchBody, Loader
+from pykraft.group_coordinator.loading import Loader
 from pykraft.group_coordinator.records import GroupRecord, OffsetCommitKey
 from pykraft.group_coordinator.regex_refresh import handle_resolution
 from pykraft.group_coordinator.regex_worker import resolve_now
 from pykraft.group_coordinator.result import Call, CommitCodes, CoordinatorResult, Resolution
 from pykraft.group_coordinator.service import GroupCoordinatorService
-from pykraft.group_coordinator.shard import Outcome, Shard
+from pykraft.group_coordinator.shard import GroupOutcome, GroupShard
 from pykraft.group_coordinator.state import ShardState
 from pykraft.group_coordinator.subscription import TopicsView
 from pykraft.kafka_protocol.api_keys import ApiKey
@@ -115,7 +116,7 @@ def as_batches(base_offset: int, records: Iterable[tuple[bytes, bytes | None]]) 
     return [BatchBody(base_offset, builder.record_count, bytes(builder.body[HEADER_BYTES:]))]
 
 
-def load(shard: Shard, records: Sequence[tuple[bytes, bytes | None]], config: GroupConfig) -> None:
+def load(shard: GroupShard, records: Sequence[tuple[bytes, bytes | None]], config: GroupConfig) -> None:
     """Load all that is in a log into a shard."""
     loader = Loader(shard.partition)
     for work in (loader.load(as_batches(0, records)), loader.finish()):
@@ -195,9 +196,9 @@ class ShardLab:
         self.topics = TopicsView(make_image(sizes))
         self.shard = self.load()
 
-    def load(self) -> Shard:
+    def load(self) -> GroupShard:
         """A shard that knows only what the log says."""
-        shard = Shard(0, 1, self.writer)
+        shard = GroupShard(0, 1, self.writer)
         load(shard, self.writer.logs.get(0, []), self.config)
         shard.start_sessions(self.clock.now_ms, 2**31)
         return shard
@@ -214,9 +215,9 @@ class ShardLab:
         values = {"client_id": "client", "client_host": "/127.0.0.1", "new_member_id": "new-id"} | more
         return Call(self.config, self.topics, version, self.clock.now_ms, **values)  # type: ignore[arg-type]
 
-    def apply(self, decide: Callable[[ShardState], CoordinatorResult]) -> Outcome:
+    def apply(self, decide: Callable[[ShardState], CoordinatorResult]) -> GroupOutcome:
         outcome = self.shard.apply(decide, wall_ms=self.clock.now_ms, now_ms=self.clock.now_ms)
-        self.resolution = outcome.resolution or self.resolution
+        self.resolution = outcome.result.resolution or self.resolution
         return outcome
 
     def resolve(self) -> bool:
@@ -227,7 +228,7 @@ class ShardLab:
             self.apply(lambda state: handle_resolution(state, asked.group_id, found, self.topics))
         return asked is not None
 
-    def pass_time(self, delay_ms: int) -> list[Outcome]:
+    def pass_time(self, delay_ms: int) -> list[GroupOutcome]:
         self.clock.now_ms += delay_ms
         return self.shard.expire(self.call(), now_ms=self.clock.now_ms)
 
@@ -254,8 +255,8 @@ class ShardLab:
             **values,
         )
         outcome = self.apply(lambda state: handle_consumer_heartbeat(state, request, self.call(version)))
-        assert isinstance(outcome.response, ConsumerGroupHeartbeatResponse)
-        return outcome.response
+        assert isinstance(outcome.result.response, ConsumerGroupHeartbeatResponse)
+        return outcome.result.response
 
     @property
     def group(self) -> ConsumerGroup:

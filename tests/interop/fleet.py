@@ -23,7 +23,7 @@ from typing import Final, Self
 
 from confluent_kafka import Producer
 
-from pykraft.group_coordinator.partitioning import partition_for_key
+from pykraft.coordinator.partitioning import partition_for_key
 from pykraft.jepsen_like.awaiting import PATIENCE_S, WaitError, wait_until
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_client.admin_results import GroupDescription

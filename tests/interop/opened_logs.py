@@ -11,8 +11,8 @@ from typing import Final, TypeVar
 from pykraft.broker.config import CleanerConfig
 from pykraft.broker.logs.log_cleaner import LogCleaner
 from pykraft.broker.logs.log_manager import LogManager
+from pykraft.kafka_protocol.markers import ABORT, COMMIT, read_kind
 from pykraft.kafka_protocol.record_codec import decode_batch
-from pykraft.log_store.compaction.transactions import ABORT, COMMIT, read_marker
 from pykraft.log_store.log import Log, LogConfig
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.os_disk import OsDisk
@@ -70,7 +70,7 @@ def read_committed(log: Log) -> Committed:
     pending: dict[int, Committed] = {}
     for header, batch in log.iter_batches(0):
         if header.is_control:
-            kind = read_marker(header, batch)
+            kind = read_kind(header, batch)
             assert kind in (ABORT, COMMIT, None)
             records = pending.pop(header.producer_id, {})
             if kind == COMMIT:

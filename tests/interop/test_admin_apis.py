@@ -194,7 +194,7 @@ def test_features_are_described_and_changed(trio: ProcessCluster, admin: KafkaAd
         with pytest.raises(InvalidUpdateVersionError):
             admin.update_features({"metadata.version": 31})
         with pytest.raises(InvalidUpdateVersionError):
-            admin.update_features({"transaction.version": 2}, validate_only=True)
+            admin.update_features({"transaction.version": 3}, validate_only=True)
     finally:
         assert admin.update_features({"metadata.version": 30}) == {"metadata.version": "OK"}
 

@@ -18,7 +18,7 @@ from threading import Event
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from pykraft.group_coordinator.partitioning import partition_for_key
+from pykraft.coordinator.partitioning import partition_for_key
 from pykraft.jepsen_like.awaiting import PATIENCE_S, WaitError, wait_until
 from pykraft.jepsen_like.process_cluster import FAST_FAILOVER, ProcessCluster
 from pykraft.kafka_protocol.headers import decode_response_header, encode_request

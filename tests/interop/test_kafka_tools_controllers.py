@@ -56,10 +56,10 @@ def test_controllers_are_listed_and_features_shown(trio: ProcessCluster, ask: As
 
 
 def test_features_are_set_to_their_present_levels(ask: Ask) -> None:
-    for feature in ("metadata.version=30", "group.version=1"):
+    for feature in ("metadata.version=30", "group.version=1", "transaction.version=2"):
         assert "was upgraded to" in ask(FEATURES, "upgrade", "--feature", feature)
     # The tool takes level 0 for a downgrade only.
-    for feature in ("kraft.version=0", "share.version=0", "transaction.version=0"):
+    for feature in ("kraft.version=0", "share.version=0", "streams.version=0"):
         assert "was downgraded to" in ask(FEATURES, "downgrade", "--feature", feature)
 
 

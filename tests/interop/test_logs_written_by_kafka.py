@@ -13,7 +13,7 @@ import pytest
 
 from pykraft.broker.logs.log_loading import OpenLog
 from pykraft.broker.logs.log_manager import LogManager
-from pykraft.log_store.compaction.transactions import ABORT, COMMIT, read_marker
+from pykraft.kafka_protocol.markers import ABORT, COMMIT, read_kind
 from pykraft.log_store.log import Log
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.os_disk import OsDisk
@@ -98,7 +98,7 @@ def test_deletions_and_markers_go_in_later_rounds(data: Path) -> None:
     now_ms = SystemClock().wall_ms()
     with closing(Log.open(disk, str(data / f"{TOPIC}-0"), CONFIG, now_ms=now_ms, clean=True)) as log:
         before = read_committed(log)
-        kinds = [read_marker(header, batch) for header, batch in log.iter_batches(0) if header.is_control]
+        kinds = [read_kind(header, batch) for header, batch in log.iter_batches(0) if header.is_control]
         assert kinds.count(ABORT) > 5 and kinds.count(COMMIT) > 5
         assert len({header.compression for header in log.iter_headers(0)}) == len(CODECS)
         expected = newest_of_each_key(before, log.segment_base_offsets[-1])
@@ -114,7 +114,7 @@ def test_deletions_and_markers_go_in_later_rounds(data: Path) -> None:
                 }
             assert found == expected
         for header, batch in log.iter_batches(0, end):
-            assert not header.is_control or read_marker(header, batch) != ABORT
+            assert not header.is_control or read_kind(header, batch) != ABORT
 
 
 def test_newest_records_of_kafkas_producers_are_known(written: Written, data: Path) -> None:

@@ -48,6 +48,8 @@ class Nodes:
             "controller.listener.names": "CONTROLLER",
             "log.dirs": str(self.directory / f"node-{node_id}"),
             "offsets.topic.replication.factor": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
             "group.initial.rebalance.delay.ms": "0",
             **properties,
         }

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.compression import Compression
+from pykraft.kafka_protocol.markers import ABORT, COMMIT
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.kafka_protocol.record_codec import Record, RecordInput, decode_batch, encode_batch
 from pykraft.kafka_protocol.record_spans import iter_spans
@@ -27,14 +28,10 @@ from pykraft.log_store.compaction.candidates import find_cleanable
 from pykraft.log_store.compaction.grouping import MAX_SEGMENTS, group_segments
 from pykraft.log_store.compaction.offset_map import BYTES_PER_KEY, OffsetMap
 from pykraft.log_store.compaction.record_filter import ActiveProducers, BatchFilter
-from pykraft.log_store.compaction.transactions import (
-    ABORT,
-    COMMIT,
-    AbortedTransaction,
-    CleanedTransactions,
-)
+from pykraft.log_store.compaction.transactions import CleanedTransactions
 from pykraft.log_store.interface import CorruptLogError
 from pykraft.log_store.log import Log, LogConfig
+from pykraft.log_store.transaction_index import AbortedTransaction
 from tests.log_store.cleaned_logs import clean, contents, records
 from tests.log_store.test_compaction_model import CrashingDisk, PowerLossError
 

@@ -177,7 +177,7 @@ def test_version_0_of_the_request_knows_one_kind_of_downgrade(old: ControllerHar
         (("kraft.version", 1, UP), "formatted"),
         (("kraft.version", 2, UP), "formatted"),
         (("kraft.version", -1, UP), "downgrade must be requested"),
-        (("transaction.version", 2, UP), "can only be 0"),
+        (("transaction.version", 3, UP), "transaction.version"),
         (("share.version", 1, UP), "can only be 0"),
         (("streams.version", 1, UP), "can only be 0"),
         (("share.version", -1, SAFE), "can only be 0"),

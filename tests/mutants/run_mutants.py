@@ -61,6 +61,7 @@ SIMULATIONS = frozenset(
         "runtime/test_output_model.py",
         "runtime/test_turns_model.py",
         "simulation/test_cluster_data.py",
+        "transaction_coordinator/test_transaction_model.py",
     }
 )
 """Tests that run seeded histories of faults against a model or invariants."""
@@ -96,8 +97,9 @@ class Suite:
 
 # The rings of the simulation are listed in one place, so that each needs what all of them import.
 SERVER = (
-    *("broker", "configuration", "group_coordinator", "jepsen_like", "kafka_client", "kafka_protocol"),
-    *("log_store", "metadata_log", "node", "quorum", "runtime"),
+    *("broker", "configuration", "coordinator", "group_coordinator", "jepsen_like", "kafka_client"),
+    *("kafka_protocol", "log_store", "metadata_log", "node", "quorum", "regex", "runtime"),
+    "transaction_coordinator",
 )
 
 
@@ -154,12 +156,19 @@ SUITES = {
     # look for the bugs below.
     "groups": by_tests(
         "group_coordinator",
+        "regex",
         "runtime/test_turns.py",
         "runtime/test_turns_model.py",
         "broker/test_turn_budget.py",
         "broker/test_turns_simulation.py",
         tried="not codec",
         without_a_bug="codec",
+    ),
+    # The pure core of transactions, and its model.
+    "transaction_coordinator": by_tests(
+        "transaction_coordinator",
+        tried="test",
+        without_a_bug="transition",
     ),
     # One replica, its ISR and what its leader asks the controller for.
     "replication": by_tests(

@@ -69,6 +69,7 @@ def test_bugs_that_a_simulation_names_are_planted_for_it(world: str) -> None:
         ("metadata_units", "lease-without-proof"),
         ("logs", "hole-of-one-offset"),
         ("groups", "commit-amid-a-sweep-forgotten"),
+        ("transaction_coordinator", "zombie-passes-for-a-retry"),
         ("replication", "two-isr-requests-in-flight"),
         ("records", "base-offset-is-ignored"),
         ("files", "no-reserve"),

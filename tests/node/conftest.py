@@ -132,6 +132,8 @@ def server_file(tmp_path: Path) -> Callable[..., Path]:
             "controller.listener.names": "CONTROLLER",
             "log.dirs": str(tmp_path / f"{name}-data"),
             "offsets.topic.replication.factor": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
         } | {key.replace("_", "."): value for key, value in properties.items()}
         file = tmp_path / f"{name}.properties"
         file.write_text("".join(f"{key}={value}\n" for key, value in values.items()), encoding="utf-8")

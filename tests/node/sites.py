@@ -42,6 +42,8 @@ class Site:
             "listeners": f"PLAINTEXT://{self.broker},CONTROLLER://{HOST}:{controller}",
             "controller.listener.names": "CONTROLLER",
             "offsets.topic.replication.factor": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
             "broker.heartbeat.interval.ms": "200",
             "broker.session.timeout.ms": "1000",
         }

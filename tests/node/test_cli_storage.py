@@ -145,7 +145,12 @@ def test_cluster_starts_with_the_levels_given_when_formatting(
     )
     assert "metadata.version 4.0-IV3" in formatted.output
     levels = read_bootstrap_checkpoint(OsDisk(), str(tmp_path / "server-data"))
-    assert levels == {"metadata.version": 25, "group.version": 1, "eligible.leader.replicas.version": 1}
+    assert levels == {
+        "metadata.version": 25,
+        "group.version": 1,
+        "transaction.version": 2,
+        "eligible.leader.replicas.version": 1,
+    }
 
 
 def test_unsupported_levels_are_refused(server_file: ServerFile, tmp_path: Path) -> None:
@@ -158,7 +163,7 @@ def test_unsupported_levels_are_refused(server_file: ServerFile, tmp_path: Path)
     assert "give one of" in said("-r", "4.0", "-f", "metadata.version=22")
     assert "needs metadata.version 4.0-IV0" in said("-r", "3.9", "-f", "group.version=1")
     assert "31 is not supported" in said("-f", "metadata.version=31")
-    assert "2 is not supported, only 0 to 0" in said("-f", "transaction.version=2")
+    assert "3 is not supported, only 0 to 2" in said("-f", "transaction.version=3")
     assert "unknown" in said("-f", "tests.version=2")
     assert "first controllers" in said("-f", "kraft.version=1")
     for wrong in ("group.version", "group.version=x", "group.version=4.0", "metadata.version=9.9"):

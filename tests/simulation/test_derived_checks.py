@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from pykraft.broker.logs.producer_state import ProducerState, rebuild
+from pykraft.broker.logs.producer_rebuild import rebuild
+from pykraft.broker.logs.producer_state import ProducerState
 from pykraft.jepsen_like.sim.cluster.derived_checks import find_difference
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
@@ -37,7 +38,7 @@ def written() -> tuple[Log, ProducerState]:
     for sequence in range(COUNT):
         data, one = header(log, sequence, int(sequence >= COUNT // 2))
         log.append(data, [one], now_ms=0)
-    return log, rebuild(log.iter_headers(0), log_start_offset=0)
+    return log, rebuild(log.iter_produced(0), log_start_offset=0)
 
 
 def test_state_of_the_log_is_no_difference() -> None:

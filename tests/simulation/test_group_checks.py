@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from pykraft.coordinator.writer import BatchBody
 from pykraft.group_coordinator.codec import encode_record
 from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.group import ConsumerGroup
-from pykraft.group_coordinator.loading import BatchBody
 from pykraft.group_coordinator.member import ConsumerMember, MemberState
 from pykraft.group_coordinator.records import (
     ClassicMemberValue,
@@ -24,7 +24,7 @@ from pykraft.group_coordinator.records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from pykraft.group_coordinator.shard import Shard
+from pykraft.group_coordinator.shard import GroupShard
 from pykraft.jepsen_like.sim.cluster.group_checks import (
     GroupChecks,
     check_group,
@@ -64,13 +64,13 @@ class Written:
     async def read(self, partition: int, start_offset: int) -> tuple[Sequence[BatchBody], int]:
         raise AssertionError("nothing is read here")
 
-    def load(self, shard: Shard) -> None:
+    def load(self, shard: GroupShard) -> None:
         tools.load(shard, [(present(one.key), one.value) for one in self.log], GroupConfig())
 
 
-def shard_of(*records: GroupRecord) -> tuple[Shard, list[Record]]:
+def shard_of(*records: GroupRecord) -> tuple[GroupShard, list[Record]]:
     writer = Written(*records)
-    shard = Shard(0, 1, writer)
+    shard = GroupShard(0, 1, writer)
     writer.load(shard)
     return shard, writer.log
 

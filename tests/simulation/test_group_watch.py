@@ -9,7 +9,7 @@ import pytest
 
 from pykraft.group_coordinator.codec import encode_record
 from pykraft.group_coordinator.records import GroupRecord
-from pykraft.group_coordinator.shard import Shard
+from pykraft.group_coordinator.shard import GroupShard
 from pykraft.jepsen_like.sim.cluster.group_watch import GroupWatch
 from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
@@ -25,9 +25,9 @@ def watch() -> GroupWatch:
     return GroupWatch(fail, image, lambda: 0.0)
 
 
-def shard(leader_epoch: int, *records: GroupRecord) -> Shard:
+def shard(leader_epoch: int, *records: GroupRecord) -> GroupShard:
     writer = Written(*records)
-    made = Shard(0, leader_epoch, writer)
+    made = GroupShard(0, leader_epoch, writer)
     writer.load(made)
     return made
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from pykraft.broker.membership.lifecycle import BrokerState
-from pykraft.group_coordinator.partitioning import OFFSETS_TOPIC
+from pykraft.coordinator.partitioning import OFFSETS_TOPIC
 from pykraft.jepsen_like.sim.cluster.data_watch import DataWatch
 from pykraft.jepsen_like.sim.cluster.describe import describe_record
 from pykraft.jepsen_like.sim.cluster.follower_reads import FollowerReads

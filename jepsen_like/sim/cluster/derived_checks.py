@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from pykraft.broker.logs.producer_snapshots import LOOK_BACK_BYTES
 from pykraft.broker.logs.producer_state import ProducedBatch, ProducerState
+from pykraft.log_store.compaction.transactions import TransactionScan
 
 if TYPE_CHECKING:
     from pykraft.kafka_protocol.records import BatchHeader
@@ -44,12 +45,19 @@ def _find_in_producers(log: Log, producers: ProducerState, *, is_loaded: bool) -
         return None
     epochs: dict[int, int] = {}
     written: dict[int, list[ProducedBatch]] = {}
-    for header in log.iter_stored_headers(log.first_stored_offset):
-        if header.producer_id < 0 or header.is_control:
+    transactions: dict[int, tuple[int, int]] = {}
+    for header, marker in log.iter_produced(log.first_stored_offset):
+        if header.producer_id < 0 or (header.is_control and marker is None):
             continue
         if epochs.get(header.producer_id) != header.producer_epoch:
             written[header.producer_id] = []
         epochs[header.producer_id] = header.producer_epoch
+        coordinator_epoch, first_offset = transactions.get(header.producer_id, (-1, -1))
+        if marker is not None:
+            transactions[header.producer_id] = (marker.coordinator_epoch, -1)
+            continue
+        if header.is_transactional and first_offset < 0:
+            transactions[header.producer_id] = (coordinator_epoch, header.base_offset)
         written[header.producer_id].append(
             ProducedBatch(
                 header.base_sequence,
@@ -60,20 +68,51 @@ def _find_in_producers(log: Log, producers: ProducerState, *, is_loaded: bool) -
             )
         )
     for producer_id, entry in producers.capture().items():
-        if producer_id not in written and entry.batches[-1].next_offset > log.log_start_offset:
+        last_offset = entry.batches[-1].next_offset if entry.batches else -1
+        if producer_id not in written and last_offset > log.log_start_offset:
             return f"producer {producer_id} is known by {entry.batches[-1]}, which the log does not hold"
     for producer_id, batches in written.items():
         known = producers.entry(producer_id)
         newest = tuple(batches[-_KEPT_BATCHES:])
         if known is None:
-            return f"producer {producer_id} is unknown, {newest[-1]} is in the log"
+            return f"producer {producer_id} is unknown, the log holds {newest}"
         if not is_loaded or log.size_bytes > LOOK_BACK_BYTES:  # a snapshot holds the last one alone
-            newest = newest[-len(known.batches) :]
-        if known.epoch != epochs[producer_id] or known.batches[-len(newest) :] != newest:
+            newest = newest[-len(known.batches) :] if known.batches else newest
+        same = known.batches[-len(newest) :] if newest else known.batches
+        if known.coordinator_epoch >= 0:  # a snapshot has one time of each producer, perhaps of its marker
+            same, newest = _without_times(same), _without_times(newest)
+        if known.epoch != epochs[producer_id] or same != newest:
             return (
                 f"producer {producer_id} is known by epoch {known.epoch} and {known.batches}, "
                 f"the log holds epoch {epochs[producer_id]} and {newest}"
             )
+        coordinator_epoch, first_offset = transactions.get(producer_id, (-1, -1))
+        if known.coordinator_epoch != coordinator_epoch and coordinator_epoch >= 0:
+            found = f"known is {known.coordinator_epoch}"
+            return f"producer {producer_id}: the last marker is of {coordinator_epoch}, {found}"
+        first_known = known.first_offset
+        if first_known != first_offset and max(first_known, first_offset) >= log.log_start_offset:
+            return f"producer {producer_id}: its transaction is from {first_offset}, known is {first_known}"
+    return _find_in_transactions(log, producers)
+
+
+def _without_times(batches: tuple[ProducedBatch, ...]) -> tuple[ProducedBatch, ...]:
+    return tuple(batch._replace(timestamp_ms=0) for batch in batches)
+
+
+def _find_in_transactions(log: Log, producers: ProducerState) -> str | None:
+    """The transaction indexes, and what holds back readers."""
+    scan = TransactionScan()
+    for header, marker in log.iter_produced(log.first_stored_offset):
+        scan.note(header, marker)
+    indexed = frozenset(log.iter_aborted())
+    start = log.log_start_offset
+    missing = [one for one in scan.aborted if one.first_offset >= start and one not in indexed]
+    if missing:
+        return f"the transaction indexes lack {missing[0]}"
+    first_open, known = scan.first_open_offset, producers.transactions.first_open_offset
+    if first_open != known and first_open is not None and first_open >= start:
+        return f"the first open transaction begins at {first_open}, and is known to begin at {known}"
     return None
 
 

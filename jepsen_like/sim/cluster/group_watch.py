@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from pykraft.group_coordinator.partitioning import OFFSETS_TOPIC
+from pykraft.coordinator.partitioning import OFFSETS_TOPIC
 from pykraft.group_coordinator.state import EMPTY_STATE, ShardState
 from pykraft.jepsen_like.sim.cluster.group_checks import (
     GroupChecks,
@@ -25,7 +25,7 @@ from pykraft.kafka_protocol.record_codec import Record, decode_batch
 if TYPE_CHECKING:
     from pykraft.broker.replicas.partition import Partition
     from pykraft.group_coordinator.group import ConsumerGroup
-    from pykraft.group_coordinator.shard import Shard
+    from pykraft.group_coordinator.shard import GroupShard
     from pykraft.jepsen_like.sim.cluster.view import Machine
     from pykraft.metadata_log.image import MetadataImage
 
@@ -80,7 +80,7 @@ class GroupWatch:
         self._exempted[partition] = leader_epoch
         self._checks.tails_lost()
 
-    def committed(self, shard: Shard) -> None:
+    def committed(self, shard: GroupShard) -> None:
         """The committed state of a shard may have changed."""
         if self._is_old(shard):
             return
@@ -94,7 +94,7 @@ class GroupWatch:
                 check_targets(group, self._image())
                 self._converge(group, shard.leader_epoch)
 
-    def loaded(self, machine: Machine, shard: Shard) -> None:
+    def loaded(self, machine: Machine, shard: GroupShard) -> None:
         """Another coordinator has loaded a shard: its log must hold everything that was committed before."""
         seen = self._seen.get(shard.partition)
         if seen is None or self._is_old(shard):
@@ -140,7 +140,7 @@ class GroupWatch:
             for machine in machines:
                 self._compare(machine, partition, seen)
 
-    def _is_old(self, shard: Shard) -> bool:
+    def _is_old(self, shard: GroupShard) -> bool:
         partition, leader_epoch = shard.partition, shard.leader_epoch
         newest = self._seen.get(partition, _NOTHING).leader_epoch
         return leader_epoch < newest or leader_epoch <= self._exempted.get(partition, -1)
@@ -161,7 +161,7 @@ class GroupWatch:
             self._fail(violation.name, violation.detail)
 
 
-def shards_of(machine: Machine) -> list[Shard]:
+def shards_of(machine: Machine) -> list[GroupShard]:
     """The shards that a machine's coordinator has loaded."""
     groups = machine.parts.groups
     hosted = [] if groups is None or not machine.alive else groups._hosted.values()

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from pykraft.group_coordinator.partitioning import OFFSETS_TOPIC
+from pykraft.coordinator.partitioning import OFFSETS_TOPIC
 from pykraft.jepsen_like.checkers.history import examine
 from pykraft.jepsen_like.history import Event, MemoryHistory
 from pykraft.jepsen_like.sim.cluster import brief

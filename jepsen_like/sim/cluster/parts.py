@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pykraft.broker.membership.lifecycle import BrokerLifecycle
     from pykraft.broker.membership.lifecycle_driver import LifecycleDriver
     from pykraft.broker.replicas.replica_manager import ReplicaManager
-    from pykraft.group_coordinator.runtime import CoordinatorRuntime
+    from pykraft.group_coordinator.runtime import GroupRuntime
     from pykraft.kafka_protocol.ids import Uuid
     from pykraft.metadata_log.controller.driver import ControllerDriver
     from pykraft.metadata_log.delta import MetadataDelta
@@ -63,7 +63,7 @@ class Parts:
         self.driver: LifecycleDriver | None = None
         self.replicas: ReplicaManager | None = None
         self.logs: LogManager | None = None
-        self.groups: CoordinatorRuntime | None = None
+        self.groups: GroupRuntime | None = None
         self.mirror: DeltaMirror | None = None
 
     @property

@@ -19,8 +19,8 @@ from pykraft.broker.membership.lifecycle_driver import LifecycleDriver
 from pykraft.broker.replicas.partition import Partition
 from pykraft.broker.replicas.replica_manager import ReplicaManager
 from pykraft.broker.replicas.replica_publisher import ReplicaPublisher
-from pykraft.group_coordinator.runtime import CoordinatorRuntime
-from pykraft.group_coordinator.shard import Shard
+from pykraft.group_coordinator.runtime import GroupRuntime
+from pykraft.group_coordinator.shard import GroupShard
 from pykraft.jepsen_like.sim.cluster.parts import DeltaMirror
 from pykraft.jepsen_like.sim.processes import current_process
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
@@ -70,7 +70,7 @@ _remember(BrokerLifecycle, "lifecycle")
 _remember(LifecycleDriver, "driver")
 _remember(ReplicaManager, "replicas")
 _remember(LogManager, "logs")
-_remember(CoordinatorRuntime, "groups")
+_remember(GroupRuntime, "groups")
 
 
 # --- the quorum and what it delivers ----------------------------------------------------------------------
@@ -293,9 +293,9 @@ def _take_up(
 # --- groups -----------------------------------------------------------------------------------------------
 
 
-@_probe(CoordinatorRuntime, "on_high_watermark")
+@_probe(GroupRuntime, "on_high_watermark")
 def _commit(
-    machine: SimNode, method: Callable[..., None], part: CoordinatorRuntime, partition: int, offset: int
+    machine: SimNode, method: Callable[..., None], part: GroupRuntime, partition: int, offset: int
 ) -> None:
     method(part, partition, offset)
     hosted = part._hosted.get(partition)
@@ -303,9 +303,9 @@ def _commit(
         machine.watch.checker.groups.committed(hosted.shard)
 
 
-@_probe(Shard, "finish_loading")
+@_probe(GroupShard, "finish_loading")
 def _finish_loading(
-    machine: SimNode, method: Callable[..., None], part: Shard, end_offset: int, *arguments: Any
+    machine: SimNode, method: Callable[..., None], part: GroupShard, end_offset: int, *arguments: Any
 ) -> None:
     method(part, end_offset, *arguments)
     machine.watch.checker.groups.loaded(machine, part)

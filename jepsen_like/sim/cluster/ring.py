@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pykraft.group_coordinator.partitioning import OFFSETS_TOPIC
+from pykraft.coordinator.partitioning import OFFSETS_TOPIC
 from pykraft.jepsen_like.sim.cluster.clients import Clients
 from pykraft.jepsen_like.sim.cluster.dead_broker import DeadBrokerWatch
 from pykraft.jepsen_like.sim.cluster.describe import describe_world, log_history

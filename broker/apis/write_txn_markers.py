@@ -1,0 +1,127 @@
+"""WriteTxnMarkers: transaction coordinators tell how transactions ended (KIP-98, KIP-890, KIP-1228).
+
+Each partition gets its marker at once, and the response waits until all of them are committed. Partitions of
+``__consumer_offsets`` belong to the group coordinator, whose errors a transaction coordinator does not know:
+it is told to look for the leader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from itertools import islice
+
+from pykraft.broker.apis.services import BrokerServices
+from pykraft.broker.logs.transactions import EndOfTransaction
+from pykraft.coordinator.partitioning import OFFSETS_TOPIC
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.markers import ABORT, COMMIT, Marker
+from pykraft.kafka_protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from pykraft.kafka_protocol.request_context import RequestContext
+
+MARKERS_PER_TURN = 50
+MAX_MARKERS = 100_000
+"""In one request, as of the partitions of a Produce request."""
+_GROUP_ERRORS = frozenset(
+    {
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+
+Place = tuple[int, str, int]
+"""Producer id, topic, partition."""
+
+
+async def handle(
+    services: BrokerServices, context: RequestContext, request: WriteTxnMarkersRequest, version: int
+) -> WriteTxnMarkersResponse:
+    if sum(1 for _ in islice(partitions_of(request), MAX_MARKERS + 1)) > MAX_MARKERS:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"more than {MAX_MARKERS} markers in one request")
+    return await write(services, request)
+
+
+async def write(services: BrokerServices, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+    """Also for the coordinator on this broker, which needs no connection."""
+    results: dict[Place, ErrorCode] = {}
+    running: list[asyncio.Task[None]] = []
+    try:
+        for marker in request.markers:
+            end = _end_of(marker)
+            for topic in marker.topics:
+                for index in topic.partition_indexes:
+                    place = (marker.producer_id, topic.name, index)
+                    writing = _write(services, place, end, results)
+                    running.append(services.tasks.start(writing, "write-marker"))
+                    if len(running) % MARKERS_PER_TURN == 0:
+                        await services.tasks.sleep(0)
+        if running:
+            await asyncio.wait(running)
+    finally:
+        for task in running:
+            task.cancel()
+    return _build_response(results)
+
+
+def partitions_of(request: WriteTxnMarkersRequest) -> Iterable[tuple[str, int]]:
+    """The requested partitions, by topic name and index."""
+    return (
+        (topic.name, index)
+        for marker in request.markers
+        for topic in marker.topics
+        for index in topic.partition_indexes
+    )
+
+
+def _end_of(marker: WritableTxnMarker) -> EndOfTransaction:
+    kind = COMMIT if marker.transaction_result else ABORT
+    return EndOfTransaction(
+        marker.producer_id,
+        marker.producer_epoch,
+        Marker(kind, marker.coordinator_epoch),
+        marker.transaction_version,
+    )
+
+
+async def _write(
+    services: BrokerServices, place: Place, end: EndOfTransaction, results: dict[Place, ErrorCode]
+) -> None:
+    _, topic, index = place
+    try:
+        if topic == OFFSETS_TOPIC:
+            await services.offsets_transactions.end_transaction(index, end)
+        else:
+            await services.markers.write(topic, index, end)
+    except KafkaError as error:
+        is_of_group = topic == OFFSETS_TOPIC and error.code in _GROUP_ERRORS
+        results[place] = ErrorCode.NOT_LEADER_OR_FOLLOWER if is_of_group else error.code
+    else:
+        results[place] = ErrorCode.NONE
+
+
+def _build_response(results: dict[Place, ErrorCode]) -> WriteTxnMarkersResponse:
+    producers: dict[int, dict[str, list[WritableTxnMarkerPartitionResult]]] = {}
+    for (producer_id, topic, index), code in results.items():
+        producers.setdefault(producer_id, {}).setdefault(topic, []).append(
+            WritableTxnMarkerPartitionResult(partition_index=index, error_code=code)
+        )
+    return WriteTxnMarkersResponse(
+        markers=[
+            WritableTxnMarkerResult(
+                producer_id=producer_id,
+                topics=[
+                    WritableTxnMarkerTopicResult(name=name, partitions=partitions)
+                    for name, partitions in topics.items()
+                ],
+            )
+            for producer_id, topics in producers.items()
+        ]
+    )

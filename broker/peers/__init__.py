@@ -1,0 +1,1 @@
+"""Requests to other brokers, other than the fetches of followers."""

@@ -1,0 +1,1 @@
+"""Transactions across brokers: coordinators write markers to leaders, leaders ask coordinators."""

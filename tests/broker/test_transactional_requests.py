@@ -1,0 +1,591 @@
+"""Transactions as clients and coordinators meet them: Produce, Fetch, ListOffsets, WriteTxnMarkers,
+DescribeProducers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import pytest
+
+from pykraft.broker.apis import describe_producers, list_offsets, write_txn_markers
+from pykraft.broker.logs.offline_logs import TopicPartition
+from pykraft.broker.logs.transactions import EndOfTransaction
+from pykraft.coordinator.partitioning import OFFSETS_TOPIC
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.messages import fetch, produce
+from pykraft.kafka_protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from pykraft.kafka_protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from pykraft.kafka_protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+from pykraft.kafka_protocol.request_context import RequestContext
+from tests.broker.data_cluster import DataClient, DataCluster, DataPlaneTools, make_batch
+
+PRODUCER, OTHER = 7, 8
+TIME_MS = 1_700_000_000_000
+
+
+class Coordinator:
+    """Answers verifications with ``errors``, one for each question, then with none; it waits for ``gate``."""
+
+    def __init__(self, *errors: ErrorCode, is_optional: bool = True) -> None:
+        self.errors = list(errors)
+        self.asked: list[tuple[str, int, int, tuple[TopicPartition, ...], bool]] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.is_optional = is_optional
+
+    async def verify(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[TopicPartition],
+        *,
+        adds: bool,
+    ) -> Mapping[TopicPartition, KafkaError]:
+        self.asked.append((transactional_id, producer_id, producer_epoch, tuple(partitions), adds))
+        code = self.errors.pop(0) if self.errors else None
+        await self.gate.wait()
+        return {} if code is None else dict.fromkeys(partitions, KafkaError(code, "no"))
+
+
+def use(cluster: DataCluster, coordinator: Coordinator, node_id: int = 1) -> Coordinator:
+    cast("Any", cluster.brokers[node_id].services).verifier = coordinator
+    return coordinator
+
+
+def in_transaction(sequence: int, *, producer: int = PRODUCER, epoch: int = 0, value: bytes = b"t") -> bytes:
+    return make_batch(
+        value,
+        timestamp_ms=TIME_MS,
+        producer_id=producer,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        is_transactional=True,
+    )
+
+
+def send(
+    client: DataClient,
+    *batches: bytes,
+    version: int = 11,
+    transactional_id: str | None = "tx",
+    acks: int = -1,
+) -> None:
+    """Batches for partition 0 of ``t``, and of ``u`` and so on."""
+    request = produce.ProduceRequest(
+        transactional_id=transactional_id,
+        acks=acks,
+        timeout_ms=5000,
+        topic_data=[
+            produce.TopicProduceData(
+                name=name, partition_data=[produce.PartitionProduceData(index=0, records=batch)]
+            )
+            for name, batch in zip("tu", batches, strict=False)
+        ],
+    )
+    client.send(request, version, produce.ProduceResponse)
+
+
+async def sent(client: DataClient, *batches: bytes, **options: Any) -> list[ErrorCode]:
+    send(client, *batches, **options)
+    response = await client.receive()
+    return [ErrorCode(topic.partition_responses[0].error_code) for topic in response.responses]
+
+
+async def end(
+    cluster: DataCluster,
+    *,
+    commit: bool = True,
+    producer: int = PRODUCER,
+    epoch: int = 0,
+    node_id: int = 1,
+    topic: str = "t",
+    index: int = 0,
+    version: int = 0,
+) -> ErrorCode:
+    marker = WritableTxnMarker(
+        producer_id=producer,
+        producer_epoch=epoch,
+        transaction_result=commit,
+        topics=[WritableTxnMarkerTopic(name=topic, partition_indexes=[index])],
+        coordinator_epoch=3,
+        transaction_version=version,
+    )
+    response = await write_txn_markers.handle(
+        cluster.brokers[node_id].services, RequestContext(), WriteTxnMarkersRequest(markers=[marker]), 2
+    )
+    (result,) = response.markers
+    assert (result.producer_id, result.topics[0].name) == (producer, topic)
+    return ErrorCode(result.topics[0].partitions[0].error_code)
+
+
+def fetch_committed(offset: int, *, session: tuple[int, int] = (0, -1), **options: Any) -> fetch.FetchRequest:
+    partition = fetch.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+    topics = [fetch.FetchTopic(topic="t", partitions=[partition])]
+    if options.pop("names_nothing", False) and session[1] > 0:
+        topics = []
+    settings = {"max_wait_ms": 0, "min_bytes": 1, "isolation_level": 1} | options
+    return fetch.FetchRequest(topics=topics, session_id=session[0], session_epoch=session[1], **settings)
+
+
+async def read(client: DataClient, offset: int, **options: Any) -> fetch.PartitionData:
+    client.send(fetch_committed(offset, **options), 12, fetch.FetchResponse)
+    response = await client.receive()
+    result: fetch.PartitionData = response.responses[0].partitions[0]
+    return result
+
+
+# -- Produce ---------------------------------------------------------------------------------------------
+
+
+def test_broker_without_coordinator_refuses_transactions(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            client = await cluster.client(1)
+            send(client, in_transaction(0))
+            (topic,) = (await client.receive()).responses
+            assert topic.partition_responses[0].error_code == ErrorCode.INVALID_TXN_STATE
+            assert "does not coordinate transactions" in topic.partition_responses[0].error_message
+            cluster.controller.set_configs(4, "", {"transaction.partition.verification.enable": "false"})
+            assert await sent(client, in_transaction(0)) == [ErrorCode.INVALID_TXN_STATE]
+            assert cluster.partition(1).log.log_end_offset == 0
+
+    data_plane.run(body)
+
+
+@pytest.mark.parametrize("version", [9, 11, 12])
+def test_transaction_is_verified_once_and_ended_by_its_marker(
+    data_plane: DataPlaneTools, version: int
+) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            coordinator = use(cluster, Coordinator())
+            client = await cluster.client(1)
+            for sequence in range(3):
+                assert await sent(client, in_transaction(sequence), version=version) == [ErrorCode.NONE]
+            assert coordinator.asked == [("tx", PRODUCER, 0, (("t", 0),), version >= 12)]
+            assert (await read(client, 0)).records == b""
+            assert await end(cluster) is ErrorCode.NONE
+            found = await read(client, 0)
+            assert data_plane.values(found.records)[:3] == [b"t"] * 3
+            assert (found.high_watermark, found.last_stable_offset) == (4, 4)
+            assert await sent(client, in_transaction(3), version=version) == [ErrorCode.NONE]
+            assert len(coordinator.asked) == 2
+
+    data_plane.run(body)
+
+
+@pytest.mark.parametrize(
+    ("answer", "old", "generic", "adding"),
+    [
+        (ErrorCode.PRODUCER_FENCED, *[ErrorCode.INVALID_PRODUCER_EPOCH] * 3),
+        (
+            ErrorCode.TRANSACTION_ABORTABLE,
+            ErrorCode.INVALID_TXN_STATE,
+            *[ErrorCode.TRANSACTION_ABORTABLE] * 2,
+        ),
+        (ErrorCode.NETWORK_EXCEPTION, *[ErrorCode.NOT_ENOUGH_REPLICAS] * 3),
+        (ErrorCode.NOT_COORDINATOR, *[ErrorCode.NOT_ENOUGH_REPLICAS] * 3),
+        (ErrorCode.INVALID_PRODUCER_ID_MAPPING, *[ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 3),
+        (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, *[ErrorCode.INVALID_TXN_STATE] * 3),
+        (
+            ErrorCode.CONCURRENT_TRANSACTIONS,
+            *[ErrorCode.NOT_ENOUGH_REPLICAS] * 2,
+            ErrorCode.NONE,  # asked again, and the last transaction is over by then
+        ),
+    ],
+)
+def test_refusal_of_the_coordinator_is_told_as_the_producer_knows_it(
+    data_plane: DataPlaneTools, answer: ErrorCode, old: ErrorCode, generic: ErrorCode, adding: ErrorCode
+) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            client = await cluster.client(1)
+            for version, expected in ((10, old), (11, generic), (12, adding)):
+                coordinator = use(cluster, Coordinator(answer))
+                assert await sent(client, in_transaction(0), version=version) == [expected]
+                assert len(coordinator.asked) == 1 + (expected is ErrorCode.NONE)
+            assert cluster.partition(1).log.log_end_offset == (adding is ErrorCode.NONE)
+
+    data_plane.run(body)
+
+
+def test_adding_a_partition_ends_with_its_time(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            coordinator = use(cluster, Coordinator(*[ErrorCode.CONCURRENT_TRANSACTIONS] * 100))
+            client = await cluster.client(1)
+            assert await sent(client, in_transaction(0), version=12) == [ErrorCode.CONCURRENT_TRANSACTIONS]
+            assert 2 <= len(coordinator.asked) <= 7
+
+    data_plane.run(body)
+
+
+def test_request_with_a_transaction_is_refused_as_a_whole(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            for name in "tu":
+                await cluster.create(1, topic=name)
+            coordinator = use(cluster, Coordinator())
+            client = await cluster.client(1)
+            plain = data_plane.batch(b"v")
+            assert (
+                await sent(client, plain, in_transaction(0), transactional_id=None)
+                == [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED] * 2
+            )
+            two = [in_transaction(0), in_transaction(0, producer=OTHER)]
+            assert await sent(client, *two) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 2
+            nobody = make_batch(b"v", is_transactional=True)
+            assert await sent(client, nobody) == [ErrorCode.INVALID_RECORD]
+            assert cluster.partition(1).log.log_end_offset == 0 and not coordinator.asked
+
+    data_plane.run(body)
+
+
+def test_only_the_partitions_that_are_not_in_the_transaction_are_asked_about(
+    data_plane: DataPlaneTools,
+) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            for name in "tu":
+                await cluster.create(1, topic=name)
+            coordinator = use(cluster, Coordinator())
+            client = await cluster.client(1)
+            assert await sent(client, in_transaction(0)) == [ErrorCode.NONE]
+            both = (in_transaction(1), in_transaction(0))
+            assert await sent(client, *both) == [ErrorCode.NONE] * 2
+            assert [partitions for _, _, _, partitions, _ in coordinator.asked] == [(("t", 0),), (("u", 0),)]
+
+    data_plane.run(body)
+
+
+def test_marker_during_the_verification_makes_it_void(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            coordinator = use(cluster, Coordinator())
+            coordinator.gate.clear()
+            client = await cluster.client(1)
+            send(client, in_transaction(0))
+            await data_plane.until(lambda: coordinator.asked)
+            assert await end(cluster, commit=False) is ErrorCode.NONE
+            coordinator.gate.set()
+            (topic,) = (await client.receive()).responses
+            assert topic.partition_responses[0].error_code == ErrorCode.INVALID_TXN_STATE
+            assert cluster.partition(1).last_stable_offset == cluster.partition(1).log.log_end_offset == 1
+
+    data_plane.run(body)
+
+
+def test_later_requests_of_a_producer_wait_for_the_verification(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            coordinator = use(cluster, Coordinator())
+            coordinator.gate.clear()
+            client = await cluster.client(1)
+            for sequence in range(3):
+                send(client, in_transaction(sequence, value=b"%d" % sequence))
+            await data_plane.until(lambda: coordinator.asked)
+            coordinator.gate.set()
+            for _ in range(3):
+                (topic,) = (await client.receive()).responses
+                assert topic.partition_responses[0].error_code == ErrorCode.NONE
+            assert len(coordinator.asked) == 1
+            assert cluster.partition(1).log.log_end_offset == 3
+
+    data_plane.run(body)
+
+
+def test_verification_can_be_switched_off_for_producers_that_add_their_partitions(
+    data_plane: DataPlaneTools,
+) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            coordinator = use(cluster, Coordinator())
+            cluster.controller.set_configs(4, "", {"transaction.partition.verification.enable": "false"})
+            client = await cluster.client(1)
+            assert await sent(client, in_transaction(0)) == [ErrorCode.NONE]
+            assert not coordinator.asked
+            await end(cluster)
+            assert await sent(client, in_transaction(1), version=12) == [ErrorCode.NONE]
+            assert len(coordinator.asked) == 1
+
+    data_plane.run(body)
+
+
+# -- Fetch, ListOffsets ----------------------------------------------------------------------------------
+
+
+def test_reader_is_told_what_was_aborted(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            use(cluster, Coordinator())
+            client = await cluster.client(1)
+            await sent(client, in_transaction(0, value=b"aborted"))
+            await client.produce(data_plane.batch(b"plain"))
+            await end(cluster, commit=False)
+            found = await read(client, 0)
+            assert found.aborted_transactions is not None
+            assert [(one.producer_id, one.first_offset) for one in found.aborted_transactions] == [
+                (PRODUCER, 0)
+            ]
+            everything = await read(client, 0, isolation_level=0)
+            assert everything.aborted_transactions is None
+            assert bytes(everything.records or b"") == bytes(found.records or b"")
+            assert (await read(client, 3)).aborted_transactions == []
+
+    data_plane.run(body)
+
+
+@pytest.mark.parametrize("in_session", [False, True])
+def test_long_poll_ends_when_a_transaction_does(data_plane: DataPlaneTools, in_session: bool) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            use(cluster, Coordinator())
+            producer, consumer = await cluster.client(1), await cluster.client(1)
+            await sent(producer, in_transaction(0))
+            session = (0, -1)
+            if in_session:
+                consumer.send(fetch_committed(0, session=(0, 0)), 12, fetch.FetchResponse)
+                session = ((await consumer.receive()).session_id, 1)
+            request = fetch_committed(
+                0, session=session, names_nothing=True, max_wait_ms=600_000, min_bytes=100
+            )
+            consumer.send(request, 12, fetch.FetchResponse)
+            await data_plane.until(lambda: cluster.brokers[1].data.wakeups.deadlines)
+            await producer.produce(data_plane.batch(b"more"))  # the high watermark moves, and nothing else
+            await end(cluster, producer=OTHER)
+            assert cluster.brokers[1].data.wakeups.deadlines
+            async with asyncio.timeout(10):
+                await end(cluster)
+                response = await consumer.receive()
+            values = data_plane.values(response.responses[0].partitions[0].records)
+            assert values[:2] == [b"t", b"more"]
+
+    data_plane.run(body)
+
+
+def test_session_may_change_its_isolation_level(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            use(cluster, Coordinator())
+            producer, consumer = await cluster.client(1), await cluster.client(1)
+            await sent(producer, in_transaction(0))
+            consumer.send(fetch_committed(0, session=(0, 0)), 12, fetch.FetchResponse)
+            opened = await consumer.receive()
+            assert opened.responses[0].partitions[0].records == b""
+            next_request = fetch_committed(
+                0, session=(opened.session_id, 1), names_nothing=True, isolation_level=0
+            )
+            consumer.send(next_request, 12, fetch.FetchResponse)
+            found = (await consumer.receive()).responses[0].partitions[0]
+            assert data_plane.values(found.records) == [b"t"]
+
+    data_plane.run(body)
+
+
+def test_offsets_are_listed_by_isolation_level(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            use(cluster, Coordinator())
+            client = await cluster.client(1)
+            await client.produce(data_plane.batch(b"v", timestamp_ms=TIME_MS - 5))
+            await sent(client, in_transaction(0))
+
+            async def offset(timestamp: int, isolation_level: int) -> int:
+                asked = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+                request = ListOffsetsRequest(
+                    replica_id=-1,
+                    isolation_level=isolation_level,
+                    topics=[ListOffsetsTopic(name="t", partitions=[asked])],
+                )
+                services = cluster.brokers[1].services
+                response = await list_offsets.handle(services, RequestContext(), request, 8)
+                assert response.topics[0].partitions[0].error_code == ErrorCode.NONE
+                return response.topics[0].partitions[0].offset
+
+            times = (-1, TIME_MS, -3, TIME_MS - 9)
+            assert [await offset(time, 0) for time in times] == [2, 1, 1, 0]
+            assert [await offset(time, 1) for time in times] == [1, -1, -1, 0]
+            await end(cluster)
+            assert [await offset(time, 1) for time in times][:2] == [3, 1]
+
+    data_plane.run(body)
+
+
+def test_follower_serves_readers_of_committed_transactions(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1, 2) as cluster:
+            await cluster.create(1, 2)
+            use(cluster, Coordinator())
+            client, reader = await cluster.client(1), await cluster.client(2)
+            await sent(client, in_transaction(0))
+            await client.produce(data_plane.batch(b"plain"))
+            follower = cluster.partition(2)
+            await data_plane.until(lambda: follower.high_watermark == 2)
+            assert follower.last_stable_offset == 0
+            assert (await read(reader, 0)).records == b""
+            assert await end(cluster, commit=False) is ErrorCode.NONE
+            await client.produce(data_plane.batch(b"next"))
+            await data_plane.until(lambda: follower.last_stable_offset >= 3)
+            found = await read(reader, 0)
+            assert found.aborted_transactions is not None
+            assert [one.first_offset for one in found.aborted_transactions] == [0]
+
+    data_plane.run(body)
+
+
+# -- markers ---------------------------------------------------------------------------------------------
+
+
+def test_marker_is_answered_when_it_is_committed(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1, 2) as cluster:
+            await cluster.create(1, 2)
+            leader = cluster.partition(1)
+            assert await end(cluster) is ErrorCode.NONE
+            assert leader.high_watermark == leader.log.log_end_offset == 1
+            await cluster.brokers[2].stop()
+            waiting = asyncio.ensure_future(end(cluster))
+            await data_plane.until(lambda: leader.log.log_end_offset == 2)
+            assert not waiting.done() and leader.high_watermark == 1
+            cluster.controller.elect(2)
+            assert await waiting is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    data_plane.run(body)
+
+
+def test_markers_for_partitions_that_are_not_led_here_are_refused(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1, 2) as cluster:
+            await cluster.create(1, 2)
+            assert await end(cluster, topic="nowhere") is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            assert await end(cluster, index=4) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            assert await end(cluster, node_id=2) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+            cluster.brokers[1].lease.is_fenced = True
+            assert await end(cluster) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert cluster.partition(1).log.log_end_offset == 0
+
+    data_plane.run(body)
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (None, ErrorCode.NONE),
+    ],
+)
+def test_markers_of_groups_go_to_the_group_coordinator(
+    data_plane: DataPlaneTools, code: ErrorCode | None, expected: ErrorCode
+) -> None:
+    ended: list[tuple[int, EndOfTransaction]] = []
+
+    class Groups:
+        async def end_transaction(self, partition: int, end: EndOfTransaction) -> None:
+            ended.append((partition, end))
+            if code is not None:
+                raise KafkaError(code, "not now")
+
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            cast("Any", cluster.brokers[1].services).offsets_transactions = Groups()
+            assert await end(cluster, topic=OFFSETS_TOPIC, index=9) is expected
+            assert [(partition, one.producer_id) for partition, one in ended] == [(9, PRODUCER)]
+
+    data_plane.run(body)
+
+
+def test_many_markers_are_answered_together(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            for name in "tu":
+                await cluster.create(1, topic=name)
+            topics = [WritableTxnMarkerTopic(name=name, partition_indexes=[0, 5]) for name in "tu"]
+            markers = [
+                WritableTxnMarker(producer_id=id, producer_epoch=1, topics=topics, coordinator_epoch=1)
+                for id in range(40)
+            ]
+            response = await write_txn_markers.handle(
+                cluster.brokers[1].services, RequestContext(), WriteTxnMarkersRequest(markers=markers), 1
+            )
+            assert [one.producer_id for one in response.markers] == list(range(40))
+            codes = [[p.error_code for t in one.topics for p in t.partitions] for one in response.markers]
+            assert [sorted(one) for one in codes] == [[0, 0, 3, 3]] * 40
+            assert cluster.partition(1).log.log_end_offset == 40
+
+    data_plane.run(body)
+
+
+def test_more_markers_than_a_request_may_have_are_refused(
+    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write_txn_markers, "MAX_MARKERS", 0)
+
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            with pytest.raises(KafkaError, match="INVALID_REQUEST"):
+                await end(cluster)
+            assert cluster.partition(1).log.log_end_offset == 0
+
+    data_plane.run(body)
+
+
+def test_producers_are_described(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1, 2) as cluster:
+            await cluster.create(1, 2)
+            use(cluster, Coordinator())
+            client = await cluster.client(1)
+            await sent(client, in_transaction(0, epoch=2))
+            await end(cluster, producer=OTHER, epoch=5)
+
+            async def describe(topic: str, index: int, node_id: int = 1) -> Any:
+                request = DescribeProducersRequest(
+                    topics=[TopicRequest(name=topic, partition_indexes=[index])]
+                )
+                services = cluster.brokers[node_id].services
+                response = await describe_producers.handle(services, RequestContext(), request, 0)
+                return response.topics[0].partitions[0]
+
+            for node_id in (1, 2):
+                found = await describe("t", 0, node_id)
+                first, second = found.active_producers
+                assert (first.producer_id, first.producer_epoch, first.last_sequence) == (PRODUCER, 2, 0)
+                assert (first.last_timestamp, first.coordinator_epoch) == (TIME_MS, -1)
+                assert first.current_txn_start_offset == 0
+                assert (second.producer_id, second.producer_epoch, second.last_sequence) == (OTHER, 5, -1)
+                assert (second.coordinator_epoch, second.current_txn_start_offset) == (3, -1)
+            assert (await describe("t", 9)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            assert (await describe("unknown", 0)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            assert (await describe("bad/name", 0)).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+            cluster.partition(1).producers.fall_behind()
+            assert (await describe("t", 0)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    data_plane.run(body)

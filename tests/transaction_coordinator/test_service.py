@@ -1,0 +1,339 @@
+"""The transaction coordinator as brokers use it: when answers and markers are due, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from pykraft.jepsen_like.sim.virtual_loop import VirtualLoop
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
+from pykraft.kafka_protocol.messages.describe_transactions import DescribeTransactionsRequest
+from pykraft.kafka_protocol.messages.end_txn import EndTxnRequest
+from pykraft.kafka_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from pykraft.kafka_protocol.messages.list_transactions import ListTransactionsRequest
+from pykraft.metadata_log.delta import MetadataDelta
+from pykraft.metadata_log.image import EMPTY_IMAGE
+from pykraft.transaction_coordinator.config import TransactionConfig
+from pykraft.transaction_coordinator.ports import MarkersRefusedError
+from pykraft.transaction_coordinator.service import TransactionCoordinatorService
+from pykraft.transaction_coordinator.transaction import Transaction
+from tests.group_coordinator.tools import MemoryWriter, make_image
+
+NAME = "my-id"
+DAY_MS = 86_400_000
+
+
+class LoopClock:
+    """Both clocks follow the loop."""
+
+    def monotonic_ms(self) -> int:
+        return round(asyncio.get_running_loop().time() * 1000)
+
+    wall_ms = monotonic_ms
+
+
+class Leaders:
+    """Takes markers; holds them back while ``open`` is not set."""
+
+    def __init__(self) -> None:
+        self.written: list[tuple[Transaction, int]] = []
+        self.open = asyncio.Event()
+        self.open.set()
+        self.refuses = False
+
+    async def write(self, prepared: Transaction, coordinator_epoch: int) -> None:
+        await self.open.wait()
+        if self.refuses:
+            raise MarkersRefusedError("t-0: INVALID_PRODUCER_EPOCH")
+        self.written.append((prepared, coordinator_epoch))
+
+
+class Ids:
+    def __init__(self) -> None:
+        self.last = 999
+        self.refuse: ErrorCode | None = None
+
+    async def next_id(self) -> int:
+        if self.refuse is not None:
+            raise KafkaError(self.refuse)
+        self.last += 1
+        return self.last
+
+
+class World:
+    """A broker that leads the only partition of ``__transaction_state``, and its clients."""
+
+    def __init__(self) -> None:
+        self.writer = MemoryWriter()
+        self.leaders = Leaders()
+        self.ids = Ids()
+        self.failures: list[BaseException] = []
+        self.service = self.make_service()
+
+    def make_service(self) -> TransactionCoordinatorService:
+        service = TransactionCoordinatorService(
+            TransactionConfig(num_partitions=1),
+            self.writer,
+            self.leaders,
+            self.ids,
+            LoopClock(),
+            self.failures.append,
+        )
+        image = make_image({"t": 2, "__transaction_state": 1})
+        service.on_metadata(MetadataDelta(EMPTY_IMAGE, image), image)
+        service.start()
+        return service
+
+    async def lead(self, epoch: int = 3) -> None:
+        self.service.on_elected(0, epoch)
+        await settle()
+
+    async def fail_over(self, epoch: int) -> None:
+        """Another broker takes over, with nothing but the log."""
+        await self.service.stop()
+        self.service = self.make_service()
+        await self.lead(epoch)
+
+    async def begin(self, timeout_ms: int = 60_000) -> InitProducerIdResponse:
+        return await self.service.init_producer_id(
+            InitProducerIdRequest(transactional_id=NAME, transaction_timeout_ms=timeout_ms), 4
+        )
+
+    async def add(self, producer: InitProducerIdResponse, partition: int = 0) -> int:
+        response = await self.service.add_partitions(
+            AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id=NAME,
+                v3_and_below_producer_id=producer.producer_id,
+                v3_and_below_producer_epoch=producer.producer_epoch,
+                v3_and_below_topics=[AddPartitionsToTxnTopic(name="t", partitions=[partition])],
+            ),
+            3,
+        )
+        return response.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
+
+    async def end(self, producer: InitProducerIdResponse, *, committed: bool = True) -> int:
+        request = EndTxnRequest(
+            transactional_id=NAME,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            committed=committed,
+        )
+        try:
+            return (await self.service.end_txn(request, 4)).error_code
+        except KafkaError as error:
+            return error.code
+
+    async def state(self) -> str:
+        response = await self.service.describe_transactions(
+            DescribeTransactionsRequest(transactional_ids=[NAME]), 0
+        )
+        return response.transaction_states[0].transaction_state
+
+    def replicas_catch_up(self) -> None:
+        self.writer.watermarks[0] = len(self.writer.logs[0])
+        self.service.on_high_watermark(0, self.writer.watermarks[0])
+
+
+async def settle() -> None:
+    """Until nothing is left to do now."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def in_virtual_time(scenario: Callable[[World], Awaitable[None]]) -> None:
+    async def run() -> None:
+        world = World()
+        try:
+            await scenario(world)
+        finally:
+            await world.service.stop()
+        assert world.failures == []
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(run())
+
+
+def test_a_transaction_is_complete_once_its_markers_are_written() -> None:
+    async def scenario(world: World) -> None:
+        await world.lead(epoch=3)
+        producer = await world.begin()
+        assert (producer.producer_id, producer.producer_epoch) == (1_000, 0)
+        assert [await world.add(producer, 0), await world.add(producer, 1)] == [0, 0]
+        world.leaders.open.clear()
+        assert await world.end(producer) == 0
+        assert await world.state() == "PrepareCommit"
+        assert await world.add(producer) == ErrorCode.CONCURRENT_TRANSACTIONS
+        world.leaders.open.set()
+        await settle()
+        assert await world.state() == "CompleteCommit"
+        ((prepared, epoch),) = world.leaders.written
+        assert (prepared.partitions, epoch) == (frozenset({("t", 0), ("t", 1)}), 3)
+        assert await world.add(producer) == 0
+
+    in_virtual_time(scenario)
+
+
+def test_neither_answer_nor_marker_leaves_before_the_decision_is_committed() -> None:
+    async def scenario(world: World) -> None:
+        await world.lead()
+        producer = await world.begin()
+        await world.add(producer)
+        world.writer.hold = True
+        ending = asyncio.ensure_future(world.end(producer))
+        await settle()
+        assert not ending.done() and not world.leaders.written
+        world.writer.hold = False
+        world.replicas_catch_up()
+        assert await ending == 0
+        await settle()
+        assert len(world.leaders.written) == 1
+        assert await world.state() == "CompleteCommit"
+
+    in_virtual_time(scenario)
+
+
+def test_a_decision_that_is_lost_with_the_leadership_writes_no_marker() -> None:
+    async def scenario(world: World) -> None:
+        await world.lead(3)
+        producer = await world.begin()
+        await world.add(producer)
+        world.writer.hold = True
+        ending = asyncio.ensure_future(world.end(producer))
+        await settle()
+        del world.writer.logs[0][-1]  # the next leader does not have it
+        await world.fail_over(4)
+        assert await ending == ErrorCode.NOT_COORDINATOR
+        world.writer.hold = False
+        assert await world.state() == "Ongoing"
+        assert not world.leaders.written
+
+    in_virtual_time(scenario)
+
+
+def test_a_new_coordinator_writes_the_markers_that_it_finds_due() -> None:
+    async def scenario(world: World) -> None:
+        await world.lead(3)
+        producer = await world.begin()
+        await world.add(producer)
+        world.leaders.open.clear()
+        assert await world.end(producer, committed=False) == 0
+        await world.fail_over(4)
+        world.leaders.open.set()
+        await settle()
+        assert await world.state() == "CompleteAbort"
+        assert [epoch for _, epoch in world.leaders.written] == [4]
+
+    in_virtual_time(scenario)
+
+
+def test_a_coordinator_that_was_replaced_leaves_the_transaction_to_its_successor() -> None:
+    async def scenario(world: World) -> None:
+        await world.lead()
+        producer = await world.begin()
+        await world.add(producer)
+        world.leaders.refuses = True
+        assert await world.end(producer) == 0
+        await settle()
+        assert await world.state() == "PrepareCommit"
+
+    in_virtual_time(scenario)
+
+
+def test_completion_is_written_again_until_it_can_be() -> None:
+    async def scenario(world: World) -> None:
+        await world.lead()
+        producer = await world.begin()
+        await world.add(producer)
+        world.leaders.open.clear()
+        await world.end(producer)
+        world.writer.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
+        world.leaders.open.set()
+        await asyncio.sleep(1)
+        assert await world.state() == "PrepareCommit"
+        world.writer.refuse = None
+        await asyncio.sleep(1)
+        assert await world.state() == "CompleteCommit"
+        assert len(world.leaders.written) == 1
+
+    in_virtual_time(scenario)
+
+
+def test_a_transaction_that_is_open_for_too_long_is_aborted() -> None:
+    async def scenario(world: World) -> None:
+        await world.lead()
+        producer = await world.begin(timeout_ms=5_000)
+        await world.add(producer)
+        await asyncio.sleep(4)
+        assert await world.state() == "Ongoing"
+        await asyncio.sleep(12)
+        assert await world.state() == "CompleteAbort"
+        assert await world.end(producer) == ErrorCode.PRODUCER_FENCED
+
+    in_virtual_time(scenario)
+
+
+def test_an_id_that_nobody_uses_is_forgotten() -> None:
+    async def scenario(world: World) -> None:
+        await world.lead()
+        await world.begin()
+        await asyncio.sleep(6 * DAY_MS / 1000)
+        assert await world.state() == "Empty"
+        await asyncio.sleep(DAY_MS / 1000 + 3_700)
+        assert await world.state() == ""
+        await world.fail_over(4)
+        listed = await world.service.list_transactions(ListTransactionsRequest(), 0)
+        assert listed.transaction_states == []
+
+    in_virtual_time(scenario)
+
+
+def test_a_second_producer_fences_the_first() -> None:
+    async def scenario(world: World) -> None:
+        await world.lead()
+        old = await world.begin()
+        await world.add(old)
+        assert (await world.begin()).error_code == ErrorCode.CONCURRENT_TRANSACTIONS
+        await settle()
+        new = await world.begin()
+        assert (new.producer_id, new.producer_epoch) == (old.producer_id, 2)
+        assert await world.end(old) == ErrorCode.PRODUCER_FENCED
+        ((prepared, _),) = world.leaders.written
+        assert (prepared.producer_epoch, prepared.state.label) == (1, "PrepareAbort")
+
+    in_virtual_time(scenario)
+
+
+def test_requests_of_a_broker_that_does_not_lead_or_still_loads() -> None:
+    async def scenario(world: World) -> None:
+        with pytest.raises(KafkaError) as refused:
+            await world.begin()
+        assert refused.value.code is ErrorCode.NOT_COORDINATOR
+        world.writer.read_gate = asyncio.Event()
+        await world.lead()
+        with pytest.raises(KafkaError) as refused:
+            await world.begin()
+        assert refused.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        world.writer.read_gate.set()
+        await settle()
+        assert (await world.begin()).error_code == 0
+
+    in_virtual_time(scenario)
+
+
+def test_without_a_new_producer_id_nothing_changes() -> None:
+    async def scenario(world: World) -> None:
+        await world.lead()
+        world.ids.refuse = ErrorCode.REQUEST_TIMED_OUT
+        with pytest.raises(KafkaError):
+            await world.begin()
+        assert world.writer.logs.get(0, []) == []
+        world.ids.refuse = None
+        assert (await world.begin()).producer_epoch == 0
+
+    in_virtual_time(scenario)

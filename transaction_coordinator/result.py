@@ -1,0 +1,43 @@
+"""The result of a handler: records to write, an answer, and transactions whose markers are due.
+
+Handlers are pure. Nothing in a result has happened yet: the shard replays and appends the records first. The
+answer is sent, and markers are written, when the high watermark has passed the records: a decision that may
+still be lost must neither be known nor be carried out.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from pykraft.kafka_protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResult
+from pykraft.kafka_protocol.messages.describe_transactions import DescribedTransaction
+from pykraft.kafka_protocol.schema import Message
+from pykraft.lazy_dataclass import dataclass
+from pykraft.transaction_coordinator.records import TransactionRecord
+
+Answer: TypeAlias = Message | AddPartitionsToTxnResult | DescribedTransaction | None
+"""A response; or, where a request concerns several transactional ids, the part of one of them."""
+
+
+@dataclass(slots=True)
+class CoordinatorResult:
+    """``prepared``: the transactional ids whose transactions the records end. Their markers are to be written
+    once the records are committed, then :mod:`.complete` is called.
+    """
+
+    response: Answer
+    records: tuple[TransactionRecord, ...] = ()
+    prepared: tuple[str, ...] = ()
+
+    @property
+    def moves_others(self) -> bool:
+        """Whether it concerns other requests: none does."""
+        return False
+
+    @property
+    def has_effects(self) -> bool:
+        """Whether markers are to be written."""
+        return bool(self.prepared)
+
+
+NOTHING = CoordinatorResult(None)

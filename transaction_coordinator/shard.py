@@ -1,0 +1,60 @@
+"""One partition of ``__transaction_state`` while this broker leads it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from pykraft.coordinator.result import Outcome
+from pykraft.coordinator.shard import Shard
+from pykraft.coordinator.writer import PartitionWriter
+from pykraft.kafka_protocol.batch_builder import BatchBuilder
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.transaction_coordinator.codec import encode_record
+from pykraft.transaction_coordinator.replay import replay_decided
+from pykraft.transaction_coordinator.result import CoordinatorResult
+from pykraft.transaction_coordinator.state import EMPTY_STATE, ShardState
+from pykraft.transaction_coordinator.transaction import TransactionVersion
+
+TransactionOutcome: TypeAlias = Outcome[CoordinatorResult]
+
+
+class TransactionShard(Shard[ShardState, CoordinatorResult]):
+    """See :class:`.Shard`. ``transaction_version`` tells the finalized feature: records depend on it."""
+
+    def __init__(
+        self,
+        partition: int,
+        leader_epoch: int,
+        writer: PartitionWriter,
+        transaction_version: Callable[[], TransactionVersion],
+    ) -> None:
+        super().__init__(partition, leader_epoch, writer, EMPTY_STATE)
+        self._transaction_version = transaction_version
+
+    def _replay(self, state: ShardState, result: CoordinatorResult) -> ShardState:
+        return replay_decided(state, result.records)
+
+    def _write(self, builder: BatchBuilder, result: CoordinatorResult) -> bool:
+        version = self._transaction_version()
+        for record in result.records:
+            builder.add(*encode_record(record, version))
+        return True
+
+    def _has_happened(self, result: CoordinatorResult, now_ms: int) -> None:
+        """Nothing but records."""
+
+    def _as_error(self, error: KafkaError) -> KafkaError:
+        """Kafka's TransactionStateManager: find the new coordinator, retry, or give up."""
+        match error.code:
+            case (
+                ErrorCode.NOT_LEADER_OR_FOLLOWER
+                | ErrorCode.FENCED_LEADER_EPOCH
+                | ErrorCode.KAFKA_STORAGE_ERROR
+            ):
+                code = ErrorCode.NOT_COORDINATOR
+            case ErrorCode.MESSAGE_TOO_LARGE | ErrorCode.RECORD_LIST_TOO_LARGE:
+                code = ErrorCode.UNKNOWN_SERVER_ERROR
+            case _:
+                code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return KafkaError(code, error.message)
