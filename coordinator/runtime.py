@@ -202,6 +202,10 @@ class CoordinatorRuntime(ABC, Generic[S, R, H]):
 
     # ---- requests
 
+    def is_loaded(self, partition: int) -> bool:
+        hosted = self._hosted.get(partition)
+        return hosted is not None and hosted.shard.loaded
+
     def hosted_partitions(self) -> list[int]:
         return sorted(self._hosted)
 

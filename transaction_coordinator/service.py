@@ -84,6 +84,10 @@ class TransactionCoordinatorService:
     def partition_for(self, transactional_id: str) -> int:
         return partition_for_key(transactional_id, self.num_partitions)
 
+    def serves(self, partition: int) -> bool:
+        """Whether this broker leads the partition and has loaded it."""
+        return self._runtime.is_loaded(partition)
+
     @property
     def num_partitions(self) -> int:
         """The number of partitions of the topic; the configured one until it exists."""

@@ -8,7 +8,7 @@ type is refused with INVALID_REQUEST.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.apis.topic_creation import create_topic
@@ -24,6 +24,8 @@ from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.image import TopicImage
 
 _GROUP, _TRANSACTION = 0, 1
+_PATIENCE_MS = 2_000
+_CHECK_MS = 5
 
 
 async def handle(
@@ -40,10 +42,12 @@ async def handle(
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, "only groups (0) and transactional ids (1) have coordinators"
             )
+    keys = request.coordinator_keys if version >= 4 else [request.key]
     topic = services.metadata.image.topic(name)
     if topic is None:
         topic = await _create(services, context, name)
-    keys = request.coordinator_keys if version >= 4 else [request.key]
+        if topic is not None and key_type == _TRANSACTION:
+            await _until_served(services, topic, keys)
     return _response(
         [_coordinator(services, context.listener, topic, key, partition_for) for key in keys], version
     )
@@ -71,6 +75,18 @@ async def _create(services: BrokerServices, context: RequestContext, name: str) 
         raise KafkaError(
             ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{name} cannot be created: {error.message}"
         ) from error
+
+
+async def _until_served(services: BrokerServices, topic: TopicImage, keys: Sequence[str]) -> None:
+    """Wait for the coordinators of a new topic that are on this broker: clients come back at once, and some
+    wait for a second after NOT_COORDINATOR.
+    """
+    transactions, node_id = services.transactions, services.config.node_id
+    partitions = {transactions.partition_for(key) for key in keys}
+    here = [index for index in partitions if topic.partitions[index].leader == node_id]
+    until_ms = services.clock.monotonic_ms() + _PATIENCE_MS
+    while services.clock.monotonic_ms() < until_ms and not all(map(transactions.serves, here)):
+        await services.tasks.sleep(_CHECK_MS)
 
 
 def _offsets_configs(config: BrokerConfig) -> Mapping[str, str]:
