@@ -21,6 +21,7 @@ from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.service import GroupCoordinatorService
 from pykraft.kafka_protocol.batch_builder import BatchBuilder
 from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.markers import EndOfTransaction
 from pykraft.kafka_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatRequestTopicPartitions,
@@ -46,6 +47,9 @@ class MemoryLog:
     def append(self, partition: int, leader_epoch: int, records: BatchBuilder, now_ms: int) -> int:
         self.end += records.record_count
         return self.end
+
+    def end_transaction(self, partition: int, leader_epoch: int, end: EndOfTransaction, now_ms: int) -> int:
+        raise AssertionError("no transaction ends here")
 
     def max_batch_bytes(self, partition: int) -> int:
         return 1 << 20

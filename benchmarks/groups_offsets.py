@@ -37,6 +37,7 @@ from pykraft.group_coordinator.state import EMPTY_STATE
 from pykraft.group_coordinator.subscription import TopicsView
 from pykraft.kafka_protocol.batch_builder import BatchBuilder
 from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.markers import EndOfTransaction
 from pykraft.kafka_protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -137,6 +138,9 @@ class Log:
         records.build(leader_epoch, now_ms)
         self.end += records.record_count
         return self.end
+
+    def end_transaction(self, partition: int, leader_epoch: int, end: EndOfTransaction, now_ms: int) -> int:
+        raise AssertionError("no transaction ends here")
 
     def max_batch_bytes(self, partition: int) -> int:
         return 1 << 20

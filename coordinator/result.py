@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar
 
+from pykraft.kafka_protocol.batch_builder import Producer
 from pykraft.lazy_dataclass import dataclass
 
 
@@ -20,6 +21,11 @@ class Result(Protocol):
 
     @property
     def response(self) -> object: ...
+
+    @property
+    def producer(self) -> Producer | None:
+        """Whose transaction the records are part of, if they are."""
+        ...
 
     @property
     def moves_others(self) -> bool:

@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 
 from pykraft.coordinator.result import Outcome, Result
 from pykraft.coordinator.writer import PartitionWriter
-from pykraft.kafka_protocol.batch_builder import BatchBuilder
+from pykraft.kafka_protocol.batch_builder import BatchBuilder, Producer
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.metadata_log.timeline import Timeline
 
@@ -30,11 +30,11 @@ class Staged(Generic[S, R]):
 
     __slots__ = ("builder", "max_bytes", "results", "state", "wall_ms")
 
-    def __init__(self, state: S, wall_ms: int, max_bytes: int) -> None:
+    def __init__(self, state: S, wall_ms: int, max_bytes: int, producer: Producer | None) -> None:
         self.state = state
         self.wall_ms = wall_ms
         self.max_bytes = max_bytes
-        self.builder = BatchBuilder()
+        self.builder = BatchBuilder(producer)
         self.results: list[tuple[R, int]] = []
         """With the time at which each was decided."""
 
@@ -122,8 +122,9 @@ class Shard(ABC, Generic[S, R]):
 
         A batch holds whole results, so that a decision is in the log as a whole or not at all. None: nothing
         has changed, and what is staged must be flushed before the same is asked again. So it is if the batch
-        has no room for the result, or if the result concerns other requests, which are not to be taken back
-        with a batch that cannot be written. A :class:`KafkaError` leaves all unchanged.
+        has no room for the result, if that is part of another transaction or of none, or if it concerns other
+        requests, which are not to be taken back with a batch that cannot be written. A :class:`KafkaError`
+        leaves all unchanged.
         """
         assert self.loaded, "a shard must be loaded before it decides"
         staged = self._staged
@@ -137,7 +138,7 @@ class Shard(ABC, Generic[S, R]):
                 self._has_happened(result, now_ms)
             return self.seen(result)
         if staged is None:
-            staged = self._begin(wall_ms)
+            staged = self._begin(result, wall_ms)
             if not self._add(staged, result, now_ms):
                 raise self._as_error(_too_large())
             self._staged = staged
@@ -183,15 +184,17 @@ class Shard(ABC, Generic[S, R]):
         self.advance(high_watermark)
         return self._pending_offset if self._pending_offset > high_watermark else None
 
-    def _begin(self, wall_ms: int) -> Staged[S, R]:
+    def _begin(self, result: R, wall_ms: int) -> Staged[S, R]:
         try:
-            return Staged(self.state, wall_ms, self._writer.max_batch_bytes(self.partition))
+            return Staged(self.state, wall_ms, self._writer.max_batch_bytes(self.partition), result.producer)
         except KafkaError as error:
             raise self._as_error(error) from error
 
     def _add(self, staged: Staged[S, R], result: R, now_ms: int) -> bool:
         """Take a result into the batch, whole or not at all; False if the batch has no room for it."""
         builder = staged.builder
+        if builder.producer != result.producer:
+            return False
         mark = builder.mark
         try:
             if not self._write(builder, result) or builder.size_bytes > staged.max_bytes:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator
 from pykraft.group_coordinator.classic_group import ClassicGroup, ClassicState
 from pykraft.group_coordinator.commits import TopicRemoval
 from pykraft.group_coordinator.group import ConsumerGroup
+from pykraft.group_coordinator.offset_table import NO_PARTITIONS
 from pykraft.group_coordinator.result import CoordinatorResult
 from pykraft.group_coordinator.state import Group, ShardState
 from pykraft.group_coordinator.subscription import TopicsView
@@ -34,7 +35,7 @@ _MERGED_AT_ONCE = 1_000
 def handle_offset_delete(
     state: ShardState, request: OffsetDeleteRequest, topics: TopicsView
 ) -> CoordinatorResult:
-    """Partitions without an offset are answered like the others, and cost no record.
+    """Partitions without an offset, committed or pending, are answered like the others, and cost no record.
 
     :class:`KafkaError` INVALID_GROUP_ID, GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP for the whole request.
     """
@@ -45,9 +46,10 @@ def handle_offset_delete(
         known, unknown = split_partitions(topic, topics)
         refused = is_read(topic.name)
         answer.add(topic.name, known, unknown, refused)
-        committed = offsets.get(topic.name)
-        if committed is not None and not refused:
-            found = dict.fromkeys(index for index in known if index in committed)
+        committed = offsets.get(topic.name, NO_PARTITIONS)
+        pending = state.pending.of_topic(request.group_id, topic.name)
+        if (committed or pending) and not refused:
+            found = dict.fromkeys(index for index in known if index in committed or index in pending)
             if found:
                 removed.setdefault(topic.name, {}).update(found)
     records = [TopicRemoval(request.group_id, name, tuple(indexes)) for name, indexes in removed.items()]

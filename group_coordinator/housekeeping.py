@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import TypeAlias
 
 from pykraft.group_coordinator.classic_group import ClassicGroup
@@ -20,6 +21,7 @@ from pykraft.group_coordinator.group_offsets import GroupOffsets
 from pykraft.group_coordinator.group_records import group_tombstones
 from pykraft.group_coordinator.offset_expiry import Expiry, find_expiry, has_no_members
 from pykraft.group_coordinator.offset_table import Run
+from pykraft.group_coordinator.pending_offsets import PendingOffsets, Place
 from pykraft.group_coordinator.records import (
     GroupMetadataKey,
     GroupRecord,
@@ -42,9 +44,8 @@ _STEP_PARTITIONS = 16
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Committed offsets of one topic, or a group (``run`` None), that may have to be deleted.
-
-    ``partitions`` are some of those of the run.
+    """Committed offsets of one topic (``run``), pending ones (``partitions`` alone), or a group (neither),
+    that may have to be deleted. ``partitions`` are some of those of the run.
     """
 
     group_id: str
@@ -125,7 +126,7 @@ def sweep_deleted_topics(state: ShardState, deleted: Collection[TopicKey]) -> Sw
     """Deletes the offsets of topics that were deleted just now."""
     gone = {key for name, topic_id in deleted for key in ((name, topic_id), (name, ZERO_UUID))}
     by_topic = Map((key, state.groups_by_topic[key]) for key in gone if key in state.groups_by_topic)
-    return Sweep(_offsets_of_topics(by_topic, state.offsets, gone.__contains__), _delete_if_unchanged)
+    return _sweep_topics(state, by_topic, gone.__contains__)
 
 
 def sweep_after_load(state: ShardState, topics: TopicsView, deleted_names: Collection[str]) -> Sweep:
@@ -143,7 +144,19 @@ def sweep_after_load(state: ShardState, topics: TopicsView, deleted_names: Colle
 
     # Before the first image no topic is known to be deleted.
     by_topic = state.groups_by_topic if topics.image.offset >= 0 else _NO_TOPICS
-    return Sweep(_offsets_of_topics(by_topic, state.offsets, is_gone), _delete_if_unchanged)
+    return _sweep_topics(state, by_topic, is_gone)
+
+
+def _sweep_topics(
+    state: ShardState, by_topic: Map[TopicKey, Map[str, int]], is_gone: Callable[[TopicKey], bool]
+) -> Sweep:
+    def delete(now: ShardState, seen: Candidate, call: Call) -> Iterable[Record]:
+        if seen.run is not None:
+            return _delete_if_unchanged(now, seen, call)
+        return _delete_pending(now, seen, is_gone)
+
+    committed = _offsets_of_topics(by_topic, state.offsets, is_gone)
+    return Sweep(chain(committed, _pending_offsets(state.pending, is_gone)), delete)
 
 
 def sweep_expired_offsets(state: ShardState) -> Sweep:
@@ -180,6 +193,31 @@ def _offsets_of_topics(
             for run in group_offsets[name].runs():
                 gone = _partitions_of(run, lambda topic_id: is_gone((name, topic_id)))  # noqa: B023
                 yield Candidate(group_id, name, run, gone) if gone else None
+
+
+def _pending_offsets(pending: PendingOffsets, is_gone: Callable[[TopicKey], bool]) -> Steps:
+    """Those of open transactions, of topics that may be gone."""
+    for group_id, topics in drain(pending.open):
+        yield None
+        for topic, lines in drain(topics):
+            place = group_id, topic
+            gone = [one for one in sorted(lines) if _is_pending_of(pending, place, one, is_gone)]
+            yield Candidate(group_id, topic, None, gone) if gone else None
+
+
+def _is_pending_of(
+    pending: PendingOffsets, place: Place, partition: int, is_gone: Callable[[TopicKey], bool]
+) -> bool:
+    return any(is_gone((place[1], topic_id)) for topic_id in pending.live_values_of(place, partition))
+
+
+def _delete_pending(
+    state: ShardState, seen: Candidate, is_gone: Callable[[TopicKey], bool]
+) -> Iterator[Record]:
+    place, pending = (seen.group_id, seen.topic), state.pending
+    gone = [one for one in seen.partitions if _is_pending_of(pending, place, one, is_gone)]
+    if gone:
+        yield TopicRemoval(seen.group_id, seen.topic, gone)
 
 
 def _offsets_that_may_expire(groups: Map[str, Group], offsets: Map[str, GroupOffsets]) -> Steps:
@@ -227,7 +265,8 @@ def _delete_if_expired(state: ShardState, seen: Candidate, call: Call) -> Iterat
     if expiry is None or seen.run is None or seen.topic in expiry.subscribed:
         return
     expired = _expired(seen.run, expiry, call)
-    partitions = [partition for partition in seen.partitions if partition in expired]
+    pending = state.pending.of_topic(seen.group_id, seen.topic)  # a transaction may be about to renew them
+    partitions = [one for one in seen.partitions if one in expired and one not in pending]
     if partitions:
         yield from _delete_if_unchanged(state, replace(seen, partitions=partitions), call)
 
@@ -245,6 +284,8 @@ def _expired(run: Run, expiry: Expiry, call: Call) -> set[int]:
 def _delete_group_if_idle(state: ShardState, seen: Candidate, call: Call) -> Iterator[Record]:
     group = state.groups.get(seen.group_id)
     if group is None or not has_no_members(group) or seen.group_id in state.offsets:
+        return
+    if seen.group_id in state.pending.open:
         return
     if _emptied_ms(group) + call.config.offsets_retention_ms > call.wall_ms:
         return

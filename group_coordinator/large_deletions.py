@@ -24,6 +24,7 @@ from pykraft.group_coordinator.delete_offsets import (
 from pykraft.group_coordinator.group_offsets import NO_OFFSETS, GroupOffsets
 from pykraft.group_coordinator.names import sorted_runs
 from pykraft.group_coordinator.offset_table import NO_PARTITIONS, TopicOffsets
+from pykraft.group_coordinator.offsets import build_pending_tombstones
 from pykraft.group_coordinator.prepared_change import PreparedChange
 from pykraft.group_coordinator.result import CoordinatorResult, Record
 from pykraft.group_coordinator.state import Group, ShardState
@@ -117,13 +118,15 @@ class _Removal:
             if partitions:
                 yield partitions
 
-    def records(self, offsets: GroupOffsets) -> tuple[Record, ...]:
+    def records(self, state: ShardState) -> tuple[Record, ...]:
         """:class:`KafkaError` if they do not fit into one batch."""
-        for _ in self.follow(offsets):
+        group_id = self.change.group_id
+        for _ in self.follow(state.group_offsets(group_id)):
             pass
         if self._is_too_large:
             raise too_large()
-        return (self.change,) if self.change.changes else ()
+        pending = build_pending_tombstones(state, group_id, self._wanted)
+        return (self.change, *pending) if self.change.changes else tuple(pending)
 
 
 class LargeGroupDeletion:
@@ -143,7 +146,7 @@ class LargeGroupDeletion:
         code, tombstones = check_deletion(state, self._group_id)
         records: tuple[Record, ...] = ()
         if code is ErrorCode.NONE:
-            records = (*self._removal.records(state.group_offsets(self._group_id)), *tombstones)
+            records = (*self._removal.records(state), *tombstones)
         result = DeletableGroupResult(group_id=self._group_id, error_code=code)
         return CoordinatorResult(DeleteGroupsResponse(results=[result]), records)
 
@@ -205,8 +208,7 @@ class LargeOffsetDelete:
         )
         if self._removal is None or not is_prepared:
             return handle_offset_delete(state, self._request, self._topics)
-        records = self._removal.records(state.group_offsets(self._request.group_id))
-        return CoordinatorResult(self.response, records)
+        return CoordinatorResult(self.response, self._removal.records(state))
 
     def build(self) -> Iterator[None]:
         """The answer to what :meth:`decide` has decided; yields after each slice."""

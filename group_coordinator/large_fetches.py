@@ -6,12 +6,11 @@ The answer is the same as that of :mod:`.offset_fetch`, in bytes.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from itertools import islice
 
-from pykraft.group_coordinator.group_offsets import GroupOffsets
 from pykraft.group_coordinator.names import sorted_runs
-from pykraft.group_coordinator.offset_fetch import TOPIC_ID_VERSION, group_error_code, of_topic
+from pykraft.group_coordinator.offset_fetch import TOPIC_ID_VERSION, Found, group_error_code, of_topic
 from pykraft.group_coordinator.offset_table import NO_PARTITIONS, ROW_BYTES, Rows, TopicOffsets
 from pykraft.group_coordinator.subscription import TopicsView
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
@@ -33,20 +32,18 @@ _COLUMN_STEPS = 40
 _SORT_STEPS = 1_500
 
 
-def is_large(groups: Sequence[OffsetFetchRequestGroup], found: Sequence[GroupOffsets | KafkaError]) -> bool:
+def is_large(groups: Sequence[OffsetFetchRequestGroup], found: Sequence[Found | KafkaError]) -> bool:
     """Whether the answer is large. ``found``: the offsets of each group, or its error."""
     return sum(islice(_sizes(groups, found), LARGE_PARTITIONS + 1)) > LARGE_PARTITIONS
 
 
-def _sizes(
-    groups: Sequence[OffsetFetchRequestGroup], found: Sequence[GroupOffsets | KafkaError]
-) -> Iterator[int]:
+def _sizes(groups: Sequence[OffsetFetchRequestGroup], found: Sequence[Found | KafkaError]) -> Iterator[int]:
     """The number of partitions of each topic, and one for the topic."""
-    for group, offsets in zip(groups, found, strict=True):
+    for group, one in zip(groups, found, strict=True):
         if group.topics is not None:
             yield from (1 + len(topic.partition_indexes) for topic in group.topics)
-        elif not isinstance(offsets, KafkaError):
-            yield from (1 + len(partitions) for partitions in offsets.values())
+        elif not isinstance(one, KafkaError):
+            yield from (1 + len(partitions) for partitions in one.offsets.values())
 
 
 class LargeFetch:
@@ -55,7 +52,7 @@ class LargeFetch:
     def __init__(
         self,
         groups: Sequence[OffsetFetchRequestGroup],
-        found: Sequence[GroupOffsets | KafkaError],
+        found: Sequence[Found | KafkaError],
         topics: TopicsView,
         version: int,
     ) -> None:
@@ -94,18 +91,17 @@ class LargeFetch:
 
     def _write_refused(self, topics: Iterable[OffsetFetchRequestTopics], code: ErrorCode) -> Iterator[int]:
         for topic in topics:
-            yield from self._write_topic(topic, NO_PARTITIONS, None, code)
+            yield from self._write_topic(topic, NO_PARTITIONS, None, code, ())
 
-    def _write_named(
-        self, topics: Iterable[OffsetFetchRequestTopics], offsets: GroupOffsets
-    ) -> Iterator[int]:
+    def _write_named(self, topics: Iterable[OffsetFetchRequestTopics], found: Found) -> Iterator[int]:
         view, by_id = self._topics, self._version >= TOPIC_ID_VERSION
         for topic in topics:
             name = view.topic_name(topic.topic_id) if by_id else topic.name
-            committed = NO_PARTITIONS if name is None else offsets.get(name, NO_PARTITIONS)
+            committed = NO_PARTITIONS if name is None else found.offsets.get(name, NO_PARTITIONS)
+            unstable = () if name is None else found.unstable.get(name, ())
             topic_id = None if name is None else view.topic_id(name)
             code = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.NONE
-            yield from self._write_topic(topic, committed, topic_id, code)
+            yield from self._write_topic(topic, committed, topic_id, code, unstable)
 
     def _write_topic(
         self,
@@ -113,12 +109,15 @@ class LargeFetch:
         committed: TopicOffsets,
         topic_id: Uuid | None,
         code: ErrorCode,
+        unstable: Container[int],
     ) -> Iterator[int]:
         writer = self._writer
         writer.begin_topic()
         for index in topic.partition_indexes:
             value = of_topic(committed.get(index), topic_id)
-            if value is None:
+            if index in unstable:
+                writer.add_partition(index, -1, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT)
+            elif value is None:
                 writer.add_partition(index, -1, -1, "", code)
             else:
                 writer.add_partition(index, value.offset, value.leader_epoch, value.metadata, code)
@@ -126,33 +125,38 @@ class LargeFetch:
         writer.end_topic(topic.name, topic.topic_id)
         yield _TOPIC_STEPS
 
-    def _write_all(self, offsets: GroupOffsets) -> Iterator[int]:
+    def _write_all(self, found: Found) -> Iterator[int]:
+        offsets = found.offsets
         runs = []
         for run in sorted_runs(offsets):
             runs.append(run)
             yield _SORT_STEPS
         writer = self._writer
         for name in heapq.merge(*runs):
-            topic_id = self._topics.topic_id(name)
+            topic_id, unstable = self._topics.topic_id(name), found.unstable.get(name, ())
             writer.begin_topic()
             for part in offsets[name].runs():
-                yield self._write_rows(part.rows(), topic_id)
+                yield self._write_rows(part.rows(), topic_id, unstable)
             if not writer.partitions or (topic_id is None and self._version >= TOPIC_ID_VERSION):
                 writer.drop_topic()  # it has just been deleted
             else:
                 writer.end_topic(name, topic_id or ZERO_UUID)
             yield _TOPIC_STEPS
 
-    def _write_rows(self, run: Rows, topic_id: Uuid | None) -> int:
+    def _write_rows(self, run: Rows, topic_id: Uuid | None, unstable: Collection[int]) -> int:
         partitions, rows, rows_topic_id, extras = run
         writer = self._writer
-        if extras is None:
+        if extras is None and not unstable:
             if rows_topic_id in (ZERO_UUID, topic_id):
                 writer.add_partitions(partitions, rows, "", ErrorCode.NONE)
             return _COLUMN_STEPS
         for place, index in enumerate(partitions):
-            extra = extras.get(index)
-            if (rows_topic_id if extra is None else extra.topic_id) in (ZERO_UUID, topic_id):
+            extra = None if extras is None else extras.get(index)
+            if (rows_topic_id if extra is None else extra.topic_id) not in (ZERO_UUID, topic_id):
+                continue
+            if index in unstable:
+                writer.add_partition(index, -1, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT)
+            else:
                 row = rows[place * ROW_BYTES : (place + 1) * ROW_BYTES]
                 writer.add_partitions((index,), row, "" if extra is None else extra.metadata, ErrorCode.NONE)
         return len(partitions) * _PARTITION_STEPS

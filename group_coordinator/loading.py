@@ -5,8 +5,8 @@ an object for each: the key without its last byte names a table, and what of the
 appended to it. A table of few rows is one string of bytes, since most of the time of a load that finds the
 records of very many groups in random order is spent waiting for their memory. Only when the whole log is read
 are rows that a later record replaced dropped (and before, as often as a table has doubled), and the tables
-become part of the state. Every other record is decoded and replayed. Records that are unknown or cannot be
-decoded are skipped.
+become part of the state. Every other record is decoded and replayed, those of transactions among them.
+Records that are unknown or cannot be decoded are skipped.
 """
 
 from __future__ import annotations
@@ -26,12 +26,16 @@ from pykraft.group_coordinator.offset_table import (
     TopicOffsets,
     make_extra,
     pack_row,
+    rows_of,
 )
-from pykraft.group_coordinator.records import OffsetCommitKey, OffsetCommitValue
+from pykraft.group_coordinator.pending_offsets import NOTHING_PENDING
+from pykraft.group_coordinator.records import GroupRecord, OffsetCommitKey, OffsetCommitValue
 from pykraft.group_coordinator.replay import replay
 from pykraft.group_coordinator.state import EMPTY_STATE, ShardState, TopicKey
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
+from pykraft.kafka_protocol.markers import COMMIT, Marker
 from pykraft.kafka_protocol.primitives import Buffer, ProtocolError, read_uvarint_tail, read_varlong
+from pykraft.kafka_protocol.record_codec import read_records
 from pykraft.metadata_log.persistent import Map, MapMutation
 
 log = logging.getLogger(__name__)
@@ -41,6 +45,12 @@ SLICE_STEPS = 2_000
 
 _OTHER_STEPS = 40
 """The steps of a record that is decoded and replayed by itself."""
+
+_PASSED_STEPS = 3
+"""The steps of a record that is looked at a second time, since offsets of transactions are pending."""
+
+_FEW_NAMES = 64
+"""So many names of topics with pending offsets are searched for in a batch."""
 
 _TABLE_STEPS = 10
 """The steps of a table that becomes part of the state, besides one for every eighth row."""
@@ -253,18 +263,28 @@ class Loader:
         A small table is the topic id, as it is tagged in each of its values, and then its units.
         """
         self._topic_ids: dict[bytes, Uuid] = {}
+        self._pending = NOTHING_PENDING
+        self._open_names: set[bytes] = set()
+        """With what the keys of pending offsets begin: up to the partition."""
 
     def load(self, batches: Iterable[BatchBody]) -> Iterator[int]:
         """Read batches; yields the number of steps after each slice."""
         for batch in batches:
             try:
-                yield from self._load(batch)
+                if batch.marker is not None:
+                    yield self._end_transaction(batch.producer_id, batch.marker)
+                elif batch.producer_id >= 0:
+                    yield from self._load_transactional(batch)
+                else:
+                    if self._open_names:
+                        yield from self._cross_out(batch)
+                    yield from self._load(batch)
             except (IndexError, ProtocolError) as error:
                 log.error("__consumer_offsets-%d, batch %d: %s", self._partition, batch.base_offset, error)
 
     def _load(self, batch: BatchBody) -> Iterator[int]:
         """The hot loop: the common case of each varint is inlined, the others call a function."""
-        base_offset, count, body, start_offset = batch
+        base_offset, count, body, start_offset, _, _ = batch
         size, tables = len(body), self._tables
         unwanted = start_offset - base_offset
         prefix: bytes | None = None
@@ -365,6 +385,69 @@ class Loader:
             table.clean()
         yield steps
 
+    def _load_transactional(self, batch: BatchBody) -> Iterator[int]:
+        """Records of a transaction: its offsets count when it is committed."""
+        steps = 0
+        for one in read_records(batch.body, batch.record_count, batch.base_offset, 0):
+            if one.offset >= batch.start_offset and one.key is not None:
+                record = self._decode(one.offset, one.key, one.value)
+                steps += _OTHER_STEPS
+                if record is None:
+                    continue
+                if isinstance(record.key, OffsetCommitKey) and isinstance(record.value, OffsetCommitValue):
+                    self._add_pending(batch.producer_id, record.key, record.value)
+                else:
+                    if isinstance(record.key, OffsetCommitKey):
+                        key = record.key
+                        self._pending = self._pending.without((key.group_id, key.topic), (key.partition,))
+                    self._replay_decoded(record)
+            if steps >= SLICE_STEPS:
+                yield steps
+                steps = 0
+        yield steps
+
+    def _add_pending(self, producer_id: int, key: OffsetCommitKey, value: OffsetCommitValue) -> None:
+        rows = rows_of(key.partition, value)
+        self._pending = self._pending.with_rows(producer_id, (key.group_id, key.topic), rows)
+        self._open_names.add(build_key_start(key.group_id, key.topic))
+
+    def _end_transaction(self, producer_id: int, marker: Marker) -> int:
+        places = list(self._pending.by_producer.get(producer_id, ()))
+        self._pending, commits = self._pending.ended(producer_id, is_commit=marker.kind == COMMIT)
+        for place in places:
+            if not self._pending.of_topic(*place):
+                self._open_names.discard(build_key_start(*place))
+        steps = 1
+        for commit in commits:
+            for partition, value in TopicOffsets.of_chunk(commit.rows).items():
+                self._add(OffsetCommitKey(commit.group_id, commit.topic, partition), value)
+                steps += _OTHER_STEPS
+        return steps
+
+    def _cross_out(self, batch: BatchBody) -> Iterator[int]:
+        """Offsets are committed or deleted outside of transactions: what that means for those that are
+        pending. The common case, a batch that names none of their topics, is told by its bytes.
+        """
+        names = self._open_names
+        if len(names) <= _FEW_NAMES and not any(name in batch.body for name in names):
+            return
+        steps = 0
+        for one in read_records(batch.body, batch.record_count, batch.base_offset, 0):
+            steps += _PASSED_STEPS
+            if one.offset >= batch.start_offset and one.key is not None and one.key[:-_INDEX_BYTES] in names:
+                record = self._decode(one.offset, one.key, one.value)
+                steps += _OTHER_STEPS
+                if record is not None and isinstance(record.key, OffsetCommitKey):
+                    place, partitions = (record.key.group_id, record.key.topic), (record.key.partition,)
+                    if record.value is None:
+                        self._pending = self._pending.without(place, partitions)
+                    else:
+                        self._pending = self._pending.crossed_out(place, partitions)
+            if steps >= SLICE_STEPS:
+                yield steps
+                steps = 0
+        yield steps
+
     def _begin_small(self, name: bytes, tags: bytes) -> bytes:
         """A small table without rows; nothing if the name is not that of one, or not in ASCII."""
         if not tags.startswith(_TOPIC_ID_TAG) or not name.isascii() or _split(name) is None:
@@ -404,25 +487,34 @@ class Loader:
 
     def _replay(self, offset: int, key: bytes, value: bytes | None) -> None:
         """Replay a record that is not a plain offset of a known group and topic."""
+        record = self._decode(offset, key, value)
+        if record is not None:
+            self._replay_decoded(record)
+
+    def _decode(self, offset: int, key: bytes, value: bytes | None) -> GroupRecord | None:
         try:
-            record = decode_record(key, value)
+            return decode_record(key, value)
         except ProtocolError as error:
             log.error("__consumer_offsets-%d, offset %d: %s", self._partition, offset, error)
-            return
-        if record is None:
-            return
+            return None
+
+    def _replay_decoded(self, record: GroupRecord) -> None:
         if not isinstance(record.key, OffsetCommitKey):
             self.state = replay(self.state, record)
             return
-        name = build_key_start(record.key.group_id, record.key.topic)
-        name += _INDEX.pack(record.key.partition)[:_CHUNK_BYTES]
+        assert record.value is None or isinstance(record.value, OffsetCommitValue)
+        self._add(record.key, record.value)
+
+    def _add(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
+        """Add an offset, or a tombstone, to its table."""
+        name = build_key_start(key.group_id, key.topic)
+        name += _INDEX.pack(key.partition)[:_CHUNK_BYTES]
         table = self._tables.get(name)
         if isinstance(table, bytes):
             table = self._tables[name] = _Table.of_small(name, table)
         elif table is None:
-            table = self._tables[name] = _Table(record.key.group_id, record.key.topic)
-        assert record.value is None or isinstance(record.value, OffsetCommitValue)
-        table.add(record.key.partition, record.value)
+            table = self._tables[name] = _Table(key.group_id, key.topic)
+        table.add(key.partition, value)
 
     def finish(self) -> Iterator[int]:
         """Make the offsets part of the state; yields the number of steps after each slice."""
@@ -446,7 +538,7 @@ class Loader:
             if steps >= SLICE_STEPS:
                 yield steps
                 steps = 0
-        self.state = ShardState(self.state.groups, offsets.by_group.finish(), index.finish())
+        self.state = ShardState(self.state.groups, offsets.by_group.finish(), index.finish(), self._pending)
         yield steps
 
     def _rows_of(self, name: bytes, table: _Table | bytes) -> tuple[str, str, Rows | None]:

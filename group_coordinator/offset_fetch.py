@@ -6,10 +6,13 @@ exist: to a consumer both mean the same. Only the epoch of a member that sends o
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from pykraft.group_coordinator.assignment_epochs import epoch_error
 from pykraft.group_coordinator.group import ConsumerGroup
 from pykraft.group_coordinator.group_offsets import GroupOffsets
 from pykraft.group_coordinator.offset_table import NO_PARTITIONS
+from pykraft.group_coordinator.pending_offsets import NO_OPEN_TOPICS, OpenTopics
 from pykraft.group_coordinator.records import OffsetCommitValue
 from pykraft.group_coordinator.state import ShardState
 from pykraft.group_coordinator.subscription import TopicsView
@@ -29,6 +32,15 @@ from pykraft.kafka_protocol.messages.offset_fetch import (
 
 GROUPS_VERSION = 8
 TOPIC_ID_VERSION = 10
+
+
+class Found(NamedTuple):
+    """The offsets of a group at one moment. ``unstable``: the partitions that an open transaction has
+    committed, if the client wants none of those.
+    """
+
+    offsets: GroupOffsets
+    unstable: OpenTopics = NO_OPEN_TOPICS
 
 
 def groups_of(request: OffsetFetchRequest, version: int) -> list[OffsetFetchRequestGroup]:
@@ -55,31 +67,38 @@ def fetch_group_offsets(
     return build_group(request, find_offsets(state, request), topics, version)
 
 
-def find_offsets(state: ShardState, request: OffsetFetchRequestGroup) -> GroupOffsets:
+def find_offsets(
+    state: ShardState, request: OffsetFetchRequestGroup, *, require_stable: bool = False
+) -> Found:
     """All offsets of a group, at one moment; :class:`KafkaError` for an unknown member or a stale epoch."""
     _check_member(state, request)
-    return state.group_offsets(request.group_id)
+    unstable = state.pending.of_group(request.group_id) if require_stable else NO_OPEN_TOPICS
+    return Found(state.group_offsets(request.group_id), unstable)
 
 
 def build_group(
-    request: OffsetFetchRequestGroup, offsets: GroupOffsets, topics: TopicsView, version: int
+    request: OffsetFetchRequestGroup, found: Found, topics: TopicsView, version: int
 ) -> OffsetFetchResponseGroup:
     """The answer about one group."""
+    offsets, unstable = found
     answer = OffsetFetchResponseGroup(group_id=request.group_id)
     if request.topics is None:
-        answer.topics = _all_topics(offsets, topics, version)
+        answer.topics = _all_topics(found, topics, version)
         return answer
     for topic in request.topics:
         name = topics.topic_name(topic.topic_id) if version >= TOPIC_ID_VERSION else topic.name
         committed = NO_PARTITIONS if name is None else offsets.get(name, NO_PARTITIONS)
         topic_id = None if name is None else topics.topic_id(name)
         code = ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.NONE
+        waiting = () if name is None else unstable.get(name, ())
         answer.topics.append(
             OffsetFetchResponseTopics(
                 name=topic.name,
                 topic_id=topic.topic_id,
                 partitions=[
-                    _partition(index, of_topic(committed.get(index), topic_id), code)
+                    _unstable(index)
+                    if index in waiting
+                    else _partition(index, of_topic(committed.get(index), topic_id), code)
                     for index in topic.partition_indexes
                 ],
             )
@@ -87,18 +106,23 @@ def build_group(
     return answer
 
 
-def _all_topics(offsets: GroupOffsets, topics: TopicsView, version: int) -> list[OffsetFetchResponseTopics]:
+def _all_topics(found: Found, topics: TopicsView, version: int) -> list[OffsetFetchResponseTopics]:
+    offsets, unstable = found
     answers = []
     for name, committed in sorted(offsets.items()):
         topic_id = topics.topic_id(name)
         current = [(index, value) for index, value in committed.items() if of_topic(value, topic_id)]
         if not current or (topic_id is None and version >= TOPIC_ID_VERSION):
             continue  # the topic has just been deleted
+        waiting = unstable.get(name, ())
         answers.append(
             OffsetFetchResponseTopics(
                 name=name,
                 topic_id=topic_id or ZERO_UUID,
-                partitions=[_partition(index, value) for index, value in current],
+                partitions=[
+                    _unstable(index) if index in waiting else _partition(index, value)
+                    for index, value in current
+                ],
             )
         )
     return answers
@@ -123,6 +147,10 @@ def _check_member(state: ShardState, request: OffsetFetchRequestGroup) -> None:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {request.member_id} is not in the group.")
     if request.member_epoch != member.epoch:
         raise KafkaError(epoch_error(member), f"The member is at epoch {member.epoch}.")
+
+
+def _unstable(index: int) -> OffsetFetchResponsePartitions:
+    return _partition(index, None, ErrorCode.UNSTABLE_OFFSET_COMMIT)
 
 
 def _partition(

@@ -7,7 +7,7 @@ can commit only to a group without members.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import islice, repeat
 from operator import lt
 from struct import Struct
@@ -19,7 +19,7 @@ from pykraft.group_coordinator.classic_sync import check_member
 from pykraft.group_coordinator.commits import TopicCommit, TopicRemoval
 from pykraft.group_coordinator.group import ConsumerGroup
 from pykraft.group_coordinator.names import check_names
-from pykraft.group_coordinator.offset_table import ROW_BYTES, Rows, make_extra
+from pykraft.group_coordinator.offset_table import NO_PARTITIONS, ROW_BYTES, Rows, make_extra
 from pykraft.group_coordinator.records import TopicPartition
 from pykraft.group_coordinator.result import Call, CoordinatorResult
 from pykraft.group_coordinator.sessions import SetTimer, TimerChange, TimerKey, TimerKind
@@ -237,6 +237,21 @@ def _check_classic_member(group: ClassicGroup, request: CommitRequestView) -> tu
 
 
 def build_offset_tombstones(state: ShardState, group_id: str) -> list[TopicRemoval]:
-    """The records that delete all offsets of a group."""
+    """The records that delete all offsets of a group, pending ones, too."""
     by_topic = state.group_offsets(group_id)
-    return [TopicRemoval(group_id, topic, tuple(by_topic[topic])) for topic in sorted(by_topic)]
+    removals = [TopicRemoval(group_id, topic, tuple(by_topic[topic])) for topic in sorted(by_topic)]
+    return removals + build_pending_tombstones(state, group_id)
+
+
+def build_pending_tombstones(
+    state: ShardState, group_id: str, wanted: Mapping[str, Collection[int]] | None = None
+) -> list[TopicRemoval]:
+    """The records that delete what a group has only from open transactions, of the ``wanted`` partitions."""
+    removals, offsets = [], state.group_offsets(group_id)
+    for topic, lines in sorted(state.pending.of_group(group_id).items()):
+        committed = offsets.get(topic, NO_PARTITIONS)
+        asked: Collection[int] = lines if wanted is None else wanted.get(topic, ())
+        partitions = [one for one in sorted(lines) if one in asked and one not in committed]
+        if partitions:
+            removals.append(TopicRemoval(group_id, topic, partitions))
+    return removals

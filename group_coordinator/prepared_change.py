@@ -96,6 +96,12 @@ class PreparedChange(PreparedBatch):
         change = self.changes.get(topic)
         return () if change is None or change.removed is None else change.removed
 
+    def committed(self) -> Iterator[tuple[str, Sequence[int]]]:
+        """The topics and partitions that were given to :meth:`add`."""
+        for topic, change in self.changes.items():
+            for rows in change.rows:
+                yield topic, rows.partitions
+
     def merge(self, state: ShardState) -> Iterator[None]:
         """Prepare :meth:`merged` for a state; yields after each slice."""
         offsets = state.group_offsets(self.group_id)

@@ -7,6 +7,7 @@ in which a compacted log has records of different keys; it never reads a clock a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import groupby
 
 from pykraft.group_coordinator.classic_group import ClassicGroup
@@ -14,6 +15,7 @@ from pykraft.group_coordinator.commits import TopicCommit, TopicRemoval
 from pykraft.group_coordinator.group import ConsumerGroup, replay_group, replay_targets
 from pykraft.group_coordinator.group_offsets import GroupOffsets, pack
 from pykraft.group_coordinator.offset_table import NO_PARTITIONS, TopicCounts, TopicOffsets, rows_of
+from pykraft.group_coordinator.pending_offsets import NOTHING_PENDING, Place
 from pykraft.group_coordinator.prepared_change import Index, PreparedChange, PreparedGroup
 from pykraft.group_coordinator.records import (
     ConsumerGroupMetadataKey,
@@ -58,6 +60,8 @@ def _group_of_target(record: Record) -> str | None:
 
 def replay(state: ShardState, record: Record) -> ShardState:
     if isinstance(record, TopicCommit):
+        if state.pending.open:
+            state = _cross_out(state, (record.group_id, record.topic), record.rows.partitions)
         counts: TopicCounts = {}
         old = state.group_offsets(record.group_id).get(record.topic, NO_PARTITIONS)
         return _with_offsets(state, record.group_id, record.topic, old.with_rows(record.rows, counts), counts)
@@ -87,7 +91,42 @@ def replay(state: ShardState, record: Record) -> ShardState:
             return state.with_group(replay_group(group, record))
 
 
+def replay_transactional(state: ShardState, producer_id: int, records: Sequence[Record]) -> ShardState:
+    """As :func:`replay_all`, for the records of a batch that is part of a transaction."""
+    for record in records:
+        if isinstance(record, TopicCommit):
+            pending = state.pending.with_rows(producer_id, (record.group_id, record.topic), record.rows)
+            state = replace(state, pending=pending)
+        else:
+            state = replay(state, record)
+    return state
+
+
+def replay_end(state: ShardState, producer_id: int, *, is_commit: bool) -> ShardState:
+    """The state after the marker of a transaction."""
+    pending, commits = state.pending.ended(producer_id, is_commit=is_commit)
+    if pending is state.pending:
+        return state
+    # Nothing is crossed out by the commits: what is behind their records in the log may still count.
+    state = replace(state, pending=NOTHING_PENDING)
+    for commit in commits:
+        state = replay(state, commit)
+    return replace(state, pending=pending)
+
+
+def _cross_out(state: ShardState, place: Place, partitions: Sequence[int]) -> ShardState:
+    pending = state.pending.crossed_out(place, partitions)
+    return state if pending is state.pending else replace(state, pending=pending)
+
+
 def _replay_prepared(state: ShardState, change: PreparedChange) -> ShardState:
+    if change.group_id in state.pending.open:
+        pending = state.pending
+        for topic, partitions in change.committed():
+            pending = pending.crossed_out((change.group_id, topic), partitions)
+        for topic in change.changes:
+            pending = pending.without((change.group_id, topic), change.removed_of(topic))
+        state = replace(state, pending=pending)
     topics, by_topic = change.merged(state)
     return _with_topics(state, change.group_id, topics, by_topic)
 
@@ -101,6 +140,8 @@ def _replay_classic(state: ShardState, group_id: str, value: GroupMetadataValue 
 def _replay_offset(state: ShardState, key: OffsetCommitKey, value: OffsetCommitValue | None) -> ShardState:
     if value is None:
         return _without_offsets(state, TopicRemoval(key.group_id, key.topic, (key.partition,)))
+    if state.pending.open:
+        state = _cross_out(state, (key.group_id, key.topic), (key.partition,))
     partitions = state.group_offsets(key.group_id).get(key.topic, NO_PARTITIONS)
     counts: TopicCounts = {}
     partitions = partitions.with_rows(rows_of(key.partition, value), counts)
@@ -109,6 +150,8 @@ def _replay_offset(state: ShardState, key: OffsetCommitKey, value: OffsetCommitV
 
 def _without_offsets(state: ShardState, removal: TopicRemoval) -> ShardState:
     group_id, topic, removed = removal
+    if state.pending.open:
+        state = replace(state, pending=state.pending.without((group_id, topic), removed))
     partitions = state.group_offsets(group_id).get(topic, NO_PARTITIONS)
     if not any(partition in partitions for partition in removed):
         return state
@@ -129,10 +172,10 @@ def _with_offsets(
 def _with_topics(state: ShardState, group_id: str, topics: GroupOffsets, by_topic: Index) -> ShardState:
     """The state with these offsets of a group."""
     if topics:
-        return ShardState(state.groups, state.offsets.set(group_id, pack(topics)), by_topic)
+        return ShardState(state.groups, state.offsets.set(group_id, pack(topics)), by_topic, state.pending)
     if group_id not in state.offsets:
         return state
-    return ShardState(state.groups, state.offsets.delete(group_id), by_topic)
+    return ShardState(state.groups, state.offsets.delete(group_id), by_topic, state.pending)
 
 
 def _reindexed(by_topic: Index, group_id: str, topic: str, counts: TopicCounts) -> Index:

@@ -17,6 +17,7 @@ from pykraft.group_coordinator.prepared_change import PreparedChange, PreparedGr
 from pykraft.group_coordinator.records import GroupRecord
 from pykraft.group_coordinator.sessions import TimerChange
 from pykraft.group_coordinator.subscription import TopicsView
+from pykraft.kafka_protocol.batch_builder import Producer
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.join_group import JoinGroupResponse
 from pykraft.kafka_protocol.messages.sync_group import SyncGroupResponse
@@ -82,7 +83,8 @@ class CoordinatorResult:
     """``groups``: new values of classic groups with state that is not in records (rebalances in progress).
 
     ``forgotten``: the ids of classic groups that end without ever having been written. ``resolution``: a wish
-    that is ignored if the group's last one is still under way.
+    that is ignored if the group's last one is still under way. ``producer``: whose transaction the records
+    are part of.
     """
 
     response: Answer
@@ -92,6 +94,7 @@ class CoordinatorResult:
     groups: tuple[ClassicGroup, ...] = ()
     forgotten: tuple[str, ...] = ()
     resolution: Resolution | None = None
+    producer: Producer | None = None
 
     @property
     def moves_others(self) -> bool:

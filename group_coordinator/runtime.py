@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from pykraft.coordinator.hosted import Waiting
 from pykraft.coordinator.lease import Lease
 from pykraft.coordinator.partitioning import OFFSETS_TOPIC
 from pykraft.coordinator.runtime import WAITING_CHECK_MS, CoordinatorRuntime
@@ -31,6 +32,7 @@ from pykraft.group_coordinator.state import ShardState
 from pykraft.group_coordinator.subscription import TopicsView
 from pykraft.kafka_protocol.enums import ConfigResourceType
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.markers import EndOfTransaction
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.metadata_log.persistent import Map
@@ -119,6 +121,18 @@ class GroupRuntime(CoordinatorRuntime[ShardState, CoordinatorResult, HostedGroup
     def count_timers(self) -> int:
         """How many timers run: one for each member, and more in groups that rebalance."""
         return sum(len(hosted.shard.deadlines) for hosted in self._hosted.values())
+
+    async def end_transaction(self, partition: int, end: EndOfTransaction) -> None:
+        """Append a marker behind all that was decided before it, and return when it is committed."""
+        now_ms = self._clock.monotonic_ms()
+        self._lease_expired_ms(now_ms)
+        hosted = self._loaded(partition)
+        self._flush(hosted)
+        offset = hosted.shard.end_transaction(end, wall_ms=self._clock.wall_ms())
+        self._has_written(hosted)
+        future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        self._answer_from(hosted, offset, Waiting(0, now_ms + self._write_timeout_ms, future, None))
+        await future
 
     async def _answer(self, hosted: HostedGroups, outcome: GroupOutcome, now_ms: int) -> object:
         result = outcome.result

@@ -23,7 +23,6 @@ from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.delete_groups import handle_delete_groups
 from pykraft.group_coordinator.delete_offsets import handle_offset_delete
 from pykraft.group_coordinator.error_responses import as_version_has_it
-from pykraft.group_coordinator.group_offsets import GroupOffsets
 from pykraft.group_coordinator.heartbeat import handle_consumer_heartbeat
 from pykraft.group_coordinator.heartbeat_pace import HeartbeatPace
 from pykraft.group_coordinator.large_commits import LargeCommit
@@ -42,8 +41,10 @@ from pykraft.group_coordinator.result import Call, CommitCodes, CoordinatorResul
 from pykraft.group_coordinator.runtime import GroupRuntime
 from pykraft.group_coordinator.state import ShardState
 from pykraft.group_coordinator.subscription import TopicsView
+from pykraft.group_coordinator.transactional_offsets import TransactionalCommit
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid, make_uuid, uuid_to_str
+from pykraft.kafka_protocol.markers import EndOfTransaction
 from pykraft.kafka_protocol.messages import consumer_group_describe as consumer_messages
 from pykraft.kafka_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -70,6 +71,7 @@ from pykraft.kafka_protocol.messages.offset_fetch import (
     OffsetFetchResponse,
 )
 from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from pykraft.kafka_protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from pykraft.kafka_protocol.offset_commit_fast import CommitRequestView
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.kafka_protocol.schema import Message
@@ -307,6 +309,40 @@ class GroupCoordinatorService:
         assert isinstance(answer, list)
         return answer
 
+    async def txn_offset_commit(
+        self,
+        ctx: RequestContext,
+        request: TxnOffsetCommitRequest,
+        version: int,
+        verify: Callable[[int], Awaitable[Callable[[], None]]],
+    ) -> TxnOffsetCommitResponse:
+        """``verify`` asks whether a partition of the offsets topic is part of the request's transaction. It
+        returns what is called when the offsets are decided on, and raises if the transaction is over by then.
+        """
+        commit = TransactionalCommit(request, self._call(ctx, request, version))
+        if not commit.is_left:
+            return commit.refuse(ErrorCode.NONE)
+        try:
+            if not request.group_id:
+                raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
+            partition = self.partition_for(request.group_id)
+            self._runtime.state_of(partition)  # a transaction that goes on elsewhere is not asked about
+            still_verified = await verify(partition)
+
+            def decide(state: ShardState) -> CoordinatorResult:
+                still_verified()
+                return commit.decide(state)
+
+            answer = await self._runtime.write(partition, decide)
+        except KafkaError as error:
+            return commit.refuse(error.code)
+        assert isinstance(answer, TxnOffsetCommitResponse)
+        return answer
+
+    async def end_transaction(self, partition: int, end: EndOfTransaction) -> None:
+        """Append a marker; returns once it is committed. :class:`KafkaError` of the log, or of a request."""
+        await self._runtime.end_transaction(partition, end)
+
     async def offset_fetch(
         self, ctx: RequestContext, request: OffsetFetchRequest, version: int
     ) -> OffsetFetchResponse | bytes:
@@ -316,10 +352,13 @@ class GroupCoordinatorService:
         """
         call = self._call(ctx, request, version)
 
-        async def find(group: OffsetFetchRequestGroup) -> GroupOffsets | KafkaError:
+        async def find(group: OffsetFetchRequestGroup) -> offset_fetch.Found | KafkaError:
             try:
                 return await self._runtime.read(
-                    self.partition_for(group.group_id), lambda state: offset_fetch.find_offsets(state, group)
+                    self.partition_for(group.group_id),
+                    lambda state: offset_fetch.find_offsets(
+                        state, group, require_stable=request.require_stable
+                    ),
                 )
             except KafkaError as error:
                 return error

@@ -20,12 +20,13 @@ from pykraft.group_coordinator.commits import (
 from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.expiry import handle_timer, iter_new_sessions
 from pykraft.group_coordinator.prepared_change import PreparedBatch
-from pykraft.group_coordinator.replay import replay_all
+from pykraft.group_coordinator.replay import replay_all, replay_end, replay_transactional
 from pykraft.group_coordinator.result import Call, CoordinatorResult, Record
 from pykraft.group_coordinator.sessions import Deadlines, TimerChange
 from pykraft.group_coordinator.state import EMPTY_STATE, ShardState
 from pykraft.kafka_protocol.batch_builder import BatchBuilder
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.markers import COMMIT, EndOfTransaction
 
 GroupOutcome: TypeAlias = Outcome[CoordinatorResult]
 
@@ -42,6 +43,8 @@ class GroupShard(Shard[ShardState, CoordinatorResult]):
         self._new_sessions: Iterator[tuple[TimerChange, ...]] | None = None
 
     def _replay(self, state: ShardState, result: CoordinatorResult) -> ShardState:
+        if result.producer is not None:
+            return replay_transactional(state, result.producer[0], result.records)
         return replay_all(state, result.records)
 
     def _write(self, builder: BatchBuilder, result: CoordinatorResult) -> bool:
@@ -57,6 +60,16 @@ class GroupShard(Shard[ShardState, CoordinatorResult]):
 
     def _as_error(self, error: KafkaError) -> KafkaError:
         return KafkaError(_as_coordinator_error(error.code), error.message)
+
+    def end_transaction(self, end: EndOfTransaction, *, wall_ms: int) -> int | None:
+        """Append a marker, and the offsets of its transaction count, or are dropped; returns the offset to
+        wait for, None if that is committed. :class:`KafkaError` of the log, and nothing has changed.
+        """
+        assert not self.has_staged, "what is staged must be flushed first"
+        state = replay_end(self.state, end.producer_id, is_commit=end.marker.kind == COMMIT)
+        self._pending_offset = self._writer.end_transaction(self.partition, self.leader_epoch, end, wall_ms)
+        self._timeline.set(self._pending_offset, state)
+        return self.wait_offset()
 
     def finish_loading(
         self, end_offset: int, state: ShardState, config_of: Callable[[str], GroupConfig]
@@ -88,7 +101,7 @@ class GroupShard(Shard[ShardState, CoordinatorResult]):
         return steps
 
     def _write_at_once(self, result: CoordinatorResult, wall_ms: int, now_ms: int) -> GroupOutcome:
-        staged = self._begin(wall_ms)
+        staged = self._begin(result, wall_ms)
         if result.records and not self._add(staged, result, now_ms):
             raise too_large()
         state = staged.state
@@ -144,6 +157,8 @@ def _as_coordinator_error(code: ErrorCode) -> ErrorCode:
             return ErrorCode.NOT_COORDINATOR
         case ErrorCode.MESSAGE_TOO_LARGE | ErrorCode.RECORD_LIST_TOO_LARGE | ErrorCode.INVALID_FETCH_SIZE:
             return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+        case ErrorCode.INVALID_PRODUCER_EPOCH | ErrorCode.INVALID_TXN_STATE:
+            return code  # the producer's transaction is over: it must not try again
         case _:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
 

@@ -12,6 +12,7 @@ from typing import TypeAlias
 from pykraft.group_coordinator.classic_group import ClassicGroup
 from pykraft.group_coordinator.group import ConsumerGroup
 from pykraft.group_coordinator.group_offsets import NO_OFFSETS, GroupOffsets
+from pykraft.group_coordinator.pending_offsets import NOTHING_PENDING, PendingOffsets
 from pykraft.group_coordinator.records import OffsetCommitValue
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.lazy_dataclass import dataclass
@@ -28,20 +29,22 @@ class ShardState:
     """``groups``: those that have more than offsets; :meth:`group` finds the others, too.
 
     ``groups_by_topic`` is an index of ``offsets``: how many offsets of a topic each group has.
+    ``pending``: the offsets of transactions that have not ended.
     """
 
     groups: Map[str, Group] = field(default_factory=Map)
     offsets: Map[str, GroupOffsets] = field(default_factory=Map)
     groups_by_topic: Map[TopicKey, Map[str, int]] = field(default_factory=Map)
+    pending: PendingOffsets = NOTHING_PENDING
 
     def group(self, group_id: str) -> Group | None:
         group = self.groups.get(group_id)
-        if group is None and group_id in self.offsets:
+        if group is None and (group_id in self.offsets or group_id in self.pending.open):
             return ClassicGroup(group_id)
         return group
 
     def group_ids(self) -> set[str]:
-        return {*self.groups, *self.offsets}
+        return {*self.groups, *self.offsets, *self.pending.open}
 
     def consumer_group(self, group_id: str) -> ConsumerGroup | None:
         group = self.groups.get(group_id)

@@ -1,14 +1,14 @@
 """A record batch that grows record by record, for a coordinator that writes what several requests decided.
 
 Records are encoded once, into the buffer that is written to the log. All have the time of the batch and no
-headers; the layout is that of :mod:`pykraft.kafka_protocol.record_codec`. What was added last can be taken
-back.
+headers; the batch may be part of a transaction, without a sequence. The layout is that of
+:mod:`pykraft.kafka_protocol.record_codec`. What was added last can be taken back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from pykraft.kafka_protocol import records
 from pykraft.kafka_protocol.primitives import write_varint
@@ -16,6 +16,12 @@ from pykraft.kafka_protocol.record_codec import decode_batch
 
 NO_HEADERS = b"\0"
 """The end of a record without headers."""
+
+
+Producer: TypeAlias = tuple[int, int]
+"""The id and the epoch of a producer."""
+
+_NO_PRODUCER = (records.NO_PRODUCER_ID, records.NO_PRODUCER_EPOCH)
 
 
 class Mark(NamedTuple):
@@ -28,9 +34,11 @@ class Mark(NamedTuple):
 class BatchBuilder:
     """Also the sequence of the keys and values in it, which are decoded when they are asked for."""
 
-    __slots__ = ("body", "record_count")
+    __slots__ = ("body", "producer", "record_count")
 
-    def __init__(self) -> None:
+    def __init__(self, producer: Producer | None = None) -> None:
+        """``producer``: whose transaction the batch is part of, if it is."""
+        self.producer = producer
         self.body = bytearray(records.HEADER_BYTES)
         self.record_count = 0
 
@@ -85,6 +93,7 @@ class BatchBuilder:
     def build(self, leader_epoch: int, timestamp_ms: int) -> bytearray:
         """The whole batch, with a valid CRC; it shares its memory with this builder."""
         assert self.record_count, "a batch holds at least one record"
+        producer_id, producer_epoch = self.producer or _NO_PRODUCER
         records.HEADER.pack_into(
             self.body,
             0,
@@ -93,12 +102,12 @@ class BatchBuilder:
             leader_epoch,
             records.MAGIC,
             0,
-            0,
+            0 if self.producer is None else records.TRANSACTIONAL_BIT,
             self.record_count - 1,
             timestamp_ms,
             timestamp_ms,
-            records.NO_PRODUCER_ID,
-            records.NO_PRODUCER_EPOCH,
+            producer_id,
+            producer_epoch,
             records.NO_SEQUENCE,
             self.record_count,
         )

@@ -37,6 +37,18 @@ class Marker(NamedTuple):
         return self.kind != OTHER
 
 
+class EndOfTransaction(NamedTuple):
+    """A marker that a coordinator asks a leader to write.
+
+    ``transaction_version``: which rules the coordinator follows for the producer's epoch.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    marker: Marker
+    transaction_version: int = 0
+
+
 def read_marker(header: BatchHeader, batch: bytes) -> Marker | None:
     """The marker in a whole control batch; None if compaction has left it empty."""
     records = decode_batch(batch, header)

@@ -197,7 +197,7 @@ class BrokerNode:
             transactions=self._transactions,
             markers=markers,
             verifier=verifier,
-            offsets_transactions=markers,
+            offsets_transactions=self._groups,
             server_properties=config.given,
             loggers=world.loggers,
             kraft_version=lambda: quorum.voters.kraft_version,

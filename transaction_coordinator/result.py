@@ -30,6 +30,11 @@ class CoordinatorResult:
     prepared: tuple[str, ...] = ()
 
     @property
+    def producer(self) -> None:
+        """Its own records are not part of a transaction."""
+        return None
+
+    @property
     def moves_others(self) -> bool:
         """Whether it concerns other requests: none does."""
         return False

@@ -50,6 +50,13 @@ def is_transactional(records: memoryview | None) -> bool:
     )
 
 
+def is_disabled(services: BrokerServices) -> bool:
+    """Whether the configuration does without the verification of transactions."""
+    values = effective_dynamic_values(services.metadata.image, services.config.node_id)
+    text = values.get(_ENABLED)
+    return not (services.config.transaction_verification if text is None else text == "true")
+
+
 class Verified:
     """What became known of one partition: the guard of its batch, or why that is refused.
 
@@ -95,7 +102,7 @@ class RequestTransaction:
 
     def begin(self) -> bool:
         """Look which partitions have to be asked about; whether there are any. Errors are noted."""
-        is_skipped = not self._adds and self._is_disabled()
+        is_skipped = not self._adds and is_disabled(self._services)
         for one in self._partitions:
             one.guard = one.error = None
             try:
@@ -111,14 +118,6 @@ class RequestTransaction:
             except KafkaError as error:
                 one.error = error
         return not is_skipped and bool(self._open())
-
-    def _is_disabled(self) -> bool:
-        services = self._services
-        if not services.verifier.is_optional:
-            return False
-        values = effective_dynamic_values(services.metadata.image, services.config.node_id)
-        text = values.get(_ENABLED)
-        return not (services.config.transaction_verification if text is None else text == "true")
 
     def _open(self) -> list[Verified]:
         return [one for one in self._partitions if one.guard is not None and one.error is None]

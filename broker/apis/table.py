@@ -30,6 +30,7 @@ from pykraft.broker.apis import (
     offset_for_leader_epoch,
     produce,
     transactions,
+    txn_offset_commit,
     write_txn_markers,
 )
 from pykraft.broker.apis.services import BrokerServices, ControllerServices
@@ -37,6 +38,7 @@ from pykraft.broker.serving.api import Api, ForwardedApi, HandledApi, HotApi
 from pykraft.group_coordinator import error_responses
 from pykraft.group_coordinator.service import GroupCoordinatorService as Coordinator
 from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from pykraft.kafka_protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -102,6 +104,7 @@ from pykraft.kafka_protocol.messages.offset_for_leader_epoch import (
 )
 from pykraft.kafka_protocol.messages.produce import ProduceRequest, ProduceResponse
 from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from pykraft.kafka_protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from pykraft.kafka_protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from pykraft.metadata_log.controller.forwarding import FORWARDED
 from pykraft.transaction_coordinator.init_producer_id import build_error as build_init_producer_id_error
@@ -133,6 +136,18 @@ _ON_BROKERS = (
         AddPartitionsToTxnRequest,
         AddPartitionsToTxnResponse,
         transactions.add_partitions,
+        refused_when_fenced=_FENCED_COORDINATOR,
+    ),
+    HandledApi(
+        AddOffsetsToTxnRequest,
+        AddOffsetsToTxnResponse,
+        transactions.add_offsets,
+        refused_when_fenced=_FENCED_COORDINATOR,
+    ),
+    HandledApi(
+        TxnOffsetCommitRequest,
+        TxnOffsetCommitResponse,
+        txn_offset_commit.handle,
         refused_when_fenced=_FENCED_COORDINATOR,
     ),
     HandledApi(EndTxnRequest, EndTxnResponse, transactions.end_txn, refused_when_fenced=_FENCED_COORDINATOR),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pykraft.broker.apis.services import BrokerServices
+from pykraft.kafka_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from pykraft.kafka_protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -30,6 +31,13 @@ async def add_partitions(
     services: BrokerServices, context: RequestContext, request: AddPartitionsToTxnRequest, version: int
 ) -> AddPartitionsToTxnResponse:
     return await services.transactions.add_partitions(request, version)
+
+
+async def add_offsets(
+    services: BrokerServices, context: RequestContext, request: AddOffsetsToTxnRequest, version: int
+) -> AddOffsetsToTxnResponse:
+    partition = services.groups.partition_for(request.group_id)
+    return await services.transactions.add_offsets(request, version, partition)
 
 
 async def end_txn(

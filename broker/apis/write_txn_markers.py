@@ -12,10 +12,9 @@ from collections.abc import Iterable
 from itertools import islice
 
 from pykraft.broker.apis.services import BrokerServices
-from pykraft.broker.logs.transactions import EndOfTransaction
 from pykraft.coordinator.partitioning import OFFSETS_TOPIC
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.markers import ABORT, COMMIT, Marker
+from pykraft.kafka_protocol.markers import ABORT, COMMIT, EndOfTransaction, Marker
 from pykraft.kafka_protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from pykraft.broker.logs.transactions import EndOfTransaction, Transactions, check_end
+from pykraft.broker.logs.transactions import Transactions, check_end
 from pykraft.broker.logs.verification import Guard, Verifications
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.markers import Marker
+from pykraft.kafka_protocol.markers import EndOfTransaction, Marker
 from pykraft.kafka_protocol.records import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from pykraft.log_store.transaction_index import AbortedTransaction
 

@@ -11,26 +11,12 @@ from collections import deque
 from collections.abc import Iterable
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.markers import ABORT, Marker
-from pykraft.lazy_dataclass import dataclass
+from pykraft.kafka_protocol.markers import ABORT, EndOfTransaction
 from pykraft.log_store.transaction_index import AbortedTransaction
 
 LAST_PRODUCER_EPOCH = 0x7FFF
 EPOCH_BUMPED_FROM = 2
 """The transaction version in which every marker has a higher epoch than its transaction (KIP-890)."""
-
-
-@dataclass(frozen=True, slots=True)
-class EndOfTransaction:
-    """A marker that a coordinator asks a leader to write.
-
-    ``transaction_version``: which rules the coordinator follows for the producer's epoch.
-    """
-
-    producer_id: int
-    producer_epoch: int
-    marker: Marker
-    transaction_version: int = 0
 
 
 class Transactions:

@@ -6,15 +6,17 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 
+from pykraft.broker.logs.verification import UNVERIFIED
 from pykraft.broker.replicas.partition import Partition
 from pykraft.broker.replicas.ports import BrokerLease
 from pykraft.broker.replicas.replica_table import ReplicaTable
 from pykraft.coordinator.writer import BatchBody
 from pykraft.kafka_protocol.batch_builder import BatchBuilder
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.markers import EndOfTransaction, read_marker
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.kafka_protocol.record_codec import decompress_records
-from pykraft.kafka_protocol.records import iter_headers, read_header
+from pykraft.kafka_protocol.records import NO_PRODUCER_ID, TRANSACTIONAL_BIT, iter_headers, read_header
 from pykraft.log_store.interface import STORAGE_ERRORS
 from pykraft.log_store.reader import read_checked
 from pykraft.log_store.segment import BadIndexError
@@ -39,15 +41,27 @@ class CoordinatorTopic:
         self._clock = clock
         self._workers = workers
 
+    def end_transaction(self, partition: int, leader_epoch: int, end: EndOfTransaction, now_ms: int) -> int:
+        """Append a marker, as :meth:`append`. Also the errors of :meth:`.Partition.end_transaction`."""
+        replica = self._find_leader(partition, leader_epoch)
+        try:
+            return replica.end_transaction(end, now_ms).next_offset
+        except STORAGE_ERRORS as error:
+            raise replica.storage_failed(error) from error
+
+    def _find_leader(self, partition: int, leader_epoch: int) -> Partition:
+        if self._lease.is_fenced:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker is fenced")
+        replica = self._find(partition)
+        replica.require_leader(leader_epoch)
+        return replica
+
     def append(self, partition: int, leader_epoch: int, records: BatchBuilder, now_ms: int) -> int:
         """Append with the guarantees of acks=all. Returns the offset after the records.
 
         :class:`KafkaError` if this broker does not lead in ``leader_epoch`` or too few replicas are in sync.
         """
-        if self._lease.is_fenced:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker is fenced")
-        replica = self._find(partition)
-        replica.require_leader(leader_epoch)
+        replica = self._find_leader(partition, leader_epoch)
         limit = replica.log.config.max_message_bytes
         if records.size_bytes > limit:
             raise KafkaError(
@@ -55,8 +69,11 @@ class CoordinatorTopic:
                 f"a batch of {records.size_bytes} bytes exceeds the limit of {limit}",
             )
         data = memoryview(records.build(leader_epoch, now_ms))
+        # Whoever decided on a batch of a transaction has verified it; markers cannot overtake the batch.
         try:
-            info = replica.append_as_leader(data, read_header(data), self._clock.wall_ms(), all_acks=True)
+            info = replica.append_as_leader(
+                data, read_header(data), self._clock.wall_ms(), all_acks=True, guard=UNVERIFIED
+            )
         except STORAGE_ERRORS as error:
             raise replica.storage_failed(error) from error
         return info.next_offset
@@ -98,7 +115,7 @@ class CoordinatorTopic:
 
 
 def unfold_batches(data: bytes, start_offset: int, name: str) -> tuple[list[BatchBody], int]:
-    """Whole batches, decompressed, without control batches, and the offset after the last one.
+    """Whole batches, decompressed, or their markers, and the offset after the last one.
 
     A batch that cannot be decompressed is skipped, like a single record that cannot be read: it must not make
     the rest of a partition unavailable for ever.
@@ -107,12 +124,18 @@ def unfold_batches(data: bytes, start_offset: int, name: str) -> tuple[list[Batc
     next_offset = start_offset
     for position, header in iter_headers(data):
         next_offset = header.next_offset
-        if not header.is_control:
-            whole = data[position : position + header.size_bytes]
-            try:
-                body = decompress_records(whole, header)
-            except ProtocolError as error:
-                logger.error("%s, batch %d: %s", name, header.base_offset, error)
+        base_offset = header.base_offset
+        whole = data[position : position + header.size_bytes]
+        try:
+            if header.is_control:
+                marker = read_marker(header, whole)
+                if marker is not None and marker.ends_transaction and base_offset >= start_offset:
+                    batches.append(BatchBody(base_offset, 0, b"", start_offset, header.producer_id, marker))
                 continue
-            batches.append(BatchBody(header.base_offset, header.record_count, body, start_offset))
+            body = decompress_records(whole, header)
+        except ProtocolError as error:
+            logger.error("%s, batch %d: %s", name, base_offset, error)
+            continue
+        producer_id = header.producer_id if header.attributes & TRANSACTIONAL_BIT else NO_PRODUCER_ID
+        batches.append(BatchBody(base_offset, header.record_count, body, start_offset, producer_id))
     return batches, next_offset

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from pykraft.broker.logs.transactions import EndOfTransaction
 from pykraft.broker.replicas.partition import Partition
 from pykraft.broker.replicas.replica_manager import ReplicaManager
 from pykraft.broker.replicas.wakeups import Wakeups
-from pykraft.coordinator.partitioning import OFFSETS_TOPIC
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.markers import EndOfTransaction
 from pykraft.log_store.interface import STORAGE_ERRORS
 from pykraft.runtime.clock import Clock
 
@@ -19,17 +18,12 @@ TIMEOUT_MS: Final = 30_000
 
 
 class MarkerWriter:
-    """One per broker. Until the group coordinator has transactions of its own, its partitions get their
-    markers like all others (:class:`~pykraft.broker.replicas.ports.OffsetsTransactions`).
-    """
+    """One per broker."""
 
     def __init__(self, replicas: ReplicaManager, wakeups: Wakeups, clock: Clock) -> None:
         self._replicas = replicas
         self._wakeups = wakeups
         self._clock = clock
-
-    async def end_transaction(self, partition: int, end: EndOfTransaction) -> None:
-        await self.write(OFFSETS_TOPIC, partition, end)
 
     async def write(self, topic: str, index: int, end: EndOfTransaction) -> None:
         """Append a marker, and return when it is committed.

@@ -16,7 +16,6 @@ from typing import NamedTuple, Protocol
 from pykraft.broker.fetch_session import Subscribers
 from pykraft.broker.logs.producer_rebuild import ProducerRebuild
 from pykraft.broker.logs.producer_state import ProducerState
-from pykraft.broker.logs.transactions import EndOfTransaction
 from pykraft.broker.logs.verification import Guard
 from pykraft.broker.replicas.follower_batches import begin_within_span, find_new_batches
 from pykraft.broker.replicas.isr import (
@@ -32,7 +31,7 @@ from pykraft.broker.replicas.purgatory import OffsetQueue, OffsetWaiter
 from pykraft.broker.replicas.validate import LOG_APPEND_TIME
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.markers import Marker, build_marker, with_markers
+from pykraft.kafka_protocol.markers import EndOfTransaction, Marker, build_marker, with_markers
 from pykraft.kafka_protocol.records import (
     CONTROL_BIT,
     TRANSACTIONAL_BIT,
@@ -331,6 +330,13 @@ class Partition:
         """
         self.require_leader()
         return self.producers.begin_verification(header, now_ms, supports_epoch_bump=supports_epoch_bump)
+
+    def require_verified(self, header: BatchHeader, guard: Guard | None) -> None:
+        """:class:`KafkaError` unless a transactional batch may be appended now. ``guard``: of the
+        verification of its transaction, None if that was known.
+        """
+        self.require_leader()
+        self.producers.check(header, guard)
 
     def _require_enough(self) -> None:
         if not self._has_enough:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from pykraft.broker.logs.offline_logs import TopicPartition
-from pykraft.broker.logs.transactions import EndOfTransaction
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.markers import EndOfTransaction
 from pykraft.metadata_log.controller.requests import (
     LostReplica,
     LostReplicaResult,
@@ -55,11 +55,6 @@ class TopicCoordinator(Protocol):
 
 class TransactionVerifier(Protocol):
     """Asks transaction coordinators whether partitions belong to a transaction (KIP-890)."""
-
-    @property
-    def is_optional(self) -> bool:
-        """Whether a configuration may do without it."""
-        ...
 
     async def verify(
         self,

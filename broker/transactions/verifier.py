@@ -51,8 +51,6 @@ class CoordinatorVerifier:
     ``ask_here`` serves a request for the transactional ids that this broker coordinates.
     """
 
-    is_optional = True
-
     def __init__(
         self,
         node_id: int,

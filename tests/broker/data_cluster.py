@@ -27,7 +27,6 @@ from pykraft.broker.replicas.marker_writer import MarkerWriter
 from pykraft.broker.replicas.partition import Partition
 from pykraft.broker.replicas.ports import TopicCoordinator
 from pykraft.broker.replicas.replica_table import ReplicaTable
-from pykraft.broker.replicas.transaction_verifier import NoTransactions
 from pykraft.broker.serving.api import HotHandler
 from pykraft.broker.serving.listener import KafkaListener
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
@@ -404,7 +403,7 @@ class DataBroker:
                 tasks=data.tasks,
                 workers=data.workers,
                 markers=markers,
-                verifier=NoTransactions(),
+                verifier=None,  # tests with transactions bring one
                 offsets_transactions=markers,
             ),
         )

@@ -32,8 +32,10 @@ KAFKA_4_3 = """
     22 InitProducerId 0-5
     23 OffsetForLeaderEpoch 2-4
     24 AddPartitionsToTxn 0-5
+    25 AddOffsetsToTxn 0-4
     26 EndTxn 0-5
     27 WriteTxnMarkers 1-2
+    28 TxnOffsetCommit 0-5
     32 DescribeConfigs 1-4
     33 AlterConfigs 0-2
     34 AlterReplicaLogDirs 1-2

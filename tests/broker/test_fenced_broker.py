@@ -75,6 +75,8 @@ REFUSES = {
     **dict.fromkeys(
         (
             ApiKey.ADD_PARTITIONS_TO_TXN,
+            ApiKey.ADD_OFFSETS_TO_TXN,
+            ApiKey.TXN_OFFSET_COMMIT,
             ApiKey.END_TXN,
             ApiKey.DESCRIBE_TRANSACTIONS,
             ApiKey.LIST_TRANSACTIONS,

@@ -13,10 +13,9 @@ import pytest
 
 from pykraft.broker.config import CleanerConfig
 from pykraft.broker.logs.log_cleaner import NO_ROOM_PAUSE_MS, LogCleaner
-from pykraft.broker.logs.transactions import EndOfTransaction
 from pykraft.broker.logs.verification import UNVERIFIED
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.markers import ABORT, Marker
+from pykraft.kafka_protocol.markers import ABORT, EndOfTransaction, Marker
 from pykraft.kafka_protocol.record_codec import RecordInput, decode_batch, encode_batch
 from pykraft.kafka_protocol.record_spans import iter_spans
 from pykraft.kafka_protocol.records import HEADER_BYTES, assign_offset, read_header, write_crc

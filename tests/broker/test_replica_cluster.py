@@ -292,7 +292,7 @@ def test_coordinator_is_notified_when_its_append_is_committed(data_plane: DataPl
             assert end == 2 and not coordinator.moved
             await data_plane.until(lambda: coordinator.moved and coordinator.moved[-1] == (0, 2))
             assert log.high_watermark(0) == 2
-            ((base_offset, count, body, _),), next_offset = await log.read(0, 0)
+            ((base_offset, count, body, *_),), next_offset = await log.read(0, 0)
             assert (base_offset, count, next_offset) == (0, 2, 2)
             assert [span.key for span in iter_spans(body, count)] == [b"a", b"b"]
             cluster.controller.elect(2)

@@ -12,9 +12,9 @@ import pytest
 
 from pykraft.broker.apis import describe_producers, list_offsets, write_txn_markers
 from pykraft.broker.logs.offline_logs import TopicPartition
-from pykraft.broker.logs.transactions import EndOfTransaction
 from pykraft.coordinator.partitioning import OFFSETS_TOPIC
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.markers import EndOfTransaction
 from pykraft.kafka_protocol.messages import fetch, produce
 from pykraft.kafka_protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from pykraft.kafka_protocol.messages.list_offsets import (
@@ -37,12 +37,11 @@ TIME_MS = 1_700_000_000_000
 class Coordinator:
     """Answers verifications with ``errors``, one for each question, then with none; it waits for ``gate``."""
 
-    def __init__(self, *errors: ErrorCode, is_optional: bool = True) -> None:
+    def __init__(self, *errors: ErrorCode) -> None:
         self.errors = list(errors)
         self.asked: list[tuple[str, int, int, tuple[TopicPartition, ...], bool]] = []
         self.gate = asyncio.Event()
         self.gate.set()
-        self.is_optional = is_optional
 
     async def verify(
         self,
@@ -147,22 +146,6 @@ async def read(client: DataClient, offset: int, **options: Any) -> fetch.Partiti
 
 
 # -- Produce ---------------------------------------------------------------------------------------------
-
-
-def test_broker_without_coordinator_refuses_transactions(data_plane: DataPlaneTools) -> None:
-    async def body() -> None:
-        async with data_plane.cluster(1) as cluster:
-            await cluster.create(1)
-            client = await cluster.client(1)
-            send(client, in_transaction(0))
-            (topic,) = (await client.receive()).responses
-            assert topic.partition_responses[0].error_code == ErrorCode.INVALID_TXN_STATE
-            assert "does not coordinate transactions" in topic.partition_responses[0].error_message
-            cluster.controller.set_configs(4, "", {"transaction.partition.verification.enable": "false"})
-            assert await sent(client, in_transaction(0)) == [ErrorCode.INVALID_TXN_STATE]
-            assert cluster.partition(1).log.log_end_offset == 0
-
-    data_plane.run(body)
 
 
 @pytest.mark.parametrize("version", [9, 11, 12])

@@ -8,12 +8,12 @@ from contextlib import AbstractContextManager
 import pytest
 
 from pykraft.broker.logs.future_log import FutureLog
-from pykraft.broker.logs.transactions import EndOfTransaction, Transactions
+from pykraft.broker.logs.transactions import Transactions
 from pykraft.broker.logs.verification import UNVERIFIED
 from pykraft.broker.replicas.partition import Partition
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.markers import ABORT, COMMIT, Marker, build_marker, read_marker
+from pykraft.kafka_protocol.markers import ABORT, COMMIT, EndOfTransaction, Marker, build_marker, read_marker
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import read_header
 from pykraft.log_store.compaction.record_filter import empty_batch

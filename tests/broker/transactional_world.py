@@ -11,14 +11,13 @@ from random import Random
 from typing import NamedTuple
 
 from pykraft.broker.logs.log_config import build_log_config
-from pykraft.broker.logs.transactions import EndOfTransaction
 from pykraft.broker.replicas.partition import Partition
 from pykraft.jepsen_like.sim.cluster.derived_checks import find_difference
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_client.visible import visible_batches
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.markers import ABORT, COMMIT, Marker
+from pykraft.kafka_protocol.markers import ABORT, COMMIT, EndOfTransaction, Marker
 from pykraft.kafka_protocol.record_codec import RecordInput, decode_batch, encode_batch
 from pykraft.kafka_protocol.records import BatchHeader, iter_headers, read_header
 from pykraft.log_store.log import Log

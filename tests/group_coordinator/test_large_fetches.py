@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from pykraft.group_coordinator import large_fetches, names, offset_fetch
-from pykraft.group_coordinator.group_offsets import GroupOffsets
 from pykraft.group_coordinator.large_fetches import LARGE_PARTITIONS, LargeFetch, is_large
 from pykraft.group_coordinator.replay import replay_all
 from pykraft.group_coordinator.state import ShardState
@@ -72,7 +71,7 @@ def test_large_answer_has_the_bytes_of_any_other(
     groups = [random_group(rng) for _ in range(rng.choice((1, 4)) if version >= 8 else 1)]
     if version < 2:
         groups[0].topics = groups[0].topics or []
-    found: list[GroupOffsets | KafkaError] = []
+    found: list[offset_fetch.Found | KafkaError] = []
     answers = []
     for group in groups:
         if rng.random() < 0.2:
@@ -102,7 +101,7 @@ def test_answers_are_large_by_their_partitions_and_topics(
     state = replay_all(ShardState(), [commit_of("g", name, offsets, ZERO_UUID) for name in names if offsets])
     asked = [OffsetFetchRequestTopics(name=name, partition_indexes=list(range(partitions))) for name in names]
     group = OffsetFetchRequestGroup(group_id="g", topics=asked if named else None)
-    assert is_large([group], [state.group_offsets("g")]) is expected
+    assert is_large([group], [offset_fetch.Found(state.group_offsets("g"))]) is expected
 
 
 def fetched(answer: Any) -> set[int]:

@@ -37,6 +37,7 @@ from pykraft.group_coordinator.state import EMPTY_STATE, ShardState
 from pykraft.jepsen_like.sim.virtual_loop import VirtualClock, VirtualLoop
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.markers import EndOfTransaction
 from pykraft.kafka_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest
 from pykraft.kafka_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -162,6 +163,9 @@ class OffsetsLog:
 
     def high_watermark(self, partition: int) -> int:
         return self.mark
+
+    def end_transaction(self, partition: int, leader_epoch: int, end: EndOfTransaction, now_ms: int) -> int:
+        raise AssertionError("no transaction ends here")
 
     def max_batch_bytes(self, partition: int) -> int:
         return 1_048_588

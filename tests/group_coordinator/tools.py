@@ -29,6 +29,7 @@ from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.framing import SIZE_BYTES
 from pykraft.kafka_protocol.headers import encode_response_header
 from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.markers import EndOfTransaction
 from pykraft.kafka_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatRequestTopicPartitions,
@@ -95,6 +96,9 @@ class MemoryWriter:
 
     def high_watermark(self, partition: int) -> int:
         return self.watermarks.get(partition, 0)
+
+    def end_transaction(self, partition: int, leader_epoch: int, end: EndOfTransaction, now_ms: int) -> int:
+        raise AssertionError("no transaction ends here")
 
     def max_batch_bytes(self, partition: int) -> int:
         return self.max_bytes

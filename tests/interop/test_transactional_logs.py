@@ -13,11 +13,10 @@ import pytest
 
 from pykraft.broker.logs.log_manager import LogManager
 from pykraft.broker.logs.producer_rebuild import rebuild, snapshot_entries
-from pykraft.broker.logs.transactions import EndOfTransaction
 from pykraft.broker.logs.verification import UNVERIFIED
 from pykraft.broker.replicas.partition import Partition
 from pykraft.kafka_client.visible import visible_batches
-from pykraft.kafka_protocol.markers import ABORT, COMMIT, Marker
+from pykraft.kafka_protocol.markers import ABORT, COMMIT, EndOfTransaction, Marker
 from pykraft.kafka_protocol.record_codec import RecordInput, decode_batch, encode_batch
 from pykraft.kafka_protocol.records import iter_headers, read_header
 from pykraft.log_store.producer_snapshot import decode_snapshot

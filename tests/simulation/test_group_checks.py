@@ -35,6 +35,7 @@ from pykraft.jepsen_like.sim.cluster.group_checks import (
 from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
 from pykraft.kafka_protocol.batch_builder import BatchBuilder
 from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.markers import EndOfTransaction
 from pykraft.kafka_protocol.record_codec import Record
 from pykraft.metadata_log.image import MetadataImage, PartitionRegistration, TopicImage
 from pykraft.metadata_log.persistent import Map
@@ -54,6 +55,9 @@ class Written:
 
     def append(self, partition: int, leader_epoch: int, records: BatchBuilder, now_ms: int) -> int:
         raise AssertionError("nothing is written here")
+
+    def end_transaction(self, partition: int, leader_epoch: int, end: EndOfTransaction, now_ms: int) -> int:
+        raise AssertionError("no transaction ends here")
 
     def max_batch_bytes(self, partition: int) -> int:
         return 0

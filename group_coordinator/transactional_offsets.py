@@ -1,0 +1,144 @@
+"""TxnOffsetCommit: a transaction commits offsets of a group, which count when it is committed (KIP-447).
+
+Who may commit is asked more leniently than by OffsetCommit, as in Kafka: a producer need not say for which
+member it commits, and a group that rebalances takes offsets, too. If it does say, member and generation fence
+it: the consumer that it copies from may have lost its partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pykraft.group_coordinator.assignment_epochs import check_commit
+from pykraft.group_coordinator.classic_group import ClassicGroup, ClassicState
+from pykraft.group_coordinator.classic_sync import check_member
+from pykraft.group_coordinator.commits import TopicCommit
+from pykraft.group_coordinator.group import ConsumerGroup
+from pykraft.group_coordinator.names import check_names
+from pykraft.group_coordinator.offsets import build_rows, check_topic, recorded_topic_id
+from pykraft.group_coordinator.records import TopicPartition
+from pykraft.group_coordinator.result import Call, CoordinatorResult
+from pykraft.group_coordinator.state import ShardState
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.ids import ZERO_UUID
+from pykraft.kafka_protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from pykraft.kafka_protocol.offset_commit_fast import FIELDS, CommitTopic
+
+_LOADING_IS_KNOWN_FROM = 2
+"""Older producers may crash when they are told that a coordinator is loading."""
+
+
+class TransactionalCommit:
+    """One request. Partitions that do not exist have their error from the beginning, whatever the group says;
+    if none :attr:`is_left`, nobody is asked.
+    """
+
+    def __init__(self, request: TxnOffsetCommitRequest, call: Call) -> None:
+        self.request = request
+        self._call = call
+        self._unknown: list[tuple[str, list[int]]] = []
+        self._topics: list[CommitTopic] = []
+        for topic in request.topics:
+            self._split(topic)
+
+    def _split(self, topic: TxnOffsetCommitRequestTopic) -> None:
+        count = self._call.topics.partition_count(topic.name)
+        known = [one for one in topic.partitions if 0 <= one.partition_index < count]
+        if len(known) < len(topic.partitions):
+            unknown = [n for one in topic.partitions if not 0 <= (n := one.partition_index) < count]
+            self._unknown.append((topic.name, unknown))
+        if known:
+            fields = b"".join(FIELDS.pack(one.committed_offset, one.committed_leader_epoch) for one in known)
+            texts = [one.committed_metadata for one in known]
+            partitions = tuple(one.partition_index for one in known)
+            metadata = texts if any(texts) else None
+            self._topics.append(CommitTopic(topic.name, ZERO_UUID, partitions, fields, metadata))
+
+    @property
+    def is_left(self) -> bool:
+        return bool(self._topics)
+
+    def decide(self, state: ShardState) -> CoordinatorResult:
+        """:class:`KafkaError` is for all partitions that exist."""
+        request, call = self.request, self._call
+        codes = [check_topic(topic.name, topic, ErrorCode.NONE, call) for topic in self._topics]
+        self._check_caller(state, codes)
+        records = []
+        for topic, code in zip(self._topics, codes, strict=True):
+            rows = build_rows(topic, code, call.wall_ms, None, recorded_topic_id(topic.name, None, call))
+            if rows.partitions:
+                records.append(TopicCommit(request.group_id, topic.name, rows))
+        producer = (request.producer_id, request.producer_epoch)
+        return CoordinatorResult(self._build_response(codes), tuple(records), producer=producer)
+
+    def _check_caller(self, state: ShardState, codes: list[int | list[int]]) -> None:
+        request = self.request
+        check_names(request.group_id, code=ErrorCode.INVALID_GROUP_ID)
+        generation = request.generation_id
+        is_named = generation >= 0 or bool(request.member_id) or request.group_instance_id is not None
+        match state.group(request.group_id):
+            case None:
+                if generation >= 0:
+                    raise KafkaError(ErrorCode.ILLEGAL_GENERATION, f"There is no group {request.group_id}.")
+            case ClassicGroup() as classic:
+                is_free = generation < 0 and classic.state is ClassicState.EMPTY
+                if is_named and not is_free:
+                    check_member(classic, request.member_id, request.group_instance_id, generation)
+            case ConsumerGroup() as group:
+                is_free = generation < 0 and group.is_empty
+                if is_named and not is_free:
+                    self._check_consumer_member(group, codes)
+
+    def _check_consumer_member(self, group: ConsumerGroup, codes: list[int | list[int]]) -> None:
+        request = self.request
+        member = group.members.get(request.member_id)
+        if member is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {request.member_id} is not in the group.")
+        try:
+            check_commit(member, request.generation_id, self._iter_committed(codes))
+        except KafkaError as error:
+            # Producers do not know STALE_MEMBER_EPOCH.
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION, error.message) from error
+
+    def _iter_committed(self, codes: list[int | list[int]]) -> Iterator[TopicPartition]:
+        for topic, code in zip(self._topics, codes, strict=True):
+            topic_id = self._call.topics.topic_id(topic.name) or ZERO_UUID
+            for place, partition in enumerate(topic.partitions):
+                if not (code if isinstance(code, int) else code[place]):
+                    yield topic_id, partition
+
+    def refuse(self, code: ErrorCode) -> TxnOffsetCommitResponse:
+        """The answer if nothing is committed, for one reason."""
+        if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and self._call.version < _LOADING_IS_KNOWN_FROM:
+            code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return self._build_response([int(code)] * len(self._topics))
+
+    def _build_response(self, codes: list[int | list[int]]) -> TxnOffsetCommitResponse:
+        """Each topic once; partitions that do not exist first."""
+        topics: dict[str, list[TxnOffsetCommitResponsePartition]] = {}
+        for name, partitions in self._unknown:
+            topics.setdefault(name, []).extend(
+                TxnOffsetCommitResponsePartition(
+                    partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                )
+                for index in partitions
+            )
+        for topic, code in zip(self._topics, codes, strict=True):
+            topics.setdefault(topic.name, []).extend(
+                TxnOffsetCommitResponsePartition(
+                    partition_index=index, error_code=code if isinstance(code, int) else code[place]
+                )
+                for place, index in enumerate(topic.partitions)
+            )
+        return TxnOffsetCommitResponse(
+            topics=[
+                TxnOffsetCommitResponseTopic(name=name, partitions=partitions)
+                for name, partitions in topics.items()
+            ]
+        )
