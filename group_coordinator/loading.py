@@ -46,6 +46,9 @@ SLICE_STEPS = 2_000
 _OTHER_STEPS = 40
 """The steps of a record that is decoded and replayed by itself."""
 
+_ADDED_STEPS = 10
+"""The steps of an offset that counts because of a marker."""
+
 _PASSED_STEPS = 3
 """The steps of a record that is looked at a second time, since offsets of transactions are pending."""
 
@@ -272,7 +275,7 @@ class Loader:
         for batch in batches:
             try:
                 if batch.marker is not None:
-                    yield self._end_transaction(batch.producer_id, batch.marker)
+                    yield from self._end_transaction(batch.producer_id, batch.marker)
                 elif batch.producer_id >= 0:
                     yield from self._load_transactional(batch)
                 else:
@@ -411,7 +414,7 @@ class Loader:
         self._pending = self._pending.with_rows(producer_id, (key.group_id, key.topic), rows)
         self._open_names.add(build_key_start(key.group_id, key.topic))
 
-    def _end_transaction(self, producer_id: int, marker: Marker) -> int:
+    def _end_transaction(self, producer_id: int, marker: Marker) -> Iterator[int]:
         places = list(self._pending.by_producer.get(producer_id, ()))
         self._pending, commits = self._pending.ended(producer_id, is_commit=marker.kind == COMMIT)
         for place in places:
@@ -421,8 +424,11 @@ class Loader:
         for commit in commits:
             for partition, value in TopicOffsets.of_chunk(commit.rows).items():
                 self._add(OffsetCommitKey(commit.group_id, commit.topic, partition), value)
-                steps += _OTHER_STEPS
-        return steps
+                steps += _ADDED_STEPS
+                if steps >= SLICE_STEPS:
+                    yield steps
+                    steps = 0
+        yield steps
 
     def _cross_out(self, batch: BatchBody) -> Iterator[int]:
         """Offsets are committed or deleted outside of transactions: what that means for those that are

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pykraft.broker.replicas.coordinator_log import unfold_batches
 from pykraft.group_coordinator import offset_fetch
 from pykraft.group_coordinator.classic_group import ClassicGroup, ClassicMember, ClassicState
 from pykraft.group_coordinator.commits import TopicCommit
@@ -21,6 +22,7 @@ from pykraft.group_coordinator.housekeeping import (
     sweep_expired_offsets,
 )
 from pykraft.group_coordinator.large_fetches import LargeFetch
+from pykraft.group_coordinator.loading import SLICE_STEPS, Loader
 from pykraft.group_coordinator.member import ConsumerMember
 from pykraft.group_coordinator.offset_table import rows_of
 from pykraft.group_coordinator.pending_offsets import NOTHING_PENDING
@@ -403,6 +405,20 @@ def test_load_knows_what_crosses_out_pending_offsets(others: int) -> None:
     lab.fail_over()
     assert [lab.offset(partition) for partition in (0, 1, 2)] == [6, None, 5]
     assert load_state(lab.log) == lab.state
+
+
+def test_load_of_a_large_transaction_is_sliced() -> None:
+    lab = TransactionalLab()
+    lab.topics = TopicsView(tools.make_image({"t": 3_000}))
+    lab.commit(commit_request(dict.fromkeys(range(3_000), 5)))
+    lab.end(1, commits=True)
+    loader = Loader(0)
+    batches, _ = unfold_batches(b"".join(batch.data for batch in lab.log.batches), 0, "test")
+    slices = list(loader.load(batches))
+    assert max(slices) < 2 * SLICE_STEPS and len(slices) > 50
+    for _ in loader.finish():
+        pass
+    assert loader.state == lab.state
 
 
 # -- the service ---------------------------------------------------------------------------------------------
