@@ -9,12 +9,14 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from pykraft.jepsen_like.awaiting import PATIENCE_S, Deadline
 from pykraft.jepsen_like.process_cluster import ProcessCluster
 from tests.narrowing import present
 
 pytestmark = pytest.mark.interop
 
 NewTopic = Callable[..., str]
+UNSTABLE_OFFSET_COMMIT = 88
 
 
 @pytest.mark.parametrize("commits", [True, False])
@@ -32,10 +34,15 @@ def test_offsets_count_when_the_transaction_is_committed(
     admin = AdminClient(servers)
 
     def committed(*, stable: bool) -> int:
+        """A stable offset is asked for until the markers of the transaction are written."""
         asked = ConsumerGroupTopicPartitions(name, [TopicPartition(topic, 0)])
-        answers = admin.list_consumer_group_offsets([asked], require_stable=stable, request_timeout=30)
-        (found,) = present(answers[name].result().topic_partitions)
-        return int(found.offset)
+        deadline = Deadline(PATIENCE_S)
+        while True:
+            answers = admin.list_consumer_group_offsets([asked], require_stable=stable, request_timeout=30)
+            (found,) = present(answers[name].result().topic_partitions)
+            if found.error is None:
+                return int(found.offset)
+            assert found.error.code() == UNSTABLE_OFFSET_COMMIT and not deadline.passed, found.error
 
     try:
         producer.init_transactions(60)

@@ -197,12 +197,14 @@ def test_file_that_names_no_partitions_is_a_usage_error_that_shows_the_form(
 
 
 def test_features_are_described_lowered_and_raised(run: Run) -> None:
-    def finalized() -> dict[str, str]:
-        rows = [fields(line) for line in run("features", "describe").splitlines()]
-        return {row["Feature"]: row["FinalizedVersionLevel"] for row in rows}
+    def rows() -> list[dict[str, str]]:
+        return [fields(line) for line in run("features", "describe").splitlines()]
 
-    first = fields(run("features", "describe").splitlines()[-1])
-    assert first["Feature"] == "metadata.version" and int(first["Epoch"]) > 0
+    def finalized() -> dict[str, str]:
+        return {row["Feature"]: row["FinalizedVersionLevel"] for row in rows()}
+
+    (first,) = [row for row in rows() if row["Feature"] == "metadata.version"]
+    assert int(first["Epoch"]) > 0
     assert (first["SupportedMinVersion"], first["SupportedMaxVersion"]) == ("3.3-IV3", "4.3-IV0")
     assert finalized()["metadata.version"] == "4.3-IV0" and finalized()["group.version"] == "1"
     dry = run("features", "downgrade", "--metadata", "4.1-IV1", "--dry-run")
