@@ -4,9 +4,9 @@ A group of so many members has twice as many partitions. All members join at onc
 leaves, and one falls silent right after a heartbeat. A crash counts from the end of its session: the answer
 to its last heartbeat plus the session timeout (10 s). Heartbeats of the consumer protocol come as often as
 the coordinator says (Kafka: every 5 s; this broker: sooner while members are few), those of the classic one
-every 3 s, as is the default, distributed over that time except when all join at once; most of each time is waiting
-for them. `group.initial.rebalance.delay.ms=0`. One thread plays all members over a connection each; its
-processor time is the `driver CPU`. A failed request is one that a client has to ask again. Before it is
+every 3 s, as is the default, distributed over that time except when all join at once; most of each time is
+waiting for them. `group.initial.rebalance.delay.ms=0`. One thread plays all members over a connection each;
+its processor time is the `driver CPU`. A failed request is one that a client has to ask again. Before it is
 measured, a group of 100 members forms. A watch on the event loop costs much itself, so that it runs only
 while a group of its own forms.
 """
