@@ -6,6 +6,7 @@ frame is unknown, so the connection ends. Nothing is ever allocated because of a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct
 
 SIZE_BYTES = 4
@@ -26,3 +27,19 @@ def read_frame_size(buffer: bytes | bytearray | memoryview, position: int, max_b
     if 0 < size <= max_bytes:
         return size
     raise FramingError(f"frame of {size} bytes announced; allowed are 1 to {max_bytes}")
+
+
+def take_frames(data: memoryview, max_bytes: int, take: Callable[[memoryview], None]) -> tuple[int, int]:
+    """Pass each whole frame to ``take``. Returns where the next one begins, and how much of it is needed.
+
+    :class:`FramingError` as :func:`read_frame_size`; the frames before have been taken.
+    """
+    position, end = 0, len(data)
+    while end - position >= SIZE_BYTES:
+        size = read_frame_size(data, position, max_bytes)
+        following = position + SIZE_BYTES + size
+        if following > end:
+            return position, SIZE_BYTES + size
+        take(data[position + SIZE_BYTES : following])
+        position = following
+    return position, SIZE_BYTES

@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from functools import partial
+from typing import TypeVar
 
 from pykraft.coordinator.lease import Lease
 from pykraft.coordinator.partitioning import TRANSACTION_STATE_TOPIC
@@ -41,6 +42,8 @@ from pykraft.transaction_coordinator.timeouts import (
 from pykraft.transaction_coordinator.transaction import PREPARED, Transaction, TransactionVersion
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 Handle = Callable[[ShardState, Call], CoordinatorResult]
 
@@ -188,13 +191,13 @@ class TransactionRuntime(CoordinatorRuntime[ShardState, CoordinatorResult, Hoste
         hosted.walk.add_done_callback(walked)
 
     async def _abort_timed_out(self, hosted: HostedTransactions) -> None:
-        async for name in _paced(find_timed_out(hosted.shard.state, self._clock.wall_ms())):
+        async for name in paced(find_timed_out(hosted.shard.state, self._clock.wall_ms())):
             if not await self._try(hosted, partial(_time_out, name)):
                 return
 
     async def _delete_expired(self, hosted: HostedTransactions) -> None:
         names: list[str] = []
-        async for name in _paced(find_expired(hosted.shard.state, self.call())):
+        async for name in paced(find_expired(hosted.shard.state, self.call())):
             names.append(name)
             if len(names) == _EXPIRED_PER_BATCH:
                 if not await self._try(hosted, partial(_expire, names)):
@@ -227,7 +230,7 @@ def _expire(names: list[str], state: ShardState, call: Call) -> CoordinatorResul
     return handle_expiry(state, names, call)
 
 
-async def _paced(walk: Iterator[str | None]) -> AsyncIterator[str]:
+async def paced(walk: Iterator[T | None]) -> AsyncIterator[T]:
     """What a walk finds, without holding the event loop for long."""
     for number, found in enumerate(walk, 1):
         if found is not None:

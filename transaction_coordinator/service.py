@@ -45,9 +45,7 @@ from pykraft.transaction_coordinator.config import TransactionConfig
 from pykraft.transaction_coordinator.end_txn import handle_end_txn
 from pykraft.transaction_coordinator.init_producer_id import handle_init_producer_id
 from pykraft.transaction_coordinator.ports import MarkerWriter, ProducerIds
-from pykraft.transaction_coordinator.runtime import TransactionRuntime
-
-_STEPS_PER_TURN = 500
+from pykraft.transaction_coordinator.runtime import TransactionRuntime, paced
 
 
 class TransactionCoordinatorService:
@@ -210,9 +208,6 @@ class TransactionCoordinatorService:
                     continue  # the ids of a partition that has moved are listed by their new coordinator
                 raise
             now_ms = self._clock.wall_ms()
-            for number, one in enumerate(list_transactions.iter_listed(state, wanted, now_ms), 1):
-                if one is not None:
-                    found.append(one)
-                if number % _STEPS_PER_TURN == 0:
-                    await asyncio.sleep(0)
+            async for one in paced(list_transactions.iter_listed(state, wanted, now_ms)):
+                found.append(one)
         return list_transactions.build_response(request, found)

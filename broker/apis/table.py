@@ -108,6 +108,7 @@ from pykraft.kafka_protocol.messages.txn_offset_commit import TxnOffsetCommitReq
 from pykraft.kafka_protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from pykraft.metadata_log.controller.forwarding import FORWARDED
 from pykraft.transaction_coordinator.init_producer_id import build_error as build_init_producer_id_error
+from pykraft.transaction_coordinator.service import TransactionCoordinatorService as Transactions
 
 _FENCED_COORDINATOR = ErrorCode.COORDINATOR_NOT_AVAILABLE
 """The error that makes clients look for another coordinator."""
@@ -128,14 +129,14 @@ _ON_BROKERS = (
     HandledApi(
         InitProducerIdRequest,
         InitProducerIdResponse,
-        transactions.init_producer_id,
+        transactions.ask(Transactions.init_producer_id),
         refused_when_fenced=_FENCED_COORDINATOR,
         build_error=build_init_producer_id_error,
     ),
     HandledApi(
         AddPartitionsToTxnRequest,
         AddPartitionsToTxnResponse,
-        transactions.add_partitions,
+        transactions.ask(Transactions.add_partitions),
         refused_when_fenced=_FENCED_COORDINATOR,
     ),
     HandledApi(
@@ -150,17 +151,22 @@ _ON_BROKERS = (
         txn_offset_commit.handle,
         refused_when_fenced=_FENCED_COORDINATOR,
     ),
-    HandledApi(EndTxnRequest, EndTxnResponse, transactions.end_txn, refused_when_fenced=_FENCED_COORDINATOR),
+    HandledApi(
+        EndTxnRequest,
+        EndTxnResponse,
+        transactions.ask(Transactions.end_txn),
+        refused_when_fenced=_FENCED_COORDINATOR,
+    ),
     HandledApi(
         DescribeTransactionsRequest,
         DescribeTransactionsResponse,
-        transactions.describe_transactions,
+        transactions.ask(Transactions.describe_transactions),
         refused_when_fenced=_FENCED_COORDINATOR,
     ),
     HandledApi(
         ListTransactionsRequest,
         ListTransactionsResponse,
-        transactions.list_transactions,
+        transactions.ask(Transactions.list_transactions),
         refused_when_fenced=_FENCED_COORDINATOR,
     ),
     HandledApi(

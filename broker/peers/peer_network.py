@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING
 
-from pykraft.kafka_protocol.framing import SIZE_BYTES, FramingError, read_frame_size
+from pykraft.kafka_protocol.framing import SIZE_BYTES, FramingError, take_frames
 from pykraft.runtime.address import Address
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.tcp import StreamConnection, StreamRuntime, connect
@@ -30,22 +30,16 @@ class _Frames:
         self._is_lost = False
 
     def receive(self, data: memoryview) -> int:
-        position, end = 0, len(data)
         try:
-            while end - position >= SIZE_BYTES:
-                size = read_frame_size(data, position, MAX_RESPONSE_BYTES)
-                following = position + SIZE_BYTES + size
-                if following > end:
-                    self.need_bytes = SIZE_BYTES + size
-                    return position
-                self._arrived.append(bytes(data[position + SIZE_BYTES : following]))
-                self._news.set()
-                position = following
+            position, self.need_bytes = take_frames(data, MAX_RESPONSE_BYTES, self._take)
         except FramingError:
             self.link.close()
-            return end
-        self.need_bytes = SIZE_BYTES
+            return len(data)
         return position
+
+    def _take(self, frame: memoryview) -> None:
+        self._arrived.append(bytes(frame))
+        self._news.set()
 
     def connection_lost(self) -> None:
         self._is_lost = True

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from pykraft.broker.fetch_session_handler import Key
 from pykraft.broker.replicas.partition import Partition
 from pykraft.broker.replicas.replication_quota import ReplicationQuota
-from pykraft.kafka_protocol.framing import SIZE_BYTES, FramingError, read_frame_size
+from pykraft.kafka_protocol.framing import SIZE_BYTES, FramingError, take_frames
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.runtime.tcp import StreamConnection
 
@@ -97,21 +97,12 @@ class LeaderConnection:
         self._link.write([frame], urgent=True)
 
     def receive(self, data: memoryview) -> int:
-        position, end = 0, len(data)
         try:
-            while end - position >= SIZE_BYTES:
-                size = read_frame_size(data, position, MAX_RESPONSE_BYTES)
-                following = position + SIZE_BYTES + size
-                if following > end:
-                    self.need_bytes = SIZE_BYTES + size
-                    return position
-                self._handle_frame(data[position + SIZE_BYTES : following])
-                position = following
+            position, self.need_bytes = take_frames(data, MAX_RESPONSE_BYTES, self._handle_frame)
         except (FramingError, ProtocolError) as error:
             logger.warning("leader %d: %s", self._leader_id, error)
             self.close()
-            return end
-        self.need_bytes = SIZE_BYTES
+            return len(data)
         return position
 
     def _handle_frame(self, frame: memoryview) -> None:
