@@ -739,7 +739,8 @@ def test_a_round_is_stored_when_its_segments_are_durable(data_plane: DataPlaneTo
             await three_segments(cluster)
             disk, logs = cluster.disk(1), cluster.brokers[1].logs
             opened = logs.logs["t", 0]
-            await logs.flush_up_to(opened, opened.log.log_end_offset)  # no other flush comes between
+            await logs.flush_up_to(opened, opened.log.log_end_offset)
+            await logs.producers.stop()  # no other flush comes between, not even that of a snapshot
             disk.calls.clear()
             await clean(cluster.brokers[1])
             calls = [(call.operation, call.target or call.path) for call in disk.calls]
