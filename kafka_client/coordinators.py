@@ -23,6 +23,7 @@ from pykraft.kafka_protocol.schema import Message
 from pykraft.runtime.address import Address
 
 GROUP_KEY: Final = 0
+TRANSACTION_KEY: Final = 1
 _GROUPS_IN_A_REQUEST: Final = 200
 _SEVERAL_KEYS_VERSION: Final = 4
 
@@ -38,9 +39,11 @@ async def find_coordinator(cluster: Cluster, group_id: str, deadline_ms: int) ->
     )
 
 
-async def ask_for_coordinator(cluster: Cluster, group_id: str, deadline_ms: int) -> BrokerDescription:
-    """One attempt; the caller retries."""
-    found = (await _ask_for_coordinators(cluster, [group_id], deadline_ms))[group_id]
+async def ask_for_coordinator(
+    cluster: Cluster, key: str, deadline_ms: int, key_type: int = GROUP_KEY
+) -> BrokerDescription:
+    """One attempt; the caller retries. ``key``: a group's id, or what ``key_type`` says."""
+    found = (await _ask_for_coordinators(cluster, [key], deadline_ms, key_type))[key]
     if isinstance(found, KafkaError):
         raise found
     return found
@@ -114,14 +117,14 @@ async def _ask_one(
 
 
 async def _ask_for_coordinators(
-    cluster: Cluster, group_ids: Sequence[str], deadline_ms: int
+    cluster: Cluster, group_ids: Sequence[str], deadline_ms: int, key_type: int = GROUP_KEY
 ) -> dict[str, BrokerDescription | KafkaError]:
     """One attempt, for all of them at once where the broker can."""
-    request = FindCoordinatorRequest(key=group_ids[0], key_type=GROUP_KEY, coordinator_keys=list(group_ids))
+    request = FindCoordinatorRequest(key=group_ids[0], key_type=key_type, coordinator_keys=list(group_ids))
     connection = await cluster.any_broker(deadline_ms)
     if len(group_ids) > 1 and connection.version_for(request) < _SEVERAL_KEYS_VERSION:
         return {
-            group_id: (await _ask_for_coordinators(cluster, [group_id], deadline_ms))[group_id]
+            group_id: (await _ask_for_coordinators(cluster, [group_id], deadline_ms, key_type))[group_id]
             for group_id in group_ids
         }
     response = await cluster.ask_any(request, FindCoordinatorResponse, deadline_ms)

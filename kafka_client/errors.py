@@ -108,3 +108,23 @@ class TopicDeletedError(DataLossError):
     def __init__(self, topic: str, message: str) -> None:
         super().__init__(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
         self.topic = topic
+
+
+class TransactionError(KafkaError):
+    """What stands in the way of a transaction."""
+
+
+class AbortableError(TransactionError):
+    """This transaction can only be aborted; the producer goes on after that."""
+
+
+class FatalTransactionError(TransactionError):
+    """The producer can do nothing any more but close."""
+
+
+class FencedError(FatalTransactionError):
+    """Another producer has taken over the transactional id, or the transaction took too long."""
+
+
+class OutcomeUnknownError(TransactionError):
+    """The coordinator did not answer in time whether the transaction is committed (or aborted). Ask again."""

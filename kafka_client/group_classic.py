@@ -11,9 +11,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from pykraft.kafka_client.cluster import is_passing
+from pykraft.kafka_client.coordinator_link import CoordinatorLink
 from pykraft.kafka_client.group_assignors import MemberSubscription, assign
 from pykraft.kafka_client.group_config import COOPERATIVE_STICKY, RANGE, GroupConfig
-from pykraft.kafka_client.group_link import CoordinatorLink
 from pykraft.kafka_client.group_ownership import Ownership
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_client.network import ConcurrentNetwork

@@ -12,8 +12,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from pykraft.kafka_client.cluster import is_passing
+from pykraft.kafka_client.coordinator_link import CoordinatorLink
 from pykraft.kafka_client.group_config import GroupConfig
-from pykraft.kafka_client.group_link import CoordinatorLink
 from pykraft.kafka_client.group_ownership import Ownership, Partitions
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_client.network import ConcurrentNetwork, Task

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pykraft.kafka_client.admin_groups import group_offsets
 from pykraft.kafka_client.admin_results import CommittedOffset
 from pykraft.kafka_client.cluster import ClientConfig, Cluster, is_passing
+from pykraft.kafka_client.coordinator_link import CoordinatorLink
 from pykraft.kafka_client.errors import (
     DataLossError,
     OffsetOutOfRangeError,
@@ -22,7 +23,6 @@ from pykraft.kafka_client.fetcher import FetchConfig, FetchedBatches, PartitionF
 from pykraft.kafka_client.group_classic import ClassicMembership
 from pykraft.kafka_client.group_config import GroupConfig, GroupIdentity, OwnershipListener
 from pykraft.kafka_client.group_consumer import ConsumerMembership
-from pykraft.kafka_client.group_link import CoordinatorLink
 from pykraft.kafka_client.group_offsets import OffsetAndMetadata, commit_offsets
 from pykraft.kafka_client.group_ownership import Ownership
 from pykraft.kafka_client.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, list_offsets

@@ -11,9 +11,9 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from pykraft.kafka_client.cluster import is_passing
+from pykraft.kafka_client.coordinator_link import CoordinatorLink
 from pykraft.kafka_client.errors import CommitRefusedError, CommitUnknownError
 from pykraft.kafka_client.group_config import GroupIdentity
-from pykraft.kafka_client.group_link import CoordinatorLink
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.offset_commit import (
@@ -69,8 +69,8 @@ async def commit_offsets(
     :class:`CommitRefusedError`: none of them is committed; :class:`CommitUnknownError`: some may be, now
     or later.
     """
-    request = _request(link.group_id, identity, offsets)
-    what = f"OffsetCommit of {link.group_id}"
+    request = _request(link.key, identity, offsets)
+    what = f"OffsetCommit of {link.key}"
     maybe_written = False
 
     async def attempt() -> KafkaError | None:

@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pykraft.kafka_client.cluster import ClientConfig, Cluster
-from pykraft.kafka_client.errors import MalformedAnswerError, NotWrittenError
+from pykraft.kafka_client.coordinator_link import CoordinatorLink
+from pykraft.kafka_client.coordinators import TRANSACTION_KEY
+from pykraft.kafka_client.errors import MalformedAnswerError, NotWrittenError, TransactionError
 from pykraft.kafka_client.metadata import Broker, Partition, TopicPartition
 from pykraft.kafka_client.network import ConcurrentNetwork, Future, Task
 from pykraft.kafka_client.producer_batch import (
@@ -23,6 +25,12 @@ from pykraft.kafka_client.producer_batch import (
 )
 from pykraft.kafka_client.producer_lane import BrokerLane, LaneEvents, SentBatch
 from pykraft.kafka_client.producer_partition import PartitionQueue
+from pykraft.kafka_client.producer_transaction import ProducerIdentity, ProducerTransaction
+from pykraft.kafka_client.transaction_requests import (
+    LAST_INIT_PRODUCER_ID_VERSION,
+    NOT_CARRIED_OUT,
+    add_partitions,
+)
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from pykraft.kafka_protocol.messages.produce import PartitionProduceResponse, ProduceResponse
@@ -32,26 +40,39 @@ from pykraft.runtime.address import Address
 
 __all__ = ["Producer", "ProducerConfig", "RecordMetadata"]
 
-# Version 6 is two-phase commit, which no broker offers yet.
-_LAST_INIT_PRODUCER_ID_VERSION = 5
 _NO_PARTITION = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 class Producer:
-    """Create it on a running event loop and :meth:`close` it there. Many tasks may use it at once."""
+    """Create it on a running event loop and :meth:`close` it there. Many tasks may use it at once.
 
-    def __init__(self, network: ConcurrentNetwork, client: ClientConfig, config: ProducerConfig) -> None:
+    ``transaction``: of the :class:`~.transactional_producer.TransactionalProducer` that it writes for.
+    """
+
+    def __init__(
+        self,
+        network: ConcurrentNetwork,
+        client: ClientConfig,
+        config: ProducerConfig,
+        transaction: ProducerTransaction | None = None,
+    ) -> None:
         self._network = network
         self._client = client
         self._config = config
         self._cluster = Cluster(network, client)
+        self._transaction = transaction
+        self._coordinator = (
+            None
+            if transaction is None
+            else CoordinatorLink(self._cluster, transaction.config.transactional_id, TRANSACTION_KEY)
+        )
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._active: dict[TopicPartition, PartitionQueue] = {}
         self._lanes: dict[Address, BrokerLane] = {}
         self._events = LaneEvents(self._answered, self._unanswered)
         self._unresolved: dict[ProducerBatch, None] = {}
         self._buffered_bytes = 0
-        self._producer_id: tuple[int, int] | None = None
+        self._producer_id: ProducerIdentity | None = None
         self._wants_producer_id = False
         self._stale_topics: set[str] = set()
         self._question: Task | None = None
@@ -102,7 +123,9 @@ class Producer:
         where = TopicPartition(topic, partition)
         queue = self._queues.get(where)
         if queue is None:
-            queue = self._queues[where] = PartitionQueue(where, self._config, self._client, self._batch_done)
+            queue = self._queues[where] = PartitionQueue(
+                where, self._config, self._client, self._batch_done, self._transaction
+            )
         future: Future[RecordMetadata] = self._network.future()
         batch = queue.append(record, size_bytes, future, self._network.now_ms())
         self._buffered_bytes += size_bytes
@@ -134,6 +157,45 @@ class Producer:
                 await self._network.wait(self._resolved, deadline_ms)
         return True
 
+    async def until_flushed_or_failed(self, deadline_ms: int) -> bool:
+        """Send the records of the transaction; True when all are written, or one is given up.
+
+        False if the time was too short.
+        """
+        assert self._transaction is not None
+        pending = list(self._unresolved)
+        for batch in pending:
+            batch.is_closed = True
+        self._work.set()
+        for batch in pending:
+            while not batch.is_done and self._transaction.failure is None:
+                if self._network.now_ms() >= deadline_ms:
+                    return False
+                self._resolved.clear()
+                await self._network.wait(self._resolved, deadline_ms)
+        return True
+
+    async def drop_transaction(self, error: KafkaError, deadline_ms: int) -> bool:
+        """Give up the records of the transaction that are not sent, before it is aborted.
+
+        By the old rules those in flight are waited for, since they could fall into the next transaction;
+        False if the time was too short. By the new ones the next epoch keeps them out.
+        """
+        transaction = self._transaction
+        assert transaction is not None
+        transaction.fail(error, leaves_gap=False)
+        if transaction.is_implicit:
+            for queue in self._active.values():
+                queue.give_up_all(error)
+            return True
+        self._work.set()
+        while self._unresolved or self._question is not None:
+            if self._network.now_ms() >= deadline_ms:
+                return False
+            self._resolved.clear()
+            await self._network.wait(self._resolved, deadline_ms)
+        return True
+
     async def close(self, timeout_ms: int = 0) -> None:
         """Flush for at most ``timeout_ms``, then give up the rest."""
         self._is_closed = True
@@ -156,6 +218,7 @@ class Producer:
             now_ms = self._network.now_ms()
             for queue in self._active.values():
                 queue.expire(now_ms)
+            self._drop_if_failed()
             self._drain(now_ms)
             for where in [where for where, queue in self._active.items() if queue.is_empty]:
                 del self._active[where]
@@ -164,9 +227,17 @@ class Producer:
 
     def _next_deadline_ms(self, now_ms: int) -> int | None:
         deadlines = [queue.next_deadline_ms(now_ms) for queue in self._active.values()]
-        if (self._stale_topics or self._wants_producer_id) and self._question is None:
+        if self._something_is_missing() and self._question is None:
             deadlines.append(self._ask_at_ms)
         return min(deadlines, default=None)
+
+    def _drop_if_failed(self) -> None:
+        """Nothing more is sent of a transaction that can only be aborted."""
+        transaction = self._transaction
+        if transaction is not None and transaction.failure is not None:
+            transaction.missing.clear()
+            for queue in self._active.values():
+                queue.give_up_waiting(transaction.failure)
 
     def _batch_done(self, batch: ProducerBatch) -> None:
         del self._unresolved[batch]
@@ -181,18 +252,27 @@ class Producer:
             requests: dict[Address, list[SentBatch]] = {}
             for queue in list(self._active.values()):
                 leader = self._leader(queue)
-                if self._has_producer_id(queue) and leader is not None and queue.ready(now_ms) is not None:
+                if self._may_write(queue) and leader is not None and queue.ready(now_ms) is not None:
                     self._take(queue, *leader, requests)
             if not requests:
                 return
             for address, batches in requests.items():
                 self._lanes[address].submit(batches)
 
+    def _may_write(self, queue: PartitionQueue) -> bool:
+        transaction = self._transaction
+        if transaction is None:
+            return self._has_producer_id(queue)
+        if transaction.identity is None or not transaction.admits(queue.partition):
+            return False
+        queue.adopt_transaction(transaction.identity)
+        return True
+
     def _has_producer_id(self, queue: PartitionQueue) -> bool:
         if not queue.needs_producer_id:
             return True
-        if self._producer_id is not None and self._producer_id[0] != queue.spent_producer_id:
-            queue.adopt(*self._producer_id)
+        if self._producer_id is not None and self._producer_id.producer_id != queue.spent_producer_id:
+            queue.adopt(self._producer_id)
             return True
         self._wants_producer_id = True
         return False
@@ -237,7 +317,9 @@ class Producer:
     def _lane(self, address: Address) -> BrokerLane:
         lane = self._lanes.get(address)
         if lane is None or lane.is_closed:
-            lane = BrokerLane(self._network, address, self._client, self._config, self._events)
+            lane = BrokerLane(
+                self._network, address, self._client, self._config, self._events, self._transaction
+            )
             self._lanes[address] = lane
         return lane
 
@@ -295,12 +377,12 @@ class Producer:
 
     # What is missing.
 
+    def _something_is_missing(self) -> bool:
+        adds = self._transaction is not None and bool(self._transaction.missing)
+        return bool(self._stale_topics) or self._wants_producer_id or adds
+
     def _maybe_ask(self, now_ms: int) -> None:
-        if (
-            self._question is None
-            and now_ms >= self._ask_at_ms
-            and (self._stale_topics or self._wants_producer_id)
-        ):
+        if self._question is None and now_ms >= self._ask_at_ms and self._something_is_missing():
             self._question = self._network.start(self._ask())
 
     async def _ask(self) -> None:
@@ -314,6 +396,8 @@ class Producer:
             if self._wants_producer_id:
                 self._producer_id = await self._init_producer_id(deadline_ms)
                 self._wants_producer_id = False
+            if self._transaction is not None and self._transaction.missing:
+                await self._add_partitions(self._transaction, deadline_ms)
             found = all(self._leader(queue) for queue in self._active.values())
             self._failed_questions = 0 if found else self._failed_questions + 1
         except KafkaError as error:
@@ -327,12 +411,27 @@ class Producer:
             self._ask_at_ms += min(pause_ms, self._client.retry_backoff_max_ms)
         self._question = None
         self._work.set()
+        self._resolved.set()
 
-    async def _init_producer_id(self, deadline_ms: int) -> tuple[int, int]:
+    async def _add_partitions(self, transaction: ProducerTransaction, deadline_ms: int) -> None:
+        """One attempt to put the partitions that have records into the transaction, by the old rules."""
+        assert self._coordinator is not None
+        partitions = list(transaction.missing)
+        try:
+            await add_partitions(self._coordinator, transaction, partitions, deadline_ms)
+        except KafkaError as error:
+            if isinstance(error, TransactionError):
+                transaction.fail(error, leaves_gap=False)
+            elif error.code not in NOT_CARRIED_OUT:
+                transaction.is_in_doubt = True
+            raise
+        transaction.enrol(partitions)
+
+    async def _init_producer_id(self, deadline_ms: int) -> ProducerIdentity:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0x7FFFFFFF)
         response = await self._cluster.ask_any(
-            request, InitProducerIdResponse, deadline_ms, max_version=_LAST_INIT_PRODUCER_ID_VERSION
+            request, InitProducerIdResponse, deadline_ms, max_version=LAST_INIT_PRODUCER_ID_VERSION
         )
         if response.error_code:
             raise KafkaError(ErrorCode(response.error_code), "InitProducerId")
-        return response.producer_id, response.producer_epoch
+        return ProducerIdentity(response.producer_id, response.producer_epoch)

@@ -94,6 +94,7 @@ class ProducerBatch:
         "created_ms",
         "futures",
         "is_closed",
+        "is_transactional",
         "last_error",
         "maybe_written",
         "on_done",
@@ -111,11 +112,13 @@ class ProducerBatch:
         order: int,
         created_ms: int,
         on_done: Callable[[ProducerBatch], None],
+        is_transactional: bool = False,
     ) -> None:
         self.partition = partition
         self.order = order
         self.created_ms = created_ms
         self.on_done = on_done
+        self.is_transactional = is_transactional
         self.records: list[RecordInput] = []
         self.futures: list[Future[RecordMetadata]] = []
         self.size_bytes = records.HEADER_BYTES
@@ -152,6 +155,7 @@ class ProducerBatch:
                 producer_epoch=producer_epoch,
                 base_sequence=base_sequence,
                 compression=compression,
+                is_transactional=self.is_transactional,
             )
         return self._encoded
 

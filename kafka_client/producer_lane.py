@@ -13,9 +13,14 @@ from collections.abc import Callable, Sequence
 
 from pykraft.kafka_client.cluster import ClientConfig
 from pykraft.kafka_client.connection import Connection
+from pykraft.kafka_client.errors import UnsupportedByBrokerError
 from pykraft.kafka_client.metadata import Partition, has_id
 from pykraft.kafka_client.network import ConcurrentNetwork
 from pykraft.kafka_client.producer_batch import ProducerBatch, ProducerConfig
+from pykraft.kafka_client.producer_transaction import (
+    LAST_PRODUCE_VERSION_WITHOUT_ENROLMENT,
+    ProducerTransaction,
+)
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages.produce import (
@@ -56,6 +61,7 @@ class BrokerLane:
         client: ClientConfig,
         config: ProducerConfig,
         events: LaneEvents,
+        transaction: ProducerTransaction | None = None,
     ) -> None:
         self.address = address
         self.is_closed = False
@@ -63,6 +69,7 @@ class BrokerLane:
         self._client = client
         self._config = config
         self._events = events
+        self._transaction = transaction
         self._to_write: deque[Sequence[SentBatch]] = deque()
         self._writing: Sequence[SentBatch] | None = None
         self._to_read: deque[tuple[Sequence[SentBatch], int]] = deque()
@@ -110,10 +117,7 @@ class BrokerLane:
         if not batches:
             return
         request = self._request(batches)
-        ceiling = (
-            None if all(has_id(sent.partition.topic_id) for sent in batches) else _LAST_VERSION_WITH_NAMES
-        )
-        connection.version_for(request, ceiling)  # raises before anything counts as sent
+        ceiling = self._ceiling(connection, request, batches)  # raises before anything counts as sent
         self._writing = batches
         deadline_ms = self._network.now_ms() + self._client.request_timeout_ms
         has_answer = self._config.acks != 0
@@ -138,6 +142,25 @@ class BrokerLane:
         except KafkaError as error:
             self._end(error)
 
+    def _ceiling(
+        self, connection: Connection, request: ProduceRequest, batches: Sequence[SentBatch]
+    ) -> int | None:
+        """The newest version that may be sent. It also tells by which rules a transaction goes."""
+        named = None if all(has_id(sent.partition.topic_id) for sent in batches) else _LAST_VERSION_WITH_NAMES
+        transaction = self._transaction
+        if transaction is not None and not transaction.is_implicit:
+            named = LAST_PRODUCE_VERSION_WITHOUT_ENROLMENT
+        version = connection.version_for(request, named)
+        if (
+            transaction is not None
+            and transaction.is_implicit
+            and version <= LAST_PRODUCE_VERSION_WITHOUT_ENROLMENT
+        ):
+            raise UnsupportedByBrokerError(
+                f"the broker at {self.address} does not know transaction.version 2, which the cluster has"
+            )
+        return named
+
     def _request(self, batches: Sequence[SentBatch]) -> ProduceRequest:
         """A request with at most one batch for each partition, as the protocol requires."""
         by_topic: dict[tuple[str, Uuid], list[PartitionProduceData]] = defaultdict(list)
@@ -146,7 +169,9 @@ class BrokerLane:
                 index=sent.partition.index, records=sent.batch.encode(self._config.compression)
             )
             by_topic[sent.partition.topic, sent.partition.topic_id].append(data)
+        transaction = self._transaction
         return ProduceRequest(
+            transactional_id=None if transaction is None else transaction.config.transactional_id,
             acks=self._config.acks,
             # Less than the time for the whole request: a late answer is better than a broken connection.
             timeout_ms=self._client.request_timeout_ms * 3 // 4,

@@ -9,7 +9,10 @@ Rules of the idempotent producer (KIP-98, KIP-360):
   epoch move to the new one if they are certainly not in the log, and are given up otherwise. Nothing is
   written twice.
 
-The producer epoch is the partition's own: brokers keep it by partition. Pure: knows no broker and no clock.
+The producer epoch is the partition's own: brokers keep it by partition. Not so in transactions: there it is
+the transaction's, and a batch that is given up fails the transaction, whose end brings another epoch.
+
+Pure: knows no broker and no clock.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from pykraft.kafka_client.producer_batch import (
     ProducerConfig,
     RecordMetadata,
 )
+from pykraft.kafka_client.producer_transaction import ProducerIdentity, ProducerTransaction
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.record_codec import RecordInput
 from pykraft.runtime.address import Address
@@ -74,6 +78,7 @@ class PartitionQueue:
         config: ProducerConfig,
         client: ClientConfig,
         on_done: Callable[[ProducerBatch], None],
+        transaction: ProducerTransaction | None = None,
     ) -> None:
         self.partition = partition
         self.waiting: deque[ProducerBatch] = deque()
@@ -83,8 +88,9 @@ class PartitionQueue:
         self._config = config
         self._client = client
         self._on_done = on_done
+        self._transaction = transaction
         self._next_order = 0
-        self._producer: tuple[int, int] | None = None
+        self._producer: ProducerIdentity | None = None
         self._next_sequence = 0
         self._is_restarting = False
 
@@ -96,10 +102,15 @@ class PartitionQueue:
     def needs_producer_id(self) -> bool:
         return self._config.enable_idempotence and self._producer is None
 
-    def adopt(self, producer_id: int, producer_epoch: int) -> None:
+    def adopt(self, producer: ProducerIdentity) -> None:
         """Write as this producer from now on."""
-        self._producer = (producer_id, producer_epoch)
+        self._producer = producer
         self._next_sequence = 0
+
+    def adopt_transaction(self, producer: ProducerIdentity) -> None:
+        """Write as the transaction's producer; its sequence goes on while the epoch is the same."""
+        if self._producer != producer:
+            self.adopt(producer)
 
     def append(
         self, record: RecordInput, size_bytes: int, future: Future[RecordMetadata], now_ms: int
@@ -110,7 +121,8 @@ class PartitionQueue:
         if batch is not None and not batch.is_closed and batch.size_bytes + size_bytes > limit:
             batch.is_closed = True
         if batch is None or batch.is_closed:
-            batch = ProducerBatch(self.partition, self._next_order, now_ms, self._on_done)
+            is_transactional = self._transaction is not None
+            batch = ProducerBatch(self.partition, self._next_order, now_ms, self._on_done, is_transactional)
             self._next_order += 1
             self.waiting.append(batch)
         batch.append(record, size_bytes, future)
@@ -156,6 +168,9 @@ class PartitionQueue:
         self.in_flight.remove(batch)
         code = error.code
         if code in _NEW_EPOCH_HELPS or code in _NEW_PRODUCER_ID_HELPS:
+            if self._transaction is not None:
+                self._give_up(batch, error)
+                return
             self._restart(new_producer_id=code in _NEW_PRODUCER_ID_HELPS)
             self._send_again(batch, error, now_ms)
         elif code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
@@ -202,12 +217,16 @@ class PartitionQueue:
             for batch in self.waiting:
                 batch.last_error = error
             return
+        self.give_up_waiting(error)
+
+    def give_up_waiting(self, error: KafkaError) -> None:
+        """Give up what is not in flight."""
         while self.waiting:
             self._give_up(self.waiting.popleft(), error)
         self._finish_restart()
 
     def give_up_all(self, error: KafkaError) -> None:
-        """The end of the producer."""
+        """The end of the producer, or of what it writes as this one."""
         for batch in self.in_flight:
             batch.maybe_written = True
         for batch in [*self.in_flight, *self.waiting]:
@@ -262,13 +281,16 @@ class PartitionQueue:
 
     def _give_up(self, batch: ProducerBatch, error: KafkaError) -> None:
         batch.fail(error)
-        if batch.sequence is not None and batch.sequence != NO_SEQUENCE:
+        has_sequence = batch.sequence is not None and batch.sequence != NO_SEQUENCE
+        if self._transaction is not None:
+            self._transaction.fail(error, leaves_gap=has_sequence)
+        elif has_sequence:
             self._restart()
 
     def _restart(self, *, new_producer_id: bool = False) -> None:
         """Start to end this producer epoch of the partition; :meth:`_finish_restart` starts the next."""
         if new_producer_id and self._producer is not None:
-            self.spent_producer_id = self._producer[0]
+            self.spent_producer_id = self._producer.producer_id
             self._producer = None
         self._is_restarting = True
         for batch in [batch for batch in self.waiting if batch.sequence is not None]:
@@ -291,4 +313,4 @@ class PartitionQueue:
             self.spent_producer_id = producer_id
             self._producer = None
         else:
-            self.adopt(producer_id, producer_epoch + 1)
+            self.adopt(ProducerIdentity(producer_id, producer_epoch + 1))

@@ -1,10 +1,13 @@
-"""The link to a group's coordinator: found when needed, dropped when it fails or has moved."""
+"""The link to the coordinator of a group or of a transactional id.
+
+It is looked for when it is needed, and again when it fails or has moved.
+"""
 
 from __future__ import annotations
 
 from pykraft.kafka_client.cluster import Cluster
 from pykraft.kafka_client.connection import Connection, R
-from pykraft.kafka_client.coordinators import ask_for_coordinator
+from pykraft.kafka_client.coordinators import GROUP_KEY, ask_for_coordinator
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.schema import Message
 from pykraft.runtime.address import Address
@@ -13,11 +16,12 @@ _MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILAB
 
 
 class CoordinatorLink:
-    """For one task at a time, like its cluster."""
+    """For one task at a time, like its cluster. ``key``: the group's or the transactional id."""
 
-    def __init__(self, cluster: Cluster, group_id: str) -> None:
+    def __init__(self, cluster: Cluster, key: str, key_type: int = GROUP_KEY) -> None:
         self.cluster = cluster
-        self.group_id = group_id
+        self.key = key
+        self._key_type = key_type
         self._address: Address | None = None
 
     def forget(self) -> None:
@@ -34,7 +38,7 @@ class CoordinatorLink:
     async def connection(self, deadline_ms: int) -> Connection:
         """One attempt; after a failure nothing was sent."""
         if self._address is None:
-            coordinator = await ask_for_coordinator(self.cluster, self.group_id, deadline_ms)
+            coordinator = await ask_for_coordinator(self.cluster, self.key, deadline_ms, self._key_type)
             self._address = Address(coordinator.host, coordinator.port)
         try:
             return await self.cluster.connection(self._address, deadline_ms)
