@@ -13,7 +13,7 @@ PARTITIONS ?= 1000,100000
 TRIALS ?= 100
 ROUNDS ?= 5
 
-.PHONY: setup java check test demo jepsen power-loss sim sim-determinism mutants groups-differential bench bench-metadata bench-failover bench-kafka bench-groups proto format clean
+.PHONY: setup java check test demo jepsen power-loss sim sim-determinism mutants groups-differential bench bench-metadata bench-failover bench-kafka bench-groups bench-transactions proto format clean
 
 setup: $(VENV)/installed build/path/pykraft
 
@@ -87,6 +87,9 @@ bench-kafka: setup
 
 bench-groups: setup
 	$(BIN)/python benchmarks/groups.py --rounds $(ROUNDS) $(if $(KAFKA_LIBS),--kafka-libs $(KAFKA_LIBS))
+
+bench-transactions: setup
+	$(BIN)/python benchmarks/transactions.py --rounds $(ROUNDS) $(if $(KAFKA_LIBS),--kafka-libs $(KAFKA_LIBS))
 
 proto: setup
 	cd proto && for file in quorum/pb/quorum.proto metadata_log/pb/controller.proto; do \

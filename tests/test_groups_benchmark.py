@@ -1,16 +1,14 @@
-"""The benchmark of groups: when a group counts as stable, and that its published tables are its figures."""
+"""The benchmarks of groups and transactions: when a group counts as stable; tables are their figures."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 from comparison.group_members import Ask, ClassicLife, ConsumerLife, Topic
 from comparison.results import Figure, Results, load
 from comparison.table import replace_between_markers
 from coordination.fleet import Shares
+from coordination.program import Comparison
 from coordination.table import render
-from groups import FIGURES, MARKERS
 
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
@@ -18,7 +16,6 @@ from pykraft.kafka_protocol.messages import consumer_group_heartbeat as consumer
 from pykraft.kafka_protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from pykraft.kafka_protocol.messages.sync_group import SyncGroupResponse
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
 TOPIC = Topic("t", Uuid(bytes(15) + b"\x01"), 4)
 RUN = dict.fromkeys(("date", "command", "pykraft", "kafka", "machine", "client", "values"), "x")
 
@@ -104,8 +101,9 @@ def test_table_has_every_measure_of_both_systems() -> None:
     assert "| … CPU | 20.0 ms | - | - |" in text
 
 
-def test_published_tables_come_from_the_published_figures() -> None:
-    page = (DOCS / "groups.md").read_text(encoding="utf-8")
-    figures = DOCS / FIGURES
-    text = render(load([figures])) if figures.exists() else ""
-    assert replace_between_markers(page, text, *MARKERS).split() == page.split()
+@pytest.mark.parametrize("name", ["groups", "transactions"])
+def test_published_tables_come_from_the_published_figures(name: str) -> None:
+    comparison = Comparison(name, "", ())
+    page = comparison.page.read_text(encoding="utf-8")
+    text = render(load([comparison.figures])) if comparison.figures.exists() else ""
+    assert replace_between_markers(page, text, *comparison.markers).split() == page.split()

@@ -26,6 +26,8 @@ _GENERIC_ERROR_FROM: Final = 11
 """The first version whose producers know TRANSACTION_ABORTABLE."""
 _ATTRIBUTES_BYTE: Final = 22
 _ENABLED: Final = "transaction.partition.verification.enable"
+_FIRST_PAUSE_MS: Final = 1
+
 _RETRIED: Final = frozenset(
     {
         ErrorCode.NETWORK_EXCEPTION,
@@ -123,8 +125,13 @@ class RequestTransaction:
         return [one for one in self._partitions if one.guard is not None and one.error is None]
 
     async def ask(self) -> None:
-        """Ask the coordinator, after :meth:`begin`; again for a while if the last transaction is not over."""
+        """Ask the coordinator, after :meth:`begin`; again for a while if the last transaction is not over.
+
+        It nearly always is within a few milliseconds. So the first pauses are short, and
+        ``add.partitions.to.txn.retry.backoff.ms`` is the longest.
+        """
         services, config = self._services, self._services.config
+        pause_ms = _FIRST_PAUSE_MS
         until_ms = services.clock.monotonic_ms() + config.add_partitions_retry_max_ms
         while True:
             asked = self._open()
@@ -139,7 +146,8 @@ class RequestTransaction:
             is_early = any(error.code is ErrorCode.CONCURRENT_TRANSACTIONS for error in errors.values())
             if not (self._adds and is_early) or services.clock.monotonic_ms() >= until_ms:
                 break
-            await services.tasks.sleep(config.add_partitions_retry_ms)
+            await services.tasks.sleep(min(pause_ms, config.add_partitions_retry_ms))
+            pause_ms *= 2
             if not self.begin():
                 return
         self._note(asked, errors)

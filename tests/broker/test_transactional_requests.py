@@ -207,14 +207,29 @@ def test_refusal_of_the_coordinator_is_told_as_the_producer_knows_it(
     data_plane.run(body)
 
 
-def test_adding_a_partition_ends_with_its_time(data_plane: DataPlaneTools) -> None:
+def test_adding_a_partition_is_tried_soon_then_seldom_and_ends_with_its_time(
+    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses_ms = []
+
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1)
-            coordinator = use(cluster, Coordinator(*[ErrorCode.CONCURRENT_TRANSACTIONS] * 100))
+            use(cluster, Coordinator(*[ErrorCode.CONCURRENT_TRANSACTIONS] * 100))
+            tasks = cluster.brokers[1].services.tasks
+            sleep = tasks.sleep
+
+            async def noted(duration_ms: int) -> None:
+                pauses_ms.append(duration_ms)
+                await sleep(duration_ms)
+
+            monkeypatch.setattr(tasks, "sleep", noted)
             client = await cluster.client(1)
             assert await sent(client, in_transaction(0), version=12) == [ErrorCode.CONCURRENT_TRANSACTIONS]
-            assert 2 <= len(coordinator.asked) <= 7
+            asked_ms = [pause_ms for pause_ms in pauses_ms if pause_ms <= 20]
+            assert asked_ms[:7] == [1, 2, 4, 8, 16, 20, 20][: len(asked_ms)]
+            assert asked_ms
+            assert sum(asked_ms) <= 120
 
     data_plane.run(body)
 
