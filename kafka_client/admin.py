@@ -19,10 +19,13 @@ from pykraft.kafka_client import (
     admin_groups,
     admin_leaders,
     admin_log_dirs,
+    admin_producers,
     admin_quorum,
     admin_topics,
+    admin_transactions,
 )
 from pykraft.kafka_client.admin_results import (
+    AbortTransactionSpec,
     BrokerDescription,
     ClusterDescription,
     ClusterFeatures,
@@ -39,9 +42,13 @@ from pykraft.kafka_client.admin_results import (
     Outcome,
     PartitionOutcome,
     PartitionReassignment,
+    ProducerIdAndEpoch,
+    ProducerState,
     QuorumDescription,
     TopicDescription,
     TopicListing,
+    TransactionDescription,
+    TransactionListing,
 )
 from pykraft.kafka_client.blocking import BlockingNetwork, run
 from pykraft.kafka_client.cluster import ClientConfig, Cluster
@@ -315,6 +322,69 @@ class Admin:
         by = self.cluster.deadline(timeout_ms)
         return await admin_group_members.remove_group_members(self.cluster, group_id, by, members, reason)
 
+    async def list_transactions(
+        self,
+        states: Sequence[str] = (),
+        producer_ids: Sequence[int] = (),
+        *,
+        longer_than_ms: int | None = None,
+        pattern: str | None = None,
+        timeout_ms: int | None = None,
+    ) -> list[TransactionListing]:
+        """The transactional ids that pass all filters, from every broker; an empty one, or None, passes all.
+
+        ``longer_than_ms``: open for longer (an id without a transaction counts, too); ``pattern``: a regular
+        expression for the whole id.
+        """
+        by = self.cluster.deadline(timeout_ms)
+        return await admin_transactions.list_transactions(
+            self.cluster, by, states, producer_ids, longer_than_ms, pattern
+        )
+
+    async def describe_transactions(
+        self, transactional_ids: Collection[str], *, timeout_ms: int | None = None
+    ) -> dict[str, TransactionDescription | KafkaError]:
+        """Transactional ids as their coordinators know them, or their errors."""
+        by = self.cluster.deadline(timeout_ms)
+        return await admin_transactions.describe_transactions(self.cluster, transactional_ids, by)
+
+    async def describe_producers(
+        self,
+        partitions: Collection[TopicPartition],
+        *,
+        broker_id: int | None = None,
+        timeout_ms: int | None = None,
+    ) -> dict[TopicPartition, tuple[ProducerState, ...] | KafkaError]:
+        """The producers that the leader of each partition knows, or the replica on a broker, or the error."""
+        by = self.cluster.deadline(timeout_ms)
+        return await admin_producers.describe_producers(self.cluster, partitions, by, broker_id)
+
+    async def fence_producers(
+        self, transactional_ids: Collection[str], *, timeout_ms: int | None = None
+    ) -> dict[str, ProducerIdAndEpoch | KafkaError]:
+        """Shut out the producers of these ids, and abort their transactions; what a new producer would get.
+
+        As in Kafka, ``timeout_ms`` (default ``request.timeout.ms``) becomes the ids' transaction timeout.
+        """
+        by = self.cluster.deadline(timeout_ms)
+        txn_timeout_ms = self.cluster.config.request_timeout_ms if timeout_ms is None else timeout_ms
+        return await admin_transactions.fence_producers(self.cluster, transactional_ids, by, txn_timeout_ms)
+
+    async def force_terminate_transaction(
+        self, transactional_id: str, *, timeout_ms: int | None = None
+    ) -> None:
+        """Abort the open transaction of an id and shut out its producer; the id need not be known."""
+        fenced = await self.fence_producers([transactional_id], timeout_ms=timeout_ms)
+        if isinstance(error := fenced[transactional_id], KafkaError):
+            raise error
+
+    async def abort_transaction(self, spec: AbortTransactionSpec, *, timeout_ms: int | None = None) -> None:
+        """Abort a hanging transaction in one partition. Its coordinator is not told: a transaction that it
+        knows is to be ended there, by :meth:`force_terminate_transaction`.
+        """
+        by = self.cluster.deadline(timeout_ms)
+        await admin_producers.abort_transaction(self.cluster, spec, by)
+
 
 def _blocking(
     operation: Callable[Concatenate[Admin, P], Coroutine[Any, Any, T]],
@@ -375,3 +445,9 @@ class AdminClient:
     alter_group_offsets = _blocking(Admin.alter_group_offsets)
     delete_group_offsets = _blocking(Admin.delete_group_offsets)
     remove_group_members = _blocking(Admin.remove_group_members)
+    list_transactions = _blocking(Admin.list_transactions)
+    describe_transactions = _blocking(Admin.describe_transactions)
+    describe_producers = _blocking(Admin.describe_producers)
+    fence_producers = _blocking(Admin.fence_producers)
+    force_terminate_transaction = _blocking(Admin.force_terminate_transaction)
+    abort_transaction = _blocking(Admin.abort_transaction)

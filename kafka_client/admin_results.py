@@ -264,3 +264,68 @@ class ConfigEntry:
     is_sensitive: bool
     documentation: str | None = None
     synonyms: tuple[tuple[str, str | None, ConfigSource], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionListing:
+    """``state`` Empty, Ongoing, PrepareCommit, CompleteCommit, PrepareAbort, CompleteAbort."""
+
+    transactional_id: str
+    producer_id: int
+    state: str
+    coordinator_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionDescription:
+    """``start_time_ms`` None: no transaction is open. ``partitions``: those that it writes to, or once it is
+    decided, those that have no marker yet.
+    """
+
+    transactional_id: str
+    coordinator_id: int
+    state: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    start_time_ms: int | None
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerState:
+    """A producer as a replica knows it.
+
+    ``coordinator_epoch`` None: none of its transactions has ended here. ``transaction_start_offset`` None:
+    none is open here.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+    coordinator_epoch: int | None
+    transaction_start_offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdAndEpoch:
+    producer_id: int
+    producer_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class AbortTransactionSpec:
+    """A transaction in one partition, to be aborted there whatever its coordinator knows."""
+
+    partition: TopicPartition
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+
+    def __str__(self) -> str:
+        """As in the messages of Kafka's admin client."""
+        return (
+            f"AbortTransactionSpec(topicPartition={self.partition}, producerId={self.producer_id}, "
+            f"producerEpoch={self.producer_epoch}, coordinatorEpoch={self.coordinator_epoch})"
+        )

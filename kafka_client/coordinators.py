@@ -1,7 +1,8 @@
-"""Requests about groups: they go to each group's coordinator, which is looked up again when it has moved.
+"""Requests about groups and transactional ids: they go to the coordinator of each, which is looked up again
+when it has moved.
 
-A request may name many groups: they are looked up together (KIP-699), asked for by coordinator, and each has
-a result or an error of its own. One group's error never hides another's result.
+A request may name many of these keys: they are looked up together (KIP-699), asked for by coordinator, and
+each has a result or an error of its own. One key's error never hides another's result.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pykraft.kafka_client.admin_cluster import check
 from pykraft.kafka_client.admin_results import BrokerDescription
 from pykraft.kafka_client.cluster import Cluster, is_passing
 from pykraft.kafka_client.connection import Connection, R
+from pykraft.kafka_client.errors import UnsupportedByBrokerError
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.find_coordinator import (
     Coordinator,
@@ -24,12 +26,13 @@ from pykraft.runtime.address import Address
 
 GROUP_KEY: Final = 0
 TRANSACTION_KEY: Final = 1
-_GROUPS_IN_A_REQUEST: Final = 200
+_KEYS_IN_A_REQUEST: Final = 200
+_KEY_TYPE_VERSION: Final = 1
 _SEVERAL_KEYS_VERSION: Final = 4
 
 T = TypeVar("T")
 Ask = Callable[[BrokerDescription, Sequence[str]], Awaitable[Mapping[str, T | KafkaError]]]
-"""``(coordinator, its groups)`` → the results; raises :class:`KafkaError` for the whole request."""
+"""``(coordinator, its keys)`` → the results; raises :class:`KafkaError` for the whole request."""
 
 
 async def find_coordinator(cluster: Cluster, group_id: str, deadline_ms: int) -> BrokerDescription:
@@ -69,29 +72,35 @@ async def connection_to(cluster: Cluster, coordinator: BrokerDescription, deadli
 
 
 async def ask_coordinators(
-    cluster: Cluster, what: str, group_ids: Iterable[str], ask: Ask[T], deadline_ms: int
+    cluster: Cluster,
+    what: str,
+    keys: Iterable[str],
+    ask: Ask[T],
+    deadline_ms: int,
+    key_type: int = GROUP_KEY,
 ) -> dict[str, T | KafkaError]:
-    """The result of every group, or the error that is final or lasted until the deadline."""
+    """The result of every key, or the error that is final or lasted until the deadline."""
+    wanted = list(dict.fromkeys(keys))
+    pending = list(wanted)
     results: dict[str, T | KafkaError] = {}
-    pending = list(dict.fromkeys(group_ids))
 
     def settle(found: Mapping[str, T | KafkaError]) -> None:
-        for group_id, result in found.items():
-            results[group_id] = result
+        for key, result in found.items():
+            results[key] = result
             if not (isinstance(result, KafkaError) and is_passing(result)):
-                pending.remove(group_id)
+                pending.remove(key)
 
     async def attempt() -> None:
-        for group_ids in _slices(pending):
+        for some in _slices(pending):
             by_coordinator: dict[BrokerDescription, list[str]] = {}
-            located = await _ask_for_coordinators(cluster, group_ids, deadline_ms)
-            for group_id, coordinator in located.items():
+            located = await _ask_for_coordinators(cluster, some, deadline_ms, key_type)
+            for key, coordinator in located.items():
                 if isinstance(coordinator, KafkaError):
-                    settle({group_id: coordinator})
+                    settle({key: coordinator})
                 else:
-                    by_coordinator.setdefault(coordinator, []).append(group_id)
-            for coordinator, its_groups in by_coordinator.items():
-                settle(await _ask_one(ask, coordinator, its_groups))
+                    by_coordinator.setdefault(coordinator, []).append(key)
+            for coordinator, its_keys in by_coordinator.items():
+                settle(await _ask_one(ask, coordinator, its_keys))
         if pending:
             reason = results[pending[0]]
             assert isinstance(reason, KafkaError)
@@ -100,44 +109,44 @@ async def ask_coordinators(
     try:
         await cluster.retrying(what, attempt, deadline_ms)
     except KafkaError as error:
-        for group_id in pending:
-            results[group_id] = error
-    return {group_id: results[group_id] for group_id in dict.fromkeys(group_ids)}
+        for key in pending:
+            results[key] = error
+    return {key: results[key] for key in wanted}
 
 
 async def _ask_one(
-    ask: Ask[T], coordinator: BrokerDescription, group_ids: Sequence[str]
+    ask: Ask[T], coordinator: BrokerDescription, keys: Sequence[str]
 ) -> dict[str, T | KafkaError]:
     try:
-        found = await ask(coordinator, group_ids)
+        found = await ask(coordinator, keys)
     except KafkaError as error:
-        return dict.fromkeys(group_ids, error)
-    missing = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the coordinator's answer leaves the group out")
-    return {group_id: found.get(group_id, missing) for group_id in group_ids}
+        return dict.fromkeys(keys, error)
+    missing = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the coordinator's answer leaves it out")
+    return {key: found.get(key, missing) for key in keys}
 
 
 async def _ask_for_coordinators(
-    cluster: Cluster, group_ids: Sequence[str], deadline_ms: int, key_type: int = GROUP_KEY
+    cluster: Cluster, keys: Sequence[str], deadline_ms: int, key_type: int = GROUP_KEY
 ) -> dict[str, BrokerDescription | KafkaError]:
     """One attempt, for all of them at once where the broker can."""
-    request = FindCoordinatorRequest(key=group_ids[0], key_type=key_type, coordinator_keys=list(group_ids))
+    request = FindCoordinatorRequest(key=keys[0], key_type=key_type, coordinator_keys=list(keys))
     connection = await cluster.any_broker(deadline_ms)
-    if len(group_ids) > 1 and connection.version_for(request) < _SEVERAL_KEYS_VERSION:
+    version = connection.version_for(request)
+    if key_type != GROUP_KEY and version < _KEY_TYPE_VERSION:
+        raise UnsupportedByBrokerError("the broker finds coordinators of groups only")
+    if len(keys) > 1 and version < _SEVERAL_KEYS_VERSION:
         return {
-            group_id: (await _ask_for_coordinators(cluster, [group_id], deadline_ms, key_type))[group_id]
-            for group_id in group_ids
+            key: (await _ask_for_coordinators(cluster, [key], deadline_ms, key_type))[key] for key in keys
         }
     response = await cluster.ask_any(request, FindCoordinatorResponse, deadline_ms)
     if not response.coordinators:
-        check(response.error_code, response.error_message, f"FindCoordinator of {group_ids[0]}")
-        return {group_ids[0]: BrokerDescription(response.node_id, response.host, response.port, None)}
-    if len(group_ids) == 1:
-        return {group_ids[0]: _located(response.coordinators[0])}
+        check(response.error_code, response.error_message, f"FindCoordinator of {keys[0]}")
+        return {keys[0]: BrokerDescription(response.node_id, response.host, response.port, None)}
+    if len(keys) == 1:
+        return {keys[0]: _located(response.coordinators[0])}
     found = {coordinator.key: _located(coordinator) for coordinator in response.coordinators}
-    if found.keys() != set(group_ids):
-        raise KafkaError(
-            ErrorCode.UNKNOWN_SERVER_ERROR, "FindCoordinator: not the groups that were asked for"
-        )
+    if found.keys() != set(keys):
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "FindCoordinator: not the keys that were asked for")
     return found
 
 
@@ -149,4 +158,4 @@ def _located(result: Coordinator) -> BrokerDescription | KafkaError:
 
 
 def _slices(items: Sequence[str]) -> list[Sequence[str]]:
-    return [items[at : at + _GROUPS_IN_A_REQUEST] for at in range(0, len(items), _GROUPS_IN_A_REQUEST)]
+    return [items[at : at + _KEYS_IN_A_REQUEST] for at in range(0, len(items), _KEYS_IN_A_REQUEST)]

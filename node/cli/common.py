@@ -146,15 +146,19 @@ def print_json(value: object) -> None:
     click.echo(json.dumps(value))
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Columns aligned as Kafka's tools align them; in JSON an array of objects."""
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, tabs: bool = False) -> None:
+    """Columns aligned as Kafka's tools align them; in JSON an array of objects.
+
+    ``tabs``: to the last space, with a tab after each cell, as the tools print that share Kafka's own function.
+    """
     if wants_json():
         print_json(_objects(columns, rows))
         return
     texts = [["-" if cell is None else str(cell) for cell in row] for row in rows]
     widths = [max(len(line[n]) for line in [list(columns), *texts]) for n in range(len(columns))]
     for line in [list(columns), *texts]:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+        cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
+        click.echo("".join(f"{cell}\t" for cell in cells) if tabs else "  ".join(cells).rstrip())
 
 
 def print_fields(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

@@ -19,6 +19,10 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     "topics": ("pykraft.node.cli.topics", "Create, list, describe, alter and delete topics."),
     "configs": ("pykraft.node.cli.configs", "Show and change configurations while the cluster runs."),
     "groups": ("pykraft.node.cli.groups", "List, describe and delete consumer groups."),
+    "transactions": (
+        "pykraft.node.cli.transactions",
+        "Look at transactions and producers; end transactions that hang.",
+    ),
     "cluster": ("pykraft.node.cli.cluster", "List the brokers of a cluster; unregister one."),
     "metadata-quorum": (
         "pykraft.node.cli.metadata_quorum",

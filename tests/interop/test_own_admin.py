@@ -1,16 +1,16 @@
-"""The own admin client on real brokers: the groups of both protocols, while members of them run."""
+"""The own admin client on real brokers: groups of both protocols and transactions, while clients use them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaException, Producer
 
 from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
 from pykraft.jepsen_like.process_cluster import ProcessCluster
 from pykraft.kafka_client.admin import AdminClient
-from pykraft.kafka_client.admin_results import GroupDescription
+from pykraft.kafka_client.admin_results import GroupDescription, ProducerIdAndEpoch, TransactionDescription
 from pykraft.kafka_client.group_offsets import OffsetAndMetadata
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
@@ -84,3 +84,48 @@ def test_live_group_keeps_its_offsets_and_loses_the_members_that_are_removed(
         consumer.close()
     wait_until("empty", lambda: described(admin, group).state == "Empty", PATIENCE_S)
     assert admin.delete_group_offsets(group, [read]) == {read: None}
+
+
+def test_transactions_on_all_coordinators_are_listed_described_and_taken_from_their_producers(
+    trio: ProcessCluster, admin: AdminClient, new_topic: NewTopic, fresh: Fresh
+) -> None:
+    topic, name = new_topic(3), fresh("ids")
+    partitions = [TopicPartition(topic, index) for index in range(3)]
+    producer = Producer({"bootstrap.servers": trio.bootstrap_servers, "transactional.id": f"{name}-open"})
+    producer.init_transactions(PATIENCE_S)
+    producer.begin_transaction()
+    for partition in partitions:
+        producer.produce(topic, b"v", partition=partition.partition)
+    assert producer.flush(PATIENCE_S) == 0
+    idle = [f"{name}-{n}" for n in range(20)]
+    fenced = admin.fence_producers(idle)
+    assert all(isinstance(it, ProducerIdAndEpoch) and it.producer_epoch == 0 for it in fenced.values())
+
+    listed = {it.transactional_id: it for it in admin.list_transactions(pattern=f"{name}-.*")}
+    assert listed.keys() == {*idle, f"{name}-open"}
+    assert {it.coordinator_id for it in listed.values()} == {1, 2, 3}
+    (ongoing,) = admin.list_transactions(["Ongoing"], pattern=f"{name}-.*")
+    assert [it.transactional_id for it in admin.list_transactions([], [ongoing.producer_id])] == [
+        f"{name}-open"
+    ]
+    described = admin.describe_transactions([*idle, f"{name}-open", f"{name}-nobody"])
+    missing = described.pop(f"{name}-nobody")
+    assert isinstance(missing, KafkaError) and missing.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+    for id, it in described.items():
+        assert isinstance(it, TransactionDescription)
+        assert (it.coordinator_id, it.producer_id) == (listed[id].coordinator_id, listed[id].producer_id)
+    known = described[f"{name}-open"]
+    assert isinstance(known, TransactionDescription) and known.partitions == tuple(partitions)
+
+    def begins() -> set[int | None]:
+        """Where the transaction begins for the leaders, and for every replica."""
+        answers = [admin.describe_producers(partitions, broker_id=id) for id in (None, 1, 2, 3)]
+        states = [it for found in answers for it in found.values() if not isinstance(it, KafkaError)]
+        assert len(states) == 4 * len(partitions)
+        return {one.transaction_start_offset for producers in states for one in producers}
+
+    wait_until("followers know of the transaction", lambda: begins() == {0}, PATIENCE_S)
+    admin.force_terminate_transaction(f"{name}-open")
+    wait_until("followers know of its end", lambda: begins() == {None}, PATIENCE_S)
+    with pytest.raises(KafkaException):
+        producer.commit_transaction(PATIENCE_S)

@@ -249,11 +249,13 @@ SUITES = {
     # coordinators behind a network that loses and delays, so bugs of coordinators are here, too.
     "clients": by_tests(
         "kafka_client/test_admin_groups.py",
+        "kafka_client/test_admin_transactions.py",
         "kafka_client/test_fetcher.py",
         "kafka_client/test_producer.py",
         "kafka_client/test_group_member.py",
         "kafka_client/test_group_belief.py",
         "node/test_cli_groups.py",
+        "node/test_cli_transactions.py",
         "node/test_perf_stats.py",
         tried="test",
         without_a_bug="static",
