@@ -202,12 +202,14 @@ def test_what_cannot_be_done_is_refused_in_the_same_words(
     ],
 )
 def test_options_that_are_missing_or_wrong_end_both_with_the_same_status(
-    kafka_tool: Tool, own_tool: Tool, arguments: tuple[object, ...]
+    kafka_tools: KafkaTools, arguments: tuple[object, ...]
 ) -> None:
-    printed = [tool(*arguments) for tool in (own_tool, kafka_tool)]
-    assert [it.status for it in printed] == [1, 1]
-    assert not any(it.out for it in printed)
-    assert all(it.err for it in printed)
+    """Before any broker is asked."""
+    given = ["--bootstrap-server", "b:1", *map(str, arguments)]
+    by_kafka, by_pykraft = kafka_tools.run(TOOL, *given), CliRunner().invoke(cli, ["transactions", *given])
+    assert (by_pykraft.exit_code, by_kafka.returncode) == (1, 1)
+    assert (by_pykraft.stdout, by_kafka.stdout) == ("", "")
+    assert by_pykraft.stderr and by_kafka.stderr
 
 
 def hanging(printed: Printed, producer: Producer) -> list[dict[str, str]]:

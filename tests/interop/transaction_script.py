@@ -20,6 +20,7 @@ from pykraft.kafka_protocol.messages.add_partitions_to_txn import (
 )
 from pykraft.kafka_protocol.messages.create_topics import (
     CreatableTopic,
+    CreatableTopicConfig,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
@@ -45,6 +46,8 @@ from tests.wire_client import WireClient
 NOT_VERIFIED: Final = {"transaction.partition.verification.enable": "false"}
 FIRST_MS: Final = 1_700_000_000_000
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
+_KEPT: Final = CreatableTopicConfig(name="retention.ms", value="-1")
+"""The records are years old."""
 _TRANSACTION_KEY: Final = 1
 _LATER: Final = frozenset(
     {
@@ -208,7 +211,7 @@ class TransactionScript:
 
     def _create_topics(self, partitions: dict[str, int]) -> None:
         topics = [
-            CreatableTopic(name=name, num_partitions=count, replication_factor=1)
+            CreatableTopic(name=name, num_partitions=count, replication_factor=1, configs=[_KEPT])
             for name, count in partitions.items()
         ]
         request = CreateTopicsRequest(topics=topics, timeout_ms=30_000)
