@@ -64,6 +64,10 @@ class Shard(ABC, Generic[S, R]):
     def _write(self, builder: BatchBuilder, result: R) -> bool:
         """Add the records of a result to a batch; False if it must not hold them."""
 
+    def _room_bytes(self, result: R) -> int:
+        """How much a batch with the records of a result must have left."""
+        return 0
+
     @abstractmethod
     def _has_happened(self, result: R, now_ms: int) -> None:
         """The records of a result, decided at ``now_ms``, are appended, or there are none."""
@@ -197,7 +201,8 @@ class Shard(ABC, Generic[S, R]):
             return False
         mark = builder.mark
         try:
-            if not self._write(builder, result) or builder.size_bytes > staged.max_bytes:
+            room_bytes = staged.max_bytes - self._room_bytes(result)
+            if not self._write(builder, result) or builder.size_bytes > room_bytes:
                 builder.cut(mark)
                 return False
             staged.state = self._replay(staged.state, result)

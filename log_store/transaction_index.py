@@ -12,6 +12,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import starmap
 from typing import NamedTuple
 
 from pykraft.log_store.index_file import IndexFile
@@ -47,22 +48,25 @@ def decode_index(data: bytes, base_offset: int, path: str) -> list[AbortedTransa
     """The entries of a file, or of a part of one; ``base_offset``: of the segment. :class:`BadEntryError`
     where one makes no sense.
     """
+    return [AbortedTransaction(*fields) for fields in _iter_fields(data, base_offset, path)]
+
+
+def _iter_fields(data: bytes, base_offset: int, path: str) -> Iterator[tuple[int, int, int, int]]:
+    """As :func:`decode_index`, without making a value of each: a reader may have to pass very many."""
     if len(data) % TXN_ENTRY_BYTES:
         raise BadEntryError(f"{path} does not hold whole entries")
-    found: list[AbortedTransaction] = []
     last = base_offset - 1
-    for version, *fields in _ENTRY.iter_unpack(data):
-        one = AbortedTransaction._make(fields)
+    for version, producer_id, first_offset, last_offset, stable_offset in _ENTRY.iter_unpack(data):
         if (
             version != _VERSION
-            or one.last_offset <= last
-            or not 0 <= one.first_offset < one.last_offset
-            or not 0 <= one.last_stable_offset <= one.last_offset + 1
+            or last_offset <= last
+            or not 0 <= first_offset < last_offset
+            or not 0 <= stable_offset <= last_offset + 1
         ):
+            one = AbortedTransaction(producer_id, first_offset, last_offset, stable_offset)
             raise BadEntryError(f"{path} holds an entry that makes no sense: {one}")
-        last = one.last_offset
-        found.append(one)
-    return found
+        last = last_offset
+        yield producer_id, first_offset, last_offset, stable_offset
 
 
 class TransactionIndex:
@@ -203,24 +207,30 @@ class TransactionIndex:
         if not self.count:
             return found, False
         first = bisect_left(range(self.count), offset, key=self._last_offset)
-        for transaction in self.entries(first):
-            if transaction.first_offset < bound:
-                found.append(transaction)
-            if transaction.last_stable_offset >= bound:
+        for fields in self._iter_fields(first):
+            _, first_offset, _, stable_offset = fields
+            if first_offset < bound:
+                found.append(AbortedTransaction(*fields))
+            if stable_offset >= bound:
                 return found, True
         return found, False
 
     def entries(self, first: int = 0) -> Iterator[AbortedTransaction]:
         """All from the ``first`` on. :class:`BadEntryError` where one makes no sense."""
+        return starmap(AbortedTransaction, self._iter_fields(first))
+
+    def _iter_fields(self, first: int) -> Iterator[tuple[int, int, int, int]]:
         count, least = self.count, self.base_offset
         for start in range(first, count, _ENTRIES_PER_READ):
             wanted = min(_ENTRIES_PER_READ, count - start) * TXN_ENTRY_BYTES
             data = self.storage.file.pread(start * TXN_ENTRY_BYTES, wanted)
             if len(data) < wanted:
                 raise BadEntryError(f"{self.storage.path} has become shorter")
-            block = decode_index(data, least, self.storage.path)
-            least = block[-1].last_offset + 1
-            yield from block
+            last_offset = least - 1
+            for fields in _iter_fields(data, least, self.storage.path):
+                last_offset = fields[2]
+                yield fields
+            least = last_offset + 1
 
     def _last_offset(self, index: int) -> int:
         (entry,) = decode_index(self.storage.entry(index), self.base_offset, self.storage.path)

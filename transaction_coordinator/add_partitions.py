@@ -4,14 +4,16 @@ Versions up to 3 come from clients. Versions 4 and 5 come from partition leaders
 at once: on behalf of clients of TV_2, or only to verify that a client of TV_0 has added its partition
 (KIP-890). Such a request is split by transactional id (:func:`transactions_of`); each is decided on its own.
 
-One partition that does not exist fails all of an id: the others are OPERATION_NOT_ATTEMPTED. Which topics a
-client may write to is not checked, since there is no authorization yet.
+One partition that does not exist fails all of an id: the others are OPERATION_NOT_ATTEMPTED. So does one of
+an internal topic in a request of a client, which could not write to it. Which other topics a client may write
+to is not checked, since there is no authorization yet.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from pykraft.coordinator.partitioning import OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -42,6 +44,7 @@ from pykraft.transaction_coordinator.transaction import (
 from pykraft.transaction_coordinator.transitions import to_ongoing
 
 _FIRST_VERSION_OF_BROKERS = 4
+_INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC})
 
 
 def transactions_of(request: AddPartitionsToTxnRequest, version: int) -> list[AddPartitionsToTxnTransaction]:
@@ -63,12 +66,9 @@ def handle_add_partitions(
 ) -> CoordinatorResult:
     """Decide for one transactional id. Errors are in the answer, an :class:`AddPartitionsToTxnResult`."""
     wanted = _partitions_of(transaction)
-    missing = {one for one in wanted if not call.has_partition(*one)}
-    if missing:
-        codes = {
-            one: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if one in missing else ErrorCode.OPERATION_NOT_ATTEMPTED
-            for one in wanted
-        }
+    refused = _refuse_some(wanted, call)
+    if refused:
+        codes = {one: refused.get(one, ErrorCode.OPERATION_NOT_ATTEMPTED) for one in wanted}
         return CoordinatorResult(_build_result(transaction.transactional_id, codes))
     records: tuple[TransactionRecord, ...] = ()
     try:
@@ -93,6 +93,8 @@ def current_transaction(
 ) -> Transaction:
     """The value of a request's id, if the request is of its current producer and partitions may be added."""
     found = find_transaction(state, request.transactional_id)
+    if found.is_producer_of_next(request.producer_id, request.producer_epoch):
+        raise concurrent_transactions(request.transactional_id)
     if found.producer_id != request.producer_id:
         raise other_producer_id(request.transactional_id)
     if found.producer_epoch != request.producer_epoch:
@@ -136,6 +138,18 @@ def _verify(
     return {
         one: ErrorCode.NONE if one in found.partitions else ErrorCode.TRANSACTION_ABORTABLE for one in wanted
     }
+
+
+def _refuse_some(wanted: Sequence[TopicPartition], call: Call) -> dict[TopicPartition, ErrorCode]:
+    """The partitions that nobody may add, or no client."""
+    by_client = call.version < _FIRST_VERSION_OF_BROKERS
+    refused = {}
+    for one in wanted:
+        if by_client and one[0] in _INTERNAL_TOPICS:
+            refused[one] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif not call.has_partition(*one):
+            refused[one] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return refused
 
 
 def _partitions_of(transaction: AddPartitionsToTxnTransaction) -> list[TopicPartition]:

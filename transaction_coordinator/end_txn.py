@@ -49,7 +49,7 @@ class Verdict(Enum):
     DONE = auto()
     """Success: a retry of what is complete."""
     WAIT = auto()
-    """CONCURRENT_TRANSACTIONS: a retry of what is being completed."""
+    """CONCURRENT_TRANSACTIONS: a retry of what is being completed, or the end of what comes after it."""
     WRONG = auto()
     """INVALID_TXN_STATE: there is nothing to end, or it ended the other way."""
     FENCED = auto()
@@ -83,8 +83,8 @@ _TV_2: Final[Mapping[TransactionState, Mapping[Epoch, tuple[Verdict, Verdict]]]]
     #                          abort  commit                 abort  commit
     EMPTY:           {RETRY: (FENCED, FENCED), CURRENT: (END,    WRONG)},
     ONGOING:         {RETRY: (FENCED, FENCED), CURRENT: (END,    END)},
-    PREPARE_COMMIT:  {RETRY: (WRONG,  WAIT),   CURRENT: (FENCED, FENCED)},
-    PREPARE_ABORT:   {RETRY: (WAIT,   WRONG),  CURRENT: (FENCED, FENCED)},
+    PREPARE_COMMIT:  {RETRY: (WRONG,  WAIT),   CURRENT: (WAIT,   WAIT)},
+    PREPARE_ABORT:   {RETRY: (WAIT,   WRONG),  CURRENT: (WAIT,   WAIT)},
     COMPLETE_COMMIT: {RETRY: (WRONG,  DONE),   CURRENT: (END,    WRONG)},
     COMPLETE_ABORT:  {RETRY: (DONE,   WRONG),  CURRENT: (END,    WRONG)},
 }
@@ -130,6 +130,8 @@ def _verdict_of_tv_2(old: Transaction, request: EndTxnRequest) -> Verdict:
 
 
 def _epoch_of(old: Transaction, request: EndTxnRequest) -> Epoch:
+    if old.is_producer_of_next(request.producer_id, request.producer_epoch):
+        return CURRENT
     if request.producer_id != old.producer_id:
         # Completed over the last epoch: the id is another, and the client may not know it yet.
         is_retry = (

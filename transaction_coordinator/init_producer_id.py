@@ -101,8 +101,12 @@ def _expected_producer(request: InitProducerIdRequest) -> _Expected | None:
 
 
 def _may_be_current(expected: _Expected, old: Transaction) -> bool:
-    """Going by the id. The id before counts if its epochs are used up: the new one may have been lost."""
-    if expected.producer_id == old.producer_id:
+    """Going by the id. The id before counts if its epochs are used up: the new one may have been lost. So
+    does the one that follows the completion.
+    """
+    if expected.producer_id == old.producer_id or old.is_producer_of_next(
+        expected.producer_id, expected.epoch
+    ):
         return True
     return expected.producer_id == old.previous_producer_id and expected.epoch >= LAST_EPOCH_OF_CLIENTS
 

@@ -47,6 +47,8 @@ T = TypeVar("T")
 
 Handle = Callable[[ShardState, Call], CoordinatorResult]
 
+_NOT_NOW = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
+"""Errors of the log, which every other decision would meet as well."""
 _RETRY_MS = 100
 _STEPS_PER_TURN = 500
 _EXPIRED_PER_BATCH = 100
@@ -191,6 +193,7 @@ class TransactionRuntime(CoordinatorRuntime[ShardState, CoordinatorResult, Hoste
         hosted.walk.add_done_callback(walked)
 
     async def _abort_timed_out(self, hosted: HostedTransactions) -> None:
+        """One that cannot be aborted keeps no other open."""
         async for name in paced(find_timed_out(hosted.shard.state, self._clock.wall_ms())):
             if not await self._try(hosted, partial(_time_out, name)):
                 return
@@ -207,14 +210,14 @@ class TransactionRuntime(CoordinatorRuntime[ShardState, CoordinatorResult, Hoste
             await self._try(hosted, partial(_expire, names))
 
     async def _try(self, hosted: HostedTransactions, handle: Handle) -> bool:
-        """Decide on behalf of nobody; False if that is not possible now."""
+        """Decide on behalf of nobody; False if nothing can be decided now."""
         if not self._lease.lease_valid(self._clock.monotonic_ms()):
             return False
         try:
             await self.decide(hosted.shard.partition, handle, self.call())
         except KafkaError as error:
             log.warning("%s-%d: %s", self._topic, hosted.shard.partition, error)
-            return False
+            return error.code not in _NOT_NOW
         return True
 
 

@@ -47,6 +47,9 @@ from pykraft.transaction_coordinator.init_producer_id import handle_init_produce
 from pykraft.transaction_coordinator.ports import MarkerWriter, ProducerIds
 from pykraft.transaction_coordinator.runtime import TransactionRuntime, paced
 
+_IDS_PER_TURN = 200
+"""Of a request that names very many: some milliseconds."""
+
 
 class TransactionCoordinatorService:
     """The coordinator of every transactional id whose ``__transaction_state`` partition this broker leads."""
@@ -147,7 +150,11 @@ class TransactionCoordinatorService:
             return answer
 
         transactions = add_partitions.transactions_of(request, version)
-        return add_partitions.build_response(await asyncio.gather(*map(add, transactions)), version)
+        results: list[AddPartitionsToTxnResult] = []
+        for start in range(0, len(transactions), _IDS_PER_TURN):
+            some = transactions[start : start + _IDS_PER_TURN]
+            results += await asyncio.gather(*map(add, some))
+        return add_partitions.build_response(results, version)
 
     async def add_offsets(
         self, request: AddOffsetsToTxnRequest, version: int, offsets_partition: int
@@ -176,7 +183,9 @@ class TransactionCoordinatorService:
         self, request: DescribeTransactionsRequest, version: int
     ) -> DescribeTransactionsResponse:
         described = []
-        for name in request.transactional_ids:
+        for number, name in enumerate(request.transactional_ids, 1):
+            if number % _IDS_PER_TURN == 0:
+                await asyncio.sleep(0)
             try:
                 result = await self._runtime.read(
                     self.partition_for(name),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from pykraft.coordinator.result import Outcome
 from pykraft.coordinator.shard import Shard
@@ -14,9 +14,12 @@ from pykraft.transaction_coordinator.codec import encode_record
 from pykraft.transaction_coordinator.replay import replay_decided
 from pykraft.transaction_coordinator.result import CoordinatorResult
 from pykraft.transaction_coordinator.state import EMPTY_STATE, ShardState
-from pykraft.transaction_coordinator.transaction import TransactionVersion
+from pykraft.transaction_coordinator.transaction import TransactionState, TransactionVersion
 
 TransactionOutcome: TypeAlias = Outcome[CoordinatorResult]
+
+_ROOM_FOR_THE_END_BYTES: Final = 100
+"""The record that ends a transaction is longer than the last one of its partitions, and must fit as well."""
 
 
 class TransactionShard(Shard[ShardState, CoordinatorResult]):
@@ -40,6 +43,10 @@ class TransactionShard(Shard[ShardState, CoordinatorResult]):
         for record in result.records:
             builder.add(*encode_record(record, version))
         return True
+
+    def _room_bytes(self, result: CoordinatorResult) -> int:
+        is_open = any(one.value and one.value.state is TransactionState.ONGOING for one in result.records)
+        return _ROOM_FOR_THE_END_BYTES if is_open else 0
 
     def _has_happened(self, result: CoordinatorResult, now_ms: int) -> None:
         """Nothing but records."""

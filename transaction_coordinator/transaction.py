@@ -90,6 +90,12 @@ class Transaction:
         """Whether the producer id has no epoch left for another client."""
         return self.producer_epoch >= LAST_EPOCH_OF_CLIENTS
 
+    def is_producer_of_next(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether the completion moves on to that producer. Its client may know it already, by EndTxn."""
+        return self.next_producer_id != NO_PRODUCER_ID and (
+            (producer_id, producer_epoch) == (self.next_producer_id, 0)
+        )
+
     @property
     def deadline_ms(self) -> int | None:
         """An open transaction is aborted after this time; None if there is none, or it has no timeout."""

@@ -26,8 +26,8 @@ from pykraft.kafka_protocol.messages.write_txn_markers import (
 from pykraft.kafka_protocol.request_context import RequestContext
 
 MARKERS_PER_TURN = 50
-MAX_MARKERS = 100_000
-"""In one request, as of the partitions of a Produce request."""
+MAX_MARKERS = 10_000
+"""In one request: ten milliseconds to answer. A coordinator sends far fewer."""
 _GROUP_ERRORS = frozenset(
     {
         ErrorCode.COORDINATOR_NOT_AVAILABLE,

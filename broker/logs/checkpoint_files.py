@@ -151,10 +151,12 @@ class CheckpointFiles:
         if self._stored.recovery_points.get(key, 0) > end_offset:
             self.write_recovery_points([(key, end_offset)])
         starts = self._stored.log_starts
-        # A log that is cut at its start keeps it, or deleted records would be back after a power loss. At 0
-        # it starts over elsewhere.
+        # A log that is cut at its start keeps it, or deleted records would be back after a power loss. It
+        # moves back a little if the cut is within the batch of its start. At 0 it starts over elsewhere.
         if key in starts and (starts[key] > end_offset or end_offset == 0):
             starts = {k: start for k, start in starts.items() if k != key}
+            if end_offset > 0:
+                starts[key] = end_offset
             with self._failing(checkpoint.LOG_START_OFFSET_CHECKPOINT) as path:
                 checkpoint.write_offset_checkpoint(self._disk, path, starts)
             self._stored.log_starts = starts

@@ -63,6 +63,7 @@ class Verifications:
             self._pending[header.producer_id] = known
         elif epoch > known.epoch:
             known.epoch, known.lowest_sequence = epoch, sequence
+            known.supports_epoch_bump = supports_epoch_bump  # it may go by other rules than before
         elif epoch == known.epoch:
             known.lowest_sequence = min(known.lowest_sequence, sequence)
         return known.guard

@@ -1,4 +1,8 @@
-"""One connection to each other broker, for requests that are answered one after another."""
+"""One connection to each other broker for each API, for requests that are answered one after another.
+
+One for all would let an API wait for another: markers wait for replicas, for as long as half a minute, and
+until a transaction is verified its producer waits.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +29,15 @@ class Peers:
         self._listener = listener
         self._metadata = metadata
         self._network = network
-        self._peers: dict[int, _Peer] = {}
+        self._peers: dict[tuple[int, int], _Peer] = {}
+        """By broker and API."""
 
     async def call(self, node_id: int, request: Message, response_type: type[R], timeout_ms: int) -> R:
-        """Send a request, behind those to the same broker that are not answered yet.
+        """Send a request, behind those of the same API to the same broker that are not answered yet.
 
         NETWORK_EXCEPTION if no answer came: the request may have been carried out.
         """
-        peer = self._peers.setdefault(node_id, _Peer())
+        peer = self._peers.setdefault((node_id, request.API_KEY), _Peer())
         deadline_ms = self._network.now_ms() + timeout_ms
         async with peer.turn:
             try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
 from pykraft.broker.peers.peers import Peers
@@ -33,7 +33,9 @@ WriteHere = Callable[[WriteTxnMarkersRequest], Awaitable[WriteTxnMarkersResponse
 
 _REQUEST_TIMEOUT_MS: Final = 30_000
 _RETRY_MS: Final = 100
-_MARKERS_PER_REQUEST: Final = 1_000
+_MARKERS_PER_REQUEST: Final = 500
+"""As many transactions may become complete in one turn of the event loop."""
+_MARKERS_PER_TURN: Final = 500
 _DONE: Final = frozenset(
     {ErrorCode.NONE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION}
 )
@@ -98,14 +100,15 @@ class MarkerSender:
         self._tasks = tasks
         self._due: dict[int, deque[_Due]] = {}
         """By broker; while there is an entry its task is running."""
+        self._later: list[_Due] = []
+        """What is to be sent again after a while; if there is something, a task waits for that."""
 
     async def write(self, prepared: Transaction, coordinator_epoch: int) -> None:
         if not prepared.partitions:
             return
         ending = _Ending(prepared, coordinator_epoch)
-        for place in sorted(ending.left):
-            self._send(ending, place)
         try:
+            await self._send_in_slices([(ending, place) for place in sorted(ending.left)])
             await ending.done
         finally:
             ending.done.cancel()  # nobody waits any more: what is queued is dropped
@@ -120,7 +123,7 @@ class MarkerSender:
             return
         partition = topic.partitions[place[1]]
         if not partition.has_leader:
-            self._tasks.start(self._send_later([(ending, place)]), "markers-retry")
+            self._send_later([(ending, place)])
             return
         queue = self._due.get(partition.leader)
         if queue is None:
@@ -128,10 +131,22 @@ class MarkerSender:
             self._tasks.start(self._run(partition.leader, queue), f"markers-to-{partition.leader}")
         queue.append((ending, place))
 
-    async def _send_later(self, due: list[_Due]) -> None:
+    async def _send_in_slices(self, due: Sequence[_Due]) -> None:
+        for number, one in enumerate(due, 1):
+            self._send(*one)
+            if number % _MARKERS_PER_TURN == 0:
+                await asyncio.sleep(0)
+
+    def _send_later(self, due: Iterable[_Due]) -> None:
+        """One task for all, since a broker that is gone may have led very many partitions."""
+        if not self._later:
+            self._tasks.start(self._retry(), "markers-retry")
+        self._later += due
+
+    async def _retry(self) -> None:
         await self._tasks.sleep(_RETRY_MS)
-        for ending, place in due:
-            self._send(ending, place)
+        due, self._later = self._later, []
+        await self._send_in_slices(due)
 
     async def _run(self, node_id: int, queue: deque[_Due]) -> None:
         """Send what is queued for one broker, until nothing is."""
@@ -141,7 +156,7 @@ class MarkerSender:
             if due:
                 again = await self._exchange(node_id, due)
                 if again:
-                    self._tasks.start(self._send_later(again), "markers-retry")
+                    self._send_later(again)
         del self._due[node_id]
 
     async def _exchange(self, node_id: int, due: list[_Due]) -> list[_Due]:

@@ -41,9 +41,9 @@ def manager(disk: Disk, dirs: tuple[str, ...] = ("/d",), executor: Executor | No
     return LogManager(disk, dirs, CONFIG, SystemClock(), Workers(executor), unexpected, damage)
 
 
-def fill(log: Log, count: int) -> None:
+def fill(log: Log, count: int, records: int = 1) -> None:
     for _ in range(count):
-        data = bytearray(encode_batch([RecordInput(None, b"v" * 50, (), 1)]))
+        data = bytearray(encode_batch([RecordInput(None, b"v" * 50, (), 1)] * records))
         assign_offset(data, 0, log.log_end_offset, 3)
         log.append(data, [read_header(data)], now_ms=0)
 
@@ -277,6 +277,29 @@ def test_stored_log_start_outlives_a_cut_above_or_at_it(data_plane: DataPlaneToo
             await storing
             abandon(logs)
         disk.crash(random.Random(0))
+        again = manager(disk)
+        await again.start()
+        assert again.logs[KEY].log.log_start_offset == 50
+
+    data_plane.run(body)
+
+
+def test_deleted_records_do_not_return_when_a_log_is_cut_in_the_batch_of_its_start(
+    data_plane: DataPlaneTools,
+) -> None:
+    async def body() -> None:
+        disk = MemoryDisk()
+        logs = manager(disk)
+        await logs.start()
+        (opened,) = await logs.open_or_create([("t", 0, OLD_ID, CONFIG)])
+        log = opened.log
+        fill(log, 50)
+        fill(log, 1, records=3)
+        log.advance_log_start(51)
+        await logs.checkpoints.write({KEY: 53})
+        log.truncate_to(51)  # the whole batch goes
+        assert log.log_start_offset == log.log_end_offset == 50
+        abandon(logs)
         again = manager(disk)
         await again.start()
         assert again.logs[KEY].log.log_start_offset == 50

@@ -587,3 +587,28 @@ def test_producers_are_described(data_plane: DataPlaneTools) -> None:
             assert (await describe("t", 0)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     data_plane.run(body)
+
+
+def test_many_producers_are_described_over_several_turns(
+    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(describe_producers, "_PRODUCERS_PER_TURN", 2)
+
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            for producer in range(7):
+                await end(cluster, producer=producer)
+            request = DescribeProducersRequest(topics=[TopicRequest(name="t", partition_indexes=[0, 0])])
+            services = cluster.brokers[1].services
+            waiting = asyncio.ensure_future(describe_producers.handle(services, RequestContext(), request, 0))
+            turns = 0
+            while not waiting.done():
+                turns += 1
+                await asyncio.sleep(0)
+            assert turns > 3
+            first, second = (await waiting).topics[0].partitions
+            assert sorted(one.producer_id for one in first.active_producers) == list(range(7))
+            assert (second.error_code, second.active_producers) == (ErrorCode.INVALID_REQUEST, [])
+
+    data_plane.run(body)

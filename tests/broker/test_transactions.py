@@ -310,6 +310,19 @@ def test_marker_of_the_last_transaction_keeps_the_guard_of_the_next(leader: Part
     assert leader.last_stable_offset == 2
 
 
+def test_marker_voids_the_verification_of_a_producer_that_went_back_to_the_old_rules(
+    leader: Partition,
+) -> None:
+    left = data(2, 0, epoch=1)
+    leader.begin_verification(read_header(left), 0, supports_epoch_bump=True)  # and no answer comes
+    batch = data(2, 0, epoch=2)
+    guard = leader.begin_verification(read_header(batch), 0, supports_epoch_bump=False)
+    end(leader, 2, ABORT, epoch=2)  # of its own transaction, which nobody will end again
+    with refused(ErrorCode.INVALID_TXN_STATE):
+        leader.append_as_leader(batch, read_header(batch), 0, all_acks=False, guard=guard)
+    assert leader.last_stable_offset == leader.log.log_end_offset
+
+
 def test_batch_does_not_overtake_one_that_was_not_verified(leader: Partition) -> None:
     send(leader, 2, 0)
     end(leader, 2, COMMIT)

@@ -166,9 +166,11 @@ SUITES = {
         tried="not codec",
         without_a_bug="codec",
     ),
-    # The pure core of transactions, and its model.
+    # The core of transactions with its model, and what coordinators and leaders send each other.
     "transaction_coordinator": by_tests(
         "transaction_coordinator",
+        "broker/test_marker_sender.py",
+        "broker/test_peers.py",
         tried="test",
         without_a_bug="transition",
     ),

@@ -67,7 +67,9 @@ class Model:
             self.rows[name] = Row("Empty", fresh, 0, timeout_ms, self.now_ms, fresh)
             return fresh, 0
         is_other = expected is not None and expected[0] != row.producer_id
-        if is_other and expected is not None and (expected[0] != row.before or expected[1] < 32766):
+        is_early = expected == (row.following, 0)
+        is_before = expected is not None and expected[0] == row.before and expected[1] >= 32766
+        if is_other and not is_early and not is_before:
             return fenced
         if row.state.startswith("Prepare"):
             return CONCURRENT_TRANSACTIONS
@@ -128,6 +130,8 @@ class Model:
 
     def _refusal(self, name: str, producer: Producer, version: int) -> int:
         row = self.rows.get(name)
+        if row is not None and producer == (row.following, 0):
+            return CONCURRENT_TRANSACTIONS
         if row is None or row.producer_id != producer[0]:
             return INVALID_PRODUCER_ID_MAPPING
         if row.epoch != producer[1]:
@@ -157,6 +161,8 @@ class Model:
         return -1, -1
 
     def _end_new(self, row: Row, producer: Producer, result: str, version: int, fresh: int) -> Answer:
+        if producer == (row.following, 0):
+            return CONCURRENT_TRANSACTIONS
         is_retry = producer == (row.producer_id, row.epoch - 1) and row.rules == 2
         if producer[0] != row.producer_id:
             is_retry = producer == (row.before, 32766) and row.epoch == 0
@@ -168,7 +174,7 @@ class Model:
             return PRODUCER_FENCED
         if row.state.startswith("Prepare"):
             if not is_retry:
-                return PRODUCER_FENCED
+                return CONCURRENT_TRANSACTIONS
             return CONCURRENT_TRANSACTIONS if row.state == "Prepare" + result else INVALID_TXN_STATE
         if is_retry:  # of something that is complete
             return (row.producer_id, row.epoch) if row.state == "Complete" + result else INVALID_TXN_STATE

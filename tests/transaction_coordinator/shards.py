@@ -50,7 +50,7 @@ NAME = "my-id"
 TIMEOUT_MS = 60_000
 T0: TopicPartition = ("t", 0)
 T1: TopicPartition = ("t", 1)
-KNOWN_TOPICS = {"t": 2, "u": 1}
+KNOWN_TOPICS = {"t": 2, "u": 1, "__consumer_offsets": 50, "__transaction_state": 50}
 FIRST_PRODUCER_ID = 1_000
 
 Producer = tuple[int, int]

@@ -117,6 +117,21 @@ def test_one_partition_that_does_not_exist_fails_all(verify_only: bool) -> None:
     assert shard.value().state is S.EMPTY
 
 
+def test_client_adds_no_partition_of_an_internal_topic() -> None:
+    """It could write there only through coordinators, which add their partitions themselves."""
+    shard = Shard(a_transaction(S.EMPTY))
+    refused, other = ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.OPERATION_NOT_ATTEMPTED
+    for topic in ("__consumer_offsets", "__transaction_state"):
+        assert shard.add(CURRENT, [(topic, 0), T0]) == {(topic, 0): refused, T0: other}
+    unknown = ("nowhere", 0)
+    assert shard.add(CURRENT, [OFFSETS, unknown]) == {
+        OFFSETS: refused,
+        unknown: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    assert shard.value().state is S.EMPTY
+    assert shard.add(CURRENT, [OFFSETS], version=5) == {OFFSETS: NONE}
+
+
 @pytest.mark.parametrize("state", [S.ONGOING, S.COMPLETE_COMMIT, S.EMPTY])
 def test_verification_tells_which_partitions_are_there(state: S) -> None:
     shard = Shard(a_transaction(state))

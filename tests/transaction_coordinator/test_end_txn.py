@@ -38,8 +38,8 @@ TV_2_TABLE = """
                  abort-retry  abort-current  commit-retry  commit-current
 Empty            PF           END            PF            ITS
 Ongoing          PF           END            PF            END
-PrepareCommit    ITS          PF             CT            PF
-PrepareAbort     CT           PF             ITS           PF
+PrepareCommit    ITS          CT             CT            CT
+PrepareAbort     CT           CT             ITS           CT
 CompleteCommit   ITS          END            NONE          ITS
 CompleteAbort    NONE         END            ITS           ITS
 """
@@ -152,6 +152,34 @@ def test_last_epoch_ends_in_a_new_producer_id() -> None:
     assert (value.producer_id, value.producer_epoch) == (FIRST_PRODUCER_ID, 0)
     assert (value.previous_producer_id, value.next_producer_id) == (7, -1)
     assert shard.add((FIRST_PRODUCER_ID, 0)) == {T0: ErrorCode.NONE}
+
+
+def test_producer_that_has_its_next_id_already_waits_for_the_completion() -> None:
+    """It has the answer of EndTxn, and markers are being written: nothing of what it does is fatal to it."""
+    shard = Shard(a_transaction(S.ONGOING, LAST))
+    answer = shard.end((7, LAST), commit=True)
+    assert answer == (FIRST_PRODUCER_ID, 0)
+    new = (FIRST_PRODUCER_ID, 0)
+    assert shard.add(new, version=5) == {T0: CT}
+    assert shard.add_offsets(new) is CT
+    assert shard.end(new, commit=False) is CT and shard.end(new, commit=True) is CT
+    assert shard.init(expected=new) is CT
+    for stranger in ((FIRST_PRODUCER_ID, 1), (FIRST_PRODUCER_ID + 1, 0)):
+        assert shard.add(stranger, version=5) == {T0: IPM}
+        assert shard.end(stranger, commit=False) is IPM
+    shard.complete()
+    assert shard.add(new, version=5) == {T0: ErrorCode.NONE}
+
+
+@pytest.mark.parametrize("commit", [False, True])
+@pytest.mark.parametrize("ended_by", [True, False])
+def test_next_transaction_cannot_end_before_the_last_one_is_complete(ended_by: bool, commit: bool) -> None:
+    """As a producer tries that gave up what it had begun to send: not a zombie, but early."""
+    shard = Shard(a_transaction(S.ONGOING, 5))
+    assert shard.end((7, 5), commit=ended_by) == (7, 6)
+    assert shard.end((7, 6), commit=commit) is CT
+    shard.complete()
+    assert shard.end((7, 6), commit=commit) == (ITS if commit else (7, 7))
 
 
 def test_epoch_before_the_last_ends_in_the_last() -> None:

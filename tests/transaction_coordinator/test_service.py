@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 
@@ -12,13 +13,16 @@ from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
 )
 from pykraft.kafka_protocol.messages.describe_transactions import DescribeTransactionsRequest
 from pykraft.kafka_protocol.messages.end_txn import EndTxnRequest
 from pykraft.kafka_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from pykraft.kafka_protocol.messages.list_transactions import ListTransactionsRequest
 from pykraft.metadata_log.delta import MetadataDelta
+from pykraft.metadata_log.features import TRANSACTION_VERSION
 from pykraft.metadata_log.image import EMPTY_IMAGE
+from pykraft.metadata_log.persistent import Map
 from pykraft.transaction_coordinator.config import TransactionConfig
 from pykraft.transaction_coordinator.ports import MarkersRefusedError
 from pykraft.transaction_coordinator.service import TransactionCoordinatorService
@@ -100,15 +104,22 @@ class World:
         self.service = self.make_service()
         await self.lead(epoch)
 
-    async def begin(self, timeout_ms: int = 60_000) -> InitProducerIdResponse:
+    async def begin(self, timeout_ms: int = 60_000, name: str = NAME) -> InitProducerIdResponse:
         return await self.service.init_producer_id(
-            InitProducerIdRequest(transactional_id=NAME, transaction_timeout_ms=timeout_ms), 4
+            InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=timeout_ms), 4
         )
 
-    async def add(self, producer: InitProducerIdResponse, partition: int = 0) -> int:
+    def upgrade(self) -> None:
+        """From now on records have the version of transaction.version 2, which is longer."""
+        image = replace(
+            make_image({"t": 2, "__transaction_state": 1}), features=Map({TRANSACTION_VERSION: 2})
+        )
+        self.service.on_metadata(MetadataDelta(EMPTY_IMAGE, image), image)
+
+    async def add(self, producer: InitProducerIdResponse, partition: int = 0, name: str = NAME) -> int:
         response = await self.service.add_partitions(
             AddPartitionsToTxnRequest(
-                v3_and_below_transactional_id=NAME,
+                v3_and_below_transactional_id=name,
                 v3_and_below_producer_id=producer.producer_id,
                 v3_and_below_producer_epoch=producer.producer_epoch,
                 v3_and_below_topics=[AddPartitionsToTxnTopic(name="t", partitions=[partition])],
@@ -129,9 +140,9 @@ class World:
         except KafkaError as error:
             return error.code
 
-    async def state(self) -> str:
+    async def state(self, name: str = NAME) -> str:
         response = await self.service.describe_transactions(
-            DescribeTransactionsRequest(transactional_ids=[NAME]), 0
+            DescribeTransactionsRequest(transactional_ids=[name]), 0
         )
         return response.transaction_states[0].transaction_state
 
@@ -335,5 +346,85 @@ def test_without_a_new_producer_id_nothing_changes() -> None:
         assert world.writer.logs.get(0, []) == []
         world.ids.refuse = None
         assert (await world.begin()).producer_epoch == 0
+
+    in_virtual_time(scenario)
+
+
+def test_requests_with_very_many_ids_leave_turns_to_others() -> None:
+    async def turns_of(request: Awaitable[object]) -> int:
+        turns, waiting = 0, asyncio.ensure_future(request)
+        while not waiting.done():
+            turns += 1
+            await asyncio.sleep(0)
+        await waiting
+        return turns
+
+    async def scenario(world: World) -> None:
+        await world.lead()
+        producer = await world.begin()
+        await world.add(producer, 0)
+        names = [f"id-{number}" for number in range(5_000)]
+        described = world.service.describe_transactions(
+            DescribeTransactionsRequest(transactional_ids=[*names, NAME]), 0
+        )
+        assert await turns_of(described) >= 20
+        asked = [
+            AddPartitionsToTxnTransaction(
+                transactional_id=name,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.producer_epoch,
+                verify_only=True,
+                topics=[AddPartitionsToTxnTopic(name="t", partitions=[0])],
+            )
+            for name in [*names, NAME]
+        ]
+        added = asyncio.ensure_future(
+            world.service.add_partitions(AddPartitionsToTxnRequest(transactions=asked), 5)
+        )
+        assert await turns_of(added) >= 20
+        results = added.result().results_by_transaction
+        assert [one.transactional_id for one in results] == [*names, NAME]
+        codes = {one.topic_results[0].results_by_partition[0].partition_error_code for one in results}
+        assert codes == {ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+
+    in_virtual_time(scenario)
+
+
+def test_transaction_that_cannot_be_aborted_keeps_no_other_open() -> None:
+    async def scenario(world: World) -> None:
+        await world.lead()
+        names = [f"id-{number}" for number in range(20)]
+        for name in ["x" * 3_000, *names]:
+            producer = await world.begin(timeout_ms=5_000, name=name)
+            assert await world.add(producer, name=name) == 0
+        world.writer.max_bytes = 2_000  # max.message.bytes was lowered
+        await asyncio.sleep(20)
+        assert {await world.state(name) for name in names} == {"CompleteAbort"}
+        assert await world.state("x" * 3_000) == "Ongoing"
+        world.writer.max_bytes = 1_000_000
+        await asyncio.sleep(20)
+        assert await world.state("x" * 3_000) == "CompleteAbort"
+
+    in_virtual_time(scenario)
+
+
+def test_record_of_an_open_transaction_leaves_room_for_that_of_its_end() -> None:
+    """Otherwise nobody could ever end it, and readers of its partitions would wait for ever."""
+
+    async def scenario(world: World) -> None:
+        await world.lead()
+        producer = await world.begin(timeout_ms=5_000)
+        for max_bytes in range(100, 300):
+            world.writer.max_bytes = max_bytes
+            try:
+                await world.add(producer)
+            except KafkaError as error:
+                assert error.code is ErrorCode.UNKNOWN_SERVER_ERROR
+            if await world.state() == "Ongoing":
+                break
+        assert await world.state() == "Ongoing"
+        world.upgrade()
+        await asyncio.sleep(20)
+        assert await world.state() == "CompleteAbort"
 
     in_virtual_time(scenario)
