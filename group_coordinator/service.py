@@ -155,6 +155,10 @@ class GroupCoordinatorService:
         """The number of partitions of the offsets topic; the configured one until it exists."""
         return self._runtime.topics.partition_count(OFFSETS_TOPIC) or self.config.offsets_topic_num_partitions
 
+    def serves(self, partition: int) -> bool:
+        """Whether this broker leads the partition and has loaded it."""
+        return self._runtime.is_loaded(partition)
+
     def on_elected(self, partition: int, leader_epoch: int) -> None:
         """This broker leads the partition: load it. Until then requests get COORDINATOR_LOAD_IN_PROGRESS."""
         self._runtime.elect(partition, leader_epoch)

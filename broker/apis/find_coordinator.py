@@ -2,18 +2,22 @@
 
 The coordinator of a group, or of a transactional id, is the broker that leads its partition of
 ``__consumer_offsets`` or ``__transaction_state``; the first look-up creates that topic.
-COORDINATOR_NOT_AVAILABLE until the partition has a leader. Share groups have no coordinator here: their key
-type is refused with INVALID_REQUEST.
+COORDINATOR_NOT_AVAILABLE until the partition has a leader. The look-up that has created the topic is answered
+so, too, as in Kafka, unless the coordinator is this broker and has begun: another broker needs a moment, and
+clients do badly when the coordinator that they were sent to answers that it is none. Some wait for a second,
+and librdkafka's admin client crashes. Share groups have no coordinator here: their key type is refused with
+INVALID_REQUEST.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.apis.topic_creation import create_topic
 from pykraft.broker.config import BrokerConfig
 from pykraft.coordinator.partitioning import OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from pykraft.group_coordinator.service import GroupCoordinatorService
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.find_coordinator import (
     Coordinator,
@@ -22,8 +26,9 @@ from pykraft.kafka_protocol.messages.find_coordinator import (
 )
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.image import TopicImage
+from pykraft.transaction_coordinator.service import TransactionCoordinatorService
 
-_GROUP, _TRANSACTION = 0, 1
+_GROUP = 0
 _PATIENCE_MS = 2_000
 _CHECK_MS = 5
 
@@ -32,24 +37,35 @@ async def handle(
     services: BrokerServices, context: RequestContext, request: FindCoordinatorRequest, version: int
 ) -> FindCoordinatorResponse:
     key_type = request.key_type if version >= 1 else _GROUP
-    partition_for: Callable[[str], int]
+    coordinators: GroupCoordinatorService | TransactionCoordinatorService
     match key_type:
         case 0:
-            name, partition_for = OFFSETS_TOPIC, services.groups.partition_for
+            name, coordinators = OFFSETS_TOPIC, services.groups
         case 1:
-            name, partition_for = TRANSACTION_STATE_TOPIC, services.transactions.partition_for
+            name, coordinators = TRANSACTION_STATE_TOPIC, services.transactions
         case _:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, "only groups (0) and transactional ids (1) have coordinators"
             )
     keys = request.coordinator_keys if version >= 4 else [request.key]
     topic = services.metadata.image.topic(name)
-    if topic is None:
-        topic = await _create(services, context, name)
-        if topic is not None and key_type == _TRANSACTION:
-            await _until_served(services, topic, keys)
+    partition_for = coordinators.partition_for
+    if topic is not None:
+        return _response(
+            [_coordinator(services, context.listener, topic, key, partition_for(key)) for key in keys],
+            version,
+        )
+    topic = await _create(services, context, name)
+    if topic is not None:
+        await _until_served(services, coordinators, topic, keys)
     return _response(
-        [_coordinator(services, context.listener, topic, key, partition_for) for key in keys], version
+        [
+            _coordinator(services, context.listener, topic, key, partition_for(key))
+            if topic is not None and coordinators.serves(partition_for(key))
+            else _unavailable(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{name} has just been created")
+            for key in keys
+        ],
+        version,
     )
 
 
@@ -77,15 +93,18 @@ async def _create(services: BrokerServices, context: RequestContext, name: str) 
         ) from error
 
 
-async def _until_served(services: BrokerServices, topic: TopicImage, keys: Sequence[str]) -> None:
-    """Wait for the coordinators of a new topic that are on this broker: clients come back at once, and some
-    wait for a second after NOT_COORDINATOR.
-    """
-    transactions, node_id = services.transactions, services.config.node_id
-    partitions = {transactions.partition_for(key) for key in keys}
+async def _until_served(
+    services: BrokerServices,
+    coordinators: GroupCoordinatorService | TransactionCoordinatorService,
+    topic: TopicImage,
+    keys: Sequence[str],
+) -> None:
+    """Wait for the coordinators of a new topic that are on this broker."""
+    node_id = services.config.node_id
+    partitions = {coordinators.partition_for(key) for key in keys}
     here = [index for index in partitions if topic.partitions[index].leader == node_id]
     until_ms = services.clock.monotonic_ms() + _PATIENCE_MS
-    while services.clock.monotonic_ms() < until_ms and not all(map(transactions.serves, here)):
+    while services.clock.monotonic_ms() < until_ms and not all(map(coordinators.serves, here)):
         await services.tasks.sleep(_CHECK_MS)
 
 
@@ -109,20 +128,15 @@ def _transaction_log_configs(config: BrokerConfig) -> Mapping[str, str]:
 
 
 def _coordinator(
-    services: BrokerServices,
-    listener: str,
-    topic: TopicImage | None,
-    key: str,
-    partition_for: Callable[[str], int],
+    services: BrokerServices, listener: str, topic: TopicImage, key: str, partition: int
 ) -> Coordinator:
-    if topic is not None:
-        leader = topic.partitions[partition_for(key)].leader
-        endpoint = services.metadata.endpoint(leader, listener)
-        if endpoint is not None:
-            return Coordinator(key=key, node_id=leader, host=endpoint.host, port=endpoint.port)
-    return _unavailable(
-        key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "the coordinator partition has no leader yet"
-    )
+    leader = topic.partitions[partition].leader
+    endpoint = services.metadata.endpoint(leader, listener)
+    if endpoint is None:
+        return _unavailable(
+            key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "the coordinator partition has no leader yet"
+        )
+    return Coordinator(key=key, node_id=leader, host=endpoint.host, port=endpoint.port)
 
 
 def _unavailable(key: str, code: ErrorCode, message: str) -> Coordinator:

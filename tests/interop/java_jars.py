@@ -66,11 +66,13 @@ def fetch_jars(what: str, name: str, artifacts: Iterable[str]) -> Path:
 
 def compile_client(name: str, classes: Path) -> str:
     """Compile ``name``.java of this directory with Kafka's client into ``classes``; the path of both."""
-    what = "JAVA CLIENTS"
+    return compile_java("JAVA CLIENTS", name, classes, "kafka-clients", CLIENTS_VERSION)
+
+
+def compile_java(what: str, name: str, classes: Path, artifact: str, version: str) -> str:
+    """Compile ``name``.java of this directory with an artifact of Apache Kafka; the path of both."""
     need(what, "java", "javac")
-    jars = fetch_jars(
-        what, f"kafka-clients-{CLIENTS_VERSION}", [f"org.apache.kafka:kafka-clients:{CLIENTS_VERSION}"]
-    )
+    jars = fetch_jars(what, f"{artifact}-{version}", [f"org.apache.kafka:{artifact}:{version}"])
     source = Path(__file__).with_name(f"{name}.java")
     done = run(["javac", "-cp", f"{jars}/*", "-d", str(classes), str(source)], RUN_TIMEOUT_S, classes)
     assert done.returncode == 0, done.stderr

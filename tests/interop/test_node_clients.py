@@ -56,6 +56,20 @@ def test_kafkajs_produces_consumes_in_a_group_and_administers(
     }
 
 
+def test_transactions_of_kafkajs_commit_abort_carry_offsets_and_are_fenced(
+    trio: ProcessCluster, new_topic: Callable[..., str], run_script: Callable[..., dict[str, object]]
+) -> None:
+    seen = run_script("kafkajs_transactions.mjs", trio.bootstrap_servers, new_topic(), new_topic())
+    assert seen == {
+        "committed": ["0", "2", "4"],
+        "everything": ["0", "1", "2", "3", "4"],
+        "offsets": [False, True],
+        "processed": ["after false", "0 true", "2 true", "4 true", "after true"],
+        "fenced": "INVALID_PRODUCER_EPOCH",
+        "left": ["after true", "new"],
+    }
+
+
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_platformatic_produces_consumes_in_a_group_and_administers(
     trio: ProcessCluster, fresh: Fresh, run_script: Callable[..., dict[str, object]], protocol: str

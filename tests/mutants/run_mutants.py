@@ -168,6 +168,7 @@ SUITES = {
     ),
     # The core of transactions with its model, and what coordinators and leaders send each other.
     "transaction_coordinator": by_tests(
+        "broker/test_find_coordinator.py",
         "transaction_coordinator",
         "broker/test_marker_sender.py",
         "broker/test_peers.py",
