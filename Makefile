@@ -13,7 +13,7 @@ PARTITIONS ?= 1000,100000
 TRIALS ?= 100
 ROUNDS ?= 5
 
-.PHONY: setup java check test demo jepsen power-loss sim sim-determinism mutants groups-differential bench bench-metadata bench-failover bench-kafka bench-groups bench-transactions proto format clean
+.PHONY: setup java check test demo jepsen power-loss sim sim-determinism mutants groups-differential transactions-differential bench bench-metadata bench-failover bench-kafka bench-groups bench-transactions proto format clean
 
 setup: $(VENV)/installed build/path/pykraft
 
@@ -72,6 +72,9 @@ mutants: setup
 
 groups-differential: setup java
 	$(BIN)/python benchmarks/groups_differential.py --first $(SEED) --seeds $(SEEDS) $(if $(KAFKA_LIBS),--kafka-libs $(KAFKA_LIBS)) $(ARGUMENTS)
+
+transactions-differential: setup java
+	$(BIN)/python benchmarks/transactions_differential.py --first $(SEED) --seeds $(SEEDS) $(if $(KAFKA_LIBS),--kafka-libs $(KAFKA_LIBS)) $(ARGUMENTS)
 
 bench: setup
 	$(BIN)/python benchmarks/data_path.py

@@ -30,6 +30,7 @@ from pykraft.kafka_protocol.messages.txn_offset_commit import (
 )
 from pykraft.kafka_protocol.offset_commit_fast import FIELDS, CommitTopic
 
+_NO_GENERATION = -1
 _LOADING_IS_KNOWN_FROM = 2
 """Older producers may crash when they are told that a coordinator is loading."""
 
@@ -81,18 +82,18 @@ class TransactionalCommit:
         request = self.request
         check_names(request.group_id, code=ErrorCode.INVALID_GROUP_ID)
         generation = request.generation_id
-        is_named = generation >= 0 or bool(request.member_id) or request.group_instance_id is not None
+        names_member = bool(request.member_id) or request.group_instance_id is not None
         match state.group(request.group_id):
             case None:
                 if generation >= 0:
                     raise KafkaError(ErrorCode.ILLEGAL_GENERATION, f"There is no group {request.group_id}.")
             case ClassicGroup() as classic:
                 is_free = generation < 0 and classic.state is ClassicState.EMPTY
-                if is_named and not is_free:
+                if (generation >= 0 or names_member) and not is_free:
                     check_member(classic, request.member_id, request.group_instance_id, generation)
             case ConsumerGroup() as group:
                 is_free = generation < 0 and group.is_empty
-                if is_named and not is_free:
+                if (generation != _NO_GENERATION or names_member) and not is_free:
                     self._check_consumer_member(group, codes)
 
     def _check_consumer_member(self, group: ConsumerGroup, codes: list[int | list[int]]) -> None:

@@ -93,8 +93,12 @@ def _end_of(marker: WritableTxnMarker) -> EndOfTransaction:
 async def _write(
     services: BrokerServices, place: Place, end: EndOfTransaction, results: dict[Place, ErrorCode]
 ) -> None:
-    _, topic, index = place
+    producer_id, topic, index = place
     try:
+        if producer_id < 0 or end.producer_epoch < 0:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"a marker of producer {producer_id}, epoch {end.producer_epoch}"
+            )
         if topic == OFFSETS_TOPIC:
             await services.offsets_transactions.end_transaction(index, end)
         else:

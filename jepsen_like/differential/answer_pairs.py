@@ -44,3 +44,22 @@ def codes_of(ours: Any, kafka: Any) -> set[tuple[int, int]]:
             else set()
         )
     return set()
+
+
+def places_of(ours: Any, kafka: Any, path: str = "") -> list[tuple[str, Any, Any]]:
+    """Where two answers differ: the path of each place (``a.b[].c``) with both values. Lists of different
+    lengths, and answers of which one is missing, are one place.
+    """
+    if isinstance(ours, dict) and isinstance(kafka, dict) and ours.keys() == kafka.keys():
+        return [
+            place
+            for name in ours
+            for place in places_of(ours[name], kafka[name], f"{path}.{name}" if path else name)
+        ]
+    if isinstance(ours, list) and isinstance(kafka, list) and len(ours) == len(kafka):
+        return [
+            place
+            for one, other in zip(ours, kafka, strict=True)
+            for place in places_of(one, other, f"{path}[]")
+        ]
+    return [] if ours == kafka else [(path, ours, kafka)]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Final, Protocol
 
-from pykraft.jepsen_like.differential.answer_pairs import NO_ANSWER_YET
+from pykraft.jepsen_like.differential.answer_pairs import NO_ANSWER_YET, places_of
 from pykraft.jepsen_like.differential.known import POINTLESS, UNANSWERED, Known
 from pykraft.jepsen_like.differential.player import STILL_WAITS, Event
 from pykraft.jepsen_like.differential.script import Script
@@ -42,7 +42,15 @@ class Difference:
 
     def __str__(self) -> str:
         step = self.script.steps[self.at]
-        return f"step {self.at}: {step!r}\n  ours:  {_told(self.ours)}\n  Kafka: {_told(self.theirs)}"
+        lines = [
+            f"step {self.at}: {step!r}",
+            f"  ours:  {_told(self.ours)}",
+            f"  Kafka: {_told(self.theirs)}",
+        ]
+        if self.ours is not None and self.theirs is not None:
+            places = places_of(self.ours.answer, self.theirs.answer)
+            lines += [f"  {path}: {ours!r}, Kafka: {kafka!r}" for path, ours, kafka in places]
+        return "\n".join(lines)
 
 
 def _told(event: Event | None) -> str:

@@ -53,11 +53,14 @@ class Draw:
         count = self.rng.randint(least, len(values))
         return sorted(self.rng.sample(list(values), count), key=list(values).index)
 
-    def version(self, request: type[Message], least: int = 0) -> int:
+    def version(self, request: type[Message], least: int = 0, most: int = 99) -> int:
         lowest, highest = self.versions[request.API_KEY]
         lowest = max(lowest, request.MIN_VERSION, least)
-        highest = min(highest, request.MAX_VERSION)
+        highest = min(highest, request.MAX_VERSION, most)
         return highest if self.rng.randrange(3) == 0 else self.rng.randint(min(lowest, highest), highest)
+
+    def highest(self, request: type[Message]) -> int:
+        return min(self.versions[request.API_KEY][1], request.MAX_VERSION)
 
     def serves(self, request: type[Message]) -> bool:
         return request.API_KEY in self.versions

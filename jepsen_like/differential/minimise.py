@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from pykraft.jepsen_like.differential.script import Script
 
@@ -13,7 +14,7 @@ def minimise(script: Script, still: Callable[[Script], bool]) -> Script:
     while True:
         start = 0
         while start < len(script.steps):
-            shorter = Script(script.seed, script.steps[:start] + script.steps[start + size :])
+            shorter = replace(script, steps=script.steps[:start] + script.steps[start + size :])
             if shorter.steps and still(shorter):
                 script = shorter
             else:

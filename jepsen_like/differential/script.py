@@ -24,6 +24,28 @@ Partition = tuple[str, int]
 
 
 @dataclass(slots=True)
+class Producer:
+    """What a client has learned of its own producer id."""
+
+    id: int = -1
+    epoch: int = -1
+    older: list[tuple[int, int]] = field(default_factory=list)
+    """The ids and epochs that it had before."""
+    next_sequences: dict[Partition, int] = field(default_factory=dict)
+    sent: dict[Partition, int] = field(default_factory=dict)
+    """The sequence after the batch that was sent last."""
+
+    def learn(self, producer_id: int, epoch: int) -> None:
+        if (producer_id, epoch) == (self.id, self.epoch):
+            return
+        if self.id >= 0:
+            self.older.append((self.id, self.epoch))
+        self.id, self.epoch = producer_id, epoch
+        self.next_sequences.clear()
+        self.sent.clear()
+
+
+@dataclass(slots=True)
 class Actor:
     """What a client has learned so far. ``epoch`` is the generation of a classic member."""
 
@@ -31,6 +53,7 @@ class Actor:
     older_ids: list[str] = field(default_factory=list)
     epoch: int = -1
     assigned: tuple[Partition, ...] = ()
+    producer: Producer = field(default_factory=Producer)
 
     def learn_id(self, member_id: str) -> None:
         if member_id and member_id != self.member_id:
@@ -44,7 +67,10 @@ class Facts(Protocol):
 
     def actor(self, number: int) -> Actor: ...
 
-    def group_id(self, name: str) -> str: ...
+    def own_name(self, name: str) -> str:
+        """The name of a group or transactional id in this run."""
+
+    def topic_name(self, name: str) -> str: ...
 
     def topic_id(self, name: str) -> Uuid: ...
 
@@ -92,7 +118,35 @@ class GroupId:
     name: str
 
     def fill(self, facts: Facts) -> str:
-        return facts.group_id(self.name)
+        return facts.own_name(self.name)
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionalId:
+    """A transactional id of this script; a run has a name of its own for it. ``before`` and ``after``: a
+    regular expression around it.
+    """
+
+    name: str
+    before: str = ""
+    after: str = ""
+
+    def fill(self, facts: Facts) -> str:
+        return self.before + facts.own_name(self.name) + self.after
+
+    def __repr__(self) -> str:
+        return self.before + self.name + self.after
+
+
+@dataclass(frozen=True, slots=True)
+class TopicName:
+    name: str
+
+    def fill(self, facts: Facts) -> str:
+        return facts.topic_name(self.name)
 
     def __repr__(self) -> str:
         return self.name
@@ -141,35 +195,54 @@ class Owned:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One request of one actor, as version ``version``."""
+    """One request of one actor, as version ``version``.
+
+    ``until_ended``: DescribeTransactions, repeated until a transaction that times out soon has ended.
+    """
 
     actor: int
     version: int
     request: Message
+    until_ended: bool = False
 
     def __repr__(self) -> str:
-        return f"actor {self.actor}: {_told(self.request, self.version)}"
+        told = _told(self.request, self.version)
+        return f"actor {self.actor}: {told}{' until it has ended' * self.until_ended}"
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
+    """``fresh_topics``: topics that each run makes for itself, with their numbers of partitions; without them
+    the script uses :data:`TOPICS`. ``first_epochs``: transactional ids whose producers have reached an epoch
+    before the first step.
+    """
+
     seed: int
     steps: tuple[Step, ...]
+    fresh_topics: tuple[Partition, ...] = ()
+    first_epochs: tuple[tuple[str, int], ...] = ()
 
     def __str__(self) -> str:
-        lines = [f"seed {self.seed}", *(f"{number:3} {step!r}" for number, step in enumerate(self.steps))]
+        begins = [f"    the producer of {name} is at epoch {epoch}" for name, epoch in self.first_epochs]
+        lines = [
+            f"seed {self.seed}",
+            *begins,
+            *(f"{number:3} {step!r}" for number, step in enumerate(self.steps)),
+        ]
         return "\n".join(lines)
 
 
 def _told(message: Message, version: int) -> str:
-    """A message in short: without the fields that its version lacks."""
+    """A message in short: without the fields that its version lacks, or that have their defaults."""
     name = type(message).__name__.removesuffix("Request")
     return f"{name} v{version}({_fields_told(message, version)})"
 
 
 def _fields_told(value: Any, version: int) -> str:
-    present = (spec for spec in value.FIELDS if version in spec.versions)
-    return ", ".join(f"{spec.name}={_value_told(getattr(value, spec.name), version)}" for spec in present)
+    usual = type(value)()
+    present = (spec.name for spec in value.FIELDS if version in spec.versions)
+    told = [name for name in present if getattr(value, name) != getattr(usual, name)]
+    return ", ".join(f"{name}={_value_told(getattr(value, name), version)}" for name in told)
 
 
 def _value_told(value: Any, version: int) -> str:

@@ -555,6 +555,19 @@ def test_more_markers_than_a_request_may_have_are_refused(
     data_plane.run(body)
 
 
+@pytest.mark.parametrize("producer", [{"producer": -1}, {"epoch": -1}, {"epoch": -1, "version": 2}])
+def test_marker_that_names_no_producer_is_not_written(
+    data_plane: DataPlaneTools, producer: dict[str, int]
+) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            assert await end(cluster, **cast("Any", producer)) is ErrorCode.INVALID_REQUEST
+            assert cluster.partition(1).log.log_end_offset == 0
+
+    data_plane.run(body)
+
+
 def test_producers_are_described(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1, 2) as cluster:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from comparison.differential import both_systems, served_by_both
 from comparison.systems import Kafka
-from groups_differential import both_systems, served_by_both
+from groups_differential import PROPERTIES, prepare
 
 from pykraft.jepsen_like.differential.compare import Comparison
 from pykraft.jepsen_like.differential.draw import Versions
@@ -28,7 +29,8 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Comparison,
     need("GROUPS LIKE KAFKA", "java")
     artifacts = [f"org.apache.kafka:{name}:{KAFKA_VERSION}" for name in ("kafka_2.13", "kafka-tools")]
     jars = fetch_jars("GROUPS LIKE KAFKA", f"kafka-tools-{KAFKA_VERSION}", artifacts)
-    with both_systems(tmp_path_factory.mktemp("both"), Kafka(jars)) as (ours, kafka):
+    directory = tmp_path_factory.mktemp("both")
+    with both_systems(directory, Kafka(jars), PROPERTIES, prepare) as (ours, kafka):
         yield Comparison(ours, kafka, KNOWN), served_by_both(ours, kafka)
 
 

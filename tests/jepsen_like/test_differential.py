@@ -42,8 +42,11 @@ class Facts:
     def actor(self, number: int) -> Actor:
         return Actor(member_id="" if number else "mine", epoch=number + 4)
 
-    def group_id(self, name: str) -> str:
+    def own_name(self, name: str) -> str:
         return f"run-{name}"
+
+    def topic_name(self, name: str) -> str:
+        return name
 
     def topic_id(self, name: str) -> Uuid:
         return NO_TOPIC_ID

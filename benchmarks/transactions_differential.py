@@ -1,0 +1,60 @@
+"""Random scripts of raw transactional requests against this broker and Apache Kafka 4.3, answer by answer.
+
+Both run as one combined node, side by side. Each seed is one script of producers that share transactional
+ids, by the rules of ``transaction.version`` 2 or the old ones, of readers, administrators and strangers. It
+is played on both, with topics of its own, and the answers are compared field by field; at its end all that it
+has left is compared: records as both isolation levels read them, offsets, producers, transactions. A script
+whose answers differ is shortened and printed with both answers; the exit status is then 1.
+
+    python benchmarks/transactions_differential.py --seeds 150 [--first 1] [--kafka-libs DIR]
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Final
+
+import groups_differential
+from comparison import differential
+from data_path import Client, wait_for
+
+from pykraft.jepsen_like.differential.generate_transactions import generate_transactions
+from pykraft.jepsen_like.differential.known import KNOWN
+from pykraft.jepsen_like.differential.known_transactions import KNOWN_TRANSACTIONS
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.messages import find_coordinator, init_producer_id
+
+ALL_KNOWN: Final = (*KNOWN, *KNOWN_TRANSACTIONS)
+"""Those of groups, too: offsets of transactions belong to groups."""
+PROPERTIES: Final = {
+    **groups_differential.PROPERTIES,
+    "transaction.state.log.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
+}
+
+
+def prepare(system: Any, client: Client) -> None:
+    """Coordinators of groups and of transactions, at work."""
+    wait_for(
+        lambda: groups_differential.coordinates_groups(client), f"the group coordinator of {system.name}"
+    )
+    wait_for(lambda: _coordinates(client), f"the transaction coordinator of {system.name}")
+
+
+def _coordinates(client: Client) -> bool:
+    request = find_coordinator.FindCoordinatorRequest(key_type=1, coordinator_keys=["t"])
+    client.call(request, 4, find_coordinator.FindCoordinatorResponse)
+    probe = init_producer_id.InitProducerIdRequest(transactional_id="probe", transaction_timeout_ms=1000)
+    answer = client.call(probe, 4, init_producer_id.InitProducerIdResponse)
+    return bool(answer.error_code == ErrorCode.NONE)
+
+
+def main() -> int:
+    options = differential.add_options(__doc__).parse_args()
+    return differential.run(options, PROPERTIES, prepare, ALL_KNOWN, generate_transactions)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,41 @@
+"""The same random scripts of raw transactional requests against this broker and Apache Kafka: answers agree.
+
+``make transactions-differential SEEDS=…`` plays more of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from comparison.differential import both_systems, served_by_both
+from comparison.systems import Kafka
+from transactions_differential import ALL_KNOWN, PROPERTIES, prepare
+
+from pykraft.jepsen_like.differential.compare import Comparison
+from pykraft.jepsen_like.differential.draw import Versions
+from pykraft.jepsen_like.differential.generate_transactions import generate_transactions
+from tests.interop.java_jars import fetch_jars, need
+
+SEEDS = range(1, 21)
+KAFKA_VERSION = "4.3.0"
+
+pytestmark = [pytest.mark.interop, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Comparison, Versions]]:
+    need("TRANSACTIONS LIKE KAFKA", "java")
+    artifacts = [f"org.apache.kafka:{name}:{KAFKA_VERSION}" for name in ("kafka_2.13", "kafka-tools")]
+    jars = fetch_jars("TRANSACTIONS LIKE KAFKA", f"kafka-tools-{KAFKA_VERSION}", artifacts)
+    directory = tmp_path_factory.mktemp("both")
+    with both_systems(directory, Kafka(jars), PROPERTIES, prepare) as (ours, kafka):
+        yield Comparison(ours, kafka, ALL_KNOWN), served_by_both(ours, kafka)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_answers_are_those_of_kafka(both: tuple[Comparison, Versions], seed: int) -> None:
+    comparison, versions = both
+    script = generate_transactions(seed, versions)
+    difference = comparison.find(script)
+    assert difference is None, f"{script}\n{difference}"
