@@ -26,7 +26,6 @@ from pykraft.jepsen_like.checkers.counting import count_run
 from pykraft.jepsen_like.checkers.history import examine
 from pykraft.jepsen_like.checkers.self_test import run_self_test
 from pykraft.jepsen_like.history import HistoryWriter, read_history
-from pykraft.jepsen_like.loop_thread import LoopThread
 from pykraft.jepsen_like.nemesis import Nemesis, plan_faults
 from pykraft.jepsen_like.observer import Observer
 from pykraft.jepsen_like.process_cluster import FAST_FAILOVER, ProcessCluster
@@ -47,6 +46,7 @@ from pykraft.jepsen_like.workloads.group_seat import GroupsConfig
 from pykraft.jepsen_like.workloads.own_clients import own_clients
 from pykraft.jepsen_like.workloads.registry import WORKLOADS
 from pykraft.jepsen_like.workloads.workload import Limits, TopicSpec, Workload
+from pykraft.kafka_client.loop_thread import LoopThread
 
 CLIENTS: Mapping[str, Callable[[str], Clients]] = {"confluent": ConfluentClients, "own": own_clients}
 DEFAULT_OUT_DIR = Path("out/jepsen")

@@ -9,14 +9,16 @@ leaders, a producer id. The outcome of a record is a :class:`RecordMetadata`,
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
-from pykraft.kafka_client.cluster import ClientConfig, Cluster
+from pykraft.kafka_client.cluster import ClientConfig, Cluster, is_passing
 from pykraft.kafka_client.coordinator_link import CoordinatorLink
 from pykraft.kafka_client.coordinators import TRANSACTION_KEY
 from pykraft.kafka_client.errors import MalformedAnswerError, NotWrittenError, TransactionError
 from pykraft.kafka_client.metadata import Broker, Partition, TopicPartition
 from pykraft.kafka_client.network import ConcurrentNetwork, Future, Task
+from pykraft.kafka_client.partitioner import Partitioner, Pick
 from pykraft.kafka_client.producer_batch import (
     ProducerBatch,
     ProducerConfig,
@@ -47,6 +49,8 @@ class Producer:
     """Create it on a running event loop and :meth:`close` it there. Many tasks may use it at once.
 
     ``transaction``: of the :class:`~.transactional_producer.TransactionalProducer` that it writes for.
+    ``pick``: a number below its argument, at random, for records that name neither partition nor key (None:
+    partitions take turns).
     """
 
     def __init__(
@@ -55,8 +59,11 @@ class Producer:
         client: ClientConfig,
         config: ProducerConfig,
         transaction: ProducerTransaction | None = None,
+        *,
+        pick: Pick | None = None,
     ) -> None:
         self._network = network
+        self._partitioner = Partitioner(config.batch_size_bytes, pick)
         self._client = client
         self._config = config
         self._cluster = Cluster(network, client)
@@ -75,6 +82,7 @@ class Producer:
         self._producer_id: ProducerIdentity | None = None
         self._wants_producer_id = False
         self._stale_topics: set[str] = set()
+        self._awaited_topics: Counter[str] = Counter()
         self._question: Task | None = None
         self._ask_at_ms = 0
         self._failed_questions = 0
@@ -86,19 +94,24 @@ class Producer:
     async def send(
         self,
         topic: str,
-        partition: int,
+        partition: int | None,
         key: bytes | None,
         value: bytes | None,
         headers: Sequence[tuple[str, bytes | None]] = (),
         timestamp_ms: int = NO_TIMESTAMP,
     ) -> RecordMetadata:
-        """Write a record and wait until it is acknowledged. :class:`~.errors.ProduceError`."""
+        """Write a record and wait until it is acknowledged. :class:`~.errors.ProduceError`.
+
+        ``partition`` None: by the key, or any (:mod:`.partitioner`).
+        """
+        if partition is None:
+            await self.partitions_for(topic)
         return await self.append(topic, partition, key, value, headers, timestamp_ms)
 
     def append(
         self,
         topic: str,
-        partition: int,
+        partition: int | None,
         key: bytes | None,
         value: bytes | None,
         headers: Sequence[tuple[str, bytes | None]] = (),
@@ -106,6 +119,7 @@ class Producer:
     ) -> Future[RecordMetadata]:
         """Queue a record after those of its partition; the future is what :meth:`send` waits for.
 
+        A record without a partition is refused if :meth:`partitions_for` was not awaited for its topic.
         :class:`NotWrittenError` at once for a record that is too large, and while the buffer is full
         (THROTTLING_QUOTA_EXCEEDED, which is retriable).
         """
@@ -120,6 +134,8 @@ class Producer:
         if self.is_full(size_bytes):
             message = f"buffer.memory ({self._config.buffer_memory_bytes} bytes) is full"
             raise NotWrittenError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, message)
+        if partition is None:
+            partition = self._choose(topic, key, size_bytes)
         where = TopicPartition(topic, partition)
         queue = self._queues.get(where)
         if queue is None:
@@ -131,9 +147,43 @@ class Producer:
         self._buffered_bytes += size_bytes
         self._unresolved[batch] = None
         self._active[where] = queue
+        if self._transaction is not None:
+            self._transaction.touch(where)
         if batch.is_closed or len(batch.records) == 1:
             self._work.set()
         return future
+
+    async def partitions_for(self, topic: str) -> int:
+        """The number of partitions, asked for if it is not known.
+
+        :class:`NotWrittenError` if it is not known after ``max.block.ms``, or the topic cannot be used.
+        """
+        metadata = self._cluster.metadata
+        deadline_ms = self._network.now_ms() + self._config.max_block_ms
+        metadata.errors.pop(topic, None)
+        self._awaited_topics[topic] += 1
+        try:
+            while (known := metadata.topic(topic)) is None or not known.partitions:
+                if self._is_closed:
+                    raise NotWrittenError(ErrorCode.INVALID_REQUEST, "the producer is closed")
+                code = metadata.errors.get(topic, _NO_PARTITION)
+                is_final = not is_passing(KafkaError(code))
+                if is_final or self._network.now_ms() >= deadline_ms:
+                    limit = f"within {self._config.max_block_ms} ms (max.block.ms)"
+                    raise NotWrittenError(code, f"the partitions of topic {topic} are not known {limit}")
+                self._stale_topics.add(topic)
+                self._work.set()
+                self._resolved.clear()
+                await self._network.wait(self._resolved, deadline_ms)
+        finally:
+            self._awaited_topics[topic] -= 1
+        return len(known.partitions)
+
+    def _choose(self, topic: str, key: bytes | None, size_bytes: int) -> int:
+        known = self._cluster.metadata.topic(topic)
+        if known is None or not known.partitions:
+            raise NotWrittenError(_NO_PARTITION, f"await partitions_for({topic!r}) first")
+        return self._partitioner.choose(known, key, size_bytes)
 
     def is_full(self, size_bytes: int = 0) -> bool:
         """Whether the buffer has no room for that many more bytes."""
@@ -204,13 +254,15 @@ class Producer:
                 await self.flush(timeout_ms)
         finally:
             self._runner.cancel()
+            self._resolved.set()
             if self._question is not None:
                 self._question.cancel()
             for lane in self._lanes.values():
                 lane.close()
             self._cluster.close()
+            error = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the producer was closed")
             for queue in self._active.values():
-                queue.give_up_all(KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the producer was closed"))
+                queue.give_up_all(error)
 
     async def _run(self) -> None:
         while True:
@@ -398,7 +450,10 @@ class Producer:
                 self._wants_producer_id = False
             if self._transaction is not None and self._transaction.missing:
                 await self._add_partitions(self._transaction, deadline_ms)
-            found = all(self._leader(queue) for queue in self._active.values())
+            found = all(self._leader(queue) for queue in self._active.values()) and not any(
+                awaited and self._cluster.metadata.topic(topic) is None
+                for topic, awaited in self._awaited_topics.items()
+            )
             self._failed_questions = 0 if found else self._failed_questions + 1
         except KafkaError as error:
             self._failed_questions += 1

@@ -42,6 +42,7 @@ class ProducerConfig:
     buffer_memory_bytes: int = 32 << 20
     max_request_size_bytes: int = 1 << 20
     delivery_timeout_ms: int = 120_000
+    max_block_ms: int = 60_000
     compression: Compression = Compression.NONE
 
     def __post_init__(self) -> None:

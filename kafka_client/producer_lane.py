@@ -108,16 +108,18 @@ class BrokerLane:
                 while not self._to_write:
                     self._something_to_write.clear()
                     await self._network.wait(self._something_to_write)
-                await self._write(connection, self._to_write.popleft())
+                await self._write(connection, self._to_write[0])
         except KafkaError as error:
             self._end(error)
 
     async def _write(self, connection: Connection, submitted: Sequence[SentBatch]) -> None:
         batches = [sent for sent in submitted if not sent.batch.is_done]
         if not batches:
+            self._to_write.popleft()
             return
         request = self._request(batches)
         ceiling = self._ceiling(connection, request, batches)  # raises before anything counts as sent
+        self._to_write.popleft()
         self._writing = batches
         deadline_ms = self._network.now_ms() + self._client.request_timeout_ms
         has_answer = self._config.acks != 0

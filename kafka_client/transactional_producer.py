@@ -29,6 +29,7 @@ from pykraft.kafka_client.group_config import GroupIdentity
 from pykraft.kafka_client.group_offsets import OffsetAndMetadata
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_client.network import ConcurrentNetwork, Future
+from pykraft.kafka_client.partitioner import Pick
 from pykraft.kafka_client.producer import Producer
 from pykraft.kafka_client.producer_batch import ProducerConfig, RecordMetadata
 from pykraft.kafka_client.producer_transaction import ProducerIdentity, ProducerTransaction, TransactionConfig
@@ -38,6 +39,8 @@ from pykraft.kafka_protocol.records import NO_TIMESTAMP
 __all__ = ["TransactionConfig", "TransactionalProducer"]
 
 T = TypeVar("T")
+
+_CLOSED = "the producer is closed"
 
 
 class _State(Enum):
@@ -63,6 +66,8 @@ class TransactionalProducer:
         client: ClientConfig,
         config: ProducerConfig,
         transaction: TransactionConfig,
+        *,
+        pick: Pick | None = None,
     ) -> None:
         if not config.enable_idempotence:
             raise ValueError("transactional.id needs enable.idempotence")
@@ -74,8 +79,9 @@ class TransactionalProducer:
         self._added_groups: set[str] = set()
         self._offsets_in_doubt = self._end_in_doubt = self._wants_epoch = False
         self._state = _State.NEW
+        self._is_closed = False
         self._fatal: FatalTransactionError | OutcomeUnknownError | None = None
-        self._producer = Producer(network, client, config, self._transaction)
+        self._producer = Producer(network, client, config, self._transaction, pick=pick)
 
     @property
     def identity(self) -> ProducerIdentity | None:
@@ -114,7 +120,7 @@ class TransactionalProducer:
     def append(
         self,
         topic: str,
-        partition: int,
+        partition: int | None,
         key: bytes | None,
         value: bytes | None,
         headers: Sequence[tuple[str, bytes | None]] = (),
@@ -126,25 +132,35 @@ class TransactionalProducer:
         """
         self._expect(_State.OPEN)
         self._raise_failure()
-        future = self._producer.append(topic, partition, key, value, headers, timestamp_ms)
-        self._transaction.touch(TopicPartition(topic, partition))
-        return future
+        return self._producer.append(topic, partition, key, value, headers, timestamp_ms)
 
     async def send(
         self,
         topic: str,
-        partition: int,
+        partition: int | None,
         key: bytes | None,
         value: bytes | None,
         headers: Sequence[tuple[str, bytes | None]] = (),
         timestamp_ms: int = NO_TIMESTAMP,
     ) -> RecordMetadata:
         """Write a record of the open transaction and wait until it is acknowledged."""
+        if partition is None:
+            self._expect(_State.OPEN)
+            await self.partitions_for(topic)
         return await self.append(topic, partition, key, value, headers, timestamp_ms)
+
+    async def partitions_for(self, topic: str) -> int:
+        """As :meth:`.Producer.partitions_for`."""
+        return await self._producer.partitions_for(topic)
 
     async def flush(self, timeout_ms: int | None = None) -> bool:
         """As :meth:`.Producer.flush`."""
         return await self._producer.flush(timeout_ms)
+
+    def fail_transaction(self, error: KafkaError) -> None:
+        """The open transaction can only be aborted: what belongs to it was lost before it came here."""
+        if self._state is _State.OPEN:
+            self._failed(requests.failure(error))
 
     async def send_offsets_to_transaction(
         self,
@@ -192,6 +208,7 @@ class TransactionalProducer:
     async def abort_transaction(self, timeout_ms: int | None = None) -> None:
         """Abort; records that are not written yet are given up."""
         self._expect(_State.OPEN, _State.ABORTING)
+        self._raise_fatal_failure()
         deadline_ms = self._cluster.deadline(timeout_ms)
         error = AbortableError(ErrorCode.TRANSACTION_ABORTABLE, "the transaction is aborted")
         if not await self._producer.drop_transaction(error, deadline_ms):
@@ -199,7 +216,11 @@ class TransactionalProducer:
         await self._end(_State.ABORTING, deadline_ms)
 
     async def close(self, timeout_ms: int = 0) -> None:
-        """Close, without a word to the coordinator: it aborts an open transaction when its time is over."""
+        """Close, without a word to the coordinator: it aborts an open transaction when its time is over.
+
+        A commit that is under way in another task ends with an error.
+        """
+        self._is_closed = True
         try:
             await self._producer.close(timeout_ms)
         finally:
@@ -234,7 +255,10 @@ class TransactionalProducer:
                 assert transaction.identity is not None
                 return transaction.identity
             raise self._failed(_fatal(ended.error)) from ended
-        transaction.is_in_doubt = transaction.is_in_doubt or in_doubt
+        except BaseException:  # cancelled
+            self._end_in_doubt = True
+            raise
+        transaction.is_in_doubt = transaction.is_in_doubt or in_doubt or self._end_in_doubt
         return identity
 
     @property
@@ -264,6 +288,10 @@ class TransactionalProducer:
         except _EndedError as ended:
             self._transaction.is_in_doubt = self._transaction.is_in_doubt or ended.in_doubt
             raise self._failed(requests.failure(ended.error)) from ended
+        except BaseException:  # cancelled
+            self._transaction.is_in_doubt = True
+            self._failed(AbortableError(ErrorCode.REQUEST_TIMED_OUT, f"{what} was cancelled"))
+            raise
         self._transaction.is_in_doubt = self._transaction.is_in_doubt or in_doubt
         return in_doubt
 
@@ -282,6 +310,8 @@ class TransactionalProducer:
 
         async def one_attempt() -> T:
             nonlocal in_doubt
+            if self._is_closed:
+                raise FatalTransactionError(ErrorCode.INVALID_REQUEST, _CLOSED)
             try:
                 return await attempt(self._cluster.request_deadline(deadline_ms))
             except KafkaError as error:
@@ -296,6 +326,8 @@ class TransactionalProducer:
             raise _RefusedError(requests.classified(error, what), in_doubt) from error
 
     def _expect(self, *states: _State) -> None:
+        if self._is_closed:
+            raise RuntimeError(_CLOSED)
         if self._fatal is not None:
             raise self._fatal
         if self._state not in states:
@@ -307,6 +339,12 @@ class TransactionalProducer:
         if failure is None:
             return
         raise self._failed(requests.failure(failure)) from failure
+
+    def _raise_fatal_failure(self) -> None:
+        """An abort would hide that nothing is possible any more."""
+        failure = self._transaction.failure
+        if failure is not None and isinstance(requests.failure(failure), FatalTransactionError):
+            self._raise_failure()
 
     def _failed(self, error: KafkaError) -> KafkaError:
         """Nothing more is written of the open transaction; after a fatal error, nothing at all."""

@@ -34,6 +34,7 @@ def visible_batches(
 
 
 def _is_abort(data: memoryview, position: int, header: BatchHeader) -> bool:
-    """A marker's key is a version and a type, two bytes each."""
-    marker = decode_batch(data[position : position + header.size_bytes], header)[0]
-    return marker.key is not None and int.from_bytes(marker.key[2:4], "big") == _ABORT_MARKER
+    """A marker's key is a version and a type, two bytes each. Compaction may have left the batch empty."""
+    markers = decode_batch(data[position : position + header.size_bytes], header)
+    key = markers[0].key if markers else None
+    return key is not None and int.from_bytes(key[2:4], "big") == _ABORT_MARKER
