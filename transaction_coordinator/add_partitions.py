@@ -173,3 +173,13 @@ def _build_result(
             for topic, results in by_topic.items()
         ],
     )
+
+
+def build_error(
+    request: AddPartitionsToTxnRequest, version: int, error: KafkaError
+) -> AddPartitionsToTxnResponse:
+    """For a request that fails as a whole: up to version 3 only the partitions have an error."""
+    if version >= _FIRST_VERSION_OF_BROKERS:
+        return AddPartitionsToTxnResponse(error_code=error.code)
+    failed = [build_failure(one, error.code) for one in transactions_of(request, version)]
+    return build_response(failed, version)

@@ -107,6 +107,7 @@ from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest, SyncGro
 from pykraft.kafka_protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from pykraft.kafka_protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from pykraft.metadata_log.controller.forwarding import FORWARDED
+from pykraft.transaction_coordinator import add_partitions
 from pykraft.transaction_coordinator.init_producer_id import build_error as build_init_producer_id_error
 from pykraft.transaction_coordinator.service import TransactionCoordinatorService as Transactions
 
@@ -138,6 +139,7 @@ _ON_BROKERS = (
         AddPartitionsToTxnResponse,
         transactions.ask(Transactions.add_partitions),
         refused_when_fenced=_FENCED_COORDINATOR,
+        build_error=add_partitions.build_error,
     ),
     HandledApi(
         AddOffsetsToTxnRequest,

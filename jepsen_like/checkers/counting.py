@@ -15,6 +15,8 @@ FAULT_OPS = ("kill", "kill-all", "pause")
 MINIMUM_SECONDS = 60
 MINIMUM_FAULTS = 8
 MINIMUM_ACKNOWLEDGED = 20_000
+MINIMUM_IN_TRANSACTIONS = 800
+"""Of the transactions workload: each transaction waits for its end before the next one begins."""
 MINIMUM_LEADER_CHANGES = 2
 MINIMUM_CONTROLLER_CHANGES = 1
 
@@ -44,12 +46,12 @@ class Verdict:
         return not self.shortfalls
 
 
-def minimum_for(time_limit_s: float) -> Tally:
-    """The minimums of a run of this length."""
+def minimum_for(time_limit_s: float, acknowledged: int = MINIMUM_ACKNOWLEDGED) -> Tally:
+    """The minimums of a run of this length. ``acknowledged``: of one of 60 seconds."""
     scale = time_limit_s / MINIMUM_SECONDS
     return Tally(
         faults=max(1, math.ceil(MINIMUM_FAULTS * scale)),
-        acknowledged=max(1, math.ceil(MINIMUM_ACKNOWLEDGED * scale)),
+        acknowledged=max(1, math.ceil(acknowledged * scale)),
         leader_changes=max(1, math.ceil(MINIMUM_LEADER_CHANGES * scale)),
         controller_changes=max(1, math.ceil(MINIMUM_CONTROLLER_CHANGES * scale)),
     )
@@ -61,7 +63,9 @@ def count_run(events: Iterable[Event], time_limit_s: float) -> Verdict:
     sends: dict[str, int] = {}
     leaders: dict[str, str] = {}
     leader_changes = controller_changes = 0
+    is_transactional = False
     for event in events:
+        is_transactional = is_transactional or event.op == "txn-begin"
         if event.op == "send":
             sends[event.type] = sends.get(event.type, 0) + 1
         elif event.process == "nemesis" and event.op in FAULT_OPS and event.type == "ok":
@@ -75,7 +79,7 @@ def count_run(events: Iterable[Event], time_limit_s: float) -> Verdict:
             else:
                 controller_changes += changed
     tally = Tally(sum(faults.values()), sends.get("ok", 0), leader_changes, controller_changes)
-    minimum = minimum_for(time_limit_s)
+    minimum = minimum_for(time_limit_s, MINIMUM_IN_TRANSACTIONS if is_transactional else MINIMUM_ACKNOWLEDGED)
     return Verdict(
         tally, minimum, tuple(sorted(faults.items())), tuple(sorted(sends.items())), _gaps(tally, minimum)
     )

@@ -40,6 +40,15 @@ class Anomaly(StrEnum):
     SKIPPED_BY_GROUP = "skipped-by-group"
     LOST_CHANGE = "lost-change"
     PHANTOM_CHANGE = "phantom-change"
+    TORN_TRANSACTION = "torn-transaction"
+    INTERMEDIATE_READ = "intermediate-read"
+    WRITE_CYCLE = "write-cycle"
+    CIRCULAR_READ = "circular-read"
+    ZOMBIE_COMMIT = "zombie-commit"
+    PROCESSED_TWICE = "processed-twice"
+    INPUT_WITHOUT_OUTPUT = "input-without-output"
+    OUTPUT_WITHOUT_INPUT = "output-without-input"
+    HANGING_TRANSACTION = "hanging-transaction"
     PRODUCER_FATAL = "producer-fatal"
     NODE_EXITED = "node-exited"
     NO_PROGRESS = "no-progress"
@@ -71,6 +80,15 @@ MEANING: dict[Anomaly, str] = {
     Anomaly.LOST_CHANGE: "a change or commit was acknowledged, and an older value found afterwards",
     Anomaly.PHANTOM_CHANGE: "a value was found that was never set, or whose change certainly failed",
     Anomaly.DIVERGENT_REPLICA: "a replica's log differs below the high watermark",
+    Anomaly.TORN_TRANSACTION: "some records of a transaction are read, and not all (G1b)",
+    Anomaly.INTERMEDIATE_READ: "read before the commit of its transaction was asked for (G1b)",
+    Anomaly.WRITE_CYCLE: "a transaction that began after another was committed wrote before it (G0)",
+    Anomaly.CIRCULAR_READ: "transactions have read each other's records in a circle (G1c)",
+    Anomaly.ZOMBIE_COMMIT: "a producer committed after another had taken its transactional id",
+    Anomaly.PROCESSED_TWICE: "two outputs of one input",
+    Anomaly.INPUT_WITHOUT_OUTPUT: "an input below the committed offset has no output",
+    Anomaly.OUTPUT_WITHOUT_INPUT: "an output whose input is missing or not below the committed offset",
+    Anomaly.HANGING_TRANSACTION: "all clients are gone, and a transaction does not end",
     Anomaly.PRODUCER_FATAL: "an idempotent producer got an error for an impossible sequence",
     Anomaly.NODE_EXITED: "a node ended by itself, or did not stop",
     Anomaly.NO_PROGRESS: "all faults are healed, but the cluster does not work again within the bound",

@@ -15,6 +15,7 @@ from pykraft.jepsen_like.checkers.replicas import check_replicas
 from pykraft.jepsen_like.checkers.resends import client_resends
 from pykraft.jepsen_like.checkers.tail_losses import without_lost_tails
 from pykraft.jepsen_like.checkers.times import check_times
+from pykraft.jepsen_like.checkers.transactions import check_transactions
 from pykraft.jepsen_like.checkers.writes import check_writes
 from pykraft.jepsen_like.history import Event
 
@@ -24,15 +25,18 @@ _REPORTED: dict[tuple[str, str], Anomaly] = {
     ("producer-fatal", "info"): Anomaly.PRODUCER_FATAL,
     ("node-exited", "info"): Anomaly.NODE_EXITED,
     ("no-progress", "info"): Anomaly.NO_PROGRESS,
+    ("hanging", "info"): Anomaly.HANGING_TRANSACTION,
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """``findings`` fail the run; ``client_resends`` counts the values that librdkafka itself repeated."""
+    """``findings`` fail the run; ``client_resends`` counts the values that librdkafka itself repeated,
+    ``write_cycles`` the groups of concurrent transactions that wrote in different orders (allowed)."""
 
     findings: tuple[Finding, ...]
     client_resends: int
+    write_cycles: int = 0
 
 
 def check(events: Iterable[Event], min_insync_replicas: int = 2) -> tuple[Finding, ...]:
@@ -60,6 +64,7 @@ def examine(events: Iterable[Event], min_insync_replicas: int = 2) -> Report:
         check_replicas(key, findings)
     check_ownership(index.others, findings)
     check_registers(index.others, findings)
+    write_cycles = check_transactions(index, findings)
     if guaranteed is history:  # otherwise some reads are left out
         check_consumption(index, findings)
     for event in index.others:
@@ -68,7 +73,7 @@ def examine(events: Iterable[Event], min_insync_replicas: int = 2) -> Report:
             continue
         if kind is not None:
             findings.add(kind, event.key or "", f"{event.process}: {event.error}")
-    return Report(findings.result(), resends)
+    return Report(findings.result(), resends, write_cycles)
 
 
 def _is_deleted(index: LogIndex, event: Event) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from pykraft.jepsen_like.checkers.findings import Anomaly, Findings
 from pykraft.jepsen_like.checkers.log_index import BatchMark, KeyIndex
+from pykraft.jepsen_like.checkers.transaction_index import parse_value
 
 
 def check_replicas(key: KeyIndex, findings: Findings) -> None:
@@ -25,7 +26,7 @@ def check_replicas(key: KeyIndex, findings: Findings) -> None:
                 )
                 findings.add(Anomaly.DIVERGENT_REPLICA, key.key, example)
         for offset, value in log.records.items():
-            if offset < key.final_end and offset not in key.final:
+            if offset < key.final_end and offset not in key.final and not _is_aborted(key, value):
                 example = f"{name} holds {value} at offset {offset}, which the leader did not serve"
                 findings.add(Anomaly.DIVERGENT_REPLICA, key.key, example)
         for base, mark in log.batches.items():
@@ -38,3 +39,9 @@ def check_replicas(key: KeyIndex, findings: Findings) -> None:
                     f"{expected[1:]}"
                 )
                 findings.add(Anomaly.DIVERGENT_REPLICA, key.key, example)
+
+
+def _is_aborted(key: KeyIndex, value: str) -> bool:
+    """Whether a record may be that of a transaction that was not committed: leaders do not serve those."""
+    send = key.sends.get(value)
+    return parse_value(value) is not None and send is not None and send.status != "ok"

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pykraft.jepsen_like.checkers.findings import Anomaly
 from pykraft.jepsen_like.checkers.history import check
 from pykraft.jepsen_like.checkers.self_test_groups import GROUP_PLANTS, clean_groups
+from pykraft.jepsen_like.checkers.self_test_transactions import TRANSACTION_PLANTS, clean_transactions
 from pykraft.jepsen_like.history import Event, EventType
 
 KEY = "log-0"
@@ -26,7 +27,7 @@ class SelfTestError(AssertionError):
 
 
 def clean_history(sends_per_producer: int = 60) -> list[Event]:
-    """Two keys, three producers, two pollers, a last read, three replicas, two groups; no anomaly.
+    """Keys, producers, pollers, a last read, replicas, two groups, transactions; no anomaly.
 
     Some sends are answered with ``info`` (half of those were written), some fail and were not written.
     """
@@ -34,7 +35,8 @@ def clean_history(sends_per_producer: int = 60) -> list[Event]:
     for partition in range(2):
         events += _clean_key(f"log-{partition}", sends_per_producer)
     stamped = [replace(event, time_us=1000 * number) for number, event in enumerate(events)]
-    return [*stamped, *clean_groups(stamped)]
+    grouped = [*stamped, *clean_groups(stamped)]
+    return [*grouped, *clean_transactions(grouped[-1].time_us)]
 
 
 def _clean_key(key: str, sends_per_producer: int) -> list[Event]:
@@ -276,6 +278,7 @@ PLANTS: tuple[tuple[str, Anomaly, Plant], ...] = (
     ("a node ends by itself", Anomaly.NODE_EXITED, _with_event("node-exited")),
     ("the healed cluster does not work", Anomaly.NO_PROGRESS, _with_event("no-progress")),
     *GROUP_PLANTS,
+    *TRANSACTION_PLANTS,
 )
 
 

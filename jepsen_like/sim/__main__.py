@@ -27,6 +27,11 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     logging.disable(logging.CRITICAL)
     rings = [RINGS[name] for name in options.ring or RINGS]
+    if options.workload is not None:
+        rings = [ring for ring in rings if options.workload in ring.workloads]
+        if not rings:
+            print("no ring has this workload; there are:", *sorted(RINGS["cluster"].workloads))
+            return 2
     if options.directed:
         return _run_directed(rings, options.directed)
     if options.seed is not None:
@@ -48,6 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, help="run this one schedule and print its story")
     parser.add_argument("--faults", metavar="N,N-N", help="with --seed: keep only these faults of its plan")
     parser.add_argument("--without", metavar="PART,PART", help="with --seed: leave these parts out")
+    parser.add_argument("--workload", metavar="NAME", help="what clients do; drawn by default")
     parser.add_argument(
         "--lines", type=int, default=60, help="with --seed: newest lines of its story to print"
     )
@@ -76,7 +82,7 @@ def _run_seed(rings: list[Ring], options: argparse.Namespace) -> int:
         return 2
     faults = None if options.faults is None else read_numbers(options.faults)
     without = frozenset(options.without.split(",")) if options.without else frozenset()
-    schedule = Schedule(options.seed, options.duration_ms, faults, without)
+    schedule = Schedule(options.seed, options.duration_ms, faults, without, options.workload)
     began = perf_counter()
     tallies = [_run_one(ring, schedule, options) for ring in rings]
     return _close(tallies, perf_counter() - began)
@@ -112,6 +118,7 @@ def _run_many(rings: list[Ring], options: argparse.Namespace) -> int:
             minimise_s=options.minimise_s,
             progress=progress,
             keeps_going=options.keep_going,
+            workload=options.workload,
         )
         progress.clear()
         if options.print_traces:

@@ -35,6 +35,7 @@ def run_many(
     minimise_s: float,
     progress: Progress,
     keeps_going: bool = False,
+    workload: str | None = None,
 ) -> Tally:
     """Each failure is reduced and noted with the line that repeats it; the first one ends the run, unless it
     ``keeps_going``."""
@@ -42,13 +43,14 @@ def run_many(
     began = perf_counter()
     _run_directed(ring, tally, progress)
     if not tally.failures or keeps_going:
-        for seed, result in _results(ring, seeds, duration_ms, workers):
+        for seed, result in _results(ring, seeds, duration_ms, workers, workload):
             if isinstance(result, Outcome):
                 tally.add(result)
             else:
                 progress.reduces(f"{ring.name}, seed {seed}: {result}")
                 tally.schedules += 1
-                tally.failures.append(reduced(ring, Schedule(seed, duration_ms), result, minimise_s))
+                schedule = Schedule(seed, duration_ms, workload=workload)
+                tally.failures.append(reduced(ring, schedule, result, minimise_s))
                 if not keeps_going:
                     break
             progress.ran(tally, len(seeds))
@@ -73,14 +75,16 @@ def reduced(ring: Ring, schedule: Schedule, failure: str, time_limit_s: float) -
     return f"seed {schedule.seed}: {failure}; reproduce: {smaller.command(ring.name)}"
 
 
-def _results(ring: Ring, seeds: range, duration_ms: int, workers: int) -> Iterator[tuple[int, Outcome | str]]:
+def _results(
+    ring: Ring, seeds: range, duration_ms: int, workers: int, workload: str | None
+) -> Iterator[tuple[int, Outcome | str]]:
     if workers == 1:
         for seed in seeds:
-            yield seed, attempt(ring, Schedule(seed, duration_ms))
+            yield seed, attempt(ring, Schedule(seed, duration_ms, workload=workload))
         return
     context = multiprocessing.get_context("spawn")
     with context.Pool(workers, _quiet) as pool:
-        jobs = [(ring.name, seed, duration_ms) for seed in seeds]
+        jobs = [(ring.name, seed, duration_ms, workload) for seed in seeds]
         yield from pool.imap(_run_job, jobs, chunksize=2)
 
 
@@ -88,6 +92,6 @@ def _quiet() -> None:
     logging.disable(logging.CRITICAL)  # a violation halts the node that it is found in
 
 
-def _run_job(job: tuple[str, int, int]) -> tuple[int, Outcome | str]:
-    name, seed, duration_ms = job
-    return seed, attempt(RINGS[name], Schedule(seed, duration_ms))
+def _run_job(job: tuple[str, int, int, str | None]) -> tuple[int, Outcome | str]:
+    name, seed, duration_ms, workload = job
+    return seed, attempt(RINGS[name], Schedule(seed, duration_ms, workload=workload))

@@ -23,12 +23,14 @@ class Schedule:
     """``faults``: numbers of the faults of the seed's plan that are kept; None keeps all.
 
     ``without``: parts of the world that are left out, by the ring's own names (such as "client").
+    ``workload``: what the clients do, by the ring's own names; None: the seed draws it.
     """
 
     seed: int
     duration_ms: int = DURATION_MS
     faults: tuple[int, ...] | None = None
     without: frozenset[str] = frozenset()
+    workload: str | None = None
 
     def keeps(self, number: int) -> bool:
         return self.faults is None or number in self.faults
@@ -40,6 +42,8 @@ class Schedule:
             words += ["--duration-ms", str(self.duration_ms)]
         if self.faults is not None:
             words += ["--faults", write_numbers(self.faults)]
+        if self.workload is not None:
+            words += ["--workload", self.workload]
         if self.without:
             words += ["--without", ",".join(sorted(self.without))]
         return " ".join(words)
@@ -95,7 +99,8 @@ class Ring:
     """One ring. ``share``: its schedules for each requested one. ``parts``: what ``without`` may name.
 
     ``planned``: the number of faults that a seed plans for a duration; None if faults cannot be left out.
-    ``directed``: schedules written by hand, by name; they raise as ``run`` does.
+    ``workloads``: what ``workload`` may name. ``directed``: schedules written by hand, by name; they raise
+    as ``run`` does.
     """
 
     name: str
@@ -104,6 +109,7 @@ class Ring:
     parts: tuple[str, ...] = ()
     planned: Callable[[int, int], int] | None = None
     directed: Mapping[str, Callable[[], object]] = field(default_factory=dict)
+    workloads: tuple[str, ...] = ()
 
     def directed_command(self, name: str) -> str:
         return f"{COMMAND} --ring {self.name} --directed {name}"

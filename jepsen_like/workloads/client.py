@@ -45,6 +45,17 @@ class UnknownOutcomeError(OperationError):
     outcome = "info"
 
 
+class FencedError(OperationError):
+    """Another producer has taken the transactional id, or the transaction took too long: this one must end.
+
+    ``is_certain``: the operation has not happened.
+    """
+
+    def __init__(self, reason: str, *, is_certain: bool) -> None:
+        super().__init__(reason)
+        self.outcome = "fail" if is_certain else "info"  # type: ignore[misc]
+
+
 class PositionLostError(OperationError):
     """The broker refuses the reader's position: it was truncated, or is outside the log."""
 
@@ -64,6 +75,18 @@ class ProducerConfig:
     acks: Acks = ACKS_ALL
     idempotent: bool = True
     max_in_flight: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionalConfig:
+    """``rules``: of ``transaction.version`` 2, or the old ones. ``is_plain``: a client that may break rules
+    on purpose, instead of a real one, which goes by the rules of the cluster."""
+
+    name: str
+    transactional_id: str
+    timeout_ms: int
+    rules: Literal[0, 2] = 2
+    is_plain: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +147,43 @@ class Producer(Protocol):
         ...
 
 
+class TransactionalProducer(Protocol):
+    """One process that uses a transactional id; a transaction begins with the first write after the last end.
+
+    Every method raises :class:`OperationError`: :class:`FencedError` if the producer must end, any other if
+    the transaction must be aborted (but after :meth:`commit` nobody knows whether it was committed, unless
+    the error is :class:`RefusedError`).
+    """
+
+    async def init(self) -> None:
+        """Take the transactional id: whoever had it is fenced, and its open transaction aborted."""
+        ...
+
+    async def send(self, partition: TopicPartition, values: Sequence[str]) -> int | None:
+        """Write the values next to each other; returns the offset of the first if it is known."""
+        ...
+
+    def send_late(self, partition: TopicPartition, values: Sequence[str], after_s: float) -> None:
+        """A write that the network holds back for so long; its producer goes on as if it had no answer."""
+        ...
+
+    async def recover(self) -> None:
+        """Ask for another epoch as the producer that it is, after an error (KIP-360)."""
+        ...
+
+    async def send_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None: ...
+
+    async def committed(self, group: str, partition: TopicPartition) -> int | None:
+        """The committed offset, when no transaction that may change it is open."""
+        ...
+
+    async def commit(self) -> None: ...
+
+    async def abort(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
 class Reader(Protocol):
     """Reads partitions from given offsets, without a group."""
 
@@ -136,7 +196,8 @@ class Reader(Protocol):
         ...
 
     async def end_offset(self, partition: TopicPartition) -> int:
-        """The leader's high watermark. :class:`OperationError`."""
+        """The leader's high watermark, or its last stable offset if only committed records are read.
+        :class:`OperationError`."""
         ...
 
     async def close(self) -> None: ...
@@ -244,7 +305,13 @@ class Clients(Protocol):
 
     def producer(self, config: ProducerConfig) -> Producer: ...
 
-    def reader(self, name: str, positions: Mapping[TopicPartition, int]) -> Reader: ...
+    def transactional(self, config: TransactionalConfig) -> TransactionalProducer: ...
+
+    def reader(
+        self, name: str, positions: Mapping[TopicPartition, int], *, committed: bool = False
+    ) -> Reader:
+        """``committed``: only what committed transactions have written (read_committed)."""
+        ...
 
     def member(self, config: MemberConfig, listener: OwnershipListener) -> Member: ...
 

@@ -31,10 +31,14 @@ from pykraft.jepsen_like.workloads.client import (
     Polled,
     PositionLostError,
     ProducerConfig,
+    Reader,
     RefusedError,
+    TransactionalConfig,
+    TransactionalProducer,
     UnknownOutcomeError,
 )
 from pykraft.jepsen_like.workloads.own_admin import OwnAdmin, client_config
+from pykraft.jepsen_like.workloads.own_clients import own_clients
 from pykraft.kafka_client.aio import AsyncioNetwork
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_client.network import parse_bootstrap_servers
@@ -86,7 +90,15 @@ class ConfluentClients:
     def producer(self, config: ProducerConfig) -> ConfluentProducer:
         return ConfluentProducer(self._settings(config.name), config, self._threads)
 
-    def reader(self, name: str, positions: Mapping[TopicPartition, int]) -> ConfluentReader:
+    def transactional(self, config: TransactionalConfig) -> TransactionalProducer:
+        """Only pykraft's own clients do what the workload asks for."""
+        return own_clients(self._bootstrap_servers).transactional(config)
+
+    def reader(
+        self, name: str, positions: Mapping[TopicPartition, int], *, committed: bool = False
+    ) -> Reader:
+        if committed:
+            return own_clients(self._bootstrap_servers).reader(name, positions, committed=True)
         return ConfluentReader(self._settings(name), positions, self._threads)
 
     def member(self, config: MemberConfig, listener: OwnershipListener) -> ConfluentMember:

@@ -10,11 +10,18 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle
 
-from pykraft.jepsen_like.workloads.client import MemberConfig, OwnershipListener, ProducerConfig
+from pykraft.jepsen_like.workloads.client import (
+    MemberConfig,
+    OwnershipListener,
+    ProducerConfig,
+    TransactionalConfig,
+)
 from pykraft.jepsen_like.workloads.own_admin import OwnAdmin, client_config
 from pykraft.jepsen_like.workloads.own_member import OwnMember
 from pykraft.jepsen_like.workloads.own_producer import OwnProducer
 from pykraft.jepsen_like.workloads.own_reader import RACK_MAX_AGE_MS, OwnReader
+from pykraft.jepsen_like.workloads.own_transactions import OwnTransactions
+from pykraft.jepsen_like.workloads.plain_transactions import PlainTransactions
 from pykraft.kafka_client.aio import AsyncioNetwork
 from pykraft.kafka_client.cluster import ClientConfig
 from pykraft.kafka_client.fetcher import FetchConfig
@@ -46,8 +53,14 @@ class OwnClients:
     def producer(self, config: ProducerConfig) -> OwnProducer:
         return OwnProducer(self._network, self._config(config.name), config)
 
-    def reader(self, name: str, positions: Mapping[TopicPartition, int]) -> OwnReader:
-        return OwnReader(self._network, self._config(name), positions, next(self._racks))
+    def transactional(self, config: TransactionalConfig) -> PlainTransactions | OwnTransactions:
+        kind = PlainTransactions if config.is_plain else OwnTransactions
+        return kind(self._network, self._config(config.name), config, self.wall_ms)
+
+    def reader(
+        self, name: str, positions: Mapping[TopicPartition, int], *, committed: bool = False
+    ) -> OwnReader:
+        return OwnReader(self._network, self._config(name), positions, next(self._racks), committed=committed)
 
     def member(self, config: MemberConfig, listener: OwnershipListener) -> OwnMember:
         chance = random.Random(self._rng.random())

@@ -8,7 +8,13 @@ from pykraft.jepsen_like.workloads.client import Polled, PositionLostError, Unkn
 from pykraft.kafka_client.cluster import ClientConfig, Cluster
 from pykraft.kafka_client.errors import LogTruncatedError, OffsetOutOfRangeError
 from pykraft.kafka_client.fetcher import FetchConfig, FetchedBatches, PartitionFetcher
-from pykraft.kafka_client.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, list_offsets
+from pykraft.kafka_client.list_offsets import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    list_offsets,
+)
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_client.network import Network
 from pykraft.kafka_client.visible import visible_batches
@@ -32,11 +38,19 @@ class OwnReader:
         config: ClientConfig,
         positions: Mapping[TopicPartition, int],
         rack: str,
+        *,
+        committed: bool = False,
     ) -> None:
         self._network = network
         self._shortest_ms = SHORTEST_FETCH_MS if not rack else SHORTEST_RACK_FETCH_MS
         self._cluster = Cluster(network, config)
-        fetch = FetchConfig(max_wait_ms=SHORTEST_FETCH_MS, rack=rack, metadata_max_age_ms=RACK_MAX_AGE_MS)
+        self._isolation_level = READ_COMMITTED if committed else READ_UNCOMMITTED
+        fetch = FetchConfig(
+            max_wait_ms=SHORTEST_FETCH_MS,
+            isolation_level=self._isolation_level,
+            rack=rack,
+            metadata_max_age_ms=RACK_MAX_AGE_MS,
+        )
         self._fetchers = {
             place: PartitionFetcher(self._cluster, place.topic, None, place.partition, offset, fetch)
             for place, offset in positions.items()
@@ -62,7 +76,9 @@ class OwnReader:
     async def _look_up(self, partition: TopicPartition, timestamp: int) -> int:
         deadline_ms = self._cluster.deadline(LOOK_UP_TIMEOUT_MS)
         try:
-            found = await list_offsets(self._cluster, {partition: timestamp}, deadline_ms)
+            found = await list_offsets(
+                self._cluster, {partition: timestamp}, deadline_ms, self._isolation_level
+            )
         except KafkaError as error:
             raise UnknownOutcomeError(f"{error.code.name}: {error.message}") from error
         return found[partition].offset or 0
@@ -81,7 +97,9 @@ class OwnReader:
         except KafkaError:
             await self._network.sleep(max(1, end_ms - self._network.now_ms()))
             return None
-        return Polled(read_records(fetched, position), fetched.high_watermark)
+        is_committed = self._isolation_level == READ_COMMITTED
+        limit = fetched.last_stable_offset if is_committed else fetched.high_watermark
+        return Polled(read_records(fetched, position), limit)
 
 
 def read_records(fetched: FetchedBatches, position: int) -> tuple[tuple[int, str], ...]:

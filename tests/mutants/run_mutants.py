@@ -118,6 +118,12 @@ SUITES = {
         RING_2_MARKER,
         seeds=("30", "3"),
     ),
+    "transactions": Suite(
+        SERVER,
+        (*RING_2, "--workload", "transactions", "--seeds"),
+        RING_2_MARKER,
+        seeds=("12", "1"),
+    ),
     "quorum": Suite(
         SERVER,
         (
@@ -306,14 +312,17 @@ def run(suite: Suite, directory: Path, seeds: str) -> str | None:
     return check(suite, directory, (*suite.command, seeds))
 
 
-def named_seed(patch: Path) -> str | None:
-    """Of the schedule of whole nodes that a patch names."""
-    named = re.search(r"^Found by seed (\d+) of ring 2\.$", patch.read_text(encoding="utf-8"), re.M)
-    return named[1] if named else None
+def named_seed(patch: Path) -> tuple[str, ...] | None:
+    """The options of the schedule of whole nodes that a patch names."""
+    text = patch.read_text(encoding="utf-8")
+    named = re.search(r"^Found by seed (\d+) of ring 2(?: with (\w+))?\.$", text, re.M)
+    if named is None:
+        return None
+    return ("--seed", named[1], *(("--workload", named[2]) if named[2] else ()))
 
 
-def run_schedule(suite: Suite, directory: Path, seed: str) -> str | None:
-    return check(replace(suite, marker=RING_2_MARKER), directory, (*RING_2, "--seed", seed))
+def run_schedule(suite: Suite, directory: Path, options: tuple[str, ...]) -> str | None:
+    return check(replace(suite, marker=RING_2_MARKER), directory, (*RING_2, *options))
 
 
 def run_first(suite: Suite, directory: Path, patch: Path) -> str | None:

@@ -41,6 +41,8 @@ class StubWorld:
 
     def __init__(self) -> None:
         self.seed = 0
+        self.workload = None
+        self.transaction_faults = SimpleNamespace(step=lambda event: None)
         self.loop = StubLoop()
         self.lost: dict[str, set[tuple[int, str]]] = {}
         self.missed: dict[str, int] = {}

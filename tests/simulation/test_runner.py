@@ -71,11 +71,12 @@ def test_command_that_repeats_a_schedule_is_read_back_as_that_schedule(
         seen.append(schedule)
         return Outcome(schedule.seed, 0, 0, "")
 
-    monkeypatch.setitem(RINGS, "noted", Ring("noted", note))
+    monkeypatch.setitem(RINGS, "noted", Ring("noted", note, workloads=("w",)))
     for schedule in (
         Schedule(3),
         Schedule(4, 900, (), frozenset({"a", "b"})),
         Schedule(5, 800, (1, 4, 5, 6, 9, 10)),
+        Schedule(6, workload="w"),
     ):
         assert command.main(schedule.command("noted").split()[3:]) == 0
         assert seen.pop() == schedule

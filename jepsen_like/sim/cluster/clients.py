@@ -40,6 +40,10 @@ from pykraft.kafka_protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from pykraft.kafka_protocol.messages.write_txn_markers import (
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
 
 if TYPE_CHECKING:
     from pykraft.jepsen_like.sim.cluster.node import SimNode
@@ -59,6 +63,7 @@ class Clients:
         self._active = True
         self._next_value = 0
         self.requests = ClientRequests(world)
+        world.transaction_faults.send = self._send_markers
         self.admins = Admins(world, self.requests)
         self.settings = SettingsAdmin(world, self.requests, CLEARED)
         self.directories = Directories(world, self.requests, self.settings)
@@ -99,6 +104,14 @@ class Clients:
             self.requests.begin(self._rng.choice(self._world.brokers), self.admins.change_voters)
 
     # --- what they request ------------------------------------------------------------------------------
+
+    def _send_markers(self, node_id: int, request: WriteTxnMarkersRequest) -> None:
+        """As a coordinator's request that arrives once more."""
+
+        async def repeat_markers(node: SimNode) -> None:
+            await self.requests.call(node, request, WriteTxnMarkersResponse)
+
+        self.requests.begin(self._world.nodes[node_id], repeat_markers)
 
     async def _create(self, node: SimNode) -> None:
         await self.create(node, self._rng.choice(TOPICS))

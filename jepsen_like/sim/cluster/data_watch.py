@@ -367,6 +367,13 @@ class DataWatch:
         if header.producer_id < 0:
             return False
         epoch, last, end_offset = reference.sequences.get(header.producer_id, (-1, -1, 0))
+        if header.producer_epoch < epoch and not is_damaged:
+            self._fail(SEQUENCES, f"{partition}: {header} after epoch {epoch}")
+        # Written by a coordinator: the end of a transaction, or its offsets.
+        if header.base_sequence < 0:
+            if header.producer_epoch > epoch:
+                reference.sequences[header.producer_id] = header.producer_epoch, -1, header.next_offset
+            return False
         expected = (last + 1) & _SEQUENCE_MASK if header.producer_epoch == epoch else 0
         # A producer whose records have all been deleted is unknown, and may continue with any sequence.
         start_offset = max(reference.start, partition.log.log_start_offset)

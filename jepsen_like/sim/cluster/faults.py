@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from pykraft.jepsen_like.sim.cluster import transaction_faults
 from pykraft.jepsen_like.sim.cluster.dead_broker import StallingController, plan_stalls, stalls_within_ms
 from pykraft.jepsen_like.sim.cluster.lease_race import (
     MAX_CLOCK_ERROR,
@@ -68,10 +69,11 @@ DIRECTORY_FAILURE = "directory failure"
 """In the place of some faults of these kinds, where brokers have several directories."""
 _MADE_DIRECTORY_FAILURES = ("disk fault", "rot", "bad sector", "death in a disk call", "pause")
 
-_UNTARGETED = ("power loss of all", "bad network", "lease race", CALM_RACE)
+_UNTARGETED = (*transaction_faults.KINDS, "power loss of all", "bad network", "lease race", CALM_RACE)
 _LASTING = (
     *("pause", "isolation", "cut out", "cut in", "flapping cut", "bad network", "stalled replication"),
     *("clock rate", "lease race", "starvation", DIRECTORY_FAILURE, *CALM),
+    *transaction_faults.KINDS[1:],
 )
 """Kinds that have a beginning and an end; of the others the story shows the effect."""
 
@@ -178,7 +180,7 @@ class ClusterNemesis:
             return
         world = self._world
         rng = random.Random(f"fault {world.seed} {fault.number}")
-        fault = self._in_a_directory(fault)
+        fault = self._as_it_is(fault)
         victim = self._choose_for(fault.kind, rng)
         undo = self._carry_out(fault, rng, victim)
         if undo is None:
@@ -192,6 +194,13 @@ class ClusterNemesis:
             world.count("voter change")
             world.later(rng.randrange(200), self._change_voters)
         world.later(self._lasts_ms(fault), self._end, fault.number)
+
+    def _as_it_is(self, fault: Fault) -> Fault:
+        rng = random.Random(f"of transactions {self._world.seed} {fault.number}")
+        is_replaced = fault.kind in transaction_faults.REPLACED or rng.random() < transaction_faults.SHARE
+        if not self._world.options.keeps_tails or fault.kind in CALM or not is_replaced:
+            return self._in_a_directory(fault)
+        return replace(fault, kind=rng.choice(transaction_faults.KINDS))
 
     def _in_a_directory(self, fault: Fault) -> Fault:
         if self._world.options.log_dirs == 1 or fault.kind not in _MADE_DIRECTORY_FAILURES:
@@ -211,7 +220,7 @@ class ClusterNemesis:
     def _end(self, number: int) -> None:
         undo = self._undo.pop(number, None)
         if undo is not None:
-            kind = self._in_a_directory(self.plan[number]).kind
+            kind = self._as_it_is(self.plan[number]).kind
             if kind in _LASTING:
                 self._world.log_event("faults", f"{kind} ends (fault {number})")
             undo()
@@ -259,6 +268,8 @@ class ClusterNemesis:
                 return self._power_loss_of_all(rng)
             case "disk fault" if victim.alive:
                 return self._fail_disk(rng, victim)
+            case kind if kind in transaction_faults.KINDS:
+                return self._world.transaction_faults.begin(kind, fault.number, rng)
             case kind if kind == DIRECTORY_FAILURE and victim.is_broker and victim.may_mend:
                 return victim.fail_directory(rng)
             case "death in a disk call" if victim.alive:
@@ -386,8 +397,11 @@ class ClusterNemesis:
 
     def _may_damage(self, victim: SimNode, path: str) -> bool:
         replica = victim.disk.replica_of(path)
-        if replica is None or not self._world.options.spares_tails:
+        options = self._world.options
+        if replica is None or not (options.spares_tails or options.keeps_tails):
             return True
+        if options.keeps_tails:
+            return False
         return self._world.checker.data.may_lose_copy(victim.id, *replica)
 
     def _flap(self, fault: Fault, rng: random.Random, pairs: list[tuple[int, int]]) -> Undo:

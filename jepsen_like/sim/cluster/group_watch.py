@@ -5,7 +5,7 @@ A coordinator that was replaced and does not know it yet is not checked: its sta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,7 +20,9 @@ from pykraft.jepsen_like.sim.cluster.group_checks import (
     find_unstable,
 )
 from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
+from pykraft.kafka_protocol.markers import COMMIT
 from pykraft.kafka_protocol.record_codec import Record, decode_batch
+from pykraft.kafka_protocol.records import BatchHeader
 
 if TYPE_CHECKING:
     from pykraft.broker.replicas.partition import Partition
@@ -174,6 +176,36 @@ def _replica(machine: Machine, partition: int) -> Partition | None:
 
 
 def _records(replica: Partition, end_offset: int) -> Iterator[Record]:
-    for header, data in replica.log.iter_batches(0, end_offset):
+    return effective_records(
+        (header, decode_batch(data, header)) for header, data in replica.log.iter_batches(0, end_offset)
+    )
+
+
+def effective_records(batches: Iterable[tuple[BatchHeader, Sequence[Record]]]) -> Iterator[Record]:
+    """The records that count, in the order in which they do: those of a transaction when its marker says so,
+    and then only if no record behind them, with the same key, has counted by then."""
+    waiting: dict[int, list[Record]] = {}
+    counted: dict[bytes | None, int] = {}
+    for header, records in batches:
         if not header.is_control:
-            yield from decode_batch(data, header)
+            if header.is_transactional:
+                waiting.setdefault(header.producer_id, []).extend(records)
+                continue
+            for record in records:
+                counted[_key(record)] = record.offset
+                yield record
+        elif header.producer_id in waiting:
+            ended = waiting.pop(header.producer_id)
+            for record in ended if _is_commit(records) else ():
+                if counted.get(_key(record), -1) < record.offset:
+                    counted[_key(record)] = record.offset
+                    yield record
+
+
+def _is_commit(marker: Sequence[Record]) -> bool:
+    """By the key of a control record: two bytes version, two bytes kind."""
+    return bool(marker) and int.from_bytes((marker[0].key or b"")[2:4], "big") == COMMIT
+
+
+def _key(record: Record) -> bytes | None:
+    return None if record.key is None else bytes(record.key)

@@ -22,8 +22,9 @@ from pykraft.jepsen_like.sim.cluster import brief
 from pykraft.jepsen_like.sim.cluster.data_watch import MIN_INSYNC_REPLICAS
 from pykraft.jepsen_like.sim.cluster.follower_reads import RACKS
 from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
-from pykraft.jepsen_like.sim.cluster.options import is_guaranteed
+from pykraft.jepsen_like.sim.cluster.options import TRANSACTIONS, has_transactions, is_guaranteed
 from pykraft.jepsen_like.sim.cluster.settings import GROUPS
+from pykraft.jepsen_like.sim.cluster.transaction_checks import NO_HANGING, find_hanging
 from pykraft.jepsen_like.sim.virtual_loop import VirtualClock
 from pykraft.jepsen_like.workloads.append import AppendConfig, AppendWorkload
 from pykraft.jepsen_like.workloads.changes import ChangesConfig, ChangesWorkload
@@ -32,6 +33,8 @@ from pykraft.jepsen_like.workloads.group_seat import TOPICS as TOPICS_OF_GROUPS
 from pykraft.jepsen_like.workloads.groups import GroupsWorkload
 from pykraft.jepsen_like.workloads.moves import MovesConfig, MovesWorkload
 from pykraft.jepsen_like.workloads.own_clients import OwnClients
+from pykraft.jepsen_like.workloads.transaction_config import TransactionsConfig
+from pykraft.jepsen_like.workloads.transactions import TransactionsWorkload
 from pykraft.jepsen_like.workloads.workload import Limits, Workload
 from pykraft.kafka_client.aio import AsyncioNetwork
 from pykraft.kafka_client.metadata import TopicPartition
@@ -42,6 +45,8 @@ if TYPE_CHECKING:
 LIMITS: Final = Limits(answers_s=60.0, read_s=30.0, settle_s=10.0)
 
 KINDS: Final = ("append", "append", "moves", "changes", "groups")
+WORKLOADS: Final = (*sorted(set(KINDS)), TRANSACTIONS)
+"""What a schedule may be asked to run."""
 
 APPEND: Final = AppendConfig().topic
 
@@ -51,10 +56,13 @@ Lost = dict[str, set[tuple[int, str]]]
 """For each partition that lost records: their offsets and values."""
 
 
-def draw_workload(seed: int) -> tuple[str, random.Random]:
-    """Which of :data:`KINDS` a schedule runs, and the generator for everything else that it draws."""
+def draw_workload(seed: int, asked: str | None = None) -> tuple[str, random.Random]:
+    """Which of :data:`WORKLOADS` a schedule runs, and the generator for everything else that it draws."""
     rng = random.Random(f"load {seed}")
-    return rng.choice(KINDS), rng
+    drawn = rng.choice(KINDS)
+    if has_transactions(seed, asked):
+        return TRANSACTIONS, rng
+    return drawn if asked is None else asked, rng
 
 
 class Load:
@@ -64,7 +72,7 @@ class Load:
         self._world = world
         self._client = world.start_client("load")
         self.history = _History(world)
-        self.kind, self._rng = draw_workload(world.seed)
+        self.kind, self._rng = draw_workload(world.seed, world.workload)
         self._starting: asyncio.Task[Workload] | None = None
         self._exempted: dict[str, int] = {}
         """For each partition the length of the history when its records were last exempted."""
@@ -80,7 +88,8 @@ class Load:
         wall_ms = VirtualClock(world.loop).wall_ms
         racks = RACKS if world.options.reads_followers else ("",)
         clients = OwnClients(AsyncioNetwork(), world.bootstrap, self._rng, wall_ms, racks)
-        self._client.run(brief.fill(world, clients))
+        if world.workload is None:
+            self._client.run(brief.fill(world, clients))
         workload = self._make(clients)
         admin = clients.admin("setup")
         for topic in workload.topics:
@@ -90,7 +99,7 @@ class Load:
                     await admin.create_topic(topic.name, topic.partitions, factor, topic.configs)
                 except OperationError:
                     await asyncio.sleep(_RETRY_S)
-        if self.kind == "groups":
+        if self.kind in ("groups", TRANSACTIONS):
             await self._make_offsets_topic(admin)
         await admin.close()
         workload.start()
@@ -141,6 +150,8 @@ class Load:
                 rest_s=rng.choice((0.05, 0.2)),
             )
             return GroupsWorkload(clients, groups, seed, self.history)
+        if self.kind == TRANSACTIONS:
+            return TransactionsWorkload(clients, TransactionsConfig(), seed, self.history)
         return AppendWorkload(clients, append, seed, self.history)
 
     # --- the end ----------------------------------------------------------------------------------------
@@ -160,6 +171,8 @@ class Load:
 
     def check_history(self) -> Counter[str]:
         """:class:`InvariantViolation` for the first finding; else how often each event was recorded."""
+        if self.kind == TRANSACTIONS:
+            return self._check_transactions()
         lost = self._world.checker.data.find_lost(APPEND)
         for event in self.history.events:
             if event.op == "final" and event.key in lost:
@@ -182,6 +195,20 @@ class Load:
         done["partitions of the workload once not guaranteed"] = len(self._exempted)
         done["partitions of the workload that lost records"] = len(lost)
         done["records lost that were not guaranteed"] = sum(len(records) for records in lost.values())
+        return done
+
+    def _check_transactions(self) -> Counter[str]:
+        """Once records are not guaranteed, transactions are not whole either."""
+        done = Counter(f"{event.op} {event.type}" for event in self.history.events)
+        if self._exempted:
+            done["schedules whose transactions were not guaranteed"] = 1
+            return done
+        for hanging in find_hanging(self._world.brokers, ()):
+            raise InvariantViolation(NO_HANGING, hanging)
+        report = examine(self.history.events, MIN_INSYNC_REPLICAS)
+        for finding in report.findings:
+            raise InvariantViolation(f"{self.kind}: {finding.kind}", str(finding))
+        done["cycles of concurrent writes (allowed)"] = report.write_cycles
         return done
 
     def _is_noticed_late(self, position: int, event: Event, lost: Lost, missed: dict[str, int]) -> bool:
@@ -294,6 +321,7 @@ class _History(MemoryHistory):
 
     def _add(self, event: Event) -> None:
         super()._add(event)
+        self._world.transaction_faults.step(event)
         if event.op == "delete-records":
             self._note_deletion(event)
         if event.op == "settled":

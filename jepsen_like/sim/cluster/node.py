@@ -281,7 +281,10 @@ class SimNode:
     @property
     def may_lose_tail(self) -> bool:
         """Whether the schedule lets this machine lose its unflushed data now."""
-        return not self.world.options.spares_tails or self.watch.checker.data.may_lose_tail(self.id)
+        options = self.world.options
+        if options.keeps_tails:
+            return False
+        return not options.spares_tails or self.watch.checker.data.may_lose_tail(self.id)
 
     # --- going down -------------------------------------------------------------------------------------
 

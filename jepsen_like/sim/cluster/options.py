@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pykraft.jepsen_like.workloads.changes import ADMIN
 from pykraft.metadata_log.features import (
@@ -11,6 +11,7 @@ from pykraft.metadata_log.features import (
     GROUP_VERSION,
     LATEST_METADATA_VERSION,
     METADATA_VERSION,
+    TRANSACTION_VERSION,
 )
 
 TOPICS = tuple(f"t{number}" for number in range(8))
@@ -31,13 +32,14 @@ class WorldOptions:
     a controller may have another. ``auto_join``: controllers join by themselves. ``unclean``: unclean
     elections are configured for the whole cluster. ``lag_ms``: how long a follower may lag before it leaves
     the ISR. ``spares_tails``: no more disks lose unflushed records than the guarantee allows.
+    ``keeps_tails``: none does, and no replica is damaged.
     ``fault_change_chance``: the probability of a change of voters while a fault begins. ``roll_ms``: the time
     that the records of a partition's segment span. ``index_interval_bytes``: between two entries of its
     indexes. ``flush_messages``: a partition's log is flushed after so many records; None: only when it rolls.
     ``log_dirs``: of each broker; ``moves_logs``: administrators move logs between them.
     ``delete_every_s``: the mean time between two deletions of records of the workload, None: there are none.
     ``reads_followers``: consumers read from a replica in their rack. ``throttles``: administrators limit how
-    fast replicas are copied.
+    fast replicas are copied. ``transactions``: the clients of the workload write transactions.
     """
 
     controllers: tuple[int, ...]
@@ -61,6 +63,7 @@ class WorldOptions:
     fault_change_chance: float
     mixed_sessions: bool
     spares_tails: bool
+    keeps_tails: bool
     roll_ms: int
     index_interval_bytes: int
     flush_messages: int | None
@@ -69,6 +72,7 @@ class WorldOptions:
     delete_every_s: float | None
     reads_followers: bool
     throttles: bool
+    transactions: bool
 
     def session_ms_of(self, seed: int, process: str) -> int:
         """The session timeout that a controller's process is configured with."""
@@ -79,6 +83,8 @@ class WorldOptions:
     def features(self) -> dict[str, int]:
         """The levels that the cluster is formatted with."""
         levels = {METADATA_VERSION: LATEST_METADATA_VERSION, GROUP_VERSION: 1}
+        if self.transactions:
+            levels[TRANSACTION_VERSION] = 2
         return {**levels, ELIGIBLE_LEADER_REPLICAS_VERSION: 1} if self.elr else levels
 
 
@@ -94,7 +100,29 @@ _SHAPES = (
 """Controllers, brokers, and the number of controllers that are voters from the beginning."""
 
 
-def draw_options(seed: int) -> WorldOptions:
+TRANSACTIONS = "transactions"
+TRANSACTIONS_SHARE = 0.08
+"""Of the schedules that are asked for no workload in particular."""
+
+
+def has_transactions(seed: int, workload: str | None) -> bool:
+    if workload is None:
+        return random.Random(f"transactional clients {seed}").random() < TRANSACTIONS_SHARE
+    return workload == TRANSACTIONS
+
+
+def draw_options(seed: int, workload: str | None = None) -> WorldOptions:
+    """With ``workload`` :data:`TRANSACTIONS` nothing that was answered may be lost: what coordinators promise
+    is about all partitions at once. Other clients do little then."""
+    drawn = replace(_draw_options(seed), transactions=has_transactions(seed, workload))
+    if workload != TRANSACTIONS:
+        return drawn
+    return replace(
+        drawn, keeps_tails=True, unclean=False, delete_every_s=None, client_gap_ms=4000, log_dirs=1
+    )
+
+
+def _draw_options(seed: int) -> WorldOptions:
     rng = random.Random(f"world {seed}")
     controllers, brokers, voting = rng.choice(_SHAPES)
     logs = random.Random(f"logs {seed}")
@@ -128,6 +156,8 @@ def draw_options(seed: int) -> WorldOptions:
         flush_messages=logs.choice((None, None, 20)),
         log_dirs=directories.choice((2, 3)) if directories.random() < 0.3 else 1,
         moves_logs=directories.random() < 0.7,
+        keeps_tails=False,
+        transactions=False,
         throttles=random.Random(f"throttles {seed}").random() < 0.3,
         reads_followers=random.Random(f"racks {seed}").random() < 0.4,
         delete_every_s=random.Random(f"deletions {seed}").choice((None, None, 0.5, 2.0)),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pykraft.metadata_log.delta import MetadataDelta
     from pykraft.metadata_log.loader import MetadataLoader
     from pykraft.quorum.driver import QuorumNode
+    from pykraft.transaction_coordinator.runtime import TransactionRuntime
 
 
 class DeltaMirror:
@@ -64,6 +65,7 @@ class Parts:
         self.replicas: ReplicaManager | None = None
         self.logs: LogManager | None = None
         self.groups: GroupRuntime | None = None
+        self.transactions: TransactionRuntime | None = None
         self.mirror: DeltaMirror | None = None
 
     @property

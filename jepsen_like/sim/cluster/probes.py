@@ -19,6 +19,7 @@ from pykraft.broker.membership.lifecycle_driver import LifecycleDriver
 from pykraft.broker.replicas.partition import Partition
 from pykraft.broker.replicas.replica_manager import ReplicaManager
 from pykraft.broker.replicas.replica_publisher import ReplicaPublisher
+from pykraft.broker.transactions.marker_sender import MarkerSender
 from pykraft.group_coordinator.runtime import GroupRuntime
 from pykraft.group_coordinator.shard import GroupShard
 from pykraft.jepsen_like.sim.cluster.parts import DeltaMirror
@@ -28,6 +29,7 @@ from pykraft.metadata_log.controller.driver import ControllerDriver
 from pykraft.metadata_log.loader import MetadataLoader, MetadataPublisher
 from pykraft.quorum.core.effects import AppendLeaderChange, AppendVoters
 from pykraft.quorum.driver import CommittedBatch, LeaderAndEpoch, QuorumListener, QuorumNode, SnapshotId
+from pykraft.transaction_coordinator.runtime import TransactionRuntime
 
 if TYPE_CHECKING:
     from pykraft.jepsen_like.sim.cluster.node import SimNode
@@ -71,6 +73,7 @@ _remember(LifecycleDriver, "driver")
 _remember(ReplicaManager, "replicas")
 _remember(LogManager, "logs")
 _remember(GroupRuntime, "groups")
+_remember(TransactionRuntime, "transactions")
 
 
 # --- the quorum and what it delivers ----------------------------------------------------------------------
@@ -124,6 +127,13 @@ class _Probe:
             checker.leader_announced(self._machine, leader)
         else:
             checker.folded(self._machine)
+
+
+@_probe(MarkerSender, "_exchange")
+def _exchange(
+    machine: SimNode, method: Callable[..., Any], part: MarkerSender, node_id: int, due: Sequence[Any]
+) -> Any:
+    return machine.world.transaction_faults.exchange(method, part, node_id, due)
 
 
 # --- images and deltas ------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from pykraft.jepsen_like.sim.cluster.faults import ClusterNemesis, plan_faults
 from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
 from pykraft.jepsen_like.sim.cluster.leadership import find_leaderless, find_unfinished, has_preferred_leaders
 from pykraft.jepsen_like.sim.cluster.lease_race import is_stable
-from pykraft.jepsen_like.sim.cluster.load import Load
+from pykraft.jepsen_like.sim.cluster.load import WORKLOADS, Load
 from pykraft.jepsen_like.sim.cluster.options import WorldOptions
 from pykraft.jepsen_like.sim.cluster.requests import TIMEOUT_MS
 from pykraft.jepsen_like.sim.cluster.throttles import STAYS_IN_SYNC, InSyncReplicas
@@ -58,7 +58,7 @@ def progress_within_ms(options: WorldOptions) -> int:
 def run_schedule(schedule: Schedule, story: Story | None = None) -> Outcome:
     """Raises whatever the invariants, or the assertions of the product, raise."""
     loop = make_loop(schedule.seed)
-    world = World(schedule.seed, loop, story)
+    world = World(schedule.seed, loop, story, schedule.workload)
     # Garbage collection runs code, and its time depends on more than the seed.
     collects = gc.isenabled()
     gc.disable()
@@ -350,5 +350,6 @@ RING = Ring(
     run=run_schedule,
     share=0.1,
     parts=("client", "load"),
+    workloads=WORKLOADS,
     planned=lambda seed, duration_ms: len(plan_faults(seed, duration_ms)),
 )

@@ -68,6 +68,8 @@ def server_config(options: WorldOptions, node_id: int, *, session_ms: int) -> Se
         "log.roll.ms": options.roll_ms,
         "log.index.interval.bytes": options.index_interval_bytes,
         "offsets.topic.num.partitions": 3,
+        "transaction.state.log.num.partitions": 3,
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
         "group.initial.rebalance.delay.ms": 100,
         "group.consumer.session.timeout.ms": GROUPS.session_timeout_ms,
         "group.consumer.heartbeat.interval.ms": GROUPS.heartbeat_interval_ms,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -88,6 +88,16 @@ class Cluster(Protocol):
         ...
 
 
+class TransactionFaults(Protocol):
+    """What becomes of the markers that a machine sends."""
+
+    async def exchange(
+        self, send: Callable[..., Awaitable[Any]], sender: Any, node_id: int, due: Sequence[Any]
+    ) -> Any:
+        """Send the markers that are due at a broker; returns those that have to be sent again."""
+        ...
+
+
 class MachineWorld(Cluster, Protocol):
     """The world around a machine."""
 
@@ -100,6 +110,9 @@ class MachineWorld(Cluster, Protocol):
     events: int
     outside: Context
     """The context of callbacks that belong to no process."""
+
+    @property
+    def transaction_faults(self) -> TransactionFaults: ...
 
     def count(self, what: str) -> None:
         """Count a fault that was injected."""

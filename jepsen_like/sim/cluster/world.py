@@ -18,6 +18,7 @@ from pykraft.jepsen_like.sim.cluster.checks import ClusterChecker
 from pykraft.jepsen_like.sim.cluster.node import SimNode
 from pykraft.jepsen_like.sim.cluster.options import draw_options
 from pykraft.jepsen_like.sim.cluster.settings import CLIENT_PORT
+from pykraft.jepsen_like.sim.cluster.transaction_faults import TransactionFaults
 from pykraft.jepsen_like.sim.cluster.voters import VoterWatch
 from pykraft.jepsen_like.sim.cluster.watch import Watch
 from pykraft.jepsen_like.sim.links import Links
@@ -79,14 +80,17 @@ class ClientProcess:
 class World:
     """All nodes, the network, the time, and the checks."""
 
-    def __init__(self, seed: int, loop: NetworkLoop, story: Story | None = None) -> None:
+    def __init__(
+        self, seed: int, loop: NetworkLoop, story: Story | None = None, workload: str | None = None
+    ) -> None:
+        self.workload = workload
         self.seed = seed
         self.loop = loop
         self.story = story
         self.trace = sha256()
         self.events = 0
         self.outside = contextvars.copy_context()
-        self.options = draw_options(seed)
+        self.options = draw_options(seed, workload)
         self.cluster_id = CLUSTER_ID
         self.links = loop.streams.links
         self.links.max_delay_ms = self.options.max_delay_ms
@@ -111,6 +115,8 @@ class World:
         for node in self.nodes.values():
             node.format(first_voter=in_log and node in first)
         self._clients = 0
+        rng = random.Random(f"markers {seed}")
+        self.transaction_faults = TransactionFaults(self, self.checker.model, rng)
 
     @property
     def controllers(self) -> list[SimNode]:

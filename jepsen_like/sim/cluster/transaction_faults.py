@@ -1,0 +1,148 @@
+"""Faults that are aimed at transactions: between which steps a broker dies, and what becomes of markers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from pykraft.jepsen_like.history import Event
+from pykraft.kafka_protocol.messages.write_txn_markers import WriteTxnMarkersRequest
+from pykraft.transaction_coordinator.transaction import TransactionVersion
+
+if TYPE_CHECKING:
+    from pykraft.jepsen_like.sim.cluster.model import Model
+    from pykraft.jepsen_like.sim.cluster.view import Cluster, Machine
+
+COORDINATOR_KILLED: Final = "coordinator killed"
+KILLED_BETWEEN_STEPS: Final = "killed between two steps"
+MARKERS_LOST: Final = "markers lost"
+MARKERS_LATE: Final = "markers repeated late"
+KINDS: Final = (COORDINATOR_KILLED, KILLED_BETWEEN_STEPS, KILLED_BETWEEN_STEPS, MARKERS_LOST, MARKERS_LATE)
+REPLACED: Final = ("power loss", "power loss of all", "disk loss", "rot", "bad sector", "lease race")
+"""Where no disk loses anything, these faults are replaced by those of :data:`KINDS`."""
+SHARE: Final = 0.35
+"""So many of the others are, too."""
+
+STATE_TOPIC: Final = "__transaction_state"
+STATE_PARTITIONS: Final = 3
+_STEPS: Final = ("send", "send", "txn-offset", "txn-commit", "txn-commit", "txn-abort", "txn-init")
+_LATE_MS: Final = (30, 300, 1500, 6000)
+
+Undo = Callable[[], None]
+
+
+class TransactionFaults:
+    """``step`` is called with every event of the clients.
+
+    ``loses``: the share of marker requests without effect, or without an answer; ``repeats``: whether such
+    requests arrive once more, later; ``send``: sends one to a broker.
+    """
+
+    def __init__(self, world: Cluster, model: Model, rng: random.Random) -> None:
+        self._world = world
+        self._model = model
+        self._rng = rng
+        self._armed: dict[int, Callable[[Event], None]] = {}
+        self.loses = 0.0
+        self.repeats = False
+        self.send: Callable[[int, WriteTxnMarkersRequest], None] | None = None
+
+    def leader_of(self, topic: str, index: int) -> Machine | None:
+        """The broker that leads a partition, by the metadata log."""
+        for known in self._model.topics.values():
+            if known.name == topic and index < len(known.partitions):
+                return self._world.nodes.get(known.partitions[index].leader)
+        return None
+
+    def step(self, event: Event) -> None:
+        for armed in list(self._armed.values()):
+            armed(event)
+
+    def begin(self, kind: str, number: int, rng: random.Random) -> Undo | None:
+        """Inject the fault; returns what ends it, None if it is not possible now."""
+        if kind == MARKERS_LOST:
+            self.loses = rng.choice((0.3, 0.7, 1.0))
+            return self._end_loss
+        if kind == MARKERS_LATE:
+            self.repeats = True
+            return self._end_repeats
+        if kind == COORDINATOR_KILLED:
+            victim = self.leader_of(STATE_TOPIC, rng.randrange(STATE_PARTITIONS))
+            if victim is None or not victim.alive:
+                return None
+            victim.kill(power_loss=False)
+            return victim.start
+        return self._arm(number, rng)
+
+    def _end_loss(self) -> None:
+        self.loses = 0.0
+
+    def _end_repeats(self) -> None:
+        self.repeats = False
+
+    def _arm(self, number: int, rng: random.Random) -> Undo:
+        """Wait for a step of some client, and kill the broker that it concerns a moment later."""
+        op, left = rng.choice(_STEPS), rng.randrange(1, 6)
+        is_answer, after_ms = rng.random() < 0.4, rng.choice((0, 1, 3, 10, 40))
+        killed: list[Machine] = []
+
+        def look(event: Event) -> None:
+            nonlocal left
+            if event.op != op or ((event.type == "invoke") == is_answer and op != "txn-offset"):
+                return
+            left -= 1
+            if left > 0:
+                return
+            self._armed.pop(number, None)
+            topic, index = STATE_TOPIC, rng.randrange(STATE_PARTITIONS)
+            if op == "send" and event.key is not None:
+                topic, _, partition = event.key.rpartition("-")
+                index = int(partition)
+            self._world.later(after_ms, strike, topic, index)
+
+        def strike(topic: str, index: int) -> None:
+            victim = self.leader_of(topic, index)
+            if victim is not None and victim.alive:
+                killed.append(victim)
+                self._world.log_event(victim.id, f"is to die now, as the leader of {topic}-{index}")
+                victim.kill(power_loss=False)
+
+        def undo() -> None:
+            self._armed.pop(number, None)
+            for victim in killed:
+                victim.start()
+
+        self._armed[number] = look
+        return undo
+
+    async def exchange(
+        self,
+        send: Callable[..., Awaitable[Any]],
+        sender: Any,
+        node_id: int,
+        due: Sequence[Any],
+    ) -> Any:
+        """Markers of a coordinator, to one broker; returns those that have to be sent again."""
+        loses = self._rng.random() < self.loses
+        if loses and self._rng.random() < 0.5:
+            return due
+        if self.repeats:
+            self._repeat_later(node_id, due)
+        again = await send(sender, node_id, due)
+        return due if loses else again
+
+    def _repeat_later(self, node_id: int, due: Sequence[Any]) -> None:
+        """Only of transactions with an epoch of their own: the old rules cannot tell them (KIP-890)."""
+        markers = [
+            ending.marker([place])
+            for ending, place in due
+            if ending.prepared.client_version >= TransactionVersion.TV_2
+        ]
+        if markers:
+            request = WriteTxnMarkersRequest(markers=markers)
+            self._world.later(self._rng.choice(_LATE_MS), self._repeat, node_id, request)
+
+    def _repeat(self, node_id: int, request: WriteTxnMarkersRequest) -> None:
+        if self.send is not None:
+            self.send(node_id, request)

@@ -1,0 +1,76 @@
+"""What the checkers of transactions find, and what they allow. The anomalies are planted in the self-test."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pykraft.jepsen_like.checkers.cycles import find_cycles
+from pykraft.jepsen_like.checkers.history import examine
+from pykraft.jepsen_like.checkers.self_test_transactions import (
+    FIRST,
+    SECOND,
+    TRANSACTION_PLANTS,
+    clean_transactions,
+)
+from pykraft.jepsen_like.checkers.transaction_index import Name, index_transactions, parse_value
+from pykraft.jepsen_like.history import Event
+
+
+def test_clean_transactions_have_no_finding() -> None:
+    report = examine(clean_transactions(0))
+    assert (report.findings, report.write_cycles) == ((), 0)
+
+
+def test_each_anomaly_is_found_in_transactions_alone() -> None:
+    for what, kind, plant in TRANSACTION_PLANTS:
+        kinds = {finding.kind for finding in examine(plant(clean_transactions(0))).findings}
+        assert kind in kinds, what
+
+
+def test_value_names_its_transaction_and_its_input() -> None:
+    assert parse_value("app.0#1:2/3") == Name("app.0#1", None)
+    assert parse_value("worker.0#1:1/1<txn-in-0@17") == Name("worker.0#1", ("txn-in-0", 17))
+    assert parse_value("p1-17") is None
+
+
+def test_concurrent_transactions_may_write_in_different_orders() -> None:
+    """Kafka does not isolate writes: such a cycle is counted, and no finding."""
+    one, two = "a.0#1", "b.0#1"
+    begun = [
+        Event("info", name[:3], 0, "txn-begin", value=name, detail={"id": name[0], "count": 2})
+        for name in (one, two)
+    ]
+    sent, ended = [], []
+    for name, offsets in ((one, (0, 1)), (two, (1, 0))):
+        for number, (key, offset) in enumerate(zip((FIRST, SECOND), offsets, strict=True), start=1):
+            value = f"{name}:{number}/2"
+            sent.append(Event("invoke", name[:3], 0, "send", key, value))
+            ended.append(Event("ok", name[:3], 0, "send", key, value, offset))
+    commits = [
+        Event(kind, name[:3], 0, "txn-commit", value=name) for kind in ("invoke", "ok") for name in (one, two)
+    ]
+    finals = []
+    for key in (FIRST, SECOND):
+        records = sorted((e.offset or 0, str(e.value)) for e in ended if e.key == key)
+        finals.append(Event("ok", "final", 0, "final", key, records=tuple(records)))
+        finals.append(Event("ok", "final", 0, "final-end", key, offset=2))
+    events = [*begun, *sent, *commits, *ended, *finals]
+    report = examine([replace(event, time_us=n) for n, event in enumerate(events)])
+    assert (report.findings, report.write_cycles) == ((), 1)
+
+
+def test_nothing_is_demanded_of_coordinators_that_lost_their_log() -> None:
+    lost = Event("info", "disks", 0, "exempted", key="__transaction_state-1")
+    assert not index_transactions([*clean_transactions(0), lost]).is_guaranteed
+    for _, kind, plant in TRANSACTION_PLANTS:
+        if kind in ("torn-transaction", "zombie-commit", "processed-twice"):
+            found = {finding.kind for finding in examine([*plant(clean_transactions(0)), lost]).findings}
+            assert kind not in found
+
+
+def test_cycles_are_found_in_a_graph_with_and_without_them() -> None:
+    line = {number: {number + 1: None} for number in range(2000)} | {2000: {}}
+    assert find_cycles(line) == []
+    ring = line | {2000: {1990: None}}
+    assert [sorted(one) for one in find_cycles(ring)] == [list(range(1990, 2001))]
+    assert find_cycles({1: {1: None}, 2: {3: None}, 3: {}}) == []
