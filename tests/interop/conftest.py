@@ -75,11 +75,13 @@ def single() -> Iterator[ProcessCluster]:
 
 
 @pytest.fixture(scope="session")
-def kafka_tools() -> KafkaTools:
+def kafka_tools() -> Iterator[KafkaTools]:
     """Apache Kafka's command-line tools."""
     need("KAFKA'S TOOLS", "java")
     artifacts = [f"org.apache.kafka:{name}:{KAFKA_VERSION}" for name in ("kafka_2.13", "kafka-tools")]
-    return KafkaTools(fetch_jars("KAFKA'S TOOLS", f"kafka-tools-{KAFKA_VERSION}", artifacts))
+    tools = KafkaTools(fetch_jars("KAFKA'S TOOLS", f"kafka-tools-{KAFKA_VERSION}", artifacts))
+    yield tools
+    tools.close()
 
 
 @pytest.fixture(scope="module")

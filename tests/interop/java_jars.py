@@ -5,11 +5,12 @@ Without Java, Maven or the network the tests that need them are skipped with a m
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock, Timer
 from typing import Final
 
 import pytest
@@ -20,22 +21,74 @@ RUN_TIMEOUT_S: Final = 60
 CLIENTS_VERSION: Final = "4.1.0"
 
 
-@dataclass(frozen=True)
 class KafkaTools:
-    """The command-line tools of Apache Kafka, run as their scripts run them."""
+    """The command-line tools of Apache Kafka.
 
-    jars: Path
+    One JVM runs them all, one after another (``ToolRunner.java``), since to start one takes a second or more.
+    Without a compiler each runs in its own, as their scripts run them.
+    """
+
+    def __init__(self, jars: Path) -> None:
+        self.jars = jars
+        self._java = ("java", "-XX:TieredStopAtLevel=1", "-cp", f"{jars}/*")
+        self._runner: subprocess.Popen[str] | None = None
+        self._turn = Lock()
 
     def run(self, main_class: str, *arguments: object) -> subprocess.CompletedProcess[str]:
         """Run one tool to its end, whatever its exit status."""
-        command = ["java", "-XX:TieredStopAtLevel=1", "-cp", f"{self.jars}/*", main_class]
-        return run([*command, *map(str, arguments)], RUN_TIMEOUT_S)
+        if shutil.which("javac") is None:
+            return self.run_alone(main_class, *arguments)
+        command = [main_class, *map(str, arguments)]
+        with self._turn:
+            answer = self._ask(json.dumps(command))
+        status, out, err = json.loads(answer)
+        return subprocess.CompletedProcess(command, status, out, err)
+
+    def run_alone(self, main_class: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+        """The same in a JVM of its own."""
+        return run([*self._java, main_class, *map(str, arguments)], RUN_TIMEOUT_S)
 
     def check(self, main_class: str, *arguments: object) -> str:
         """The output of a tool that must succeed."""
         done = self.run(main_class, *arguments)
         assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
         return done.stdout
+
+    def close(self) -> None:
+        """End the JVM. The next tool starts a new one."""
+        if self._runner is not None:
+            self._runner.kill()
+            self._runner.communicate()
+            self._runner = None
+
+    def _ask(self, line: str) -> str:
+        runner = self._runner or self._start()
+        assert runner.stdin is not None and runner.stdout is not None
+        late = Timer(RUN_TIMEOUT_S, runner.kill)
+        late.start()
+        try:
+            print(line, file=runner.stdin, flush=True)
+            answer = runner.stdout.readline()
+        finally:
+            late.cancel()
+        if not answer:
+            runner.kill()
+            _, errors = runner.communicate()
+            self._runner = None
+            pytest.fail(f"no answer in {RUN_TIMEOUT_S} s, or the JVM has ended: {line}\n{errors}")
+        return answer
+
+    def _start(self) -> subprocess.Popen[str]:
+        command = [*self._java, str(Path(__file__).with_name("ToolRunner.java"))]
+        self._runner = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+        )
+        return self._runner
 
 
 def run(

@@ -86,8 +86,7 @@ def script(
 def kafka_tool(kafka_tools: KafkaTools, script: TransactionScript) -> Tool:
     def run(*arguments: object) -> Printed:
         done = kafka_tools.run(TOOL, "--bootstrap-server", script.bootstrap_servers, *arguments)
-        err = [line for line in done.stderr.splitlines() if not line.startswith("SLF4J")]
-        return Printed(done.returncode, done.stdout.splitlines(), err)
+        return Printed(done.returncode, done.stdout.splitlines(), done.stderr.splitlines())
 
     return run
 
