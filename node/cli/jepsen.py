@@ -15,7 +15,7 @@ def command() -> None:
 @command.command()
 @click.option(
     "--workload",
-    type=click.Choice(["append", "changes", "groups", "moves"]),
+    type=click.Choice(["append", "changes", "groups", "moves", "transactions"]),
     default="append",
     show_default=True,
 )
