@@ -10,7 +10,7 @@ leaders, a producer id. The outcome of a record is a :class:`RecordMetadata`,
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pykraft.kafka_client.cluster import ClientConfig, Cluster, is_passing
 from pykraft.kafka_client.coordinator_link import CoordinatorLink
@@ -195,31 +195,26 @@ class Producer:
         False if the time was too short. Does not raise the errors of the records.
         """
         deadline_ms = None if timeout_ms is None else self._network.now_ms() + timeout_ms
-        pending = list(self._unresolved)
-        for batch in pending:
-            batch.is_closed = True
-        self._work.set()
-        for batch in pending:
-            while not batch.is_done:
-                if deadline_ms is not None and self._network.now_ms() >= deadline_ms:
-                    return False
-                self._resolved.clear()
-                await self._network.wait(self._resolved, deadline_ms)
-        return True
+        return await self._flush(deadline_ms, lambda: False)
 
     async def until_flushed_or_failed(self, deadline_ms: int) -> bool:
         """Send the records of the transaction; True when all are written, or one is given up.
 
         False if the time was too short.
         """
-        assert self._transaction is not None
+        transaction = self._transaction
+        assert transaction is not None
+        return await self._flush(deadline_ms, lambda: transaction.failure is not None)
+
+    async def _flush(self, deadline_ms: int | None, is_enough: Callable[[], bool]) -> bool:
+        """Send everything without lingering and wait until it is answered, or ``is_enough``."""
         pending = list(self._unresolved)
         for batch in pending:
             batch.is_closed = True
         self._work.set()
         for batch in pending:
-            while not batch.is_done and self._transaction.failure is None:
-                if self._network.now_ms() >= deadline_ms:
+            while not batch.is_done and not is_enough():
+                if deadline_ms is not None and self._network.now_ms() >= deadline_ms:
                     return False
                 self._resolved.clear()
                 await self._network.wait(self._resolved, deadline_ms)
