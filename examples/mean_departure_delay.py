@@ -16,7 +16,7 @@ import sys
 import time
 import zipfile
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from pykraft.spark.session import local_session
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
 
 _MISSING = ("", "NA")
 _FIELDS = "carrier STRING, dep_delay BIGINT"
@@ -104,8 +104,6 @@ def run(
 
 def delays_from_topic(session: SparkSession, bootstrap_servers: str, topic: str) -> dict[str, Delays]:
     """Computed by Spark, through the data source. Only the value column is requested, and decoded."""
-    from pyspark.sql import functions as f
-
     records: DataFrame = (
         session.read.format("pykraft")
         .schema("value BINARY")
@@ -113,16 +111,31 @@ def delays_from_topic(session: SparkSession, bootstrap_servers: str, topic: str)
         .option("subscribe", topic)
         .load()
     )
-    flights = records.select(f.from_json(f.col("value").cast("string"), _FIELDS).alias("flight"))
-    by_carrier = flights.groupBy("flight.carrier").agg(
+    flights = records.select(flight_of_value())
+    return delays_in(flights.groupBy("flight.carrier").agg(*delay_sums()).collect())
+
+
+def flight_of_value() -> Column:
+    """The column ``flight``, from a record's value."""
+    from pyspark.sql import functions as f
+
+    return f.from_json(f.col("value").cast("string"), _FIELDS).alias("flight")
+
+
+def delay_sums() -> tuple[Column, Column, Column]:
+    """Aggregates over flights, by the names of the fields of :class:`Delays`."""
+    from pyspark.sql import functions as f
+
+    return (
         f.count("*").alias("rows"),
         f.count("flight.dep_delay").alias("delayed_rows"),
         f.coalesce(f.sum("flight.dep_delay"), f.lit(0)).alias("sum_minutes"),
     )
-    return {
-        str(row["carrier"]): Delays(row["rows"], row["delayed_rows"], row["sum_minutes"])
-        for row in by_carrier.collect()
-    }
+
+
+def delays_in(rows: Iterable[Row]) -> dict[str, Delays]:
+    """By carrier."""
+    return {str(row["carrier"]): Delays(row["rows"], row["delayed_rows"], row["sum_minutes"]) for row in rows}
 
 
 def delays_from_file(csv_zip_path: str | Path) -> dict[str, Delays]:

@@ -89,15 +89,18 @@ async def group_offsets(
     deadline_ms: int,
     partitions: Sequence[TopicPartition] | None = None,
     member: GroupIdentity | None = None,
+    *,
+    require_stable: bool = False,
 ) -> dict[TopicPartition, CommittedOffset]:
-    """The committed offsets of a group (None: all); partitions without one are left out.
+    """The committed offsets of a group (None: all); partitions without one are left out. ``require_stable``:
+    wait for transactions that may change them.
 
     With ``member`` the request names it, and fails with STALE_MEMBER_EPOCH if the group is past its epoch.
     """
 
     async def attempt() -> dict[TopicPartition, CommittedOffset]:
         coordinator = await ask_for_coordinator(cluster, group_id, deadline_ms)
-        request = _offset_fetch_request(group_id, partitions, member)
+        request = _offset_fetch_request(group_id, partitions, member, require_stable)
         response = await ask_coordinator(
             cluster,
             coordinator,
@@ -126,7 +129,10 @@ async def group_offsets(
 
 
 def _offset_fetch_request(
-    group_id: str, partitions: Sequence[TopicPartition] | None, member: GroupIdentity | None
+    group_id: str,
+    partitions: Sequence[TopicPartition] | None,
+    member: GroupIdentity | None,
+    require_stable: bool,
 ) -> OffsetFetchRequest:
     """Both forms of the request; the version that is sent decides which is used."""
     by_topic: dict[str, list[int]] = defaultdict(list)
@@ -146,4 +152,4 @@ def _offset_fetch_request(
     group = OffsetFetchRequestGroup(group_id=group_id, topics=grouped)
     if member is not None:
         group.member_id, group.member_epoch = member.member_id, member.member_epoch
-    return OffsetFetchRequest(group_id=group_id, topics=alone, groups=[group])
+    return OffsetFetchRequest(group_id=group_id, topics=alone, groups=[group], require_stable=require_stable)

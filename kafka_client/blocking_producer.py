@@ -33,11 +33,15 @@ from pykraft.kafka_client.group_offsets import OffsetAndMetadata
 from pykraft.kafka_client.loop_thread import LoopThread
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_client.producer import Producer
-from pykraft.kafka_client.producer_batch import ProducerConfig, RecordMetadata, record_size_bound
+from pykraft.kafka_client.producer_batch import (
+    ProducerConfig,
+    RecordMetadata,
+    record_size_bound,
+)
 from pykraft.kafka_client.producer_transaction import TransactionConfig
 from pykraft.kafka_client.transactional_producer import TransactionalProducer
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.record_codec import RecordInput
+from pykraft.kafka_protocol.record_codec import EncodedRecords, RecordInput
 from pykraft.kafka_protocol.records import NO_TIMESTAMP
 
 T = TypeVar("T")
@@ -49,7 +53,9 @@ _CLOSED = "the producer is closed"
 class _Send:
     __slots__ = ("future", "partition", "record", "size_bytes", "topic")
 
-    def __init__(self, topic: str, partition: int | None, record: RecordInput, size_bytes: int) -> None:
+    def __init__(
+        self, topic: str, partition: int | None, record: RecordInput | EncodedRecords, size_bytes: int
+    ) -> None:
         self.topic = topic
         self.partition = partition
         self.record = record
@@ -110,11 +116,22 @@ class BlockingProducer:
         Callbacks of the future run on the producer's thread; they may send, and must not wait.
         """
         self._check_usable()
-        if partition is None and topic not in self._known_topics:
-            self._run(self._producer.partitions_for(topic))
-            self._known_topics.add(topic)
+        self._learn_partitions(topic, partition)
         record = RecordInput(key, value, headers, timestamp_ms)
-        send = _Send(topic, partition, record, record_size_bound(record))
+        return self._queue(_Send(topic, partition, record, record_size_bound(record)))
+
+    def send_encoded(
+        self, topic: str, partition: int | None, content: EncodedRecords
+    ) -> Future[RecordMetadata]:
+        """Queue records as a batch of their own, as :meth:`send`; the future is that of the first.
+
+        ``partition`` None: any.
+        """
+        self._check_usable()
+        self._learn_partitions(topic, partition)
+        return self._queue(_Send(topic, partition, content, len(content.body)))
+
+    def _queue(self, send: _Send) -> Future[RecordMetadata]:
         with self._room:
             if not self._has_room(send.size_bytes):
                 self._wait_for_room(send.size_bytes)
@@ -196,6 +213,12 @@ class BlockingProducer:
         if self._is_closed:
             raise RuntimeError(_CLOSED)
 
+    def _learn_partitions(self, topic: str, partition: int | None) -> None:
+        """The producer chooses among them where ``partition`` is None."""
+        if partition is None and topic not in self._known_topics:
+            self.partitions_for(topic)
+            self._known_topics.add(topic)
+
     def _transactional(self) -> TransactionalProducer:
         if not isinstance(self._producer, TransactionalProducer):
             raise RuntimeError("the producer has no transactional.id")
@@ -241,11 +264,8 @@ class BlockingProducer:
         self._is_woken = False
         while self._sends:
             send = self._sends.popleft()
-            key, value, headers, timestamp_ms = send.record
             try:
-                appended = self._producer.append(
-                    send.topic, send.partition, key, value, headers, timestamp_ms
-                )
+                appended = self._append(send)
             except (KafkaError, RuntimeError) as error:
                 if isinstance(error, KafkaError) and isinstance(self._producer, TransactionalProducer):
                     self._producer.fail_transaction(error)
@@ -255,6 +275,12 @@ class BlockingProducer:
             else:
                 assert isinstance(appended, asyncio.Future)
                 appended.add_done_callback(partial(self._done, send))
+
+    def _append(self, send: _Send) -> network.Future[RecordMetadata]:
+        if isinstance(send.record, EncodedRecords):
+            return self._producer.append_encoded(send.topic, send.partition, send.record)
+        key, value, headers, timestamp_ms = send.record
+        return self._producer.append(send.topic, send.partition, key, value, headers, timestamp_ms)
 
     def _done(self, send: _Send, appended: network.Future[RecordMetadata]) -> None:
         assert isinstance(appended, asyncio.Future)

@@ -16,8 +16,8 @@ from pykraft.kafka_client.metadata import Topic
 Pick = Callable[[int], int]
 """A number below its argument, at random."""
 
-_SEED: Final = 0x9747B28C
-_M: Final = 0x5BD1E995
+MURMUR2_SEED: Final = 0x9747B28C
+MURMUR2_FACTOR: Final = 0x5BD1E995
 _MASK: Final = 0xFFFFFFFF
 
 
@@ -25,13 +25,13 @@ def murmur2(data: bytes) -> int:
     """Austin Appleby's 32-bit hash, with the seed of Kafka's clients; not negative."""
     length = len(data)
     whole = length & ~3
-    h = _SEED ^ length
+    h = MURMUR2_SEED ^ length
     for at in range(0, whole, 4):
-        k = int.from_bytes(data[at : at + 4], "little") * _M & _MASK
-        h = (h * _M ^ (k ^ k >> 24) * _M) & _MASK
+        k = int.from_bytes(data[at : at + 4], "little") * MURMUR2_FACTOR & _MASK
+        h = (h * MURMUR2_FACTOR ^ (k ^ k >> 24) * MURMUR2_FACTOR) & _MASK
     if whole < length:
-        h = (h ^ int.from_bytes(data[whole:], "little")) * _M & _MASK
-    h = (h ^ h >> 13) * _M & _MASK
+        h = (h ^ int.from_bytes(data[whole:], "little")) * MURMUR2_FACTOR & _MASK
+    h = (h ^ h >> 13) * MURMUR2_FACTOR & _MASK
     return h ^ h >> 15
 
 

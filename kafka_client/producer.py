@@ -36,7 +36,7 @@ from pykraft.kafka_client.transaction_requests import (
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from pykraft.kafka_protocol.messages.produce import PartitionProduceResponse, ProduceResponse
-from pykraft.kafka_protocol.record_codec import RecordInput
+from pykraft.kafka_protocol.record_codec import EncodedRecords, RecordInput
 from pykraft.kafka_protocol.records import NO_TIMESTAMP
 from pykraft.runtime.address import Address
 
@@ -123,10 +123,37 @@ class Producer:
         :class:`NotWrittenError` at once for a record that is too large, and while the buffer is full
         (THROTTLING_QUOTA_EXCEEDED, which is retriable).
         """
-        if self._is_closed:
-            raise NotWrittenError(ErrorCode.INVALID_REQUEST, "the producer is closed")
         record = RecordInput(key, value, headers, timestamp_ms)
         size_bytes = record_size_bound(record)
+        self._check_may_append(size_bytes)
+        if partition is None:
+            partition = self._choose(topic, key, size_bytes)
+        queue = self._queue(TopicPartition(topic, partition))
+        future: Future[RecordMetadata] = self._network.future()
+        batch = queue.append(record, size_bytes, future, self._network.now_ms())
+        self._appended(queue, batch, size_bytes)
+        return future
+
+    def append_encoded(
+        self, topic: str, partition: int | None, content: EncodedRecords
+    ) -> Future[RecordMetadata]:
+        """Queue records as a batch of their own, as :meth:`append` does; the future is that of the first.
+
+        ``partition`` None: any.
+        """
+        size_bytes = len(content.body)
+        self._check_may_append(size_bytes)
+        if partition is None:
+            partition = self._choose(topic, None, size_bytes)
+        queue = self._queue(TopicPartition(topic, partition))
+        future: Future[RecordMetadata] = self._network.future()
+        batch = queue.append_encoded(content, future, self._network.now_ms())
+        self._appended(queue, batch, size_bytes)
+        return future
+
+    def _check_may_append(self, size_bytes: int) -> None:
+        if self._is_closed:
+            raise NotWrittenError(ErrorCode.INVALID_REQUEST, "the producer is closed")
         if size_bytes > self._config.max_request_size_bytes:
             limit = self._config.max_request_size_bytes
             message = f"a record of up to {size_bytes} bytes is above max.request.size, {limit}"
@@ -134,24 +161,23 @@ class Producer:
         if self.is_full(size_bytes):
             message = f"buffer.memory ({self._config.buffer_memory_bytes} bytes) is full"
             raise NotWrittenError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, message)
-        if partition is None:
-            partition = self._choose(topic, key, size_bytes)
-        where = TopicPartition(topic, partition)
+
+    def _queue(self, where: TopicPartition) -> PartitionQueue:
         queue = self._queues.get(where)
         if queue is None:
             queue = self._queues[where] = PartitionQueue(
                 where, self._config, self._client, self._batch_done, self._transaction
             )
-        future: Future[RecordMetadata] = self._network.future()
-        batch = queue.append(record, size_bytes, future, self._network.now_ms())
+        return queue
+
+    def _appended(self, queue: PartitionQueue, batch: ProducerBatch, size_bytes: int) -> None:
         self._buffered_bytes += size_bytes
         self._unresolved[batch] = None
-        self._active[where] = queue
+        self._active[queue.partition] = queue
         if self._transaction is not None:
-            self._transaction.touch(where)
-        if batch.is_closed or len(batch.records) == 1:
+            self._transaction.touch(queue.partition)
+        if batch.is_closed or batch.record_count == 1:
             self._work.set()
-        return future
 
     async def partitions_for(self, topic: str) -> int:
         """The number of partitions, asked for if it is not known.

@@ -15,7 +15,7 @@ from pykraft.kafka_client.network import Future
 from pykraft.kafka_protocol import records
 from pykraft.kafka_protocol.compression import Compression
 from pykraft.kafka_protocol.errors import KafkaError
-from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
+from pykraft.kafka_protocol.record_codec import EncodedRecords, RecordInput, encode_records, seal_batch
 from pykraft.lazy_dataclass import dataclass
 
 ACKS_ALL = -1
@@ -90,6 +90,7 @@ class ProducerBatch:
     """Records of one partition, written together or not at all. ``order`` numbers the partition's batches."""
 
     __slots__ = (
+        "_content",
         "_encoded",
         "attempts",
         "created_ms",
@@ -129,7 +130,12 @@ class ProducerBatch:
         self.attempts = 0
         self.retry_at_ms = created_ms
         self.last_error: KafkaError | None = None
+        self._content: EncodedRecords | None = None
         self._encoded: bytes | None = None
+
+    @property
+    def record_count(self) -> int:
+        return len(self.records) if self._content is None else self._content.record_count
 
     @property
     def is_done(self) -> bool:
@@ -145,13 +151,20 @@ class ProducerBatch:
         self.futures.append(future)
         self.size_bytes += size_bytes
 
+    def take_encoded(self, content: EncodedRecords, future: Future[RecordMetadata]) -> None:
+        """Consist of these records, with one future for all: that of the first."""
+        self._content = content
+        self.futures.append(future)
+        self.size_bytes += len(content.body)
+        self.is_closed = True
+
     def encode(self, compression: Compression) -> bytes:
         """The bytes of the batch; the same ones at every retry."""
         if self._encoded is None:
             assert self.sequence is not None, "a batch is given its sequence before it is sent"
             producer_id, producer_epoch, base_sequence = self.sequence
-            self._encoded = encode_batch(
-                self.records,
+            self._encoded = seal_batch(
+                self._content or encode_records(self.records),
                 producer_id=producer_id,
                 producer_epoch=producer_epoch,
                 base_sequence=base_sequence,
@@ -167,15 +180,18 @@ class ProducerBatch:
 
     def complete(self, base_offset: int | None, log_append_time_ms: int = -1) -> None:
         futures, self.futures = self.futures, []
-        for index, (future, record) in enumerate(zip(futures, self.records, strict=True)):
+        for index, future in enumerate(futures):
             if future.done():
                 continue  # its task was cancelled
             offset = None if base_offset is None else base_offset + index
-            timestamp_ms = log_append_time_ms if log_append_time_ms >= 0 else record.timestamp_ms
+            timestamp_ms = log_append_time_ms if log_append_time_ms >= 0 else self._timestamp_ms(index)
             future.set_result(
                 RecordMetadata(self.partition.topic, self.partition.partition, offset, timestamp_ms)
             )
         self.on_done(self)
+
+    def _timestamp_ms(self, index: int) -> int:
+        return self.records[index].timestamp_ms if self._content is None else self._content.base_timestamp_ms
 
     def fail(self, error: KafkaError) -> None:
         """Give up: :class:`MaybeWrittenError` if a request may have written it, else

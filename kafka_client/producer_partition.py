@@ -33,7 +33,7 @@ from pykraft.kafka_client.producer_batch import (
 )
 from pykraft.kafka_client.producer_transaction import ProducerIdentity, ProducerTransaction
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.record_codec import RecordInput
+from pykraft.kafka_protocol.record_codec import EncodedRecords, RecordInput
 from pykraft.runtime.address import Address
 
 _MAX_PRODUCER_EPOCH: Final = 0x7FFF
@@ -121,12 +121,26 @@ class PartitionQueue:
         if batch is not None and not batch.is_closed and batch.size_bytes + size_bytes > limit:
             batch.is_closed = True
         if batch is None or batch.is_closed:
-            is_transactional = self._transaction is not None
-            batch = ProducerBatch(self.partition, self._next_order, now_ms, self._on_done, is_transactional)
-            self._next_order += 1
-            self.waiting.append(batch)
+            batch = self._begin_batch(now_ms)
         batch.append(record, size_bytes, future)
         batch.is_closed = batch.size_bytes >= limit
+        return batch
+
+    def append_encoded(
+        self, content: EncodedRecords, future: Future[RecordMetadata], now_ms: int
+    ) -> ProducerBatch:
+        """Append a batch of its own after the others."""
+        if self.waiting:
+            self.waiting[-1].is_closed = True
+        batch = self._begin_batch(now_ms)
+        batch.take_encoded(content, future)
+        return batch
+
+    def _begin_batch(self, now_ms: int) -> ProducerBatch:
+        is_transactional = self._transaction is not None
+        batch = ProducerBatch(self.partition, self._next_order, now_ms, self._on_done, is_transactional)
+        self._next_order += 1
+        self.waiting.append(batch)
         return batch
 
     def ready(self, now_ms: int) -> ProducerBatch | None:
@@ -140,7 +154,7 @@ class PartitionQueue:
         batch = self.waiting.popleft()
         batch.is_closed = True
         if batch.sequence is None:
-            batch.sequence = self._sequence(len(batch.records))
+            batch.sequence = self._sequence(batch.record_count)
         self.in_flight.append(batch)
         self.sent_to = address
         return batch

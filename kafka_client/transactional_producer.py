@@ -34,6 +34,7 @@ from pykraft.kafka_client.producer import Producer
 from pykraft.kafka_client.producer_batch import ProducerConfig, RecordMetadata
 from pykraft.kafka_client.producer_transaction import ProducerIdentity, ProducerTransaction, TransactionConfig
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.record_codec import EncodedRecords
 from pykraft.kafka_protocol.records import NO_TIMESTAMP
 
 __all__ = ["TransactionConfig", "TransactionalProducer"]
@@ -133,6 +134,14 @@ class TransactionalProducer:
         self._expect(_State.OPEN)
         self._raise_failure()
         return self._producer.append(topic, partition, key, value, headers, timestamp_ms)
+
+    def append_encoded(
+        self, topic: str, partition: int | None, content: EncodedRecords
+    ) -> Future[RecordMetadata]:
+        """As :meth:`append`, for records that are encoded already."""
+        self._expect(_State.OPEN)
+        self._raise_failure()
+        return self._producer.append_encoded(topic, partition, content)
 
     async def send(
         self,

@@ -9,7 +9,7 @@ checked against the bytes left before they are used.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict, Unpack
 
 from pykraft.kafka_protocol import records
 from pykraft.kafka_protocol.compression import Compression, compress, decompress
@@ -52,8 +52,51 @@ class RecordInput(NamedTuple):
     timestamp_ms: int = records.NO_TIMESTAMP
 
 
-def encode_batch(
-    inputs: Sequence[RecordInput],
+class EncodedRecords(NamedTuple):
+    """Records as they are in a batch that is not compressed: ``body`` holds ``record_count`` of them, with
+    offset deltas from 0 and timestamp deltas from ``base_timestamp_ms``."""
+
+    body: bytes
+    record_count: int
+    base_timestamp_ms: int
+    max_timestamp_ms: int
+
+
+class BatchFields(TypedDict, total=False):
+    """What the header of a batch says beside what its records do; :func:`seal_batch` has the defaults."""
+
+    base_offset: int
+    leader_epoch: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    compression: Compression
+    is_control: bool
+    is_transactional: bool
+
+
+def encode_batch(inputs: Sequence[RecordInput], **fields: Unpack[BatchFields]) -> bytes:
+    """One whole batch of at least one record, with consecutive offsets and a valid CRC."""
+    return seal_batch(encode_records(inputs), **fields)
+
+
+def encode_records(inputs: Sequence[RecordInput]) -> EncodedRecords:
+    """At least one record."""
+    assert inputs, "a batch holds at least one record"
+    base_timestamp_ms = inputs[0].timestamp_ms
+    body = bytearray()
+    scratch = bytearray()
+    for offset_delta, record in enumerate(inputs):
+        scratch.clear()
+        _write_record(scratch, record, record.timestamp_ms - base_timestamp_ms, offset_delta)
+        write_varint(body, len(scratch))
+        body += scratch
+    max_timestamp_ms = max(record.timestamp_ms for record in inputs)
+    return EncodedRecords(bytes(body), len(inputs), base_timestamp_ms, max_timestamp_ms)
+
+
+def seal_batch(
+    content: EncodedRecords,
     *,
     base_offset: int = 0,
     leader_epoch: int = -1,
@@ -64,17 +107,9 @@ def encode_batch(
     is_control: bool = False,
     is_transactional: bool = False,
 ) -> bytes:
-    """One whole batch of at least one record, with consecutive offsets and a valid CRC."""
-    assert inputs, "a batch holds at least one record"
-    base_timestamp = inputs[0].timestamp_ms
-    body = bytearray()
-    scratch = bytearray()
-    for offset_delta, record in enumerate(inputs):
-        scratch.clear()
-        _write_record(scratch, record, record.timestamp_ms - base_timestamp, offset_delta)
-        write_varint(body, len(scratch))
-        body += scratch
-    payload = bytes(body) if compression is Compression.NONE else compress(compression, bytes(body))
+    """The whole batch of encoded records, whose offsets follow each other from ``base_offset``."""
+    body, count, base_timestamp_ms, max_timestamp_ms = content
+    payload = body if compression is Compression.NONE else compress(compression, body)
     attributes = (
         compression
         | (records.CONTROL_BIT if is_control else 0)
@@ -90,13 +125,13 @@ def encode_batch(
         records.MAGIC,
         0,
         attributes,
-        len(inputs) - 1,
-        base_timestamp,
-        max(record.timestamp_ms for record in inputs),
+        count - 1,
+        base_timestamp_ms,
+        max_timestamp_ms,
         producer_id,
         producer_epoch,
         base_sequence,
-        len(inputs),
+        count,
     )
     out[records.HEADER_BYTES :] = payload
     records.write_crc(out, 0, len(out))

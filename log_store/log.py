@@ -117,6 +117,7 @@ class Log:
         self._unflushed = Unflushed(config)
         self._directory_changes = 1
         self._directory_flushed = 1 if parts.is_durable else 0
+        self._flush_end_offset = 0  # of the newest flush job
         self._is_closed = False
         #: Called with the new end before anything is truncated, 0 if everything is: what the owner has stored
         #: of this log must not promise more, or the next start would take the cut for damage.
@@ -554,7 +555,8 @@ class Log:
         """Take all aborted transactions whose markers are at or above ``first_offset``, in their order.
 
         Nothing from :attr:`unindexed_from` on may be left out. Entries that are right stay as they are: they
-        may be durable, and the next start relies on those below the recovery point.
+        may be durable, and the next start relies on those below the recovery point, or below the one that a
+        flush under way will bring.
         """
         self.unindexed_from = None
         wanted: dict[Segment, list[AbortedTransaction]] = {}
@@ -564,7 +566,7 @@ class Log:
             missing = segment.aborted.keep_common(wanted.get(segment, []), first_offset)
             for transaction in missing:
                 self.note_aborted(transaction)
-            if missing and missing[0].last_offset < self.recovery_point:
+            if missing and missing[0].last_offset < max(self.recovery_point, self._flush_end_offset):
                 segment.aborted.storage.flush()
                 self._disk.flush_dir(self.directory)
 
@@ -622,6 +624,7 @@ class Log:
     def prepare_flush(self) -> FlushJob:
         """A snapshot of what is not yet durable. At most one job per log may be under way."""
         end_offset = self.log_end_offset  # first: everything read after it includes what it covers
+        self._flush_end_offset = end_offset
         self._unflushed.flush_begins()
         return snapshot(
             self._disk,

@@ -46,7 +46,7 @@ class TaskSupervisor:
 
     def __init__(self, on_fatal: FatalHandler) -> None:
         self._on_fatal = on_fatal
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: dict[asyncio.Task[Any], None] = {}  # in their order
         self._is_closed = False
 
     def __len__(self) -> int:
@@ -56,7 +56,7 @@ class TaskSupervisor:
     def start(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         """Run ``work`` in the background under ``name``. Cancelled at once when this is closed."""
         task = asyncio.get_running_loop().create_task(work, name=name)
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._finished)
         if self._is_closed:
             task.cancel()
@@ -84,7 +84,7 @@ class TaskSupervisor:
         await asyncio.sleep(duration_ms / 1000)
 
     def _finished(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if task.cancelled():
             return
         error = task.exception()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from math import floor
 
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.spark.positions import EARLIEST, LATEST, Everywhere, OffsetSpec, PerPartition
@@ -87,24 +87,32 @@ def resolve_ranges(
 def split_ranges(
     ranges: Sequence[OffsetRange], min_partitions: int | None, max_records: int | None
 ) -> list[OffsetRange]:
-    """Split ranges so that none is longer than ``max_records`` and there are about ``min_partitions`` of
-    them.
+    """Split ranges as Spark's Kafka connector does (its ``KafkaOffsetRangeCalculator``); empty ones are left
+    out.
 
-    Larger ranges are split into more pieces; the lengths of a range's pieces differ by at most one offset.
-    The total may exceed ``min_partitions`` a little and is below it only if ranges are too short to be split.
+    First so that none is longer than ``max_records``; then, if there are less than ``min_partitions``, in
+    proportion to their sizes: rounding makes that about ``min_partitions``.
     """
-    pieces = [max(1, -(-one.size // max_records)) if max_records else 1 for one in ranges]
-    total = sum(one.size for one in ranges)
-    if min_partitions is not None and sum(pieces) < min_partitions and total:
-        shares = [round(one.size / total * min_partitions) for one in ranges]
-        pieces = [min(one.size, max(n, share)) for one, n, share in zip(ranges, pieces, shares, strict=True)]
-        # Rounding down may give too few pieces: the largest ones are split again.
-        while sum(pieces) < min_partitions:
-            at = max(range(len(ranges)), key=lambda i: (ranges[i].size / pieces[i], -i))
-            if ranges[at].size <= pieces[at]:
-                break
-            pieces[at] += 1
-    return [part for one, n in zip(ranges, pieces, strict=True) for part in _cut(one, n)]
+    pieces = [one for one in ranges if one.size > 0]
+    if max_records is not None:
+        pieces = [part for one in pieces for part in _cut(one, -(-one.size // max_records))]
+    if min_partitions is None or len(pieces) >= min_partitions:
+        return pieces
+    total = sum(one.size for one in pieces)
+    # A partition of which one piece would stay whole is not split at all, and takes no part in the shares.
+    small = [one for one in pieces if _share(one.size, total, min_partitions) == 1]
+    whole = {(one.topic, one.partition) for one in small}
+    others_total = total - sum(one.size for one in small)
+    others_wanted = max(min_partitions - len(small), 1)
+    return [
+        part
+        for one in pieces
+        for part in (
+            [one]
+            if (one.topic, one.partition) in whole
+            else _cut(one, _share(one.size, others_total, others_wanted))
+        )
+    ]
 
 
 def everywhere(spec: OffsetSpec, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -118,9 +126,20 @@ def everywhere(spec: OffsetSpec, partitions: Iterable[TopicPartition]) -> dict[T
             raise AssertionError("timestamps are looked up in the cluster")
 
 
+def _share(size: int, total: int, pieces: int) -> int:
+    return max(floor(size / total * pieces + 0.5), 1)
+
+
 def _cut(one: OffsetRange, pieces: int) -> list[OffsetRange]:
-    cuts = [one.start + one.size * i // pieces for i in range(pieces + 1)]
-    return [replace(one, start=low, end=high) for low, high in pairwise(cuts)]
+    """Into equal pieces, of which the last are longer by what is left over; into fewer if it is too short."""
+    parts = []
+    start = one.start
+    for left in range(pieces, 0, -1):
+        end = start + (one.end - start) // left
+        if end > start:
+            parts.append(replace(one, start=start, end=end))
+        start = end
+    return parts
 
 
 def _position(position: int, first: int, last: int) -> int:

@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import iter_modules
@@ -22,6 +23,15 @@ if TYPE_CHECKING:
 _JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto"
 _OLDEST_JAVA = 17
 _DISCOVERY_MODULE = "pyspark_pykraft"
+
+_PROBE: Mapping[str, str] = {"kafka.bootstrap.servers": "localhost:9", "assign": '{"nothing":[0]}'}
+"""Options with which a frame can be made: nothing is connected before it is read."""
+
+_ADVICE = (
+    "Spark's Python cannot import the package pykraft: before Spark starts, set PYSPARK_PYTHON (or"
+    " spark.pyspark.python) to an interpreter that has it, on every machine; with spark-submit,"
+    " --archives ENVIRONMENT.tar.gz#environment and PYSPARK_PYTHON=environment/bin/python bring one along"
+)
 
 
 def local_session(app_name: str, master: str = "local[2]", **settings: str) -> SparkSession:
@@ -58,6 +68,34 @@ def prepare_environment() -> None:
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     make_discoverable()
+
+
+def register(session: SparkSession) -> None:
+    """Let a session that exists already read and write ``format("pykraft")``.
+
+    For sessions that were started before Spark could be told where the source is
+    (:func:`prepare_environment`), and for Spark Connect. On this machine, Spark's Python becomes this
+    interpreter unless PYSPARK_PYTHON or ``spark.pyspark.python`` chose another; on a cluster each machine
+    needs a Python with the package. :class:`RuntimeError`, which says what to set, if Spark's Python does not
+    have it.
+    """
+    from pyspark.errors import PySparkException
+
+    from pykraft.spark.source import PykraftDataSource
+
+    context = getattr(session, "_sc", None)  # a Connect session has none
+    if context is not None and context.master.startswith("local"):
+        chosen = "PYSPARK_PYTHON" in os.environ or context.getConf().contains("spark.pyspark.python")
+        if not chosen:
+            context.pythonExec = sys.executable
+    try:
+        session.dataSource.register(PykraftDataSource)
+        _ = session.read.format("pykraft").options(**_PROBE).load().schema  # imports the source there
+    except PySparkException as error:
+        missing = re.search(r"ModuleNotFoundError: (.*)", str(error))
+        if missing is None:
+            raise
+        raise RuntimeError(f"{_ADVICE} ({missing[1]})") from error
 
 
 def java_problem() -> str | None:

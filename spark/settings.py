@@ -11,9 +11,6 @@ READ_OPTIONS = (
     "startingTimestamp",
     "startingOffsetsByTimestamp",
     "startingOffsetsByTimestampStrategy",
-    "endingOffsets",
-    "endingTimestamp",
-    "endingOffsetsByTimestamp",
     "failOnDataLoss",
     "includeHeaders",
     "minPartitions",
@@ -21,12 +18,14 @@ READ_OPTIONS = (
     "kafkaConsumer.pollTimeoutMs",
 )
 
-# Accepted without effect: batch reads do not join a group, and the client has its own retries.
+# Accepted without effect: reads do not join a group, and the client has its own retries.
 UNUSED_OPTIONS = ("groupIdPrefix", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs")
 
-STREAMING_ONLY_OPTIONS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+BATCH_OPTIONS = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 
-WRITE_ONLY_OPTIONS = ("topic",)
+STREAM_OPTIONS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "publishOffsetsToGroup")
+
+WRITE_OPTIONS = ("topic", "deliveryGuarantee", "transactionalIdPrefix", "jobId")
 
 # Settings of Kafka's consumer that this client also has.
 MAPPED_CLIENT_SETTINGS = (
@@ -69,6 +68,42 @@ IGNORED_CLIENT_SETTINGS = (
     "kafka.socket.connection.setup.timeout.ms",
 )
 
+# Settings of Kafka's producer that this client also has.
+MAPPED_PRODUCER_SETTINGS = (
+    "kafka.acks",
+    "kafka.batch.size",
+    "kafka.bootstrap.servers",
+    "kafka.buffer.memory",
+    "kafka.client.id",
+    "kafka.compression.type",
+    "kafka.default.api.timeout.ms",
+    "kafka.delivery.timeout.ms",
+    "kafka.linger.ms",
+    "kafka.max.block.ms",
+    "kafka.max.request.size",
+    "kafka.request.timeout.ms",
+    "kafka.retry.backoff.max.ms",
+    "kafka.retry.backoff.ms",
+    "kafka.security.protocol",
+    "kafka.transaction.timeout.ms",
+)
+
+# Settings that tune parts this client does not have; ignoring them changes no result.
+IGNORED_PRODUCER_SETTINGS = (
+    "kafka.client.dns.lookup",
+    "kafka.connections.max.idle.ms",
+    "kafka.enable.metrics.push",
+    "kafka.metadata.max.age.ms",
+    "kafka.metadata.max.idle.ms",
+    "kafka.receive.buffer.bytes",
+    "kafka.reconnect.backoff.max.ms",
+    "kafka.reconnect.backoff.ms",
+    "kafka.retries",
+    "kafka.send.buffer.bytes",
+    "kafka.socket.connection.setup.timeout.max.ms",
+    "kafka.socket.connection.setup.timeout.ms",
+)
+
 REFUSED_CLIENT_SETTINGS = {
     "kafka.auto.offset.reset": "say where to start with 'startingOffsets'",
     "kafka.enable.auto.commit": "Spark tracks the offsets itself and commits none",
@@ -80,3 +115,8 @@ REFUSED_CLIENT_SETTINGS = {
     "kafka.key.serializer": "keys are always bytes; convert the column in the query",
     "kafka.value.serializer": "values are always bytes; convert the column in the query",
 }
+
+SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+# Never ignored: who asks for them expects a connection that nobody else can read or use.
+SECURITY_PREFIXES = ("kafka.sasl.", "kafka.security.providers", "kafka.ssl.")

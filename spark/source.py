@@ -1,4 +1,4 @@
-"""The data source ``pykraft`` as Spark sees it: a name, a schema, and a batch reader.
+"""The data source ``pykraft`` as Spark sees it: a name, a schema, and its readers.
 
 Options are checked in ``options``, ranges planned in ``planner``, records read in ``reader``. Spark looks
 this class up in a Python process of its own and pickles it by reference, so this module must be importable
@@ -17,12 +17,25 @@ from pyspark.sql.types import StructType
 from pykraft.kafka_client.blocking import BlockingNetwork, run
 from pykraft.kafka_client.cluster import Cluster
 from pykraft.spark.columns import column_names, select_columns, spark_schema
-from pykraft.spark.options import BatchReadOptions, parse_batch_options
+from pykraft.spark.discovery import ClusterLogs
+from pykraft.spark.option_values import OptionError
+from pykraft.spark.options import (
+    BatchReadOptions,
+    ReadOptions,
+    includes_headers,
+    parse_batch_options,
+    parse_stream_options,
+)
 from pykraft.spark.planner import ReadTask, plan_batch
 from pykraft.spark.reader import read_task
+from pykraft.spark.write_options import WriteOptions, parse_write_options
+from pykraft.spark.written_rows import WriteError, check_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from pykraft.spark.sink import PykraftStreamWriter, PykraftWriter
+    from pykraft.spark.stream import PykraftStreamReader
 
 
 class PykraftDataSource(DataSource):
@@ -33,13 +46,46 @@ class PykraftDataSource(DataSource):
         return "pykraft"
 
     def schema(self) -> str:
-        options = parse_batch_options(self.options)
-        return spark_schema(column_names(options.include_headers))
+        return spark_schema(column_names(includes_headers(self.options)))
 
     def reader(self, schema: StructType) -> PykraftReader:
         options = parse_batch_options(self.options)
-        asked = [(field.name, field.dataType.simpleString()) for field in schema.fields]
-        return PykraftReader(options, select_columns(asked, options.include_headers))
+        return PykraftReader(options, _select(schema, options))
+
+    def streamReader(self, schema: StructType) -> PykraftStreamReader:
+        from pykraft.spark.stream import PykraftStreamReader  # only a newer pyspark has what it needs
+
+        options = parse_stream_options(self.options)
+        return PykraftStreamReader(options, _select(schema, options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> PykraftWriter:
+        from pykraft.spark.sink import PykraftWriter
+
+        if overwrite:
+            raise WriteError("rows can be appended to a topic, and nothing be overwritten")
+        options = self._write_options(schema)
+        if options.is_exactly_once and options.job_id is None:
+            raise OptionError("a batch that is written exactly once needs a name: set option 'jobId'")
+        return PykraftWriter(options)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> PykraftStreamWriter:
+        """Every output mode appends: ``overwrite`` is that of the mode ``complete``."""
+        from pykraft.spark.sink import PykraftStreamWriter
+
+        return PykraftStreamWriter(self._write_options(schema))
+
+    def _write_options(self, schema: StructType) -> WriteOptions:
+        options = parse_write_options(self.options)
+        check_columns(_columns(schema), options.topic)
+        return options
+
+
+def _columns(schema: StructType) -> list[tuple[str, str]]:
+    return [(field.name, field.dataType.simpleString()) for field in schema.fields]
+
+
+def _select(schema: StructType, options: ReadOptions) -> tuple[str, ...]:
+    return select_columns(_columns(schema), options.include_headers)
 
 
 class PykraftReader(DataSourceReader):
@@ -52,7 +98,7 @@ class PykraftReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         cluster = Cluster(BlockingNetwork(), self._options.client)
         try:
-            tasks = run(plan_batch(cluster, self._options, self._columns))
+            tasks = run(plan_batch(ClusterLogs(cluster, self._options), self._options, self._columns))
         finally:
             cluster.close()
         return [InputPartition(task) for task in tasks]

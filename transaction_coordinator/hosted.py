@@ -19,7 +19,7 @@ class HostedTransactions(HostedShard[ShardState, CoordinatorResult]):
         super().__init__(shard, answers)
         self.prepared: deque[tuple[int, tuple[str, ...]]] = deque()
         """Decided transactions, by the offset from which on their markers may be written."""
-        self.completing: set[asyncio.Task[None]] = set()
+        self.completing: dict[asyncio.Task[None], None] = {}
         """Their markers are being written, and then that they are complete."""
         self.next_timeouts_ms = 0
         self.next_expiry_ms = 0

@@ -100,7 +100,7 @@ class TransactionRuntime(CoordinatorRuntime[ShardState, CoordinatorResult, Hoste
         now_ms = self._clock.monotonic_ms()
         hosted.next_timeouts_ms = now_ms + self.config.timeout_check_interval_ms
         hosted.next_expiry_ms = now_ms + self.config.expiry_check_interval_ms
-        hosted.prepared.append((end_offset, tuple(state.prepared)))
+        hosted.prepared.append((end_offset, tuple(sorted(state.prepared))))
         self._complete_committed(hosted)
 
     # ---- requests
@@ -143,8 +143,8 @@ class TransactionRuntime(CoordinatorRuntime[ShardState, CoordinatorResult, Hoste
                 value = committed.transactions.get(name)
                 if value is not None and value.state in PREPARED:
                     task = self._tasks.start(self._complete(hosted, value), f"markers of {name}")
-                    hosted.completing.add(task)
-                    task.add_done_callback(hosted.completing.discard)
+                    hosted.completing[task] = None
+                    task.add_done_callback(hosted.completing.pop)
 
     async def _complete(self, hosted: HostedTransactions, prepared: Transaction) -> None:
         shard = hosted.shard

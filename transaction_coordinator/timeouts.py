@@ -8,6 +8,7 @@ newest state: it may be in use again. Neither is in the log; a new coordinator w
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from heapq import heappop, heappush
 
 from pykraft.metadata_log.persistent import drain
 from pykraft.transaction_coordinator.call import Call
@@ -19,9 +20,14 @@ from pykraft.transaction_coordinator.transaction import IDLE, Transaction
 
 
 def find_timed_out(state: ShardState, now_ms: int) -> Iterator[str | None]:
-    """The ids of open transactions whose timeout is over. A walk over the open ones only."""
+    """The ids of open transactions whose timeout is over, oldest deadline first; None: a step of the walk."""
+    found: list[tuple[int, str]] = []  # a heap, because sorting many at once would be a long step
     for transactional_id, deadline_ms in drain(state.deadlines_ms):
-        yield transactional_id if deadline_ms < now_ms else None
+        if deadline_ms < now_ms:
+            heappush(found, (deadline_ms, transactional_id))
+        yield None
+    while found:
+        yield heappop(found)[1]
 
 
 def handle_timeout(state: ShardState, transactional_id: str, call: Call) -> CoordinatorResult:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final, Literal, Protocol
+from typing import Final, Literal, Protocol
 
 from pykraft.jepsen_like.history import EventType
 from pykraft.kafka_client.metadata import TopicPartition
@@ -30,7 +30,7 @@ Assignor = Literal["range", "cooperative-sticky", "uniform"]
 class OperationError(Exception):
     """An operation did not succeed. ``outcome`` is the type that a history records."""
 
-    outcome: ClassVar[EventType]
+    outcome: EventType
 
 
 class RefusedError(OperationError):
@@ -53,7 +53,7 @@ class FencedError(OperationError):
 
     def __init__(self, reason: str, *, is_certain: bool) -> None:
         super().__init__(reason)
-        self.outcome = "fail" if is_certain else "info"  # type: ignore[misc]
+        self.outcome = "fail" if is_certain else "info"
 
 
 class PositionLostError(OperationError):
@@ -79,14 +79,12 @@ class ProducerConfig:
 
 @dataclass(frozen=True, slots=True)
 class TransactionalConfig:
-    """``rules``: of ``transaction.version`` 2, or the old ones. ``is_plain``: a client that may break rules
-    on purpose, instead of a real one, which goes by the rules of the cluster."""
+    """``rules``: of ``transaction.version`` 2, or the old ones; a real client goes by its cluster's."""
 
     name: str
     transactional_id: str
     timeout_ms: int
     rules: Literal[0, 2] = 2
-    is_plain: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,14 +161,6 @@ class TransactionalProducer(Protocol):
         """Write the values next to each other; returns the offset of the first if it is known."""
         ...
 
-    def send_late(self, partition: TopicPartition, values: Sequence[str], after_s: float) -> None:
-        """A write that the network holds back for so long; its producer goes on as if it had no answer."""
-        ...
-
-    async def recover(self) -> None:
-        """Ask for another epoch as the producer that it is, after an error (KIP-360)."""
-        ...
-
     async def send_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None: ...
 
     async def committed(self, group: str, partition: TopicPartition) -> int | None:
@@ -182,6 +172,18 @@ class TransactionalProducer(Protocol):
     async def abort(self) -> None: ...
 
     async def close(self) -> None: ...
+
+
+class PlainTransactionalProducer(TransactionalProducer, Protocol):
+    """One request after the other; it may break rules on purpose, as no real client does."""
+
+    def send_late(self, partition: TopicPartition, values: Sequence[str], after_s: float) -> None:
+        """A write that the network holds back for so long; its producer goes on as if it had no answer."""
+        ...
+
+    async def recover(self) -> None:
+        """Ask for another epoch as the producer that it is, after an error (KIP-360)."""
+        ...
 
 
 class Reader(Protocol):
@@ -305,7 +307,11 @@ class Clients(Protocol):
 
     def producer(self, config: ProducerConfig) -> Producer: ...
 
-    def transactional(self, config: TransactionalConfig) -> TransactionalProducer: ...
+    def transactional(self, config: TransactionalConfig) -> TransactionalProducer:
+        """A real client."""
+        ...
+
+    def plain_transactional(self, config: TransactionalConfig) -> PlainTransactionalProducer: ...
 
     def reader(
         self, name: str, positions: Mapping[TopicPartition, int], *, committed: bool = False

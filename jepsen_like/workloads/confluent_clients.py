@@ -28,6 +28,7 @@ from pykraft.jepsen_like.workloads.client import (
     MemberConfig,
     OperationError,
     OwnershipListener,
+    PlainTransactionalProducer,
     Polled,
     PositionLostError,
     ProducerConfig,
@@ -93,6 +94,9 @@ class ConfluentClients:
     def transactional(self, config: TransactionalConfig) -> TransactionalProducer:
         """Only pykraft's own clients do what the workload asks for."""
         return own_clients(self._bootstrap_servers).transactional(config)
+
+    def plain_transactional(self, config: TransactionalConfig) -> PlainTransactionalProducer:
+        return own_clients(self._bootstrap_servers).plain_transactional(config)
 
     def reader(
         self, name: str, positions: Mapping[TopicPartition, int], *, committed: bool = False

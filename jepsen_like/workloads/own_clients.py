@@ -53,9 +53,11 @@ class OwnClients:
     def producer(self, config: ProducerConfig) -> OwnProducer:
         return OwnProducer(self._network, self._config(config.name), config)
 
-    def transactional(self, config: TransactionalConfig) -> PlainTransactions | OwnTransactions:
-        kind = PlainTransactions if config.is_plain else OwnTransactions
-        return kind(self._network, self._config(config.name), config, self.wall_ms)
+    def transactional(self, config: TransactionalConfig) -> OwnTransactions:
+        return OwnTransactions(self._network, self._config(config.name), config, self.wall_ms)
+
+    def plain_transactional(self, config: TransactionalConfig) -> PlainTransactions:
+        return PlainTransactions(self._network, self._config(config.name), config, self.wall_ms)
 
     def reader(
         self, name: str, positions: Mapping[TopicPartition, int], *, committed: bool = False

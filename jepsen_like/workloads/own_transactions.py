@@ -79,12 +79,6 @@ class OwnTransactions:
             await self._producer.begin_transaction()
             self._is_open = True
 
-    def send_late(self, partition: TopicPartition, values: Sequence[str], after_s: float) -> None:
-        raise NotImplementedError("no client does this on purpose")
-
-    async def recover(self) -> None:
-        raise NotImplementedError("this client decides that by itself")
-
     async def send_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         try:
             await self._begin()

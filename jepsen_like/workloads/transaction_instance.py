@@ -10,6 +10,7 @@ from pykraft.jepsen_like.workloads.client import (
     Clients,
     FencedError,
     OperationError,
+    PlainTransactionalProducer,
     TransactionalConfig,
     TransactionalProducer,
 )
@@ -35,16 +36,26 @@ class Instance:
     ) -> None:
         self._history = history
         self._number = 0
-        self.is_plain = rng is None or rng.random() < config.plain_share
+        is_plain = rng is None or rng.random() < config.plain_share
         rules: Literal[0, 2] = 0 if rng is not None and rng.random() < config.old_share else 2
-        self.recovers = self.is_plain and rng is not None and rng.random() < RECOVER_SHARE
+        self.recovers = is_plain and rng is not None and rng.random() < RECOVER_SHARE
         self.transactional_id = transactional_id
         self.process = process
         self.timeout_s = timeout_ms / 1000
         self.is_broken = False
-        self.producer: TransactionalProducer = clients.transactional(
-            TransactionalConfig(process, transactional_id, timeout_ms, rules, self.is_plain)
-        )
+        asked = TransactionalConfig(process, transactional_id, timeout_ms, rules)
+        self._plain = clients.plain_transactional(asked) if is_plain else None
+        self.producer: TransactionalProducer = self._plain or clients.transactional(asked)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it may :meth:`recover` and :meth:`Transaction.send_late`."""
+        return self._plain is not None
+
+    @property
+    def plain(self) -> PlainTransactionalProducer:
+        assert self._plain is not None
+        return self._plain
 
     async def init(self) -> bool:
         self.record("invoke", "txn-init", self.transactional_id)
@@ -59,7 +70,7 @@ class Instance:
     async def recover(self) -> None:
         """Go on at another epoch; whoever was replaced must be refused."""
         try:
-            await self.producer.recover()
+            await self.plain.recover()
         except OperationError as error:
             self.record("info", "txn-recover", self.transactional_id, str(error))
             self.is_broken = True
@@ -115,7 +126,7 @@ class Transaction:
 
     def send_late(self, place: TopicPartition, count: int, after_s: float) -> None:
         values = self._take(place, count, "")
-        self._instance.producer.send_late(place, values, after_s)
+        self._instance.plain.send_late(place, values, after_s)
         self.error = OperationError("no answer in time")
 
     def _take(self, place: TopicPartition, count: int, suffix: str) -> list[str]:

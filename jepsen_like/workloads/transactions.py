@@ -261,7 +261,7 @@ class TransactionsWorkload:
         await committed.close()
 
     async def _record_committed(self, place: TopicPartition) -> None:
-        producer = self._clients.transactional(TransactionalConfig("final", "final", 1_000))
+        producer = self._clients.plain_transactional(TransactionalConfig("final", "final", 1_000))
         try:
             offset = await producer.committed(GROUP, place)
         except OperationError as error:

@@ -9,7 +9,7 @@ import click
 from pykraft import __version__
 from pykraft.configuration.keys import ConfigError
 from pykraft.kafka_protocol.errors import KafkaError
-from pykraft.node.cli.lazy import import_late
+from pykraft.node.cli.lazy_group import LazyGroup
 from pykraft.node.errors import StartError
 
 _COMMANDS: Mapping[str, tuple[str, str]] = {
@@ -44,30 +44,21 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     "dump-log": ("pykraft.node.cli.dump_log", "Print the content of log, index and snapshot files."),
     "metadata-shell": ("pykraft.node.cli.metadata_shell", "Browse the metadata in a log or snapshot."),
     "jepsen": ("pykraft.node.cli.jepsen", "Inject faults into a real cluster and check its history."),
+    "spark": ("pykraft.node.cli.spark", "Run jobs over topics in Spark."),
 }
 
 
-_EXTRAS: Mapping[str, str] = {"confluent_kafka": "console", "rich": "jepsen"}
+_EXTRAS: Mapping[str, str] = {
+    "confluent_kafka": "console",
+    "numpy": "spark",
+    "pyarrow": "spark",
+    "pyspark": "spark",
+    "rich": "jepsen",
+}
 """Packages that only some commands need, and the extra that installs them."""
 
 
-class LazyGroup(click.Group):
-    """A group whose commands live in modules that are imported on use."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _COMMANDS:
-            return None
-        command = import_late(_COMMANDS[cmd_name][0]).command
-        assert isinstance(command, click.Command)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, summary) for name, (_, summary) in _COMMANDS.items()])
-
+class _Root(LazyGroup):
     def invoke(self, ctx: click.Context) -> object:
         """Errors that a user can correct are one line on standard error, not a traceback."""
         try:
@@ -85,7 +76,7 @@ class LazyGroup(click.Group):
             raise click.ClickException(str(error)) from error
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Root, commands_in=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="pykraft")
 def cli() -> None:
     """A Kafka that a Python programmer can install, read, trust and run."""

@@ -37,6 +37,7 @@ from pykraft.kafka_client.visible import visible_batches
 from pykraft.kafka_protocol.compression import Compression
 from pykraft.kafka_protocol.enums import UpgradeType
 from pykraft.kafka_protocol.record_codec import decode_batch
+from pykraft.spark.discovery import ClusterLogs
 from pykraft.spark.options import parse_batch_options
 from pykraft.spark.planner import plan_batch
 from pykraft.spark.reader import read_task
@@ -163,7 +164,7 @@ def by_spark_source(system: System, topic: str, isolation: str) -> list[list[str
     checked = parse_batch_options(options)
     client = Cluster(BlockingNetwork(), checked.client)
     try:
-        tasks = run(plan_batch(client, checked, ("partition", "value")))
+        tasks = run(plan_batch(ClusterLogs(client, checked), checked, ("partition", "value")))
     finally:
         client.close()
     found: list[list[str]] = [[] for _ in range(PARTITIONS)]

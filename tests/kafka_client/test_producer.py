@@ -32,7 +32,13 @@ from pykraft.kafka_protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from pykraft.kafka_protocol.record_codec import Record, decode_batch
+from pykraft.kafka_protocol.record_codec import (
+    EncodedRecords,
+    Record,
+    RecordInput,
+    decode_batch,
+    encode_records,
+)
 from pykraft.kafka_protocol.records import BatchHeader, assign_offset, read_header
 from tests.kafka_client.scripted import HOST, Answer, ClientSettings, ScriptedCluster
 from tests.kafka_client.virtual_cluster import NO_ANSWER, SILENCE, network_of, run_virtual
@@ -298,6 +304,53 @@ def test_lost_answers_do_not_write_twice_nor_out_of_order(
 
     assert producing(scripted, body, **ONE_A_BATCH) == list(range(8))
     assert leaders.values() == names("a", 8)
+
+
+def encoded(*values: str) -> EncodedRecords:
+    return encode_records([RecordInput(None, value.encode(), (), 77) for value in values])
+
+
+def test_encoded_records_are_batches_of_their_own_and_keep_the_order(
+    scripted: ScriptedCluster, leaders: Leaders
+) -> None:
+    leaders.plan += [(APPENDED, SILENCE), (APPENDED, None), SILENCE]
+
+    async def body(producer: Producer) -> Any:
+        await producer.partitions_for("t")
+        futures = append(producer, ["a"])
+        futures.append(producer.append_encoded("t", 0, encoded("b", "c")))
+        futures += append(producer, ["d"])
+        futures.append(producer.append_encoded("t", 0, encoded("e")))
+        return [await future for future in futures]
+
+    results = producing(scripted, body)
+    assert [one.offset for one in results] == [0, 1, 3, 4]
+    assert results[1].timestamp_ms == 77
+    assert leaders.values() == ["a", "b", "c", "d", "e"]
+
+
+def test_encoded_records_take_the_room_of_their_bytes(scripted: ScriptedCluster, leaders: Leaders) -> None:
+    """As much as those count that wait for room before they append."""
+    content = encoded("a" * 500)
+
+    async def body(producer: Producer) -> Any:
+        futures = [producer.append_encoded("t", 0, content) for _ in range(2)]
+        with pytest.raises(NotWrittenError, match=r"buffer\.memory"):
+            producer.append_encoded("t", 0, content)
+        return [(await future).offset for future in futures]
+
+    assert producing(scripted, body, buffer_memory_bytes=2 * len(content.body)) == [0, 1]
+
+
+def test_encoded_records_that_are_too_large_are_refused_at_once(
+    scripted: ScriptedCluster, leaders: Leaders
+) -> None:
+    async def body(producer: Producer) -> Any:
+        with pytest.raises(NotWrittenError, match=r"above max\.request\.size"):
+            producer.append_encoded("t", 0, encoded("a" * 1_000))
+
+    producing(scripted, body, max_request_size_bytes=900)
+    assert not leaders.values()
 
 
 def test_a_broken_connection_does_not_write_twice_nor_out_of_order(

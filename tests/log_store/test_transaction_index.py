@@ -112,7 +112,8 @@ def append(log: Log, batch: bytes) -> None:
     log.append(data, [read_header(data)], now_ms=0)
 
 
-def abort_some(log: Log, count: int) -> list[AbortedTransaction]:
+def abort_some(log: Log, count: int, *, is_noted: bool = True) -> list[AbortedTransaction]:
+    """``is_noted``: in the indexes, too, which wait while the state of the producers is read again."""
     entries = []
     for number in range(count):
         first = log.log_end_offset
@@ -121,7 +122,8 @@ def abort_some(log: Log, count: int) -> list[AbortedTransaction]:
         append(log, encode_batch([record], **fields))
         append(log, build_marker(7, 0, Marker(ABORT, 1), 1))
         entries.append(AbortedTransaction(7, first, first + 1, first + 2))
-        log.note_aborted(entries[-1])
+        if is_noted:
+            log.note_aborted(entries[-1])
     return entries
 
 
@@ -152,6 +154,27 @@ def test_flush_makes_the_entries_durable_with_the_records() -> None:
     log = Log.open(disk, "/t-0", LogConfig(segment_bytes=500), now_ms=0, recovery_point=recovery_point)
     assert list(log.iter_aborted())[:4] == entries
     assert all(entry.last_offset < recovery_point for entry in log.iter_aborted())
+
+
+@pytest.mark.parametrize("is_flushed", [False, True])
+def test_entries_restored_beside_a_flush_are_durable_with_it(is_flushed: bool) -> None:
+    """Their segments are sealed, and no later flush would look at them."""
+    disk = MemoryDisk()
+    log = Log.open(disk, "/t-0", LogConfig(segment_bytes=500), now_ms=0)
+    entries = abort_some(log, 8, is_noted=False)
+    job = log.prepare_flush()
+    if is_flushed:
+        job.run()
+    log.restore_aborted(entries, 0)
+    if not is_flushed:
+        job.run()
+    log.complete_flush(job)
+    log.flush()
+    disk.crash(_Nothing())
+    config, recovery_point = LogConfig(segment_bytes=500), log.recovery_point
+    log = Log.open(disk, "/t-0", config, now_ms=0, recovery_point=recovery_point)
+    assert recovery_point == log.log_end_offset
+    assert list(log.iter_aborted()) == entries
 
 
 class _Nothing:

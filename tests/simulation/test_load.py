@@ -18,7 +18,7 @@ from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import read_header
 from pykraft.log_store.interface import LogConfig
 from pykraft.metadata_log.features import ELIGIBLE_LEADER_REPLICAS_VERSION
-from pykraft.metadata_log.records import LogsLost, PartitionChangeRecord
+from pykraft.metadata_log.records import NO_LEADER, LogsLost, PartitionChangeRecord
 from tests.broker.partitions import append, make, state
 
 TOPIC_ID = Uuid(b"i" * 16)
@@ -197,13 +197,19 @@ def _watch(isr: tuple[int, ...], elr: tuple[int, ...] = ()) -> DataWatch:
 
 
 def _watch_of(
-    isr: tuple[int, ...], failures: list[str], topic: str = "t", elr: tuple[int, ...] = ()
+    isr: tuple[int, ...],
+    failures: list[str],
+    topic: str = "t",
+    elr: tuple[int, ...] = (),
+    *,
+    keeps_logs: bool = False,
 ) -> tuple[DataWatch, Any]:
     replicas = (1, 2, 3)
     partition = SimpleNamespace(
         replicas=replicas,
         isr=isr,
         elr=elr,
+        last_known_elr=(),
         leader_epoch=0,
         partition_epoch=0,
         joined=dict.fromkeys((*isr, *elr), 5),
@@ -215,7 +221,10 @@ def _watch_of(
         ever_proposed={},
         features={ELIGIBLE_LEADER_REPLICAS_VERSION: 1},
     )
-    return DataWatch(cast(Any, model), lambda invariant, detail: failures.append(invariant)), model
+    watch = DataWatch(
+        cast(Any, model), lambda invariant, detail: failures.append(invariant), keeps_logs=keeps_logs
+    )
+    return watch, model
 
 
 def test_one_disk_of_the_isr_may_lose_its_tail_and_no_second_one_with_it() -> None:
@@ -251,6 +260,25 @@ def test_records_of_an_eligible_replica_are_required_until_it_is_forgotten_with_
         model.features.clear()
     model.brokers[2].logs_lost = LogsLost.TAIL if logs_lost else LogsLost.NOTHING
     _forget_eligible(watch, model)
+    assert watch.exempted == exempted
+
+
+@pytest.mark.parametrize(
+    "keeps_logs, elected, exempted", [(True, 1, 0), (False, 1, 2), (True, 2, 1), (False, 2, 2)]
+)
+def test_last_leader_holds_what_was_committed_if_no_machine_loses_any_of_its_logs(
+    keeps_logs: bool, elected: int, exempted: int
+) -> None:
+    watch, model = _watch_of((1,), [], "append", keeps_logs=keeps_logs)
+    partition = model.topics[TOPIC_ID].partitions[0]
+    died = PartitionChangeRecord(0, TOPIC_ID, isr=(), leader=NO_LEADER, last_known_elr=(1,))
+    watch.before(died)
+    partition.isr, partition.last_known_elr = (), (1,)
+    watch.after(died)
+    came_back = PartitionChangeRecord(0, TOPIC_ID, isr=(elected,), leader=elected, last_known_elr=())
+    watch.before(came_back)
+    partition.isr, partition.last_known_elr, partition.joined = (elected,), (), {elected: 5}
+    watch.after(came_back)
     assert watch.exempted == exempted
 
 

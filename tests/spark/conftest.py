@@ -1,4 +1,4 @@
-"""One Spark session for the whole test run, and a mock cluster with records to read."""
+"""One Spark session for the whole test run, a mock cluster with records to read, and a node to write to."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pykraft.jepsen_like.process_cluster import ProcessCluster
+from pykraft.kafka_client.admin import AdminClient
+from pykraft.kafka_client.admin_results import NewTopic
 from pykraft.spark.session import java_problem, local_session
 from tests.mock_cluster import MockCluster
 
@@ -29,3 +32,21 @@ def spark_session() -> Iterator[SparkSession]:
 @pytest.fixture(scope="session")
 def mock_cluster() -> MockCluster:
     return MockCluster(brokers=2)
+
+
+@pytest.fixture(scope="session")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A node of pykraft, where the mock cluster does not do."""
+    with ProcessCluster(tmp_path_factory.mktemp("cluster"), 1) as cluster:
+        cluster.format()
+        cluster.start()
+        yield cluster.bootstrap_servers
+
+
+@pytest.fixture
+def topic(servers: str, request: pytest.FixtureRequest) -> str:
+    """Three partitions, of this test alone."""
+    name: str = request.node.name
+    with AdminClient(servers) as admin:
+        admin.create_topics([NewTopic(name, 3, 1)])[0].check()
+    return name

@@ -110,6 +110,19 @@ def test_ranges_too_short_to_split_give_fewer_pieces_than_wanted() -> None:
     assert len(split_ranges([OffsetRange("t", 0, 0, 3)], 10, None)) == 3
 
 
+def test_ranges_of_about_one_share_stay_whole_and_the_others_have_what_is_left() -> None:
+    ranges = [OffsetRange("t", 0, 0, 10_000), OffsetRange("t", 1, 0, 100), OffsetRange("t", 2, 0, 100)]
+    pieces = split_ranges(ranges, 8, None)
+    assert [piece.partition for piece in pieces] == [0] * 6 + [1, 2]
+    assert [piece.size for piece in pieces[:6]] == [1666, 1666, 1667, 1667, 1667, 1667]
+
+
+def test_empty_ranges_have_no_task() -> None:
+    assert split_ranges([OffsetRange("t", 0, 7, 7), OffsetRange("t", 1, 0, 1)], 4, 1) == [
+        OffsetRange("t", 1, 0, 1)
+    ]
+
+
 sizes = st.lists(st.integers(1, 1000), min_size=1, max_size=6)
 
 
@@ -124,5 +137,5 @@ def test_pieces_cover_every_offset_once_and_respect_the_limits(
     assert covered == [(one.partition, offset) for one in ranges for offset in range(one.start, one.end)]
     assert all(piece.size >= 1 for piece in pieces)
     assert max_records is None or max(piece.size for piece in pieces) <= max_records
-    if min_partitions is not None:
-        assert len(pieces) >= min(min_partitions, sum(lengths))
+    if min_partitions is None and max_records is None:
+        assert len(pieces) == len(lengths)

@@ -9,15 +9,16 @@ import pytest
 from pykraft.kafka_client.list_offsets import READ_COMMITTED
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.runtime.address import Address
+from pykraft.spark.option_values import OptionError
 from pykraft.spark.options import (
     Assign,
     BatchReadOptions,
-    OptionError,
     Subscribe,
     SubscribePattern,
     parse_batch_options,
 )
 from pykraft.spark.positions import EARLIEST, LATEST, ByTimestamp, Everywhere, PerPartition
+from pykraft.spark.write_options import parse_write_options
 
 BASE = {"kafka.bootstrap.servers": "a:9092,b:9092", "subscribe": "t"}
 
@@ -105,6 +106,17 @@ def test_client_settings_are_mapped() -> None:
 def test_security_other_than_plaintext_is_refused() -> None:
     parse(kafka__security__protocol="plaintext")
     refused("SASL_SSL is not supported", kafka__security__protocol="SASL_SSL")
+    refused("'TLS' is none of PLAINTEXT, SSL", kafka__security__protocol="tls")
+    refused("there is no TLS and no SASL yet", kafka__ssl__truststore__location="/etc/trust.jks")
+    secret = "org.apache.kafka.common.security.plain.PlainLoginModule required password='hunter2';"
+    with pytest.raises(OptionError, match="not supported") as caught:
+        parse(kafka__sasl__jaas__config=secret)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_writes_refuse_security_as_reads_do() -> None:
+    with pytest.raises(OptionError, match="there is no TLS and no SASL yet"):
+        parse_write_options({"kafka.bootstrap.servers": "localhost:9092", "kafka.sasl.mechanism": "PLAIN"})
 
 
 @pytest.mark.parametrize("servers", [None, "", " ", "nohost", "a:0"])

@@ -18,6 +18,7 @@ from pykraft.kafka_client.errors import (
 )
 from pykraft.kafka_client.fetcher import FetchedBatches, PartitionFetcher
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
+from pykraft.spark.discovery import ClusterLogs
 from pykraft.spark.offsets import OffsetRange
 from pykraft.spark.options import BatchReadOptions, parse_batch_options
 from pykraft.spark.planner import ReadTask, plan_batch
@@ -34,7 +35,7 @@ def plan(servers: str, columns: tuple[str, ...] = ("offset",), **changes: str) -
     checked = options(servers, **changes)
     cluster = Cluster(BlockingNetwork(), checked.client)
     try:
-        return run(plan_batch(cluster, checked, columns))
+        return run(plan_batch(ClusterLogs(cluster, checked), checked, columns))
     finally:
         cluster.close()
 

@@ -24,6 +24,7 @@ from pykraft.kafka_client.cluster import Cluster
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_protocol.enums import ConfigOperation, ConfigResourceType, ConfigSource
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.spark.discovery import ClusterLogs
 from pykraft.spark.options import parse_batch_options
 from pykraft.spark.planner import ReadTask, plan_batch
 from pykraft.spark.reader import read_task
@@ -88,7 +89,7 @@ def plan(servers: str, **options: str) -> list[ReadTask]:
     checked = parse_batch_options({"kafka.bootstrap.servers": servers} | options)
     client = Cluster(BlockingNetwork(), checked.client)
     try:
-        return run(plan_batch(client, checked, ("value",)))
+        return run(plan_batch(ClusterLogs(client, checked), checked, ("value",)))
     finally:
         client.close()
 

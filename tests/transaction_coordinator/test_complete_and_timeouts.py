@@ -9,6 +9,7 @@ import pytest
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.transaction_coordinator.call import NeedsProducerIdError
 from pykraft.transaction_coordinator.result import NOTHING
+from pykraft.transaction_coordinator.state import EMPTY_STATE
 from pykraft.transaction_coordinator.timeouts import find_expired, find_timed_out, handle_timeout
 from pykraft.transaction_coordinator.transaction import TransactionState, TransactionVersion
 from tests.transaction_coordinator.shards import (
@@ -126,10 +127,19 @@ def test_timeout_of_an_external_coordinator_is_never_over() -> None:
     assert shard.abort_timed_out() == [] and not shard.time_out()
 
 
+def test_transactions_that_timed_out_are_found_in_the_order_of_their_deadlines() -> None:
+    state, names = EMPTY_STATE, [f"id-{number}" for number in range(50)]
+    for age, name in enumerate(names):
+        late = replace(a_transaction(S.ONGOING), transactional_id=name, start_timestamp_ms=(50 - age) // 2)
+        state = state.with_transaction(late)
+    found = list(filter(None, find_timed_out(state, 2 * WEEK_MS)))
+    assert found == sorted(names, key=lambda name: (state.deadlines_ms[name], name))
+
+
 def test_transaction_that_ended_meanwhile_is_not_aborted() -> None:
     shard = Shard(a_transaction(S.ONGOING, 5))
     shard.now_ms = TIMEOUT_MS + 1
-    (found,) = find_timed_out(shard.state, shard.now_ms)
+    (found,) = filter(None, find_timed_out(shard.state, shard.now_ms))
     shard.end((7, 5), commit=True)
     assert found == NAME and not shard.time_out()
     assert shard.value().state is S.PREPARE_COMMIT

@@ -81,7 +81,7 @@ class ClusterChecker:
     def __init__(self, world: Cluster) -> None:
         self._world = world
         self.model = Model()
-        self.data = DataWatch(self.model, self.fail)
+        self.data = DataWatch(self.model, self.fail, keeps_logs=world.options.keeps_tails)
         self.follower_reads = FollowerReads(self.fail, self.data.deletions.committed_to)
         self.groups = GroupWatch(self.fail, lambda: self._newest, lambda: world.loop.now_s)
         self.committed: dict[int, _Committed] = {}

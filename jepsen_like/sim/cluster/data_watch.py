@@ -76,13 +76,15 @@ class Reference:
 
 
 class DataWatch:
-    """``fail`` is called with the invariant that is broken, and how. ``on_exempted`` is called with the topic
-    and the partition whose records committed so far are no longer required. ``exempted``: how often that
-    happened."""
+    """``fail`` is called with the invariant that is broken, and how. ``keeps_logs``: no machine loses a part
+    of its logs, so the last leader holds what was committed even if its process ended without notice.
+    ``on_exempted`` is called with the topic and the partition whose records committed so far are no longer
+    required. ``exempted``: how often that happened."""
 
-    def __init__(self, model: Model, fail: Callable[[str, str], None]) -> None:
+    def __init__(self, model: Model, fail: Callable[[str, str], None], *, keeps_logs: bool = False) -> None:
         self._model = model
         self._fail = fail
+        self._keeps_logs = keeps_logs
         self._references: dict[Key, Reference] = {}
         self._high_watermarks: dict[tuple[Uuid, int, int], int] = {}
         self._lost_at: dict[int, int] = {}
@@ -156,7 +158,7 @@ class DataWatch:
                 old = self._model.topics[topic_id].partitions[index]
                 proposed = self._model.ever_proposed.get((topic_id, index, old.partition_epoch), ())
                 no_leader = record.leader is None or record.leader == r.NO_LEADER
-                if not no_leader and record.leader not in (*old.isr, *old.elr, *proposed):
+                if not no_leader and record.leader not in (*old.isr, *old.elr, *proposed, *self._last(old)):
                     self._exempt((topic_id, index))
                 for broker_id in record.isr or ():
                     if broker_id not in (*old.isr, *old.elr):
@@ -185,11 +187,16 @@ class DataWatch:
             self._exempt(key)
 
     def _holders(self, key: Key, partition: ModelPartition) -> list[int]:
-        return [
+        known = [
             id
             for id in (*partition.isr, *partition.elr)
             if partition.joined[id] > self._lost_at.get(id, -2) and (id, *key) not in self._copies_lost
         ]
+        return known or [*self._last(partition)]
+
+    def _last(self, partition: ModelPartition) -> tuple[int, ...]:
+        """The leader that was left when no replica was known to be complete."""
+        return partition.last_known_elr if self._keeps_logs and not partition.isr else ()
 
     def _exempt(self, key: Key) -> None:
         reference, partition = self._references.pop(key, None), self._find(key)

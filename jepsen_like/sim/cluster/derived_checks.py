@@ -40,13 +40,20 @@ def find_difference(log: Log, producers: ProducerState, *, is_loaded: bool) -> s
 
 
 def _find_in_producers(log: Log, producers: ProducerState, *, is_loaded: bool) -> str | None:
-    """The state includes batches before the log start that are still stored; others it may include or not."""
+    """The state includes batches before the log start that are still stored; others it may include or not.
+
+    The batches that compaction has removed are in a snapshot only. Of a log that was just opened they may
+    have been the last ones: a power loss takes later ones that were there when the log was compacted.
+    """
     if producers.is_behind:
         return None
+    removed: list[range] = []
     epochs: dict[int, int] = {}
     written: dict[int, list[ProducedBatch]] = {}
     transactions: dict[int, tuple[int, int]] = {}
     for header, marker in log.iter_produced(log.first_stored_offset):
+        if is_loaded and header.producer_id < 0 and header.record_count == 0:
+            removed.append(range(header.base_offset, header.next_offset))
         if header.producer_id < 0 or (header.is_control and marker is None):
             continue
         if epochs.get(header.producer_id) != header.producer_epoch:
@@ -76,9 +83,12 @@ def _find_in_producers(log: Log, producers: ProducerState, *, is_loaded: bool) -
         newest = tuple(batches[-_KEPT_BATCHES:])
         if known is None:
             return f"producer {producer_id} is unknown, the log holds {newest}"
+        stored = tuple(
+            batch for batch in known.batches if not any(batch.base_offset in gap for gap in removed)
+        )
         if not is_loaded or log.size_bytes > LOOK_BACK_BYTES:  # a snapshot holds the last one alone
-            newest = newest[-len(known.batches) :] if known.batches else newest
-        same = known.batches[-len(newest) :] if newest else known.batches
+            newest = newest[-len(stored) :] if stored else newest
+        same = stored[-len(newest) :] if newest else stored
         if known.coordinator_epoch >= 0:  # a snapshot has one time of each producer, perhaps of its marker
             same, newest = _without_times(same), _without_times(newest)
         if known.epoch != epochs[producer_id] or same != newest:
