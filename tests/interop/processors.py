@@ -2,14 +2,15 @@
 
 A processor does what librdkafka's documentation asks of an application: it takes a batch, writes its results
 and its offsets in one transaction, aborts what could not be written and reads it again from the committed
-offsets, and makes another producer when its own cannot go on. Partitions are given up between transactions
-only, because rebalances happen while it polls.
+offsets, and makes another producer when its own cannot go on, or never comes back from a call. Partitions
+are given up between transactions only, because rebalances happen while it polls.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import TypeVar
 
@@ -22,6 +23,7 @@ Result = TypeVar("Result")
 BATCH = 10
 TRANSACTION_TIMEOUT_MS = 3000
 CALL_TIMEOUT_S = 20.0
+HANGING_AFTER_S = CALL_TIMEOUT_S + 5
 
 
 class Processor:
@@ -93,6 +95,10 @@ class Processor:
                     return
                 producer.commit_transaction(CALL_TIMEOUT_S)
                 self.commits += 1
+            except ProducerHangsError:
+                self.failures += 1
+                producer = self._new_producer()
+                self._rewind()
             except KafkaException as error:
                 self.failures += 1
                 if error.args[0].fatal() or not self._aborted(producer):
@@ -122,7 +128,7 @@ class Processor:
             ends[present(message.topic()), partition] = present(message.offset()) + 1
         positions = [TopicPartition(topic, partition, end) for (topic, partition), end in ends.items()]
         group = self._consumer.consumer_group_metadata()
-        producer.send_offsets_to_transaction(positions, group, CALL_TIMEOUT_S)
+        send_offsets(producer, positions, group)
 
     @staticmethod
     def _aborted(producer: Producer) -> bool:
@@ -138,6 +144,33 @@ class Processor:
             if committed.offset < 0:
                 committed.offset = OFFSET_BEGINNING
             self._consumer.seek(committed)
+
+
+class ProducerHangsError(Exception):
+    """A call has outlived its own time limit: its producer is lost, and whatever waits in it."""
+
+
+def send_offsets(producer: Producer, positions: list[TopicPartition], group: object) -> None:
+    """Add offsets to the transaction; :class:`ProducerHangsError` if librdkafka forgets its time limit.
+
+    librdkafka 2.16.1 waits for ever if the coordinator of the group, not connected just then, leaves the
+    cluster's metadata: it drops the broker and keeps the request. Any broker that dies may bring that about.
+    """
+    outcome: Future[None] = Future()
+
+    def call() -> None:
+        try:
+            producer.send_offsets_to_transaction(positions, group, CALL_TIMEOUT_S)
+        except KafkaException as error:
+            outcome.set_exception(error)
+        else:
+            outcome.set_result(None)
+
+    threading.Thread(target=call, daemon=True).start()
+    try:
+        outcome.result(HANGING_AFTER_S)
+    except TimeoutError:
+        raise ProducerHangsError from None
 
 
 def insist(call: Callable[[], Result]) -> Result:

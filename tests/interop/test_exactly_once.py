@@ -52,6 +52,13 @@ def cluster(no_tracebacks_at_end: Callable[[ProcessCluster], None]) -> Iterator[
         no_tracebacks_at_end(started)
 
 
+@pytest.fixture(autouse=True)
+def whole(cluster: ProcessCluster) -> None:
+    """A test that failed may have left a broker dead: the next one is not to fail for it."""
+    cluster.heal()
+    cluster.wait_ready()
+
+
 @pytest.fixture(scope="module")
 def no_tracebacks_at_end() -> Callable[[ProcessCluster], None]:
     def check(cluster: ProcessCluster) -> None:
