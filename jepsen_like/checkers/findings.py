@@ -6,6 +6,7 @@ behaviour that Kafka's guarantees allow has no kind here.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -122,6 +123,14 @@ class Findings:
         examples = self._examples.setdefault(place, [])
         if len(examples) < MAX_EXAMPLES:
             examples.append(example)
+
+    def add_all(self, findings: Iterable[Finding]) -> None:
+        """What was found in another part of the history."""
+        for finding in findings:
+            place = (finding.kind, finding.key)
+            self._counts[place] = self._counts.get(place, 0) + finding.count
+            examples = self._examples.setdefault(place, [])
+            examples += finding.examples[: MAX_EXAMPLES - len(examples)]
 
     def result(self) -> tuple[Finding, ...]:
         """All findings, ordered by kind and key."""

@@ -1,4 +1,8 @@
-"""Runs all checkers over one history (the logs of partitions, groups, and changes) in linear time."""
+"""Runs all checkers over one history (the logs of partitions, groups, and changes) in linear time.
+
+A history may be examined in parts: most events are of one log, and most guarantees concern one log. What is
+found in parts and merged is what is found at once.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from dataclasses import dataclass
 
 from pykraft.jepsen_like.checkers.consumption import check_consumption
 from pykraft.jepsen_like.checkers.findings import Anomaly, Finding, Findings
-from pykraft.jepsen_like.checkers.log_index import LogIndex, build_index
+from pykraft.jepsen_like.checkers.log_index import LogIndex, build_index, is_of_a_log
 from pykraft.jepsen_like.checkers.ownership import check_ownership
 from pykraft.jepsen_like.checkers.reads import check_reads
 from pykraft.jepsen_like.checkers.registers import check_registers
@@ -35,7 +39,7 @@ class Report:
     ``write_cycles`` the groups of concurrent transactions that wrote in different orders (allowed)."""
 
     findings: tuple[Finding, ...]
-    client_resends: int
+    client_resends: int = 0
     write_cycles: int = 0
 
 
@@ -50,10 +54,59 @@ def examine(events: Iterable[Event], min_insync_replicas: int = 2) -> Report:
     ``min_insync_replicas``: that of all topics. Kafka does not guarantee records while this many disks have
     lost their tails.
     """
+    index, nothing_lost = _index(events, min_insync_replicas)
+    findings = Findings()
+    resends = _check_logs(index, findings, nothing_lost=nothing_lost)
+    _check_the_rest(index, findings)
+    write_cycles = check_transactions(index, findings)
+    return Report(findings.result(), resends, write_cycles)
+
+
+def examine_logs(events: Iterable[Event], min_insync_replicas: int = 2) -> Report:
+    """What :func:`examine` finds in single logs. It may be given the events of some logs only (see
+    :func:`~pykraft.jepsen_like.checkers.log_index.is_of_a_log`), with all others in their places."""
+    index, nothing_lost = _index(events, min_insync_replicas)
+    findings = Findings()
+    resends = _check_logs(index, findings, nothing_lost=nothing_lost)
+    return Report(findings.result(), resends)
+
+
+def examine_the_rest(events: Iterable[Event], min_insync_replicas: int = 2) -> Report:
+    """What :func:`examine` finds in events that are of no log; transactions are not examined."""
+    index, _ = _index(events, min_insync_replicas)
+    findings = Findings()
+    _check_the_rest(index, findings)
+    return Report(findings.result())
+
+
+def examine_transactions(events: Iterable[Event], min_insync_replicas: int = 2) -> Report:
+    """What :func:`examine` finds in transactions, which are of several logs at once."""
+    index, _ = _index(events, min_insync_replicas)
+    findings = Findings()
+    write_cycles = check_transactions(index, findings)
+    return Report(findings.result(), write_cycles=write_cycles)
+
+
+def merge(reports: Iterable[Report]) -> Report:
+    """One report of several about different parts of a history."""
+    merged = Findings()
+    resends = write_cycles = 0
+    for report in reports:
+        merged.add_all(report.findings)
+        resends += report.client_resends
+        write_cycles += report.write_cycles
+    return Report(merged.result(), resends, write_cycles)
+
+
+def _index(events: Iterable[Event], min_insync_replicas: int) -> tuple[LogIndex, bool]:
+    """The index of what is guaranteed, and whether that is everything."""
     history = list(events)
     guaranteed = without_lost_tails(history, min_insync_replicas)
-    index = build_index(guaranteed)
-    findings = Findings()
+    return build_index(guaranteed), guaranteed is history
+
+
+def _check_logs(index: LogIndex, findings: Findings, *, nothing_lost: bool) -> int:
+    """The number of client resends."""
     resends = 0
     for _, key in sorted(index.keys.items()):
         key.resent = client_resends(key)
@@ -62,18 +115,27 @@ def examine(events: Iterable[Event], min_insync_replicas: int = 2) -> Report:
         check_reads(key, findings)
         check_times(key, findings)
         check_replicas(key, findings)
-    check_ownership(index.others, findings)
-    check_registers(index.others, findings)
-    write_cycles = check_transactions(index, findings)
-    if guaranteed is history:  # otherwise some reads are left out
+    if nothing_lost:  # otherwise some reads are left out
         check_consumption(index, findings)
     for event in index.others:
-        kind = _REPORTED.get((event.op, event.type))
-        if kind is Anomaly.POSITION_LOST and _is_deleted(index, event):
-            continue
-        if kind is not None:
-            findings.add(kind, event.key or "", f"{event.process}: {event.error}")
-    return Report(findings.result(), resends, write_cycles)
+        if is_of_a_log(event):
+            _add_reported(index, event, findings)
+    return resends
+
+
+def _check_the_rest(index: LogIndex, findings: Findings) -> None:
+    check_ownership(index.others, findings)
+    check_registers(index.others, findings)
+    for event in index.others:
+        if not is_of_a_log(event):
+            _add_reported(index, event, findings)
+
+
+def _add_reported(index: LogIndex, event: Event, findings: Findings) -> None:
+    kind = _REPORTED.get((event.op, event.type))
+    if kind is None or (kind is Anomaly.POSITION_LOST and _is_deleted(index, event)):
+        return
+    findings.add(kind, event.key or "", f"{event.process}: {event.error}")
 
 
 def _is_deleted(index: LogIndex, event: Event) -> bool:

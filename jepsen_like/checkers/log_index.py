@@ -12,6 +12,9 @@ from typing import Any, Literal
 from pykraft.jepsen_like.history import Event
 
 SendStatus = Literal["open", "ok", "fail", "info"]
+OPS_OF_A_LOG = frozenset(
+    {"send", "poll", "final", "final-start", "final-end", "replica", "delete-records", "offset-for-time"}
+)
 BatchMark = tuple[int, ...]
 """Base offset, last offset, leader epoch, CRC, producer id, producer epoch, base sequence."""
 
@@ -127,6 +130,11 @@ class LogIndex:
         if found is None:
             found = self.keys[name] = KeyIndex(name)
         return found
+
+
+def is_of_a_log(event: Event) -> bool:
+    """Whether an event concerns the log that it names, and no other."""
+    return event.op in OPS_OF_A_LOG and event.key is not None
 
 
 def build_index(events: Iterable[Event]) -> LogIndex:

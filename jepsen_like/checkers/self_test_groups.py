@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from pykraft.jepsen_like.checkers.findings import Anomaly
 from pykraft.jepsen_like.history import Event

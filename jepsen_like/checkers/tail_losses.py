@@ -11,7 +11,9 @@ be repeated, and positions may be lost; after it all guarantees hold again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from pykraft.jepsen_like.checkers.ownership import OFFSETS_TOPIC
 from pykraft.jepsen_like.history import Event

@@ -63,8 +63,14 @@ class Processor:
         """After the transaction at hand."""
         self._end(self._stopping)
 
-    def crash(self) -> None:
-        """Leave a transaction open, records, offsets and all, and end."""
+    def crash(self, feed: Callable[[], None]) -> None:
+        """Leave a transaction open, records, offsets and all, and end. ``feed`` writes records to do it with:
+        it may have processed all there were."""
+        self._crashing.set()
+        deadline = Deadline(PATIENCE_S)
+        while self._thread.is_alive() and not deadline.passed:
+            feed()
+            self._thread.join(1.0)
         self._end(self._crashing)
 
     def _end(self, how: threading.Event) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from types import FrameType
 
 import pytest
+from msgspec.structs import replace
 
 from pykraft.jepsen_like.checkers.counting import count_run, minimum_for
 from pykraft.jepsen_like.checkers.findings import Anomaly

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from pykraft.jepsen_like.checkers.cycles import find_cycles
 from pykraft.jepsen_like.checkers.history import examine

@@ -58,7 +58,9 @@ def test_stream_begins_at_the_end_unless_told_otherwise(
     spark_session: SparkSession, mock_cluster: MockCluster
 ) -> None:
     mock_cluster.produce_numbered("appended-later", 0, 100)
-    frame = stream(spark_session, mock_cluster, "appended-later").selectExpr("offset", "cast(value as string) as value")
+    frame = stream(spark_session, mock_cluster, "appended-later").selectExpr(
+        "offset", "cast(value as string) as value"
+    )
     query: StreamingQuery = frame.writeStream.format("memory").queryName("late_records").start()
     try:
         wait_until("the query begins", lambda: bool(query.recentProgress), SHOWN_TIMEOUT_S)
