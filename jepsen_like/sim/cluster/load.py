@@ -15,6 +15,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from msgspec import structs
+
 from pykraft.coordinator.partitioning import OFFSETS_TOPIC
 from pykraft.jepsen_like.checkers.history import examine
 from pykraft.jepsen_like.history import Event, MemoryHistory
@@ -285,14 +287,14 @@ def _without_lost(events: Iterable[Event], lost: Lost) -> Iterator[Event]:
         if event.type != "ok" or not of_partition:
             yield event
         elif event.op == "send" and (event.offset, event.value) in of_partition:
-            yield replace(event, type="info", offset=None)
+            yield structs.replace(event, type="info", offset=None)
         elif event.op == "poll":
             given = [tuple(one) for one in event.records or ()]
             first = next((n for n, one in enumerate(given) if one in of_partition), len(given))
             kept = [] if reader in astray else list(event.records or ())[:first]
             if first < len(given):
                 astray.add(reader)
-            yield replace(event, records=kept)
+            yield structs.replace(event, records=kept)
         else:
             yield event
 
@@ -304,8 +306,8 @@ def _without_deleted_copies(events: Iterable[Event], repeated: Lost) -> Iterator
     for event in events:
         offset_of = {value: offset for offset, value in repeated.get(event.key or "", ())}
         if offset_of and event.op in ("poll", "final") and event.type == "ok":
-            records = [(offset, value) for offset, value in event.records or ()]
-            yield replace(event, records=[one for one in records if one[0] >= offset_of.get(one[1], 0)])
+            records = [one for one in event.records or () if one[0] >= offset_of.get(one[1], 0)]
+            yield structs.replace(event, records=records)
         else:
             yield event
 
