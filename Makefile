@@ -54,7 +54,7 @@ demo: setup java
 	$(BIN)/python examples/demo.py
 
 jepsen: setup
-	$(BIN)/pykraft jepsen run --workload $(WORKLOAD) --time-limit $(TIME_LIMIT) --seed $(SEED) --runs $(RUNS)
+	$(BIN)/pykraft jepsen run --workload $(WORKLOAD) --time-limit $(TIME_LIMIT) --seed $(SEED) --runs $(RUNS) $(if $(filter spark,$(CHECK)),--check-in-spark)
 
 power-loss: setup
 	$(BIN)/python -m pykraft.jepsen_like.power_loss --nodes 1 --rounds $(ROUNDS) --seed $(SEED)

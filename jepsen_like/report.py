@@ -60,14 +60,18 @@ def print_result(console: Console, result: Result, events: Sequence[Event]) -> N
     """The tables of one run."""
     console.print(_fault_table(events))
     console.print(_tally_table(result))
-    for finding in result.findings:
-        console.print(f"[bold red]{finding.kind}[/]: {MEANING[finding.kind]}", highlight=False)
-        console.print(f"  {finding}", markup=False, highlight=False)
+    print_findings(console, result.findings)
     if not result.findings:
         console.print(f"no anomaly in {result.records_read:,} records read ({result.check_s:.1f} s to check)")
     for shortfall in result.verdict.shortfalls:
         console.print(f"does not count: {shortfall}", markup=False)
     console.print(f"history: {result.history_path}", markup=False, soft_wrap=True)
+
+
+def print_findings(console: Console, findings: Sequence[Finding]) -> None:
+    for finding in findings:
+        console.print(f"[bold red]{finding.kind}[/]: {MEANING[finding.kind]}", highlight=False)
+        console.print(f"  {finding}", markup=False, highlight=False)
 
 
 def print_runs(console: Console, results: Sequence[Result]) -> None:

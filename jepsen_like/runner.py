@@ -23,7 +23,7 @@ from rich.console import Console
 
 from pykraft.jepsen_like.awaiting import WaitError
 from pykraft.jepsen_like.checkers.counting import count_run
-from pykraft.jepsen_like.checkers.history import examine
+from pykraft.jepsen_like.checkers.history import Report, examine
 from pykraft.jepsen_like.checkers.self_test import run_self_test
 from pykraft.jepsen_like.history import HistoryWriter, read_history
 from pykraft.jepsen_like.nemesis import Nemesis, plan_faults
@@ -61,6 +61,10 @@ PROPERTIES = {
 }
 
 
+def examine_file(path: Path) -> Report:
+    return examine(read_history(path))
+
+
 class RunError(RuntimeError):
     """The run could not be carried out; it says nothing about the cluster's promises."""
 
@@ -73,8 +77,9 @@ def run(
     nodes: int = 3,
     console: Console | None = None,
     client: str = "confluent",
+    check: Callable[[Path], Report] = examine_file,
 ) -> Result:
-    """One run. :class:`RunError` when the cluster could not even be started."""
+    """One run, whose history ``check`` examines. :class:`RunError` when the cluster could not be started."""
     if workload not in WORKLOADS:
         raise RunError(f"no workload {workload!r}; there are: {', '.join(WORKLOADS)}")
     console = console or Console()
@@ -102,7 +107,7 @@ def run(
         _stop_and_dump(cluster, running.topics, history)
     start = time.monotonic()
     events = list(read_history(history_path))
-    report = examine(events)
+    report = check(history_path)
     result = Result(
         workload=workload,
         seed=seed,
@@ -132,6 +137,7 @@ def main(
     out_dir: str | Path = DEFAULT_OUT_DIR,
     nodes: int = 3,
     client: str = "confluent",
+    check: Callable[[Path], Report] = examine_file,
 ) -> int:
     """``runs`` runs with successive seeds (a random first one by default); the worst exit status.
 
@@ -143,7 +149,9 @@ def main(
     with _OrderlyTermination():
         for number in range(runs):
             try:
-                result = run(workload, time_limit, first_seed + number, Path(out_dir), nodes, console, client)
+                result = run(
+                    workload, time_limit, first_seed + number, Path(out_dir), nodes, console, client, check
+                )
             except (RunError, CorruptReplicaError) as error:
                 console.print(f"seed {first_seed + number}: {error}", markup=False, highlight=False)
                 return EXIT_ANOMALY if isinstance(error, CorruptReplicaError) else EXIT_COULD_NOT_RUN

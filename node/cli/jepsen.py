@@ -31,9 +31,21 @@ def command() -> None:
     help="How many runs, with seeds from SEED on.",
 )
 @click.option("--out", "out_dir", default="out/jepsen", show_default=True, help="Directory of the histories.")
-def run(workload: str, time_limit: int, seed: int, runs: int, out_dir: str) -> None:
+@click.option(
+    "--check-in-spark", is_flag=True, help="Check each history in Spark, as spark check-history does."
+)
+def run(workload: str, time_limit: int, seed: int, runs: int, out_dir: str, check_in_spark: bool) -> None:
     """Run a workload under faults; exits 0 only if the run counts and shows no anomaly."""
-    # The one import of node from a layer above: see the layer contract in pyproject.toml.
-    from pykraft.jepsen_like.runner import main
+    # An import of node from a layer above: see the layer contract in pyproject.toml.
+    from pykraft.jepsen_like.runner import examine_file, main
 
-    sys.exit(main(workload=workload, time_limit=time_limit, seed=seed, runs=runs, out_dir=out_dir))
+    check = examine_file
+    if check_in_spark:
+        from pykraft.jepsen_like.spark_check import examine_in_spark as check
+        from pykraft.spark.session import java_problem
+
+        if problem := java_problem():
+            raise click.ClickException(problem)
+    sys.exit(
+        main(workload=workload, time_limit=time_limit, seed=seed, runs=runs, out_dir=out_dir, check=check)
+    )

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _JOBS: Mapping[str, tuple[str, str]] = {
+    "check-history": ("pykraft.node.cli.spark_check_history", "Check histories of fault runs for anomalies."),
     "export": ("pykraft.node.cli.spark_export", "Write topics to Parquet files, each record once."),
     "load": ("pykraft.node.cli.spark_load", "Write the rows of files to a topic, each once."),
     "lag-report": ("pykraft.node.cli.spark_lag_report", "Show how far consumer groups are behind."),
