@@ -21,14 +21,14 @@ setup: $(VENV)/installed build/path/pykraft
 build/path/pykraft:
 	@mkdir -p build/path && ln -sfn ../.. $@
 
-$(VENV)/installed: pyproject.toml $(wildcard kafka_protocol/*.c)
+$(VENV)/installed: pyproject.toml $(wildcard kafka_protocol/*.c spark/*.c)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; set PYTHON=/path/to/python3"; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { \
 	  echo "python3-venv is missing: installing it"; apt-get update -qq && apt-get install -y -qq python3-venv python3-pip && $(PYTHON) -m venv $(VENV); }
 	@command -v cc >/dev/null || { \
 	  if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
 	    echo "a C compiler is missing: installing it"; apt-get update -qq && apt-get install -y -qq gcc libc6-dev python3-dev >/dev/null; \
-	  else echo "a C compiler is missing: records will be validated in Python, which is slower"; fi; }
+	  else echo "a C compiler is missing: records will be read in Python, which is slower"; fi; }
 	@$(BIN)/pip install --quiet --upgrade "pip>=25.1"
 	@$(BIN)/pip install --quiet --editable ".[console,jepsen,spark]" --group test --group lint
 	@touch $@

@@ -1,7 +1,8 @@
-"""The fast decoder returns, for any batches, exactly what the plain record codec returns."""
+"""The fast decoders return, for any batches, exactly what the plain record codec returns."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import accumulate
 from typing import Any, TypeAlias
 
@@ -15,11 +16,33 @@ from pykraft.kafka_protocol.compression import Compression
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.record_codec import RecordInput, decode_batch, encode_batch
 from pykraft.kafka_protocol.records import iter_headers
+from pykraft.spark import decode
 from pykraft.spark.columns import COLUMNS, HEADERS, arrow_schema, select_columns, spark_schema
+from pykraft.spark.compiled_columns import IS_COMPILED, read_compiled
 from pykraft.spark.decode import DecodeConfig, decode_batches
+from pykraft.spark.numpy_columns import read_with_numpy
+from pykraft.spark.record_columns import MalformedRecordsError, Span, Wanted
 
 ALL = (*COLUMNS, HEADERS)
 END = 1 << 62
+READERS = (
+    pytest.param(
+        read_compiled,
+        marks=pytest.mark.skipif(
+            not IS_COMPILED, reason="NOT TESTED: the compiled columns are not installed (no C compiler)"
+        ),
+        id="compiled",
+    ),
+    pytest.param(read_with_numpy, id="numpy"),
+)
+
+
+@pytest.fixture(autouse=True, params=READERS, scope="module")
+def reader(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every test is about both ways to read columns."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decode, "read_columns", request.param)
+        yield
 
 
 def decoded(
@@ -128,6 +151,28 @@ def test_corrupt_bytes_are_refused_or_decoded_alike(inputs: list[RecordInput], d
         fast = None
     if plain is not None:
         assert fast == plain
+
+
+@pytest.mark.skipif(not IS_COMPILED, reason="NOT TESTED: the compiled columns are not installed")
+@settings(derandomize=True, deadline=None, max_examples=1000)
+@given(st.lists(records, min_size=1, max_size=4), st.data(), st.integers(0, 3), st.integers(0, 4))
+def test_both_readers_refuse_the_same_bytes(
+    inputs: list[RecordInput], data: st.DataObject, start: int, count: int
+) -> None:
+    whole = bytearray(encode_batch(inputs))
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(record_batch.HEADER_BYTES, len(whole) - 1))
+        whole[at] = data.draw(st.sampled_from((0, 1, 2, 127, 128, 129, 255)))
+    ((_, header),) = iter_headers(memoryview(whole))
+    spans = [Span(header, bytes(whole), record_batch.HEADER_BYTES, len(whole))] * 2
+    wanted = Wanted(start, start + count, True, True, True)
+    outcomes = []
+    for read in (read_compiled, read_with_numpy):
+        try:
+            outcomes.append([pa.array(column).to_pylist() for column in read(spans, wanted)])
+        except (MalformedRecordsError, OverflowError, ValueError) as error:
+            outcomes.append([type(error)])
+    assert outcomes[0] == outcomes[1]
 
 
 def test_flipped_bit_is_found_by_the_crc() -> None:
