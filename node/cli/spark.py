@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _JOBS: Mapping[str, tuple[str, str]] = {
+    "audit-segments": (
+        "pykraft.node.cli.spark_audit_segments",
+        "Check and compare segment files of replicas.",
+    ),
     "check-history": ("pykraft.node.cli.spark_check_history", "Check histories of fault runs for anomalies."),
     "export": ("pykraft.node.cli.spark_export", "Write topics to Parquet files, each record once."),
     "load": ("pykraft.node.cli.spark_load", "Write the rows of files to a topic, each once."),
