@@ -13,7 +13,7 @@ PARTITIONS ?= 1000,100000
 TRIALS ?= 100
 ROUNDS ?= 5
 
-.PHONY: setup java check test demo jepsen power-loss sim sim-determinism mutants groups-differential transactions-differential bench bench-metadata bench-failover bench-kafka bench-groups bench-transactions proto format clean
+.PHONY: setup java check test demo jepsen power-loss sim sim-determinism mutants groups-differential transactions-differential bench bench-metadata bench-failover bench-kafka bench-groups bench-transactions bench-spark proto format clean
 
 setup: $(VENV)/installed build/path/pykraft
 
@@ -93,6 +93,17 @@ bench-groups: setup
 
 bench-transactions: setup
 	$(BIN)/python benchmarks/transactions.py --rounds $(ROUNDS) $(if $(KAFKA_LIBS),--kafka-libs $(KAFKA_LIBS))
+
+# Spark's own connector is to be had for this version of Spark, not yet for the one that make setup installs.
+SPARK_VERSION ?= 4.2.0
+
+build/spark-$(SPARK_VERSION)/installed: pyproject.toml $(wildcard kafka_protocol/*.c spark/*.c)
+	@$(PYTHON) -m venv build/spark-$(SPARK_VERSION)
+	@build/spark-$(SPARK_VERSION)/bin/pip install --quiet --editable ".[bench,spark]" pyspark==$(SPARK_VERSION)
+	@touch $@
+
+bench-spark: setup java build/spark-$(SPARK_VERSION)/installed
+	build/spark-$(SPARK_VERSION)/bin/python benchmarks/spark.py --rounds $(ROUNDS)
 
 proto: setup
 	cd proto && for file in quorum/pb/quorum.proto metadata_log/pb/controller.proto; do \
