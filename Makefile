@@ -13,7 +13,7 @@ PARTITIONS ?= 1000,100000
 TRIALS ?= 100
 ROUNDS ?= 5
 
-.PHONY: setup java check test demo jepsen power-loss sim sim-determinism mutants groups-differential transactions-differential bench bench-metadata bench-failover bench-kafka bench-groups bench-transactions bench-spark proto format clean
+.PHONY: setup java check test demo jepsen power-loss spark-faults sim sim-determinism mutants groups-differential transactions-differential bench bench-metadata bench-failover bench-kafka bench-groups bench-transactions bench-spark proto format clean
 
 setup: $(VENV)/installed build/path/pykraft
 
@@ -60,6 +60,9 @@ power-loss: setup
 	$(BIN)/python -m pykraft.jepsen_like.power_loss --nodes 1 --rounds $(ROUNDS) --seed $(SEED)
 	$(BIN)/python -m pykraft.jepsen_like.power_loss --nodes 3 --rounds $(ROUNDS) --seed $(SEED)
 	$(BIN)/python -m pykraft.jepsen_like.power_loss --nodes 3 --rounds $(ROUNDS) --seed $(SEED) --one
+
+spark-faults: setup java
+	$(BIN)/python -m pykraft.jepsen_like.spark_rounds --rounds $(ROUNDS) --seed $(SEED)
 
 sim: setup
 	$(BIN)/python -m pykraft.jepsen_like.sim --seeds $(SEEDS)

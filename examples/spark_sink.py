@@ -83,8 +83,9 @@ def copy_squares(session: SparkSession, servers: str, guarantee: str, checkpoint
 
 
 def forget_end(checkpoint: Path) -> None:
-    """Of the first micro-batch. Spark stores a checksum beside each file."""
-    for name in ("0", ".0.crc"):
+    """Of the micro-batch that has copied the squares. It is the second: the first one only stores where the
+    query begins. Spark stores a checksum beside each file."""
+    for name in ("1", ".1.crc"):
         (checkpoint / "commits" / name).unlink()
 
 

@@ -32,6 +32,7 @@ from pykraft.kafka_client.group_config import GroupIdentity
 from pykraft.kafka_client.group_offsets import OffsetAndMetadata
 from pykraft.kafka_client.loop_thread import LoopThread
 from pykraft.kafka_client.metadata import TopicPartition
+from pykraft.kafka_client.prepared_transaction import PreparedTransaction
 from pykraft.kafka_client.producer import Producer
 from pykraft.kafka_client.producer_batch import (
     ProducerConfig,
@@ -171,6 +172,10 @@ class BlockingProducer:
 
     def commit_transaction(self, timeout_ms: int | None = None) -> None:
         self._run_in_turn(partial(self._transactional().commit_transaction, timeout_ms))
+
+    def prepare_transaction(self, timeout_ms: int | None = None) -> PreparedTransaction:
+        """For another client to commit: see :meth:`.TransactionalProducer.prepare_transaction`."""
+        return self._run_in_turn(partial(self._transactional().prepare_transaction, timeout_ms))
 
     def abort_transaction(self, timeout_ms: int | None = None) -> None:
         self._run_in_turn(partial(self._transactional().abort_transaction, timeout_ms))

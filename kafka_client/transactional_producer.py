@@ -30,6 +30,7 @@ from pykraft.kafka_client.group_offsets import OffsetAndMetadata
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_client.network import ConcurrentNetwork, Future
 from pykraft.kafka_client.partitioner import Pick
+from pykraft.kafka_client.prepared_transaction import PreparedTransaction
 from pykraft.kafka_client.producer import Producer
 from pykraft.kafka_client.producer_batch import ProducerConfig, RecordMetadata
 from pykraft.kafka_client.producer_transaction import ProducerIdentity, ProducerTransaction, TransactionConfig
@@ -50,6 +51,7 @@ class _State(Enum):
     OPEN = "a transaction is open"
     COMMITTING = "a commit has no answer yet: call commit_transaction() again"
     ABORTING = "an abort has no answer yet: call abort_transaction() again"
+    PREPARED = "the transaction is left to who has it now: close the producer"
 
 
 class TransactionalProducer:
@@ -209,10 +211,22 @@ class TransactionalProducer:
         self._expect(_State.OPEN, _State.COMMITTING)
         deadline_ms = self._cluster.deadline(timeout_ms)
         if self._state is _State.OPEN:
-            if not await self._producer.until_flushed_or_failed(deadline_ms):
-                raise ClientTimeoutError("the records of the transaction are not written yet")
-            self._raise_failure()
+            await self._write_rest(deadline_ms)
         await self._end(_State.COMMITTING, deadline_ms)
+
+    async def prepare_transaction(self, timeout_ms: int | None = None) -> PreparedTransaction:
+        """Write what is queued, and leave it to others to commit or abort (:func:`.end_prepared`).
+
+        Then this producer can only be closed. Errors before that are those of :meth:`commit_transaction`.
+        """
+        self._expect(_State.OPEN)
+        await self._write_rest(self._cluster.deadline(timeout_ms))
+        transaction = self._transaction
+        assert transaction.identity is not None
+        self._state = _State.PREPARED
+        return PreparedTransaction(
+            transaction.config.transactional_id, transaction.identity, transaction.is_implicit
+        )
 
     async def abort_transaction(self, timeout_ms: int | None = None) -> None:
         """Abort; records that are not written yet are given up."""
@@ -234,6 +248,11 @@ class TransactionalProducer:
             await self._producer.close(timeout_ms)
         finally:
             self._cluster.close()
+
+    async def _write_rest(self, deadline_ms: int) -> None:
+        if not await self._producer.until_flushed_or_failed(deadline_ms):
+            raise ClientTimeoutError("the records of the transaction are not written yet")
+        self._raise_failure()
 
     async def _end(self, state: _State, deadline_ms: int) -> None:
         """Commit or abort, if the coordinator may know of the transaction at all."""

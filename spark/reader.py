@@ -1,11 +1,12 @@
 """Reads one range of one partition on an executor: fetch, decode, yield, until the end offset is reached.
 
 The end is the offset fixed at planning, whatever is produced meanwhile. Data loss (the range was deleted or
-truncated, the topic was deleted) is an error, or, with ``failOnDataLoss`` off, skipped.
+truncated, the topic was deleted) is an error, or, with ``failOnDataLoss`` off, a warning in the log.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -15,15 +16,19 @@ from pykraft.kafka_client.errors import ClientTimeoutError, DataLossError, Offse
 from pykraft.kafka_client.fetcher import FetchedBatches, PartitionFetcher
 from pykraft.kafka_client.visible import visible_batches
 from pykraft.spark.planner import ReadTask
+from pykraft.spark.worker_memory import spare_imports
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+log = logging.getLogger(__name__)
 
 
 def read_task(task: ReadTask) -> Iterator[pa.RecordBatch]:
     """The records of the task's range, in offset order."""
     from pykraft.spark.decode import DecodeConfig, decode_batches  # numpy and pyarrow: executors only
 
+    spare_imports()
     wanted = task.offsets
     options = task.options
     config = DecodeConfig(
@@ -44,7 +49,8 @@ def read_task(task: ReadTask) -> Iterator[pa.RecordBatch]:
 
 def _answers(cluster: Cluster, fetcher: PartitionFetcher, task: ReadTask) -> Iterator[FetchedBatches]:
     """Responses with data, until they cover the range. Each must advance within the poll timeout."""
-    end = task.offsets.end
+    wanted = task.offsets
+    end = wanted.end
     deadline_ms = cluster.deadline(task.options.poll_timeout_ms)
     log_end: int | None = None
     while fetcher.position < end:
@@ -53,7 +59,16 @@ def _answers(cluster: Cluster, fetcher: PartitionFetcher, task: ReadTask) -> Ite
         except DataLossError as error:
             if task.options.fail_on_data_loss:
                 raise
-            fetcher.position = _behind_loss(fetcher.position, error, end)
+            behind = _behind_loss(fetcher.position, error, end)
+            log.warning(
+                "some records may be missed: offsets %d up to %d of %s-%d are skipped: %s",
+                fetcher.position,
+                behind,
+                wanted.topic,
+                wanted.partition,
+                error.message,
+            )
+            fetcher.position = behind
             continue
         except ClientTimeoutError as error:
             if log_end is None:

@@ -50,7 +50,8 @@ class PykraftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._open()[1]
 
     def initialOffset(self) -> OffsetsJson:
-        return to_json(run(self._planner.initial_offsets()))
+        """Nothing is known yet: the first micro-batch stores where the query begins."""
+        return {}
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Spark's Python sources can state one limit; the planner knows both."""

@@ -31,8 +31,8 @@ def from_json(value: OffsetsJson) -> dict[TopicPartition, int]:
 
 
 def count_between(start: Offsets, end: Offsets) -> int:
-    """How many offsets there are to read; a partition that is in ``end`` only counts from 0."""
-    return sum(max(0, offset - start.get(partition, 0)) for partition, offset in end.items())
+    """How many offsets there are to read; ``start`` has every partition."""
+    return sum(max(0, offset - start[partition]) for partition, offset in end.items())
 
 
 def limit_offsets(start: Offsets, end: Offsets, most: int) -> dict[TopicPartition, int]:

@@ -3,19 +3,31 @@
 A streaming query over the files that are there: its checkpoint lists those that were read. A micro-batch
 takes so many files, and the next waits until all of their records are acknowledged; within one the producer's
 buffer holds back the reading.
+
+A micro-batch that is run again must have the same rows in the same tasks (docs/spark.md, Exactly once), but
+Spark cuts files up by the number of cores: the cuts are fixed here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pykraft.spark.jobs.query import run_to_end
 from pykraft.spark.written_rows import WriteError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+
+_CUTS: Final = {
+    "spark.sql.files.minPartitionNum": "8",
+    "spark.sql.files.maxPartitionNum": str(2**31 - 1),
+    "spark.sql.files.maxPartitionBytes": str(128 << 20),
+    "spark.sql.files.openCostInBytes": str(4 << 20),
+}
+"""All that says how files become tasks. Other values need new checkpoints."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +69,24 @@ def load(session: SparkSession, job: Load) -> int:
             }
         )
     )
-    return run_to_end(session, writer)
+    with _fixed_cuts(session):
+        return run_to_end(session, writer)
+
+
+@contextmanager
+def _fixed_cuts(session: SparkSession) -> Iterator[None]:
+    """A query takes the settings that its session has when it starts."""
+    before = {name: session.conf.get(name, None) for name in _CUTS}
+    for name, value in _CUTS.items():
+        session.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, kept in before.items():
+            if kept is None:
+                session.conf.unset(name)
+            else:
+                session.conf.set(name, kept)
 
 
 def as_records(rows: DataFrame, key: str | None, value: str | None) -> DataFrame:

@@ -261,6 +261,7 @@ SUITES = {
         "kafka_client/test_admin_groups.py",
         "kafka_client/test_admin_transactions.py",
         "kafka_client/test_fetcher.py",
+        "kafka_client/test_prepared_transaction.py",
         "kafka_client/test_producer.py",
         "kafka_client/test_partitioner.py",
         "kafka_client/test_transactional_producer.py",

@@ -87,6 +87,29 @@ def test_rows_of_files_reach_other_files_once_each(
 
 @pytest.mark.interop
 @pytest.mark.spark
+def test_files_are_loaded_once_though_there_are_more_cores(
+    spark_session: SparkSession, servers: str, topic: str, tmp_path: Path
+) -> None:
+    """The end of the micro-batch was not stored. The setting stands for the number of cores."""
+    cores = "spark.sql.leafNodeDefaultParallelism"
+    for number in range(4):
+        write_file(tmp_path / "in", f"{number}.json", range(number, number + 1))
+    job = loading(servers, topic, tmp_path, max_files_per_trigger=4)
+    try:
+        for count in ("1", "4"):
+            spark_session.conf.set(cores, count)
+            assert load(spark_session, job) == 4
+            for stored in (tmp_path / "checkpoint" / "commits").iterdir():
+                stored.unlink()
+    finally:
+        spark_session.conf.unset(cores)
+    assert spark_session.conf.get("spark.sql.files.minPartitionNum", None) is None
+    records = spark_session.read.format("pykraft").option("kafka.bootstrap.servers", servers)
+    assert records.option("subscribe", topic).load().count() == 4
+
+
+@pytest.mark.interop
+@pytest.mark.spark
 def test_column_that_the_files_do_not_have_is_refused(
     spark_session: SparkSession, servers: str, topic: str, tmp_path: Path
 ) -> None:

@@ -78,14 +78,17 @@ def test_expired_range_fails(aged: tuple[str, int, int]) -> None:
 
 
 def test_existing_part_of_an_expired_range_is_read_if_loss_is_allowed(
-    aged: tuple[str, int, int],
+    aged: tuple[str, int, int], caplog: pytest.LogCaptureFixture
 ) -> None:
     servers, start, end = aged
     allowed = options(servers, failOnDataLoss="false")
     assert offsets(ReadTask(OffsetRange("aged", 0, 0, end), ZERO_UUID, ("offset",), allowed)) == list(
         range(start, end)
     )
+    assert f"some records may be missed: offsets 0 up to {start} of aged-0 are skipped" in caplog.text
+    caplog.clear()
     assert offsets(ReadTask(OffsetRange("aged", 0, 0, start), ZERO_UUID, ("offset",), allowed)) == []
+    assert f"offsets 0 up to {start} of aged-0 are skipped" in caplog.text
 
 
 def test_end_that_is_never_reached_is_a_timeout_that_names_the_end_of_the_log(

@@ -59,7 +59,7 @@ class Query:
         self.options: StreamReadOptions = parse_stream_options(base | options)
         self.logs = logs
         self.now_ms = 0
-        self.committed: Any = None
+        self.committed: Any = {}
         self.planned: Any = None
         self.restart()
 
@@ -69,8 +69,6 @@ class Query:
     def trigger(self, *, is_limited: bool = True) -> list[OffsetRange] | None:
         """The ranges of the next micro-batch; None if there is none."""
         start = self.committed
-        if start is None:
-            start = to_json(run(self.planner.initial_offsets()))
         end = self.planned
         if end is None:
             end = to_json(run(self.planner.latest_offsets(from_json(start), is_limited=is_limited)))
@@ -89,6 +87,13 @@ class Query:
         return ranges
 
 
+def begun(logs: Logs, **options: str) -> Query:
+    """A query that has stored where it begins."""
+    query = Query(logs, **options)
+    assert query.read() == []
+    return query
+
+
 def t(partition: int, start: int, end: int) -> OffsetRange:
     return OffsetRange("t", partition, start, end)
 
@@ -101,7 +106,7 @@ def test_offsets_are_written_in_order_as_sparks_kafka_source_writes_them() -> No
 
 def test_query_reads_each_offset_once() -> None:
     logs = Logs((5, 10), (0, 3))
-    query = Query(logs, startingOffsets="earliest")
+    query = begun(logs, startingOffsets="earliest")
     assert query.read() == [t(0, 5, 10), t(1, 0, 3)]
     assert query.read() is None
     logs.held[1] = (0, 8)
@@ -132,14 +137,24 @@ def test_query_that_begins_at_the_end_reads_all_of_what_comes_later() -> None:
 
 def test_partition_that_is_added_is_read_from_its_beginning() -> None:
     logs = Logs((0, 4))
-    query = Query(logs, startingOffsets="earliest", maxOffsetsPerTrigger="10")
+    query = begun(logs, startingOffsets="earliest", maxOffsetsPerTrigger="10")
     query.read()
-    logs.held.append((0, 7))
+    logs.held = [(0, 6), (0, 7)]
+    assert query.read() == [t(0, 4, 6)], "where the new one begins is stored"
     assert query.read() == [t(1, 0, 7)]
 
 
+def test_beginning_of_a_partition_is_stored_though_the_others_wait() -> None:
+    logs = Logs((0, 4))
+    query = begun(logs, startingOffsets="earliest", minOffsetsPerTrigger="3")
+    query.read()
+    logs.held = [(0, 6), (0, 1)]
+    assert query.read() == []
+    assert query.read() == [t(0, 4, 6), t(1, 0, 1)]
+
+
 def test_micro_batch_takes_of_each_partition_its_share() -> None:
-    query = Query(Logs((0, 90), (0, 10), (0, 0)), startingOffsets="earliest", maxOffsetsPerTrigger="20")
+    query = begun(Logs((0, 90), (0, 10), (0, 0)), startingOffsets="earliest", maxOffsetsPerTrigger="20")
     assert query.read() == [t(0, 0, 18), t(1, 0, 2)]
     assert query.read() == [t(0, 18, 36), t(1, 2, 4)]
     assert query.read(is_limited=False) == [t(0, 36, 90), t(1, 4, 10)]
@@ -153,7 +168,7 @@ def test_no_partition_waits_for_the_others() -> None:
 
 def test_small_micro_batch_waits_until_the_delay_is_over() -> None:
     logs = Logs((0, 1))
-    query = Query(
+    query = begun(
         logs,
         startingOffsets="earliest",
         minOffsetsPerTrigger="5",
@@ -176,7 +191,7 @@ def test_query_of_what_is_there_ends_with_it() -> None:
     query = Query(logs, startingOffsets="earliest", maxOffsetsPerTrigger="5", minOffsetsPerTrigger="5")
     run(query.planner.read_what_is_there())
     logs.held = [(0, 50), (0, 50)]
-    assert [query.read(), query.read(), query.read()] == [[t(0, 0, 5)], [t(0, 5, 9)], None]
+    assert [query.read() for _ in range(4)] == [[], [t(0, 0, 5)], [t(0, 5, 9)], None]
 
 
 def test_query_of_what_is_there_may_begin_at_its_end() -> None:
@@ -214,20 +229,21 @@ def test_loss_is_an_error_or_logged(
 ) -> None:
     for fails in ("true", "false"):
         logs = Logs((0, 4), (0, 4))
-        query = Query(logs, startingOffsets="earliest", failOnDataLoss=fails)
+        query = begun(logs, startingOffsets="earliest", failOnDataLoss=fails)
         query.read()
         _loses(logs, what)
         if fails == "true":
             with pytest.raises(StreamDataLossError, match=what):
                 query.read()
         else:
-            assert (query.read() or []) == left
+            read = [query.read() or [], query.read() or []]
+            assert [one for some in read for one in some] == left
             assert what in caplog.text
 
 
 def test_topic_that_is_gone_is_an_error_or_read_no_more() -> None:
     logs = Logs((0, 4))
-    query = Query(logs, startingOffsets="earliest")
+    query = begun(logs, startingOffsets="earliest")
     query.read()
     logs.topic_id = None
     with pytest.raises(KafkaError, match="topic t does not exist"):
@@ -235,6 +251,36 @@ def test_topic_that_is_gone_is_an_error_or_read_no_more() -> None:
     query.options = replace(query.options, fail_on_data_loss=False)
     query.restart()
     assert query.read() == []
+
+
+class _GoingLogs(Logs):
+    """The topic is deleted, unless ``stays``, after it was listed and before its ends are known."""
+
+    stays = False
+
+    async def ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        if not partitions:
+            return {}
+        if not self.stays:
+            self.topic_id = None
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "topic t does not exist")
+
+
+def test_topic_that_goes_while_it_is_asked_for_is_an_error_or_read_no_more() -> None:
+    logs = _GoingLogs((0, 4))
+    lax = Query(logs, startingOffsets="earliest", failOnDataLoss="false")
+    lax.committed = {"t": {"0": 4}}
+    assert lax.read() == []
+    logs.topic_id = Uuid(b"1" * 16)
+    strict = Query(logs, startingOffsets="earliest")
+    strict.committed = {"t": {"0": 4}}
+    with pytest.raises(KafkaError, match="topic t does not exist"):
+        strict.read()
+    logs.topic_id, logs.stays = Uuid(b"1" * 16), True
+    with pytest.raises(KafkaError, match="topic t does not exist"):
+        lax.restart()
+        lax.committed = {"t": {"0": 4}}
+        lax.read()
 
 
 @pytest.mark.parametrize("offset", [4, 11])
@@ -245,9 +291,10 @@ def test_beginning_outside_the_log_is_an_error_or_the_nearest(offset: int) -> No
             with pytest.raises(StreamDataLossError, match=f"starting offset {offset} of t-0"):
                 query.read()
         else:
+            assert query.read() == []
             assert query.read() == ([t(0, 5, 10)] if offset < 5 else None)
 
 
 def test_large_ranges_are_split() -> None:
-    query = Query(Logs((0, 10)), startingOffsets="earliest", maxRecordsPerPartition="4")
+    query = begun(Logs((0, 10)), startingOffsets="earliest", maxRecordsPerPartition="4")
     assert query.read() == [t(0, 0, 3), t(0, 3, 6), t(0, 6, 10)]

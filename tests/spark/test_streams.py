@@ -43,8 +43,8 @@ def test_query_continues_from_its_checkpoint(
         mock_cluster.produce_numbered("stream", partition, 100)
     options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "120", "maxRecordsPerPartition": "40"}
     progress = copy(stream(spark_session, mock_cluster, "stream", **options), tmp_path)
-    assert [one["numInputRows"] for one in progress] == [120, 80]
-    (source,) = progress[0]["sources"]
+    assert [one["numInputRows"] for one in progress] == [0, 120, 80]
+    (source,) = progress[1]["sources"]
     assert source["endOffset"] == {"stream": {"0": 60, "1": 60, "2": 0, "3": 0}}
     assert source["latestOffset"] == {"stream": {"0": 100, "1": 100, "2": 0, "3": 0}}
     mock_cluster.produce_numbered("stream", 2, 50)
@@ -79,8 +79,8 @@ def test_group_shows_how_far_the_query_is(
     options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "40", "publishOffsetsToGroup": "copies"}
     progress = copy(stream(spark_session, mock_cluster, "shown", **options), tmp_path)
     behind = [offsets_behind_latest(one["sources"][0]) for one in progress]
-    assert [one["maxOffsetsBehindLatest"] for one in behind] == ["60", "20", "0"]
-    assert [float(one["avgOffsetsBehindLatest"]) for one in behind] == [15, 5, 0]
+    assert [one["maxOffsetsBehindLatest"] for one in behind] == ["100", "60", "20", "0"]
+    assert [float(one["avgOffsetsBehindLatest"]) for one in behind] == [25, 15, 5, 0]
     with AdminClient(mock_cluster.bootstrap_servers) as client:
         committed = client.group_offsets("copies", [TopicPartition("shown", 1)])
     assert committed[TopicPartition("shown", 1)].offset == 100

@@ -39,6 +39,7 @@ def test_settings_of_kafkas_producer_are_honoured() -> None:
         ("'startingoffsets' applies to reads only", {"startingOffsets": "latest"}),
         ("did you mean 'topic'", {"topics": "t"}),
         ("'jobId' may have letters", {"jobId": "a b"}),
+        ("'jobId' may have letters", {"jobId": "a/b"}),
         ("'topic' is empty", {"topic": " "}),
         ("values are always bytes", {"kafka.value.serializer": "x"}),
     ],

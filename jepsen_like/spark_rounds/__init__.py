@@ -1,0 +1,1 @@
+"""Streaming queries of Spark under faults: ``python -m pykraft.jepsen_like.spark_rounds --rounds 20``."""
