@@ -51,6 +51,8 @@ def local_session(app_name: str, master: str = "local[2]", **settings: str) -> S
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "1g",
         "spark.driver.extraJavaOptions": _JAVA_OPTIONS,
+        # By TCP the last bytes of every task wait some 40 ms for an acknowledgement (Spark 4.1 and newer).
+        "spark.python.unix.domain.socket.enabled": "true",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.session.timeZone": "UTC",

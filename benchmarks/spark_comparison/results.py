@@ -59,7 +59,8 @@ def render(results: Results, about: Mapping[str, str]) -> str:
     run = results.run
     lines = [
         f"Medians of {results.rounds} rounds after a first one, the sides in turns, on {run['date']}:"
-        f" pykraft {run['pykraft']}, Spark {run['spark']} (`{run['command']}`). {run['machine']}.",
+        f" pykraft {run['pykraft']}, Spark {run['spark']} (`{run['command']}`). {run['machine']}. Broker,"
+        " driver and tasks (`local[2]`) share the cores. Ratios are of our time to the other's.",
         "",
     ]
     for family, text in about.items():
