@@ -5,7 +5,7 @@ The connector comes from Maven Central where it is to be had for the installed v
 bench-spark` installs such a version. Everything shares the cores of this machine: broker, driver, tasks.
 
     python benchmarks/spark.py [--families batch,stream] [--match REGEX] [--rounds 4] [--quick]
-    python benchmarks/spark.py --render results.json      # the tables of docs/spark.md
+    python benchmarks/spark.py --render results.json ...  # the tables of docs/spark.md
 """
 
 from __future__ import annotations
@@ -35,6 +35,10 @@ MARKERS: Final = (
     "<!-- Begin of what `python benchmarks/spark.py --render` writes -->",
     "<!-- End of what `python benchmarks/spark.py --render` writes -->",
 )
+_PROPERTIES: Final = {
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+}
 _PARTS: Final = "parts"
 _OF_LOADS: Final[dict[str, Callable[[rows.Bench, Load], None]]] = {
     "batch": rows.batch,
@@ -51,7 +55,7 @@ _ONLY_LZ4: Final = ("to Parquet", "sink")
 def main() -> None:
     options = parse()
     if options.render:
-        publish(Results.load(options.render))
+        publish(merged([Results.load(path) for path in options.render]))
         return
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     directory = Path(tempfile.mkdtemp(prefix="spark-"))
@@ -72,7 +76,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=4, help="after a first one (default: %(default)s)")
     parser.add_argument("--quick", action="store_true", help="small loads: shows that all works")
     parser.add_argument("--out", type=Path, default=Path("build/spark.json"), help="default: %(default)s")
-    parser.add_argument("--render", type=Path, help="write the tables of docs/spark.md from these results")
+    parser.add_argument(
+        "--render", type=Path, nargs="+", help="write the tables of docs/spark.md from these results"
+    )
     options = parser.parse_args()
     unknown = set(options.families.split(",")) - {*_OF_LOADS, *_ALONE}
     if unknown:
@@ -89,7 +95,7 @@ def measure(options: argparse.Namespace, directory: Path) -> Results:
     results = Results(run, options.rounds)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     matching = [load for load in loads(quick=options.quick) if re.search(options.match, load.name)]
-    with running(Pykraft(), directory / "cluster", 1, {"log.segment.bytes": str(1 << 30)}) as cluster:
+    with running(Pykraft(), directory / "cluster", 1, _PROPERTIES) as cluster:
         servers = f"127.0.0.1:{cluster.port}"
         session = start_session(jars)
         sides = SIDES if jars else SIDES[:2]
@@ -120,6 +126,16 @@ def describe(options: argparse.Namespace, spark_version: str) -> dict[str, Any]:
         "spark": spark_version,
         "quick": options.quick,
     }
+
+
+def merged(runs: list[Results]) -> Results:
+    """One of several runs: of a family that several of them measured, the last rows."""
+    first, *others = runs
+    for run in others:
+        again = {row.family for row in run.rows}
+        first.rows = [row for row in first.rows if row.family not in again] + run.rows
+        first.parts |= run.parts
+    return first
 
 
 def publish(results: Results) -> None:
