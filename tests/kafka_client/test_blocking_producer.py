@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import signal
 import subprocess
 import sys
 import threading
@@ -177,6 +176,7 @@ from pykraft.kafka_client.blocking_producer import BlockingProducer
 from pykraft.kafka_client.cluster import ClientConfig
 from pykraft.kafka_client.producer_batch import ProducerConfig
 from pykraft.runtime.address import Address
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background inherits that it is ignored
 producer = BlockingProducer(ClientConfig((Address("127.0.0.1", 1),)), ProducerConfig())
 future = producer.send("t", 0, None, b"1")
 threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
@@ -191,7 +191,6 @@ except KeyboardInterrupt:
 
 def run_program(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     root = str(Path(sys.modules["pykraft"].__file__ or "").parent.parent)
-    assert signal.getsignal(signal.SIGINT) is not None
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", program, *arguments],
         env=os.environ | {"PYTHONPATH": root},

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pykraft.jepsen_like.process_cluster import ProcessCluster
+from pykraft.jepsen_like.process_cluster import FAST_FAILOVER, ProcessCluster
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_client.admin_results import NewTopic
 from pykraft.spark.session import java_problem, local_session
@@ -41,6 +41,15 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         cluster.format()
         cluster.start()
         yield cluster.bootstrap_servers
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProcessCluster]:
+    """Three nodes, of this file alone: it kills them, or what they hold."""
+    with ProcessCluster(tmp_path_factory.mktemp("cluster"), 3, FAST_FAILOVER) as cluster:
+        cluster.format()
+        cluster.start()
+        yield cluster
 
 
 @pytest.fixture

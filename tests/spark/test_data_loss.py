@@ -3,14 +3,14 @@ goes on with what is there."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pykraft.jepsen_like.awaiting import wait_until
-from pykraft.jepsen_like.process_cluster import FAST_FAILOVER, ProcessCluster
+from pykraft.jepsen_like.process_cluster import ProcessCluster
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_client.admin_results import NewTopic
 from pykraft.kafka_client.blocking_producer import BlockingProducer
@@ -27,14 +27,6 @@ pytestmark = [pytest.mark.interop, pytest.mark.spark]
 SHOWN_TIMEOUT_S = 60
 COUNT = 10
 """Of records that are written at a time, and that a query waits for."""
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProcessCluster]:
-    with ProcessCluster(tmp_path_factory.mktemp("cluster"), 3, FAST_FAILOVER) as cluster:
-        cluster.format()
-        cluster.start()
-        yield cluster
 
 
 def create(cluster: ProcessCluster, topic: str, *brokers: int) -> None:

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError as ConfluentError
 from confluent_kafka import Message, Producer
 
 from pykraft.jepsen_like.awaiting import wait_until
-from pykraft.jepsen_like.process_cluster import FAST_FAILOVER, ProcessCluster
+from pykraft.jepsen_like.process_cluster import ProcessCluster
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_client.admin_results import (
     ConfigChange,
@@ -39,14 +39,6 @@ pytestmark = pytest.mark.interop
 
 COUNT = 3_000
 FIRST_TIMESTAMP_MS = 1_700_000_000_000
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProcessCluster]:
-    with ProcessCluster(tmp_path_factory.mktemp("cluster"), 3, FAST_FAILOVER) as cluster:
-        cluster.format()
-        cluster.start()
-        yield cluster
 
 
 @pytest.fixture(scope="module")
