@@ -176,7 +176,7 @@ from pykraft.kafka_client.blocking_producer import BlockingProducer
 from pykraft.kafka_client.cluster import ClientConfig
 from pykraft.kafka_client.producer_batch import ProducerConfig
 from pykraft.runtime.address import Address
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background inherits that it is ignored
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which is ignored in the background
 producer = BlockingProducer(ClientConfig((Address("127.0.0.1", 1),)), ProducerConfig())
 future = producer.send("t", 0, None, b"1")
 threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
