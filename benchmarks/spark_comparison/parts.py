@@ -19,11 +19,6 @@ from pykraft.spark.decode import DecodeConfig, decode_batches
 from pykraft.spark.options import BatchReadOptions, parse_batch_options
 
 _BATCH_BYTES: Final = 1 << 20
-ABOUT: Final = (
-    "*Fetch* and *decode*: processor time of one Python process without Spark, all partitions after each"
-    " other (a task each, two at a time, in Spark). *Hand-over*: a job whose source yields one Arrow batch of"
-    " 1 MiB again and again, as many rows. *Empty*: a job that reads nothing."
-)
 
 
 def measure(bench: Bench, load: Load) -> None:
@@ -41,7 +36,6 @@ def measure(bench: Bench, load: Load) -> None:
         "fetch": median(fetch_s[1:]),
         "decode": median(decode_s[1:]),
         "hand-over": median(_hand_over(bench, load)),
-        "empty": median(_empty(bench, load)),
     }
     print(f"parts, {load.name}: {bench.results.parts[load.name]}", flush=True)
 
@@ -70,15 +64,6 @@ def _hand_over(bench: Bench, load: Load) -> list[float]:
     given = (PARTITIONS, max(1, load.count // PARTITIONS // rows), rows, load.value_bytes)
     settings = dict(zip(PrebuiltReader.OPTIONS, map(str, given), strict=True))
     frame = bench.session.read.format(NAME).options(**settings).load()
-    return [
-        timed(lambda: frame.write.format("noop").mode("overwrite").save()) for _ in range(bench.rounds + 1)
-    ][1:]
-
-
-def _empty(bench: Bench, load: Load) -> list[float]:
-    nothing = {"endingTimestamp": "1"} | {"startingTimestamp": "0"}
-    options = bench.options(load.topic) | nothing
-    frame = bench.session.read.format("pykraft").options(**options).load().limit(0)
     return [
         timed(lambda: frame.write.format("noop").mode("overwrite").save()) for _ in range(bench.rounds + 1)
     ][1:]

@@ -68,9 +68,15 @@ def render(results: Results, about: Mapping[str, str]) -> str:
         if rows:
             lines += [f"### {family}", "", text, "", *_HEAD, *map(_line, rows), ""]
     if results.parts:
-        lines += ["### where the time goes", "", *_parts(results.parts), ""]
+        lines += ["### where the time goes", "", _PARTS_ABOUT, "", *_parts(results.parts), ""]
     return "\n".join(lines)
 
+
+_PARTS_ABOUT: Final = (
+    "Of a batch. *Fetch* and *decode*: processor time of one Python process without Spark, all partitions after"
+    " each other (a task each, two at a time, in Spark). *Hand-over*: a job whose source yields one Arrow batch"
+    " of 1 MiB again and again, as many rows: every source in Python pays it."
+)
 
 _HEAD: Final = (
     "| what | pykraft | rows/s | MB/s | confluent-kafka | ratio | Spark's connector | ratio |",
