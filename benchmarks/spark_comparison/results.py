@@ -73,9 +73,9 @@ def render(results: Results, about: Mapping[str, str]) -> str:
 
 
 _PARTS_ABOUT: Final = (
-    "Of a batch. *Fetch* and *decode*: processor time of one Python process without Spark, all partitions after"
-    " each other (a task each, two at a time, in Spark). *Hand-over*: a job whose source yields one Arrow batch"
-    " of 1 MiB again and again, as many rows: every source in Python pays it."
+    "Of a batch. *Fetch* and *decode*: processor time of one Python process without Spark, all partitions"
+    " after each other (a task each, two at a time, in Spark). *Hand-over*: a job whose source yields one"
+    " Arrow batch of 1 MiB again and again, as many rows: every source in Python pays it."
 )
 
 _HEAD: Final = (
