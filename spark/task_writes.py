@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Iterable
 from concurrent.futures import Future
+from contextlib import closing
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
@@ -47,36 +48,39 @@ def write_exactly_once(batches: Iterable[pa.RecordBatch], options: WriteOptions,
     rows = filled if first is None else chain((first,), filled)
     topic = None if first is None else next(rows_of(first, options.topic)).topic
     repeated = Written(0, task, topic, is_repeated=True)
-    # A late attempt must not take over from the next micro-batch, nor one without rows from anybody.
-    if _is_written(rows, options, task, require_stable=topic is None):
-        return repeated
-    if topic is None:
-        return Written(0, task)
     transaction = TransactionConfig(task.id, options.transaction_timeout_ms)
-    with BlockingProducer(options.client, options.producer, transaction) as producer:
-        producer.init_transactions()
-        if _is_written(rows, options, task, require_stable=True):
+    with closing(Cluster(BlockingNetwork(), options.client)) as cluster:
+        # A late attempt must not take over from the next micro-batch, nor one without rows from anybody.
+        if _is_written(cluster, rows, options, task, require_stable=topic is None):
             return repeated
-        producer.begin_transaction()
-        try:
-            tally = _send(producer, rows, options)
-            producer.send_offsets_to_transaction(marker_of(topic, task.epoch, tally), task.id)
-            return Written(tally.rows, task, topic, prepared=producer.prepare_transaction())
-        except Exception:
-            _abort(producer)
-            raise
+        if topic is None:
+            return Written(0, task)
+        with BlockingProducer(options.client, options.producer, transaction) as producer:
+            producer.init_transactions()
+            if _is_written(cluster, rows, options, task, require_stable=True):
+                return repeated
+            producer.begin_transaction()
+            try:
+                tally = _send(producer, rows, options)
+                producer.send_offsets_to_transaction(marker_of(topic, task.epoch, tally), task.id)
+                return Written(tally.rows, task, topic, prepared=producer.prepare_transaction())
+            except Exception:
+                _abort(producer)
+                raise
 
 
 def _is_written(
-    rows: Iterable[pa.RecordBatch], options: WriteOptions, task: Task, *, require_stable: bool
+    cluster: Cluster,
+    rows: Iterable[pa.RecordBatch],
+    options: WriteOptions,
+    task: Task,
+    *,
+    require_stable: bool,
 ) -> bool:
     """Whether the marker says so; then the rows are compared with it."""
-    cluster = Cluster(BlockingNetwork(), options.client)
-    try:
-        find = find_marker(cluster, task.id, options.topic, cluster.deadline(), require_stable=require_stable)
-        marker = run(find)
-    finally:
-        cluster.close()
+    marker = run(
+        find_marker(cluster, task.id, options.topic, cluster.deadline(), require_stable=require_stable)
+    )
     if marker.next_epoch <= task.epoch:
         return False
     check_rows(marker, task, rows)

@@ -15,7 +15,6 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
-    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
     InputPartition,
     WriterCommitMessage,
@@ -77,9 +76,6 @@ class ConfluentSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> Writer:
         return Writer(dict(self.options))
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
-        return StreamWriter(dict(self.options))
 
 
 class _Options:
@@ -181,8 +177,8 @@ class StreamReader(_Options, DataSourceStreamReader, SupportsTriggerAvailableNow
         return self._read(partition.value)
 
 
-class _Producing(_Options):
-    def _write(self, batches: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+class Writer(_Options, DataSourceArrowWriter):
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         from confluent_kafka import Producer
 
         producer = Producer(
@@ -194,7 +190,7 @@ class _Producing(_Options):
             if error is not None:
                 failed.append(error)
 
-        for batch in batches:
+        for batch in iterator:
             keys, values = batch.column("key").to_pylist(), batch.column("value").to_pylist()
             for key, value in zip(keys, values, strict=True):
                 while True:
@@ -208,13 +204,3 @@ class _Producing(_Options):
         if failed:
             raise RuntimeError(json.dumps([str(error) for error in failed[:3]]))
         return WriterCommitMessage()
-
-
-class Writer(_Producing, DataSourceArrowWriter):
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return self._write(iterator)
-
-
-class StreamWriter(_Producing, DataSourceStreamArrowWriter):
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return self._write(iterator)

@@ -37,15 +37,16 @@ def command() -> None:
 def run(workload: str, time_limit: int, seed: int, runs: int, out_dir: str, check_in_spark: bool) -> None:
     """Run a workload under faults; exits 0 only if the run counts and shows no anomaly."""
     # An import of node from a layer above: see the layer contract in pyproject.toml.
-    from pykraft.jepsen_like.runner import examine_file, main
+    from pykraft.jepsen_like.runner import main
 
-    check = examine_file
+    check = None
     if check_in_spark:
-        from pykraft.jepsen_like.spark_check import examine_in_spark as check
+        from pykraft.jepsen_like.spark_check import examine_in_spark
         from pykraft.spark.session import java_problem
 
         if problem := java_problem():
             raise click.ClickException(problem)
+        check = examine_in_spark
     sys.exit(
         main(workload=workload, time_limit=time_limit, seed=seed, runs=runs, out_dir=out_dir, check=check)
     )

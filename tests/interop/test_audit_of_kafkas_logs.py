@@ -16,10 +16,10 @@ import pytest
 from pykraft.jepsen_like.awaiting import wait_until
 from pykraft.log_store.checkpoint import CLEANER_OFFSET_CHECKPOINT, read_offset_checkpoint
 from pykraft.runtime.os_disk import OsDisk
-from pykraft.spark.session import java_problem
 from tests.interop.java_jars import KafkaTools
 from tests.interop.kafka_logs import PATIENCE_S, Writer, kafka, log_files
 from tests.interop.opened_logs import TOPIC, compact, with_logs
+from tests.spark_here import skip_without_spark
 
 pytestmark = [pytest.mark.interop, pytest.mark.spark]
 
@@ -29,9 +29,7 @@ AUDIT_LIMIT_S: Final = 120
 @pytest.fixture(scope="module")
 def copies(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
     """The log directory of one broker as it was written, compacted by Kafka, and compacted by pykraft."""
-    pytest.importorskip("pyspark", reason="pyspark is not installed: pip install pykraft[spark]")
-    if problem := java_problem():
-        pytest.skip(problem)
+    skip_without_spark()
     directory = tmp_path_factory.mktemp("kafka")
     with kafka(kafka_tools, directory) as broker:
         broker.start()

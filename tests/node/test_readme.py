@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.spark_here import skip_without_spark
+
 README = Path(__file__).resolve().parents[2] / "README.md"
 ADDRESS = "127.0.0.1:9092"
 
@@ -61,12 +63,7 @@ def test_console_example_reads_what_it_wrote(dev_server: str) -> None:
 
 @pytest.mark.spark
 def test_spark_example_needs_nothing_in_the_environment(dev_server: str) -> None:
-    pytest.importorskip("pyspark", reason="pyspark is not installed")
-    from pykraft.spark.session import java_problem
-
-    problem = java_problem()
-    if problem is not None:
-        pytest.skip(problem)
+    skip_without_spark()
     client = block("python", "confluent_kafka").replace(ADDRESS, dev_server)
     example = block("python", 'format("pykraft")').replace(ADDRESS, dev_server)
     run_python(client.replace("greetings", "shown"))

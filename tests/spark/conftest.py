@@ -10,8 +10,9 @@ import pytest
 from pykraft.jepsen_like.process_cluster import FAST_FAILOVER, ProcessCluster
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_client.admin_results import NewTopic
-from pykraft.spark.session import java_problem, local_session
+from pykraft.spark.session import local_session
 from tests.mock_cluster import MockCluster
+from tests.spark_here import skip_without_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,10 +21,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def spark_session() -> Iterator[SparkSession]:
     """Starts a Java virtual machine (4-10 s). Skips, naming what to install, if there is none."""
-    pytest.importorskip("pyspark", reason="pyspark is not installed: pip install pykraft[spark]")
-    problem = java_problem()
-    if problem is not None:
-        pytest.skip(problem)
+    skip_without_spark()
     session = local_session("pykraft tests", spark__log__level="ERROR")
     yield session
     session.stop()

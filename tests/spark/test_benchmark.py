@@ -10,7 +10,7 @@ import pytest
 from spark_comparison.results import Results, Row, render
 from spark_comparison.rows import ABOUT
 
-from pykraft.spark.session import java_problem
+from tests.spark_here import skip_without_spark
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN = dict.fromkeys(("date", "command", "pykraft", "machine", "spark"), "x")
@@ -40,9 +40,7 @@ def test_page_shows_what_was_measured() -> None:
 @pytest.mark.spark
 @pytest.mark.slow
 def test_rows_run(tmp_path: Path) -> None:
-    pytest.importorskip("pyspark", reason="pyspark is not installed: pip install pykraft[spark]")
-    if problem := java_problem():
-        pytest.skip(problem)
+    skip_without_spark()
     out = tmp_path / "results.json"
     command = [sys.executable, str(ROOT / "benchmarks" / "spark.py"), "--quick", "--rounds", "1"]
     command += ["--families", "batch,sink,parts", "--match", "1 KiB, lz4", "--out", str(out)]

@@ -27,7 +27,7 @@ from comparison.maven import cache_directory
 from pykraft.kafka_client.blocking_producer import BlockingProducer
 from pykraft.kafka_client.cluster import ClientConfig
 from pykraft.kafka_client.network import parse_bootstrap_servers
-from pykraft.spark.session import java_problem
+from tests.spark_here import skip_without_spark
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 RECORDS: Final = 100
@@ -62,9 +62,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 @pytest.fixture(autouse=True, scope="module")
 def _spark_can_run() -> None:
-    pytest.importorskip("pyspark", reason="pyspark is not installed: pip install pykraft[spark]")
-    if problem := java_problem():
-        pytest.skip(problem)
+    skip_without_spark()
 
 
 @pytest.fixture(scope="module")
