@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from pykraft.spark.jobs.query import innermost_error
+
 _LOSS: Final = re.compile(
     r"\w*DataLossError|OffsetOutOfRangeError|LogTruncatedError|Topic(Deleted|Recreated)Error"
 )
-_ERROR: Final = re.compile(r"^[\w.]*(?:Error|Exception): .*", re.MULTILINE)
 _NUMBERS: Final = re.compile(r"\d+")
 _SHOWN_CHARACTERS: Final = 160
 
@@ -64,5 +65,4 @@ def read_failures(errors: Path) -> tuple[Counter[str], list[str]]:
 
 def _reason(text: str) -> str:
     """The innermost error, without its numbers."""
-    *_, last = _ERROR.findall(text) or text.splitlines()[:1]
-    return _NUMBERS.sub("N", last)[:_SHOWN_CHARACTERS]
+    return _NUMBERS.sub("N", innermost_error(text))[:_SHOWN_CHARACTERS]

@@ -37,9 +37,10 @@ with_master = click.option(
 @contextmanager
 def spark_session(app_name: str, master: str) -> Iterator[SparkSession]:
     """A session for one job. What Spark needs and does not find is said in one line, and so is what it cannot
-    make a query of, such as a path that does not exist."""
-    from pyspark.errors import AnalysisException
+    make a query of, such as a path that does not exist, and why a stream has failed."""
+    from pyspark.errors import AnalysisException, StreamingQueryException
 
+    from pykraft.spark.jobs.query import innermost_error
     from pykraft.spark.jobs.session import job_session
     from pykraft.spark.session import java_problem
 
@@ -50,6 +51,8 @@ def spark_session(app_name: str, master: str) -> Iterator[SparkSession]:
             yield session
     except AnalysisException as error:
         raise click.ClickException(str(error).partition("\n")[0]) from error
+    except StreamingQueryException as error:
+        raise click.ClickException(innermost_error(str(error))) from error
 
 
 def print_count(records: int) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from pykraft.node.cli.cluster_client import admin_client
@@ -68,6 +70,8 @@ def command(
     from pykraft.spark.jobs.load import Load, load
     from pykraft.spark.written_rows import WriteError
 
+    if Path(path).is_file():
+        raise click.UsageError(f"{path} is a file: give its directory, or a pattern such as {path}*")
     wrong = [option for option in options if "=" not in option]
     if wrong:
         raise click.UsageError(f"--option {wrong[0]}: NAME=VALUE is expected")

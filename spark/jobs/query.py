@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -10,6 +11,13 @@ if TYPE_CHECKING:
 
 _KEPT_PROGRESS: Final = "spark.sql.streaming.numRecentProgressUpdates"
 _ALL: Final = "1000000"
+_ERROR: Final = re.compile(r"^[\w.]*(?:Error|Exception): .*", re.MULTILINE)
+
+
+def innermost_error(text: str) -> str:
+    """The last line of what Spark says of a failed query that names an error; its first line if none does."""
+    *_, last = _ERROR.findall(text) or [text.partition("\n")[0]]
+    return str(last)
 
 
 def run_to_end(session: SparkSession, writer: DataStreamWriter) -> int:

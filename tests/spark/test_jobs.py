@@ -16,6 +16,7 @@ from pykraft.node.cli.root import cli
 from pykraft.spark.jobs.export import Export, export
 from pykraft.spark.jobs.lag_report import lag_report
 from pykraft.spark.jobs.load import Load, load
+from pykraft.spark.jobs.query import innermost_error
 from pykraft.spark.written_rows import WriteError
 from tests.narrowing import present
 
@@ -143,6 +144,22 @@ def test_lag_is_that_of_the_offsets_and_times(
     assert report[0].behind_ms is None
     assert all(one.behind_ms is not None and 5_000 <= one.behind_ms < 65_000 for one in report[1:])
     assert lag_report(spark_session, servers, ["nobody"], 1_000, now_ms) == []
+
+
+def test_failed_query_is_told_by_its_innermost_error() -> None:
+    text = "[STREAM_FAILED] x\nTraceback\npykraft.spark.OtherRowsError: rows differ\n\tat y\n== Plan =="
+    assert innermost_error(text) == "pykraft.spark.OtherRowsError: rows differ"
+    assert innermost_error("[STREAM_FAILED] failed\n== Plan ==") == "[STREAM_FAILED] failed"
+
+
+def test_single_file_is_refused(tmp_path: Path) -> None:
+    """Spark's streams read directories."""
+    file = tmp_path / "rows.csv"
+    file.touch()
+    arguments = ["--bootstrap-server", "127.0.0.1:9", "--topic", "t", "--format", "csv", "--checkpoint", "c"]
+    result = CliRunner().invoke(cli, ["spark", "load", *arguments, str(file)])
+    assert result.exit_code == 2
+    assert f"{file} is a file: give its directory, or a pattern" in result.output
 
 
 @pytest.mark.parametrize(
