@@ -35,11 +35,13 @@ def carry_out(
             break
         if not driver.is_running:
             driver.start()
-        happened[fault.kind.value] += _inflict(fault, driver, topics, feed)
+        happened[fault.kind.value] += _inflict(fault, driver, topics, feed, failed)
     return happened
 
 
-def _inflict(fault: Fault, driver: DriverProcess, topics: Topics, feed: Feed) -> bool:
+def _inflict(
+    fault: Fault, driver: DriverProcess, topics: Topics, feed: Feed, failed: threading.Event
+) -> bool:
     """Whether it came to that: a cluster under faults may refuse to change a topic."""
     match fault.kind:
         case FaultKind.KILL_DRIVER:
@@ -51,9 +53,9 @@ def _inflict(fault: Fault, driver: DriverProcess, topics: Topics, feed: Feed) ->
         case FaultKind.STALL_DRIVER:
             resume = driver.stall()
             driver.start()
-            time.sleep(fault.stall_s)
+            failed.wait(fault.stall_s)
             resumed_count = resume()
-            time.sleep(_RESUMED_S)
+            failed.wait(_RESUMED_S)
             return resumed_count > 0
         case FaultKind.KILL_WORKERS:
             return driver.kill_workers(random.Random(fault.draw))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -28,7 +28,6 @@ QUERIES: Final = (TO_TOPIC, TO_PARQUET)
 
 _ROWS_AT_A_TIME: Final = "16"
 """Between Spark and its Python: whoever dies leaves tasks with a part of their rows. (10,000 by default)"""
-_POLL_S: Final = 0.2
 _REQUEST_TIMEOUT_MS: Final = "5000"
 """A paused broker keeps its connections: with 30 s a query would do nothing for most of a round."""
 
@@ -54,13 +53,15 @@ class Files:
 
 def run(session: SparkSession, servers: str, source: str, sink: str, files: Files) -> None:
     """Until a query fails."""
+    from pyspark.errors import StreamingQueryException
+
     records = _records(session, servers, source)
     queries = {
         TO_TOPIC: _copy_to_topic(records, servers, sink, files),
         TO_PARQUET: _copy_to_parquet(records, files),
     }
-    while all(query.isActive for query in queries.values()):
-        time.sleep(_POLL_S)
+    with suppress(StreamingQueryException):
+        session.streams.awaitAnyTermination()
     for name, query in queries.items():
         if not query.isActive:
             _report(files, name, query.exception())
