@@ -13,6 +13,7 @@ The operations of the append workload:
 ``send``       invoke: ``key``, ``value``; answered with ``offset`` when it is known
 ``assign``     ok: the process starts reading anew, so that its position carries no promise
 ``poll``       ok: ``records`` of one key; info: ``error`` (a read position the broker no longer honours)
+``poll-empty`` ok: a poll that was invoked at the time of this event found nothing
 ``final``      ok: ``records`` of one key in the last read from the start, after everything has healed
 ``final-start``  ok: ``offset`` is the log start where this read begins; without one it begins at 0
 ``final-end``  ok: ``offset`` is the high watermark that this read reached
@@ -21,13 +22,20 @@ The operations of the append workload:
 ``replica``    ok: ``records`` in one replica's own log; ``detail.batches``: one list a batch
 ``leader``     info, process ``observer``: the partition ``key`` is led by broker ``value`` ('-1': nobody)
 ``controller`` info, process ``observer``: the active controller is node ``value``
+``run``        info, process ``runner``: ``detail`` says how and with what the run was made
+``faults-begin``, ``faults-end``  info, process ``runner``: the plan begins; the last fault is repaired
+``in-sync``    info, process ``runner``: all replicas are, ``detail.took_s`` seconds after that
+``leaderless`` info, process ``runner``: ``detail.longest_s`` is the longest time a partition had no leader
 =============  =======================================================================================
 
 A batch is listed as [base offset, last offset, leader epoch, CRC, producer id, producer epoch, base
 sequence].
 
-Process ``nemesis`` records its faults (``kill``, ``pause``, ``kill-all``) and repairs (``start``,
-``resume``); ``value`` is the node.
+Process ``nemesis`` records each fault when it is in force, stamped with its beginning: ``op`` is its kind,
+``value`` the nodes with commas between, and ``detail`` its ``number`` in the plan, its ``target``, its
+intended length ``for_s``, and its settings. ``repaired`` names the number and the kind. ``unclean-end``,
+``tail-loss`` and ``tail-restored`` of node ``value``: see ``checkers/tail_losses``. Process ``runner``
+records each ``topic``, with its configuration.
 """
 
 from __future__ import annotations
@@ -35,14 +43,21 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, Self
 
 import msgspec
 
 EventType = Literal["invoke", "ok", "fail", "info"]
+
+NEMESIS: Final = "nemesis"
+OBSERVER: Final = "observer"
+REPAIRED: Final = "repaired"
+
+_WATCHED: Final = frozenset({NEMESIS, OBSERVER})
 
 Records = Sequence[tuple[int, str]]
 
@@ -72,6 +87,11 @@ class Event(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_un
     def to_json(self) -> str:
         """The event's line, without the line break; fields that are None are left out."""
         return msgspec.json.encode(self).decode("utf-8")
+
+
+def is_fault(event: Event) -> bool:
+    """Whether a nemesis says that a fault has begun."""
+    return event.process == NEMESIS and event.type == "ok" and event.op != REPAIRED
 
 
 _decode = msgspec.json.Decoder(Event).decode
@@ -160,6 +180,10 @@ class HistoryWriter(Recorder):
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.outcomes: Counter[tuple[str, str]] = Counter()
+        """How many events of each op and type there are."""
+        self.watch: Callable[[Event], None] = lambda _: None
+        """Told of what the nemesis and the observer record, on the thread that records it."""
         self._lock = threading.Lock()
         self._file = path.open("w", encoding="utf-8", buffering=1 << 20)
         self._start_ns = time.monotonic_ns()
@@ -172,8 +196,14 @@ class HistoryWriter(Recorder):
     def _add(self, event: Event) -> None:
         line = event.to_json() + "\n"
         with self._lock:
-            if not self._closed:
-                self._file.write(line)
+            if self._closed:
+                return
+            self._file.write(line)
+            self.outcomes[event.op, event.type] += 1
+            if event.process in _WATCHED:
+                self._file.flush()  # whoever follows the file sees faults as they happen
+        if event.process in _WATCHED:
+            self.watch(event)
 
     def close(self) -> None:
         """Flush and close; a straggling callback that records afterwards is ignored."""

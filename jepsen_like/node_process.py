@@ -11,7 +11,8 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 STOP_TIMEOUT_S = 20.0
@@ -19,15 +20,36 @@ TAIL_BYTES = 8192
 
 
 class NodeProcess:
-    """A node that ``command`` starts in a process of its own. Methods may be called from several threads."""
+    """A node that ``command`` starts in a process of its own. Methods may be called from several threads.
 
-    def __init__(self, node_id: int, command: Sequence[str], output_file: Path) -> None:
+    ``command`` and ``environment`` (added to the runner's) may be changed while it does not run. ``started``
+    is told the id of every process. ``stop_status``: with what it ends after SIGTERM if all is well, within
+    ``stop_timeout_s``.
+    """
+
+    def __init__(
+        self,
+        node_id: int,
+        command: Sequence[str],
+        output_file: Path,
+        environment: Mapping[str, str] | None = None,
+        started: Callable[[int], None] = lambda _: None,
+        stop_status: int = 0,
+        stop_timeout_s: float = STOP_TIMEOUT_S,
+    ) -> None:
         self.node_id = node_id
         self.command = tuple(command)
+        self.environment = dict(environment or {})
         self.output_file = output_file
+        self._started = started
+        self._stop_status = stop_status
+        self._stop_timeout_s = stop_timeout_s
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.RLock()
         self._ordered_exit = True
+        self._unclean_ends = 0
+        self._asked: subprocess.Popen[bytes] | None = None
+        """The last process that was sent SIGTERM."""
         self.paused = False
 
     @property
@@ -55,20 +77,43 @@ class NodeProcess:
                 return None
             return self._process.poll()
 
+    @property
+    def unclean_ends(self) -> int:
+        """How many of its processes have ended otherwise than asked, without flushing what they had."""
+        with self._lock:
+            return self._unclean_ends + self._has_ended_unclean()
+
+    def _has_ended_unclean(self) -> bool:
+        return self._process is not None and self._process.poll() not in (None, self._stop_status)
+
     def start(self) -> None:
         """Start the node; its output is appended to the file of its earlier lives."""
         with self._lock:
             assert not self.running, f"node {self.node_id} is already running"
+            self._unclean_ends += self._has_ended_unclean()
             with self.output_file.open("ab") as output:
                 self._process = subprocess.Popen(
                     self.command,
+                    env={**os.environ, **self.environment},
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
                 )
+            self._started(self._process.pid)
             self._ordered_exit = False
             self.paused = False
+
+    def ensure_running(self) -> None:
+        """Start the node unless it runs."""
+        with self._lock:
+            if not self.running:
+                self.start()
+
+    def forgive_exit(self) -> None:
+        """The exit that :attr:`unordered_exit` shows has been dealt with."""
+        with self._lock:
+            self._ordered_exit = self._ordered_exit or not self.running
 
     def kill(self) -> None:
         """SIGKILL, and wait until the process is gone."""
@@ -76,6 +121,13 @@ class NodeProcess:
             if self._signal(signal.SIGKILL, ends=True) and self._process is not None:
                 self._process.wait()
             self.paused = False
+
+    @contextmanager
+    def killed(self) -> Iterator[None]:
+        """SIGKILL, and nobody starts it before the context is left."""
+        with self._lock:
+            self.kill()
+            yield
 
     def pause(self) -> None:
         """SIGSTOP: the process keeps its sockets and its state, and does nothing."""
@@ -89,19 +141,26 @@ class NodeProcess:
             self._signal(signal.SIGCONT)
             self.paused = False
 
-    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> bool:
-        """SIGTERM and wait. False if it had to be killed, or ended with a status other than 0."""
+    def stop(self, timeout_s: float | None = None) -> bool:
+        """SIGTERM and wait. False if it had to be killed, or ended with a status other than ``stop_status``:
+        such an end was not ordered."""
         with self._lock:
             self.resume()
-            if not self._signal(signal.SIGTERM, ends=True):
+            # A second SIGTERM would end it at once: somebody else may be waiting for its end already.
+            is_asked = self._asked is not None and self._asked is self._process and self.running
+            if not is_asked and not self._signal(signal.SIGTERM, ends=True):
                 return True
-            process = self._process
+            process = self._asked = self._process
         assert process is not None
         try:
-            return process.wait(timeout_s) == 0
+            clean = process.wait(timeout_s or self._stop_timeout_s) == self._stop_status
         except subprocess.TimeoutExpired:
             self.kill()
-            return False
+            clean = False
+        with self._lock:
+            if self._process is process:  # somebody may have started the next one
+                self._ordered_exit = clean
+        return clean
 
     def output_tail(self, max_bytes: int = TAIL_BYTES) -> str:
         """The end of what the node has printed in all its lives."""

@@ -14,13 +14,14 @@ import sys
 import tempfile
 import threading
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pykraft.jepsen_like.awaiting import WaitError, wait_until
-from pykraft.jepsen_like.loop_disk import LoopDisk, why_unavailable
+from pykraft.jepsen_like.nemeses.power import cut_power, restore_power
 from pykraft.jepsen_like.process_cluster import FAST_FAILOVER, ProcessCluster
+from pykraft.jepsen_like.surroundings.loop_disk import why_unavailable
+from pykraft.jepsen_like.surroundings.loop_disks import LoopDisks
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_client.admin_results import ConfigChange, NewTopic
 from pykraft.kafka_protocol.enums import ConfigOperation, ConfigResourceType
@@ -58,32 +59,6 @@ class PowerLossResult:
     lost: tuple[str, ...]
 
 
-class LoopCluster(ProcessCluster):
-    """A cluster whose nodes keep their data on loop disks."""
-
-    def __init__(self, directory: Path, nodes: int) -> None:
-        super().__init__(directory, nodes, FAST_FAILOVER)
-        self.disks = {
-            i: LoopDisk(directory / f"node-{i}.img", directory / f"mount-{i}") for i in range(1, nodes + 1)
-        }
-
-    def log_dir(self, node_id: int) -> Path:
-        return self.disks[node_id].mount_point / "data"
-
-    def cut_power(self, node_ids: Sequence[int]) -> None:
-        """All of them at one moment, as near as can be; the processes die with it."""
-        for node_id in node_ids:
-            self.disks[node_id].cut_power()
-        for node_id in node_ids:
-            self.nodes[node_id].kill()
-
-    def restore_power(self, node_ids: Sequence[int]) -> None:
-        for node_id in node_ids:
-            self.disks[node_id].unmount()
-            self.disks[node_id].mount()
-            self.nodes[node_id].start()
-
-
 def run(directory: Path, nodes: int, rounds: int, seed: int, all_at_once: bool) -> PowerLossResult:
     """Cut every node's power in each round (``all_at_once``), else one node's, often the active controller's.
 
@@ -93,12 +68,7 @@ def run(directory: Path, nodes: int, rounds: int, seed: int, all_at_once: bool) 
     directory.mkdir(parents=True, exist_ok=True)
     lost: list[str] = []
     cuts = 0
-    with ExitStack() as stack:
-        cluster = LoopCluster(directory, nodes)
-        for disk in cluster.disks.values():
-            stack.callback(disk.unmount)
-            disk.make()
-        stack.enter_context(cluster)  # left first: no process holds a file when the disks are unmounted
+    with ProcessCluster(directory, nodes, FAST_FAILOVER, surroundings=LoopDisks()) as cluster:
         cluster.format()
         cluster.start()
         cluster.create_topic(COUNTED_TOPIC, 1, min(nodes, 3))
@@ -107,14 +77,14 @@ def run(directory: Path, nodes: int, rounds: int, seed: int, all_at_once: bool) 
             victims = list(cluster.nodes) if all_at_once else [_victim(cluster, rng)]
             _write_until_cut(cluster, done, number, victims, rng)
             cuts += len(victims)
-            cluster.restore_power(victims)
+            restore_power(cluster, victims)
             cluster.wait_ready()
             lost += _missing(cluster, done)
         cluster.stop()
     return PowerLossResult(rounds, cuts, done.changes, tuple(lost))
 
 
-def _victim(cluster: LoopCluster, rng: random.Random) -> int:
+def _victim(cluster: ProcessCluster, rng: random.Random) -> int:
     if rng.random() < 0.5:
         probe = cluster.probe("power-loss")
         try:
@@ -127,7 +97,7 @@ def _victim(cluster: LoopCluster, rng: random.Random) -> int:
 
 
 def _write_until_cut(
-    cluster: LoopCluster, done: Acknowledged, number: int, victims: Sequence[int], rng: random.Random
+    cluster: ProcessCluster, done: Acknowledged, number: int, victims: Sequence[int], rng: random.Random
 ) -> None:
     """Start the writers, wait until they are well under way, cut the power, and end them."""
     stopped = threading.Event()
@@ -142,14 +112,16 @@ def _write_until_cut(
         thread.start()
     try:
         wait_until("changes are acknowledged", lambda: done.changes >= wanted, 60, interval_s=0.002)
-        cluster.cut_power(victims)
+        cut_power(cluster, victims)
     finally:
         stopped.set()
         for thread in threads:
             thread.join()
 
 
-def _create_topics(cluster: LoopCluster, done: Acknowledged, prefix: str, stopped: threading.Event) -> None:
+def _create_topics(
+    cluster: ProcessCluster, done: Acknowledged, prefix: str, stopped: threading.Event
+) -> None:
     replicas = min(len(cluster.nodes), 3)
     with AdminClient(cluster.bootstrap_servers) as admin:
         for number in range(1_000_000):
@@ -164,7 +136,7 @@ def _create_topics(cluster: LoopCluster, done: Acknowledged, prefix: str, stoppe
                 done.topics.append(name)
 
 
-def _count(cluster: LoopCluster, done: Acknowledged, stopped: threading.Event) -> None:
+def _count(cluster: ProcessCluster, done: Acknowledged, stopped: threading.Event) -> None:
     """Ends with the first value whose fate is unknown: it might still come true after a later one."""
     with AdminClient(cluster.bootstrap_servers) as admin:
         while not stopped.is_set():
@@ -180,7 +152,7 @@ def _count(cluster: LoopCluster, done: Acknowledged, stopped: threading.Event) -
             done.counts += 1
 
 
-def _missing(cluster: LoopCluster, done: Acknowledged) -> list[str]:
+def _missing(cluster: ProcessCluster, done: Acknowledged) -> list[str]:
     """Acknowledged changes that some broker does not come to know."""
     lost = []
     for node_id, address in cluster.addresses.items():

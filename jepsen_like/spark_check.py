@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from zlib import crc32
 
 import msgspec
-from rich.console import Console
 
 from pykraft.jepsen_like.checkers.history import (
     Report,
@@ -30,6 +29,7 @@ from pykraft.jepsen_like.checkers.history import (
 )
 from pykraft.jepsen_like.checkers.log_index import OPS_OF_A_LOG
 from pykraft.jepsen_like.history import HistoryError, event_from_json, read_history
+from pykraft.jepsen_like.plain_text import PlainConsole
 from pykraft.jepsen_like.report import EXIT_ANOMALY, EXIT_CLEAN, EXIT_COULD_NOT_RUN, print_findings
 from pykraft.spark.jobs.session import job_session
 
@@ -44,9 +44,11 @@ BUCKETS_PER_CORE: Final = 4
 """Logs differ in length: with more buckets than cores the small ones fill the time of the large ones."""
 
 _AS_RECORDED: Final = re.compile(
-    rb'\{"type":"\w+","process":"[^"\\]*","time_us":\d+,"op":"([^"\\]*)"(?:,"key":"([^"\\]*)")?[,}]'
+    rb'\{"type":"\w+","process":"[^"\\]*","time_us":\d+,"op":"([^"\\]*)"'
+    rb'(?:,"key":"([^"\\]*)"|(?!,"key":))[,}]'
 )
-"""How a line begins that our recorder has written: its ``op`` and ``key`` are found without parsing it."""
+"""How a line begins that our recorder has written, unless something in it is escaped: its ``op`` and ``key``
+are found without parsing it."""
 _OPS_OF_A_LOG: Final = {op.encode("utf-8") for op in OPS_OF_A_LOG}
 
 Lines = list[bytes]
@@ -124,7 +126,7 @@ def examine_in_spark(path: Path) -> Report:
 
 def main(session: SparkSession, paths: Sequence[Path], min_insync_replicas: int) -> int:
     """Print what is found in each history; the exit status is that of a fault run (see ``report``)."""
-    console = Console(soft_wrap=True)
+    console = PlainConsole(soft_wrap=True)
     try:
         reports = check_histories(session, paths, min_insync_replicas)
     except (HistoryError, OSError) as error:

@@ -50,8 +50,8 @@ class DirectoryLock:
         before = tuple(word for word in holders if word) if first == place else ()
         kept = before[-(MAX_HOLDERS - 1) :]
         text = "\n".join([place, *kept, holder, ""]).encode("ascii")
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, text, 0)
+        os.pwrite(self._fd, text, 0)  # before the old names are gone: there may be no room, or no time
+        os.ftruncate(self._fd, len(text))
         return kept
 
     def _place(self) -> str | None:

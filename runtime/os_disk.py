@@ -132,10 +132,12 @@ class OsFile:
 
 
 class OsDisk:
-    """The operating system's file tree. Its files count against ``budget``, if one is given."""
+    """The operating system's file tree. Its files count against ``budget``, if one is given. ``read_only``:
+    they are opened for reading, as a read-only file system and files of others require."""
 
-    def __init__(self, budget: FileBudget | None = None) -> None:
+    def __init__(self, budget: FileBudget | None = None, *, read_only: bool = False) -> None:
         self._budget = budget
+        self._flags = os.O_CLOEXEC | (os.O_RDONLY if read_only else os.O_RDWR | os.O_APPEND)
         # Locks by path: a flush in a thread and the event loop may replace the same checkpoint at the same
         # time.
         self._replacing: dict[str, threading.Lock] = {}
@@ -149,7 +151,7 @@ class OsDisk:
             raise
 
     def _open(self, path: str, flags: int) -> OsFile:
-        flags |= os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
+        flags |= self._flags
         budget = self._budget
         if budget is None:
             return OsFile(path, os.open(path, flags, 0o644))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from comparison.systems import System
+from comparison.systems import CLUSTER_ID, System
 from data_path import Client, Node, delete_topic, free_ports, stop_cluster, wait_for
 
 from pykraft.kafka_protocol.messages import metadata
@@ -63,7 +63,7 @@ class Cluster:
 
     def format(self) -> None:
         for node_id in range(1, len(self.ports) + 1):
-            command = self.system.format_command(self._properties(node_id))
+            command = self.system.format_command(self._properties(node_id), CLUSTER_ID)
             done = subprocess.run(
                 command, env=self._environment(), capture_output=True, text=True, check=False
             )
@@ -142,7 +142,7 @@ class Cluster:
     def _log(self, node_id: int) -> Path:
         return self.directory / f"node-{node_id}" / "server.log"
 
-    def _environment(self) -> dict[str, str]:
+    def _environment(self) -> Mapping[str, str]:
         return self.system.environment(self.directory.parent)
 
 

@@ -9,8 +9,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from comparison.systems import JVM_OPTIONS, KAFKA_VERSION, java_version
+from comparison.systems import JVM_OPTIONS, java_version
 from comparison.values import describe_values
+
+from pykraft.jepsen_like.kafka_jars import KAFKA_VERSION
 
 _ROOT = Path(__file__).resolve().parent.parent.parent
 

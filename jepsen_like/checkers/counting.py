@@ -1,24 +1,44 @@
-"""Whether a run counts: a quiet run proves nothing, so its faults, writes and leader changes are counted.
+"""Whether a run counts: a quiet run proves nothing, so its faults, operations and leader changes are counted.
 
-The minimums are for 60 seconds and scale with the length of the run, but are at least one.
+The minimums are for 60 seconds and scale with the length of the run, but are at least one. What must have
+been acknowledged, and how often, depends on the workload, which the history names. Nor does a run count if a
+checker had to give up.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
-from pykraft.jepsen_like.history import Event
+from pykraft.jepsen_like.history import Event, is_fault
 
-FAULT_OPS = ("kill", "kill-all", "pause")
 MINIMUM_SECONDS = 60
 MINIMUM_FAULTS = 8
-MINIMUM_ACKNOWLEDGED = 20_000
-MINIMUM_IN_TRANSACTIONS = 800
-"""Of the transactions workload: each transaction waits for its end before the next one begins."""
 MINIMUM_LEADER_CHANGES = 2
 MINIMUM_CONTROLLER_CHANGES = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """``minimum``: so many operations ``ops`` must have been acknowledged; ``what`` they are."""
+
+    minimum: int
+    ops: frozenset[str] = frozenset({"send"})
+    what: str = "acknowledged writes"
+
+
+USUAL: Final = Measure(20_000)
+MEASURES: Final[Mapping[str, Measure]] = {
+    "transactions": Measure(800),  # each waits for its end before the next one begins
+    "transactions-flushed": Measure(400),
+    "registers": Measure(
+        3_000, frozenset({"commit", "committed", "set", "look", "allocate"}), "answered operations"
+    ),
+    "compacted": Measure(3_000, frozenset({"put"}), "acknowledged puts"),
+}
+"""Of the workloads to which :data:`USUAL` does not apply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +53,8 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``shortfalls`` says in words what was missing; a run without any counts."""
+    """``sends_by_status``: of the operations that are counted. ``shortfalls`` says in words what was missing;
+    a run without any counts."""
 
     tally: Tally
     minimum: Tally
@@ -46,7 +67,7 @@ class Verdict:
         return not self.shortfalls
 
 
-def minimum_for(time_limit_s: float, acknowledged: int = MINIMUM_ACKNOWLEDGED) -> Tally:
+def minimum_for(time_limit_s: float, acknowledged: int = USUAL.minimum) -> Tally:
     """The minimums of a run of this length. ``acknowledged``: of one of 60 seconds."""
     scale = time_limit_s / MINIMUM_SECONDS
     return Tally(
@@ -57,18 +78,25 @@ def minimum_for(time_limit_s: float, acknowledged: int = MINIMUM_ACKNOWLEDGED) -
     )
 
 
-def count_run(events: Iterable[Event], time_limit_s: float) -> Verdict:
-    """One pass. A leader change is a move to another broker, with or without a time without a leader."""
+def count_run(events: Iterable[Event], time_limit_s: float, undecided: int = 0) -> Verdict:
+    """One pass. A leader change is a move to another broker, with or without a time without a leader.
+
+    On a cluster that somebody else runs there are no faults, and nobody sees who leads: of such a run only
+    operations are required. ``undecided``: the registers of which nobody knows whether they are linearizable.
+    """
     faults: dict[str, int] = {}
-    sends: dict[str, int] = {}
+    outcomes: dict[str, int] = {}
+    measure, is_foreign = USUAL, False
     leaders: dict[str, str] = {}
     leader_changes = controller_changes = 0
-    is_transactional = False
     for event in events:
-        is_transactional = is_transactional or event.op == "txn-begin"
-        if event.op == "send":
-            sends[event.type] = sends.get(event.type, 0) + 1
-        elif event.process == "nemesis" and event.op in FAULT_OPS and event.type == "ok":
+        if event.op in measure.ops:
+            outcomes[event.type] = outcomes.get(event.type, 0) + 1
+        elif event.op == "run":
+            settings = event.detail or {}
+            measure = MEASURES.get(settings.get("workload", ""), USUAL)
+            is_foreign = settings.get("bootstrap_servers") is not None
+        elif is_fault(event):
             faults[event.op] = faults.get(event.op, 0) + 1
         elif event.op in ("leader", "controller") and event.value not in (None, "-1"):
             place = event.key or ""
@@ -78,17 +106,20 @@ def count_run(events: Iterable[Event], time_limit_s: float) -> Verdict:
                 leader_changes += changed
             else:
                 controller_changes += changed
-    tally = Tally(sum(faults.values()), sends.get("ok", 0), leader_changes, controller_changes)
-    minimum = minimum_for(time_limit_s, MINIMUM_IN_TRANSACTIONS if is_transactional else MINIMUM_ACKNOWLEDGED)
-    return Verdict(
-        tally, minimum, tuple(sorted(faults.items())), tuple(sorted(sends.items())), _gaps(tally, minimum)
-    )
+    tally = Tally(sum(faults.values()), outcomes.get("ok", 0), leader_changes, controller_changes)
+    minimum = minimum_for(time_limit_s, measure.minimum)
+    if is_foreign:
+        minimum = Tally(faults=0, acknowledged=minimum.acknowledged, leader_changes=0, controller_changes=0)
+    shortfalls = _gaps(tally, minimum, measure.what)
+    if undecided:
+        shortfalls += (f"{undecided} registers could not be decided",)
+    return Verdict(tally, minimum, tuple(sorted(faults.items())), tuple(sorted(outcomes.items())), shortfalls)
 
 
-def _gaps(tally: Tally, minimum: Tally) -> tuple[str, ...]:
+def _gaps(tally: Tally, minimum: Tally, acknowledged: str) -> tuple[str, ...]:
     rows = (
         ("faults", tally.faults, minimum.faults),
-        ("acknowledged writes", tally.acknowledged, minimum.acknowledged),
+        (acknowledged, tally.acknowledged, minimum.acknowledged),
         ("partition-leader changes", tally.leader_changes, minimum.leader_changes),
         ("controller changes", tally.controller_changes, minimum.controller_changes),
     )

@@ -25,6 +25,7 @@ class Anomaly(StrEnum):
     PHANTOM_READ = "phantom-read"
     VANISHED_READ = "vanished-read"
     NONMONOTONIC_SEND = "nonmonotonic-send"
+    INT_NONMONOTONIC_SEND = "int-nonmonotonic-send"
     INT_POLL_SKIP = "int-poll-skip"
     INT_NONMONOTONIC_POLL = "int-nonmonotonic-poll"
     POLL_SKIP = "poll-skip"
@@ -39,10 +40,18 @@ class Anomaly(StrEnum):
     NOT_CONVERGED = "not-converged"
     EPOCH_WENT_BACK = "epoch-went-back"
     SKIPPED_BY_GROUP = "skipped-by-group"
+    STATIC_MEMBER_REASSIGNED = "static-member-reassigned"
+    STALE_MAP_READ = "stale-map-read"
+    RESURRECTED_KEY = "resurrected-key"
+    TOMBSTONE_LOST = "tombstone-lost"
+    NONLINEARIZABLE = "nonlinearizable"
+    REPEATED_ID = "repeated-id"
+    CONFIG_WENT_BACK = "config-went-back"
     LOST_CHANGE = "lost-change"
     PHANTOM_CHANGE = "phantom-change"
     TORN_TRANSACTION = "torn-transaction"
     INTERMEDIATE_READ = "intermediate-read"
+    PRECOMMITTED_READ = "precommitted-read"
     WRITE_CYCLE = "write-cycle"
     CIRCULAR_READ = "circular-read"
     ZOMBIE_COMMIT = "zombie-commit"
@@ -65,6 +74,7 @@ MEANING: dict[Anomaly, str] = {
     Anomaly.PHANTOM_READ: "read, although it was never sent",
     Anomaly.VANISHED_READ: "read once, and missing from the log later",
     Anomaly.NONMONOTONIC_SEND: "a producer's later send is before its earlier one in the log",
+    Anomaly.INT_NONMONOTONIC_SEND: "a transaction's later send is before its earlier one in a log",
     Anomaly.INT_POLL_SKIP: "one poll left out a record",
     Anomaly.INT_NONMONOTONIC_POLL: "one poll went backwards",
     Anomaly.POLL_SKIP: "a record was left out between two polls",
@@ -78,11 +88,19 @@ MEANING: dict[Anomaly, str] = {
     Anomaly.NOT_CONVERGED: "after the last change, a partition without its one owner within the bound",
     Anomaly.EPOCH_WENT_BACK: "a member was sent a lower epoch than before",
     Anomaly.SKIPPED_BY_GROUP: "below the committed offset, and read by no member of the group",
+    Anomaly.STATIC_MEMBER_REASSIGNED: "a static member that came back in time has not what it had, alone",
+    Anomaly.STALE_MAP_READ: "a read of a compacted log to its end found an older value of a key",
+    Anomaly.RESURRECTED_KEY: "a read of a compacted log to its end found a value of a deleted key",
+    Anomaly.TOMBSTONE_LOST: "a compacted log has lost the deletion of a key before its time",
+    Anomaly.NONLINEARIZABLE: "no order of the operations on a register explains their answers",
+    Anomaly.REPEATED_ID: "one id was given out twice",
+    Anomaly.CONFIG_WENT_BACK: "a broker showed an older configuration than before",
     Anomaly.LOST_CHANGE: "a change or commit was acknowledged, and an older value found afterwards",
     Anomaly.PHANTOM_CHANGE: "a value was found that was never set, or whose change certainly failed",
     Anomaly.DIVERGENT_REPLICA: "a replica's log differs below the high watermark",
     Anomaly.TORN_TRANSACTION: "some records of a transaction are read, and not all (G1b)",
     Anomaly.INTERMEDIATE_READ: "read before the commit of its transaction was asked for (G1b)",
+    Anomaly.PRECOMMITTED_READ: "a transaction read what it had written itself, before its commit",
     Anomaly.WRITE_CYCLE: "a transaction that began after another was committed wrote before it (G0)",
     Anomaly.CIRCULAR_READ: "transactions have read each other's records in a circle (G1c)",
     Anomaly.ZOMBIE_COMMIT: "a producer committed after another had taken its transactional id",

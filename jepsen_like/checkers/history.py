@@ -7,16 +7,19 @@ found in parts and merged is what is found at once.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 
+from pykraft.jepsen_like.checkers.compacted import check_compacted, find_circumstances
 from pykraft.jepsen_like.checkers.consumption import check_consumption
 from pykraft.jepsen_like.checkers.findings import Anomaly, Finding, Findings
+from pykraft.jepsen_like.checkers.linear_registers import check_ids, check_linearizable
 from pykraft.jepsen_like.checkers.log_index import LogIndex, build_index, is_of_a_log
 from pykraft.jepsen_like.checkers.ownership import check_ownership
 from pykraft.jepsen_like.checkers.reads import check_reads
 from pykraft.jepsen_like.checkers.registers import check_registers
 from pykraft.jepsen_like.checkers.replicas import check_replicas
 from pykraft.jepsen_like.checkers.resends import client_resends
+from pykraft.jepsen_like.checkers.static_members import check_static_members
 from pykraft.jepsen_like.checkers.tail_losses import without_lost_tails
 from pykraft.jepsen_like.checkers.times import check_times
 from pykraft.jepsen_like.checkers.transactions import check_transactions
@@ -30,17 +33,35 @@ _REPORTED: dict[tuple[str, str], Anomaly] = {
     ("node-exited", "info"): Anomaly.NODE_EXITED,
     ("no-progress", "info"): Anomaly.NO_PROGRESS,
     ("hanging", "info"): Anomaly.HANGING_TRANSACTION,
+    ("replica-damaged", "info"): Anomaly.DIVERGENT_REPLICA,
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """``findings`` fail the run; ``client_resends`` counts the values that librdkafka itself repeated,
-    ``write_cycles`` the groups of concurrent transactions that wrote in different orders (allowed)."""
+    """``findings`` fail the run. The numbers are of what does not, and is told.
+
+    ``client_resends``: the values that librdkafka itself repeated. ``write_cycles``,
+    ``antidependency_cycles`` and ``send_skips``: see :class:`~.transaction_order.Allowed`.
+    ``unjudged_deletions``: see ``compacted``. ``undecided``: the registers of which nobody knows whether they
+    are linearizable, because the search was given up.
+    """
 
     findings: tuple[Finding, ...]
     client_resends: int = 0
     write_cycles: int = 0
+    antidependency_cycles: int = 0
+    send_skips: int = 0
+    unjudged_deletions: int = 0
+    undecided: int = 0
+
+    @property
+    def allowed(self) -> dict[str, int]:
+        """The numbers by name."""
+        return {name: getattr(self, name) for name in _NUMBERS}
+
+
+_NUMBERS = tuple(field.name for field in fields(Report) if field.name != "findings")
 
 
 def check(events: Iterable[Event], min_insync_replicas: int = 2) -> tuple[Finding, ...]:
@@ -49,17 +70,16 @@ def check(events: Iterable[Event], min_insync_replicas: int = 2) -> tuple[Findin
 
 
 def examine(events: Iterable[Event], min_insync_replicas: int = 2) -> Report:
-    """The findings of a history, and the number of client resends.
+    """The findings of a history, and the numbers of what is allowed.
 
     ``min_insync_replicas``: that of all topics. Kafka does not guarantee records while this many disks have
     lost their tails.
     """
     index, nothing_lost = _index(events, min_insync_replicas)
     findings = Findings()
-    resends = _check_logs(index, findings, nothing_lost=nothing_lost)
-    _check_the_rest(index, findings)
-    write_cycles = check_transactions(index, findings)
-    return Report(findings.result(), resends, write_cycles)
+    numbers = _check_logs(index, findings, nothing_lost=nothing_lost)
+    undecided = _check_the_rest(index, findings)
+    return _with_transactions(index, findings, **numbers, undecided=undecided)
 
 
 def examine_logs(events: Iterable[Event], min_insync_replicas: int = 2) -> Report:
@@ -67,35 +87,33 @@ def examine_logs(events: Iterable[Event], min_insync_replicas: int = 2) -> Repor
     :func:`~pykraft.jepsen_like.checkers.log_index.is_of_a_log`), with all others in their places."""
     index, nothing_lost = _index(events, min_insync_replicas)
     findings = Findings()
-    resends = _check_logs(index, findings, nothing_lost=nothing_lost)
-    return Report(findings.result(), resends)
+    numbers = _check_logs(index, findings, nothing_lost=nothing_lost)
+    return Report(findings.result(), **numbers)
 
 
 def examine_the_rest(events: Iterable[Event], min_insync_replicas: int = 2) -> Report:
     """What :func:`examine` finds in events that are of no log; transactions are not examined."""
     index, _ = _index(events, min_insync_replicas)
     findings = Findings()
-    _check_the_rest(index, findings)
-    return Report(findings.result())
+    undecided = _check_the_rest(index, findings)
+    return Report(findings.result(), undecided=undecided)
 
 
 def examine_transactions(events: Iterable[Event], min_insync_replicas: int = 2) -> Report:
     """What :func:`examine` finds in transactions, which are of several logs at once."""
     index, _ = _index(events, min_insync_replicas)
-    findings = Findings()
-    write_cycles = check_transactions(index, findings)
-    return Report(findings.result(), write_cycles=write_cycles)
+    return _with_transactions(index, Findings())
 
 
 def merge(reports: Iterable[Report]) -> Report:
     """One report of several about different parts of a history."""
     merged = Findings()
-    resends = write_cycles = 0
+    numbers = dict.fromkeys(_NUMBERS, 0)
     for report in reports:
         merged.add_all(report.findings)
-        resends += report.client_resends
-        write_cycles += report.write_cycles
-    return Report(merged.result(), resends, write_cycles)
+        for name in numbers:
+            numbers[name] += getattr(report, name)
+    return Report(merged.result(), **numbers)
 
 
 def _index(events: Iterable[Event], min_insync_replicas: int) -> tuple[LogIndex, bool]:
@@ -105,9 +123,10 @@ def _index(events: Iterable[Event], min_insync_replicas: int) -> tuple[LogIndex,
     return build_index(guaranteed), guaranteed is history
 
 
-def _check_logs(index: LogIndex, findings: Findings, *, nothing_lost: bool) -> int:
-    """The number of client resends."""
-    resends = 0
+def _check_logs(index: LogIndex, findings: Findings, *, nothing_lost: bool) -> dict[str, int]:
+    """The numbers of a report that are of logs."""
+    resends = unjudged = 0
+    circumstances = find_circumstances(index.others)
     for _, key in sorted(index.keys.items()):
         key.resent = client_resends(key)
         resends += len(key.resent)
@@ -115,20 +134,30 @@ def _check_logs(index: LogIndex, findings: Findings, *, nothing_lost: bool) -> i
         check_reads(key, findings)
         check_times(key, findings)
         check_replicas(key, findings)
+        unjudged += check_compacted(key, circumstances, findings)
     if nothing_lost:  # otherwise some reads are left out
         check_consumption(index, findings)
     for event in index.others:
         if is_of_a_log(event):
             _add_reported(index, event, findings)
-    return resends
+    return {"client_resends": resends, "unjudged_deletions": unjudged}
 
 
-def _check_the_rest(index: LogIndex, findings: Findings) -> None:
+def _check_the_rest(index: LogIndex, findings: Findings) -> int:
+    """The number of registers that were not decided."""
     check_ownership(index.others, findings)
+    check_static_members(index.others, findings)
     check_registers(index.others, findings)
+    check_ids(index.others, findings)
     for event in index.others:
         if not is_of_a_log(event):
             _add_reported(index, event, findings)
+    return check_linearizable(index.others, findings)
+
+
+def _with_transactions(index: LogIndex, findings: Findings, **numbers: int) -> Report:
+    allowed = check_transactions(index, findings)
+    return Report(findings.result(), **numbers, **asdict(allowed))
 
 
 def _add_reported(index: LogIndex, event: Event, findings: Findings) -> None:

@@ -12,9 +12,18 @@ from typing import Any, Literal
 from pykraft.jepsen_like.history import Event
 
 SendStatus = Literal["open", "ok", "fail", "info"]
-OPS_OF_A_LOG = frozenset(
-    {"send", "poll", "final", "final-start", "final-end", "replica", "delete-records", "offset-for-time"}
-)
+OPS_OF_A_MAP = frozenset({"put", "map-start", "map-read", "map-end"})
+"""Those of a compacted log: see ``compacted_log``."""
+OPS_OF_A_LOG = OPS_OF_A_MAP | {
+    "send",
+    "poll",
+    "final",
+    "final-start",
+    "final-end",
+    "replica",
+    "delete-records",
+    "offset-for-time",
+}
 BatchMark = tuple[int, ...]
 """Base offset, last offset, leader epoch, CRC, producer id, producer epoch, base sequence."""
 
@@ -51,7 +60,8 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Successive records that one process read; ``continues``: not the first read of an assignment."""
+    """One or more successive records that one process read; ``continues``: not the first read of an
+    assignment."""
 
     process: str
     time_us: int
@@ -102,6 +112,7 @@ class KeyIndex:
     deletable_sends: int = 0
     open_deletions: int = 0
     replicas: dict[str, ReplicaLog] = field(default_factory=dict)
+    map_events: list[Event] = field(default_factory=list)
     resent: Mapping[str, frozenset[int]] = field(default_factory=dict)
 
     @property
@@ -109,12 +120,14 @@ class KeyIndex:
         """The end of what may have been deleted: below the log start, and below what was asked for."""
         return self.final_start if self.deletes_everything else min(self.final_start, self.asked_to)
 
-    def may_be_deleted(self, number: int, send: Send) -> bool:
+    def may_be_deleted(self, number: int, offset: int) -> bool:
         """Whether a deletion may have reached the record of a send. ``number``: its place in ``sends``."""
-        if send.offset is None or send.offset >= self.final_start:
-            return False
         is_early = number < self.deletable_sends or self.open_deletions > 0
-        return is_early or send.offset < self.asked_to
+        return offset < self.final_start and (is_early or offset < self.asked_to)
+
+    def is_resent(self, value: str, *offsets: int) -> bool:
+        """Whether the client itself wrote a value at all of these offsets."""
+        return self.resent.get(value, frozenset()).issuperset(offsets)
 
 
 @dataclass(slots=True)
@@ -140,22 +153,24 @@ def is_of_a_log(event: Event) -> bool:
 def build_index(events: Iterable[Event]) -> LogIndex:
     """Build the index in one pass over a history."""
     index = LogIndex()
-    started: set[tuple[str, str]] = set()
+    started: dict[str, set[str]] = {}  # the keys that each process has read since they were assigned
     for event in events:
         match event.op:
             case "send" if event.key is not None and event.value is not None:
                 kind = index.producers.get(event.process, STRICT)
                 _add_send(index.key(event.key), event, event.value, kind)
             case "poll" | "final" if event.key is not None and event.type == "ok":
-                _add_read(index.key(event.key), event, started)
+                _add_read(index.key(event.key), event, started.setdefault(event.process, set()))
             case "final-end" if event.key is not None:
                 index.key(event.key).final_end = event.offset
             case "replica" if event.key is not None:
                 _add_replica(index.key(event.key), event)
             case "assign":
-                started -= {place for place in started if place[0] == event.process}
+                started.pop(event.process, None)
             case "assigned" | "rewind":
-                started -= {(event.process, key) for key in (event.detail or {}).get("partitions", ())}
+                started.get(event.process, set()).difference_update(
+                    (event.detail or {}).get("partitions", ())
+                )
                 index.others.append(event)
             case "producer":
                 index.producers[event.process] = _producer_kind(event.detail or {})
@@ -165,6 +180,8 @@ def build_index(events: Iterable[Event]) -> LogIndex:
                 _add_deletion(index.key(event.key), event, int(event.value))
             case "offset-for-time" if event.key is not None and event.type == "ok":
                 _add_lookup(index.key(event.key), event)
+            case op if op in OPS_OF_A_MAP and event.key is not None:
+                index.key(event.key).map_events.append(event)
             case _:
                 index.others.append(event)
     return index
@@ -216,12 +233,13 @@ def _add_deletion(key: KeyIndex, event: Event, offset: int) -> None:
             key.deletable_sends = len(key.sends)
 
 
-def _add_read(key: KeyIndex, event: Event, started: set[tuple[str, str]]) -> None:
-    place = (event.process, key.key)
-    records = tuple(event.records or ())
+def _add_read(key: KeyIndex, event: Event, started: set[str]) -> None:
+    if not event.records:
+        return
+    records = tuple(event.records)
     high_watermark = None if event.detail is None else event.detail.get("high_watermark")
-    key.reads.append(Read(event.process, event.time_us, place in started, records, high_watermark))
-    started.add(place)
+    key.reads.append(Read(event.process, event.time_us, key.key in started, records, high_watermark))
+    started.add(key.key)
     if event.op == "final":
         key.final.update(records)
 

@@ -23,21 +23,18 @@ OFFSETS_TOPIC = "__consumer_offsets-"
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One member's ownership of one partition; ``end_us`` is None while it lasts."""
+    """One member's ownership of one partition; ``end_us`` is infinite while it lasts."""
 
     member: str
     start_us: int
-    end_us: int | None
-
-    @property
-    def ends_before_us(self) -> float:
-        return inf if self.end_us is None else self.end_us
+    end_us: float
 
 
 @dataclass(slots=True)
 class Claimant:
-    """``owned``: the time since which it owns each partition. ``epochs``: the last one by member id, and
-    ``joined``, in a classic group, the last generation without an assignment."""
+    """``owned``: the time since which it owns each partition. ``heartbeat_us``: of its last heartbeat, if the
+    history has them. ``epochs``: the last one by member id, and ``joined``, in a classic group, the last
+    generation without an assignment."""
 
     group: str
     session_timeout_us: int
@@ -48,11 +45,9 @@ class Claimant:
     joined: dict[str, int] = field(default_factory=dict)
     is_classic: bool = False
 
-    def claim(self, member: str, partition: str, until_us: int | None) -> Claim:
-        end_us = until_us
-        if self.heartbeat_us is not None and until_us is not None:
-            end_us = min(until_us, self.heartbeat_us + self.session_timeout_us)
-        return Claim(member, self.owned[partition], end_us)
+    def claim(self, member: str, partition: str, until_us: float = inf) -> Claim:
+        session_over_us = inf if self.heartbeat_us is None else self.heartbeat_us + self.session_timeout_us
+        return Claim(member, self.owned[partition], min(until_us, session_over_us))
 
 
 def check_ownership(events: Iterable[Event], findings: Findings) -> None:
@@ -75,7 +70,7 @@ def check_ownership(events: Iterable[Event], findings: Findings) -> None:
             _replay(claimant, event, claims, findings)
     for name, claimant in members.items():
         for partition in claimant.owned:
-            claims.setdefault((claimant.group, partition), []).append(claimant.claim(name, partition, None))
+            claims.setdefault((claimant.group, partition), []).append(claimant.claim(name, partition))
     for (group, partition), of_partition in sorted(claims.items()):
         _check_overlaps(f"{group}/{partition}", of_partition, exempted_us, findings)
     for event in settled:
@@ -136,10 +131,9 @@ def _check_overlaps(key: str, claims: list[Claim], exempted_us: int, findings: F
     """Of what was claimed up to ``exempted_us`` the coordinator may know nothing any more."""
     latest: Claim | None = None
     for claim in sorted(claims, key=lambda claim: claim.start_us):
-        overlaps = latest is not None and claim.start_us < latest.ends_before_us
         if (
             latest is not None
-            and overlaps
+            and claim.start_us < latest.end_us
             and claim.member != latest.member
             and latest.start_us > exempted_us
         ):
@@ -148,7 +142,7 @@ def _check_overlaps(key: str, claims: list[Claim], exempted_us: int, findings: F
                 f"{claim.member} from {claim.start_us} us"
             )
             findings.add(Anomaly.OWNED_TWICE, key, example)
-        if latest is None or claim.ends_before_us >= latest.ends_before_us:
+        if latest is None or claim.end_us >= latest.end_us:
             latest = claim
 
 
@@ -163,9 +157,7 @@ def _check_convergence(
         entitled = {name for name, topics in members.items() if topic in topics}
         for number in range(count if entitled else 0):
             of_partition = claims.get((group, f"{topic}-{number}"), [])
-            owners = [
-                claim.member for claim in of_partition if claim.start_us <= at_us < claim.ends_before_us
-            ]
+            owners = [claim.member for claim in of_partition if claim.start_us <= at_us < claim.end_us]
             if len(owners) != 1 or owners[0] not in entitled:
                 example = (
                     f"{topic}-{number} is owned by {owners or 'no member'} {detail['within_us']} us later"

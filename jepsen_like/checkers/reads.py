@@ -6,10 +6,10 @@ consumer gets. The known offsets are those of all reads and of all acknowledgeme
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from pykraft.jepsen_like.checkers.findings import Anomaly, Findings
 from pykraft.jepsen_like.checkers.log_index import KeyIndex, Read
-
-NOWHERE: frozenset[int] = frozenset()
 
 
 def check_reads(key: KeyIndex, findings: Findings) -> None:
@@ -35,11 +35,7 @@ def _check_values(key: KeyIndex, findings: Findings) -> dict[int, str]:
             if other != value:
                 example = f"offset {offset} held {other}, but {value} for {read.process}"
                 findings.add(Anomaly.INCONSISTENT_OFFSETS, key.key, example)
-            if (
-                first != offset
-                and _is_idempotent(key, value)
-                and not {first, offset} <= key.resent.get(value, NOWHERE)
-            ):
+            if first != offset and _is_idempotent(key, value) and not key.is_resent(value, first, offset):
                 findings.add(Anomaly.DUPLICATE, key.key, f"{value} read at {first} and at {offset}")
             _check_origin(key, value, offset, findings)
     first = min(key.final, default=key.low_watermark)
@@ -48,20 +44,20 @@ def _check_values(key: KeyIndex, findings: Findings) -> dict[int, str]:
         findings.add(Anomaly.DELETED_READ, key.key, example)
     if key.final_end is not None:
         in_final = set(key.final.values())
-        for value, offset in offset_of.items():
+        for offset, value in value_at.items():
             send = key.sends.get(value)
-            is_missing = value not in in_final and offset >= key.deletable
-            if is_missing and not (send is not None and send.must_stay):
+            is_lost = send is not None and send.must_stay and value not in in_final  # see ``writes``
+            if offset not in key.final and offset >= key.deletable and not is_lost:
                 findings.add(
                     Anomaly.VANISHED_READ,
                     key.key,
-                    f"{value} was read at {offset}, but is not in the last read",
+                    f"{value} was read at {offset}, but is not there in the last read",
                 )
     return value_at
 
 
 def _check_limit(key: KeyIndex, read: Read, findings: Findings) -> None:
-    last, limit = (read.records[-1][0] if read.records else -1), read.high_watermark
+    last, limit = read.records[-1][0], read.high_watermark
     if limit is not None and last >= limit:
         example = f"{read.process} read offset {last}, but the high watermark was {limit}"
         findings.add(Anomaly.READ_TOO_FAR, key.key, example)
@@ -89,14 +85,12 @@ def _indices(key: KeyIndex, value_at: dict[int, str]) -> dict[int, int]:
 def _check_order(key: KeyIndex, index_of: dict[int, int], findings: Findings) -> None:
     last_of_process: dict[str, int] = {}
     for read in key.reads:
-        if not read.records:
-            continue
-        if read.continues and read.process in last_of_process:
+        if read.continues:
             before, after = last_of_process[read.process], read.records[0][0]
             _check_step(
                 key, read, before, after, index_of, findings, Anomaly.POLL_SKIP, Anomaly.NONMONOTONIC_POLL
             )
-        for (before, _), (after, _) in zip(read.records, read.records[1:], strict=False):
+        for (before, _), (after, _) in pairwise(read.records):
             if after != before + 1:  # a step by one offset is always a step by one index
                 _check_step(
                     key,

@@ -1,8 +1,8 @@
-"""Compares replicas: below the high watermark all must hold the same batches, byte for byte.
+"""Compares replicas: from the log start to the high watermark all must hold the same batches, byte for byte.
 
 The last read through a leader is the reference for values; batch marks (base offset, last offset, leader
 epoch, CRC) are compared between the replicas. Records at or above the high watermark are not compared: there
-replicas may differ.
+replicas may differ. Nor are those that were deleted: files may hold them for some time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ def check_replicas(key: KeyIndex, findings: Findings) -> None:
                 )
                 findings.add(Anomaly.DIVERGENT_REPLICA, key.key, example)
         for offset, value in log.records.items():
-            if offset < key.final_end and offset not in key.final and not _is_aborted(key, value):
+            is_known = key.final_start <= offset < key.final_end
+            if is_known and offset not in key.final and not _is_aborted(key, value):
                 example = f"{name} holds {value} at offset {offset}, which the leader did not serve"
                 findings.add(Anomaly.DIVERGENT_REPLICA, key.key, example)
         for base, mark in log.batches.items():

@@ -14,12 +14,15 @@ from msgspec.structs import replace
 
 from pykraft.jepsen_like.checkers.findings import Anomaly
 from pykraft.jepsen_like.checkers.history import check
+from pykraft.jepsen_like.checkers.planting import Plant, Plants, edited
+from pykraft.jepsen_like.checkers.self_test_compacted import COMPACTED_PLANTS, clean_compacted
 from pykraft.jepsen_like.checkers.self_test_groups import GROUP_PLANTS, clean_groups
+from pykraft.jepsen_like.checkers.self_test_power import POWER_PLANTS, allowed_loss
+from pykraft.jepsen_like.checkers.self_test_registers import REGISTER_PLANTS, clean_registers
 from pykraft.jepsen_like.checkers.self_test_transactions import TRANSACTION_PLANTS, clean_transactions
 from pykraft.jepsen_like.history import Event, EventType
 
 KEY = "log-0"
-Plant = Callable[[list[Event]], list[Event]]
 RecordList = list[tuple[int, str]]
 
 
@@ -28,7 +31,7 @@ class SelfTestError(AssertionError):
 
 
 def clean_history(sends_per_producer: int = 60) -> list[Event]:
-    """Keys, producers, pollers, a last read, replicas, two groups, transactions; no anomaly.
+    """Keys, producers, pollers, a last read, replicas, groups, transactions, registers; no anomaly.
 
     Some sends are answered with ``info`` (half of those were written), some fail and were not written.
     """
@@ -36,8 +39,10 @@ def clean_history(sends_per_producer: int = 60) -> list[Event]:
     for partition in range(2):
         events += _clean_key(f"log-{partition}", sends_per_producer)
     stamped = [replace(event, time_us=1000 * number) for number, event in enumerate(events)]
-    grouped = [*stamped, *clean_groups(stamped)]
-    return [*grouped, *clean_transactions(grouped[-1].time_us)]
+    history = [*stamped, *clean_groups(stamped)]
+    for clean in (clean_transactions, clean_registers, clean_compacted):
+        history += clean(history[-1].time_us)
+    return history
 
 
 def _clean_key(key: str, sends_per_producer: int) -> list[Event]:
@@ -94,24 +99,14 @@ def _edit_records(
     nth: int = 0,
 ) -> list[Event]:
     """Rewrite the records of the ``nth`` event of this operation on the first key."""
-    edited = list(events)
-    places = [
-        number for number, event in enumerate(events) if event.op == op and event.key == KEY and event.records
-    ]
-    event = edited[places[nth]]
-    edited[places[nth]] = replace(event, records=tuple(edit(list(event.records or ()))))
-    return edited
+    place = [n for n, e in enumerate(events) if e.op == op and e.key == KEY and e.records][nth]
+    return edited(events, place, records=tuple(edit(list(events[place].records or ()))))
 
 
-def _edit_answer(
-    events: Sequence[Event], edit: Callable[[Event], Event], statuses: str = "ok"
-) -> list[Event]:
+def _edit_answer(events: Sequence[Event], edit: Callable[[Event], Event]) -> list[Event]:
     """Rewrite the twentieth acknowledgement on the first key."""
-    edited = list(events)
-    places = [n for n, e in enumerate(events) if e.op == "send" and e.key == KEY and e.type == "ok"]
-    place = places[20]
-    edited[place] = edit(edited[place])
-    return edited
+    place = [n for n, e in enumerate(events) if e.op == "send" and e.key == KEY and e.type == "ok"][20]
+    return [*events[:place], edit(events[place]), *events[place + 1 :]]
 
 
 def _without(events: Sequence[Event], value: str, ops: tuple[str, ...]) -> list[Event]:
@@ -214,8 +209,7 @@ def _go_back_between_polls(events: list[Event]) -> list[Event]:
 def _read_too_far(events: list[Event]) -> list[Event]:
     place = next(n for n, e in enumerate(events) if e.op == "poll" and e.records and e.key == KEY)
     records = events[place].records or ()
-    edited = replace(events[place], detail={"high_watermark": records[-1][0]})
-    return [*events[:place], edited, *events[place + 1 :]]
+    return edited(events, place, detail={"high_watermark": records[-1][0]})
 
 
 def _read_deleted(events: list[Event]) -> list[Event]:
@@ -225,8 +219,7 @@ def _read_deleted(events: list[Event]) -> list[Event]:
 
 def _find_later(events: list[Event]) -> list[Event]:
     place = next(n for n, e in enumerate(events) if e.op == "offset-for-time")
-    edited = replace(events[place], offset=(events[place].offset or 0) + 1)
-    return [*events[:place], edited, *events[place + 1 :]]
+    return edited(events, place, offset=(events[place].offset or 0) + 1)
 
 
 def _diverge_value(events: list[Event]) -> list[Event]:
@@ -236,14 +229,14 @@ def _diverge_value(events: list[Event]) -> list[Event]:
 
 
 def _diverge_batch(events: list[Event]) -> list[Event]:
-    def edited(event: Event) -> Event:
+    def changed(event: Event) -> Event:
         if event.process != "replica-2" or event.key != KEY or event.detail is None:
             return event
         batches = [list(batch) for batch in event.detail["batches"]]
         batches[8][2] += 1
         return replace(event, detail={"batches": batches})
 
-    return [edited(event) for event in events]
+    return [changed(event) for event in events]
 
 
 def _lag_replica(events: list[Event]) -> list[Event]:
@@ -254,7 +247,7 @@ def _with_event(op: str) -> Plant:
     return lambda events: [*events, Event("info", "node-1", 0, op, error="planted")]
 
 
-PLANTS: tuple[tuple[str, Anomaly, Plant], ...] = (
+PLANTS: Plants = (
     ("an acknowledged value is nowhere", Anomaly.LOST_WRITE, _lose_write),
     ("an acknowledged value is beyond the last read", Anomaly.UNSEEN, _hide_tail),
     ("a value is in the log twice", Anomaly.DUPLICATE, _duplicate),
@@ -278,8 +271,11 @@ PLANTS: tuple[tuple[str, Anomaly, Plant], ...] = (
     ("a producer gets an error for its sequence", Anomaly.PRODUCER_FATAL, _with_event("producer-fatal")),
     ("a node ends by itself", Anomaly.NODE_EXITED, _with_event("node-exited")),
     ("the healed cluster does not work", Anomaly.NO_PROGRESS, _with_event("no-progress")),
+    *POWER_PLANTS,
     *GROUP_PLANTS,
     *TRANSACTION_PLANTS,
+    *REGISTER_PLANTS,
+    *COMPACTED_PLANTS,
 )
 
 
@@ -289,6 +285,8 @@ def run_self_test() -> int:
     imagined = check(clean)
     if imagined:
         raise SelfTestError(f"found in a clean history: {imagined[0]}")
+    if imagined := check(allowed_loss(list(clean))):
+        raise SelfTestError(f"found although the loss is allowed: {imagined[0]}")
     if uncovered := set(Anomaly) - {kind for _, kind, _ in PLANTS}:
         raise SelfTestError(f"no plant for {sorted(uncovered)}")
     for what, kind, plant in PLANTS:

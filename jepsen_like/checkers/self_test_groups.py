@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
 from pykraft.jepsen_like.checkers.findings import Anomaly
+from pykraft.jepsen_like.checkers.planting import Plants, edited
 from pykraft.jepsen_like.history import Event
 
 STEP_US = 1_000_000
@@ -17,9 +18,11 @@ MEMBERS = ("m1", "m2")
 def clean_groups(log: Sequence[Event]) -> list[Event]:
     """Two groups of two members: the first member owns both partitions, then one is assigned to the second.
 
-    Every member reads its partitions and commits. Meanwhile a topic is changed.
+    Every member reads its partitions and commits. Then a static member is restarted. Meanwhile a topic is
+    changed.
     """
     events = [event for group in ("g", "h") for event in _clean_group(log, group)]
+    events += _static_group()
     changes = [
         Event("invoke", "admin", 0, "set", "t/partitions", "4"),
         Event("ok", "admin", 0, "set", "t/partitions", "4"),
@@ -72,6 +75,29 @@ def _clean_group(log: Sequence[Event], group: str) -> list[Event]:
     ]
 
 
+def _static_group() -> list[Event]:
+    """Two static members, one of which is restarted."""
+
+    def member(name: str, instance_id: str) -> Event:
+        detail = {"group": "s", "topics": ["log"], "instance_id": instance_id}
+        return Event("info", name, 0, "member", detail=detail)
+
+    return [
+        member("s-0.0", "s-0"),
+        member("s-1.0", "s-1"),
+        _partitions("s-0.0", "assigned", "log-0"),
+        _partitions("s-1.0", "assigned", "log-1"),
+        Event("info", "runner", 0, "static-restart", "s", "s-0", detail={"within_us": 5 * STEP_US}),
+        Event("info", "s-0.0", 0, "member-gone"),
+        member("s-0.1", "s-0"),
+        _partitions("s-0.1", "assigned", "log-0"),
+        Event("info", "s-0.1", 0, "pause"),
+        Event("info", "s-0.1", 0, "pause"),
+        Event("info", "s-0.1", 0, "member-gone"),
+        Event("info", "s-1.0", 0, "member-gone"),
+    ]
+
+
 def _keys() -> tuple[str, str]:
     return ("log-0", "log-1")
 
@@ -96,15 +122,10 @@ def _place(events: Sequence[Event], op: str, process: str) -> int:
     return next(n for n, e in enumerate(events) if e.op == op and e.process == process and e.type != "invoke")
 
 
-def _edited(events: Sequence[Event], place: int, edited: Event) -> list[Event]:
-    return [*events[:place], edited, *events[place + 1 :]]
-
-
 def _assign_early(events: list[Event]) -> list[Event]:
     """The second member is assigned the partition before the first revokes it."""
     revoked, assigned = _place(events, "revoked", "g-m1"), _place(events, "assigned", "g-m2")
-    early = replace(events[assigned], time_us=events[revoked].time_us - 1)
-    return _edited(events, assigned, early)
+    return edited(events, assigned, time_us=events[revoked].time_us - 1)
 
 
 def _outlive_the_session(events: list[Event]) -> list[Event]:
@@ -119,7 +140,7 @@ def _outlive_the_session(events: list[Event]) -> list[Event]:
 
 def _assign_foreign(events: list[Event]) -> list[Event]:
     place = _place(events, "assigned", "g-m2")
-    return _edited(events, place, replace(events[place], detail={"partitions": ["log-1", "other-0"]}))
+    return edited(events, place, detail={"partitions": ["log-1", "other-0"]})
 
 
 def _leave_unowned(events: list[Event]) -> list[Event]:
@@ -138,34 +159,49 @@ def _skip_records(events: list[Event]) -> list[Event]:
 
 def _forget_commit(events: list[Event]) -> list[Event]:
     place = _place(events, "committed", "looker")
-    return _edited(events, place, replace(events[place], value="g-m1@10", offset=10))
+    return edited(events, place, value="g-m1@10", offset=10)
 
 
 def _forget_all_commits(events: list[Event]) -> list[Event]:
     place = _place(events, "committed", "looker")
-    return _edited(events, place, replace(events[place], value=None, offset=None))
+    return edited(events, place, value=None, offset=None)
 
 
 def _forget_change(events: list[Event]) -> list[Event]:
     place = _place(events, "get", "look")
-    return _edited(events, place, replace(events[place], value="4"))
+    return edited(events, place, value="4")
 
 
 def _find_refused_change(events: list[Event]) -> list[Event]:
     place = _place(events, "get", "look")
-    return _edited(events, place, replace(events[place], value="5"))
+    return edited(events, place, value="5")
 
 
 def _find_moved_commit(events: list[Event]) -> list[Event]:
     place = _place(events, "committed", "looker")
-    return _edited(events, place, replace(events[place], offset=(events[place].offset or 0) + 1))
+    return edited(events, place, offset=(events[place].offset or 0) + 1)
 
 
-GROUP_PLANTS: tuple[tuple[str, Anomaly, Callable[[list[Event]], list[Event]]], ...] = (
+def _return_to_less(events: list[Event]) -> list[Event]:
+    place = _place(events, "assigned", "s-0.1")
+    return [*events[:place], *events[place + 1 :]]
+
+
+def _disturb_others(events: list[Event]) -> list[Event]:
+    place = _place(events, "assigned", "s-0.1")
+    times = [event.time_us for event in events[place : place + 2]]
+    moved = [_partitions("s-1.0", op, "log-1") for op in ("revoked", "assigned")]
+    stamped = [replace(event, time_us=time_us + 1) for event, time_us in zip(moved, times, strict=True)]
+    return [*events[: place + 1], stamped[0], events[place + 1], stamped[1], *events[place + 2 :]]
+
+
+GROUP_PLANTS: Plants = (
     ("a partition is assigned before it is revoked", Anomaly.OWNED_TWICE, _assign_early),
     ("a partition is taken before a session is over", Anomaly.OWNED_TWICE, _outlive_the_session),
     ("a partition of another topic is assigned", Anomaly.FOREIGN_ASSIGNMENT, _assign_foreign),
     ("a partition stays without an owner", Anomaly.NOT_CONVERGED, _leave_unowned),
+    ("a static member comes back to nothing", Anomaly.STATIC_MEMBER_REASSIGNED, _return_to_less),
+    ("a restarted static member disturbs others", Anomaly.STATIC_MEMBER_REASSIGNED, _disturb_others),
     ("a member is sent a lower epoch", Anomaly.EPOCH_WENT_BACK, _lower_epoch),
     ("a group commits records that no member read", Anomaly.SKIPPED_BY_GROUP, _skip_records),
     ("an older commit is found", Anomaly.LOST_CHANGE, _forget_commit),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
 from pykraft.jepsen_like.checkers.findings import Anomaly
+from pykraft.jepsen_like.checkers.planting import Plants, edited
 from pykraft.jepsen_like.history import Event, EventType
 
 STEP_US = 1000
@@ -14,7 +15,6 @@ FIRST, SECOND, INPUT, OUTPUT = "txn-a-0", "txn-b-0", "txn-in-0", "txn-out-0"
 GROUP = "workers"
 
 Log = dict[str, list[tuple[int, str]]]
-Plant = Callable[[list[Event]], list[Event]]
 
 
 class _Writer:
@@ -111,21 +111,37 @@ def _place(
     )
 
 
-def _edited(events: Sequence[Event], place: int, edited: Event) -> list[Event]:
-    return [*events[:place], edited, *events[place + 1 :]]
-
-
 def _read_less(events: list[Event]) -> list[Event]:
     """Of a transaction with an unknown outcome a record is missing in the last read."""
     place = _place(events, "final", "ok", key=SECOND)
     kept = tuple(one for one in events[place].records or () if not one[1].startswith("app.1#1:"))
-    return _edited(events, place, replace(events[place], records=kept))
+    return edited(events, place, records=kept)
 
 
 def _read_early(events: list[Event]) -> list[Event]:
     commit = _place(events, "txn-commit", "invoke", "app.0#1")
     place = _place(events, "poll", "ok", key=FIRST)
-    return _edited(events, place, replace(events[place], time_us=events[commit].time_us - 1))
+    return edited(events, place, time_us=events[commit].time_us - 1)
+
+
+def _read_own(events: list[Event]) -> list[Event]:
+    """A transaction reads what it has written, and is committed only then."""
+    place = _place(events, "txn-commit", "invoke", "app.1#2")
+    value, after = "app.1#2:1/2", events[place]
+    records = tuple((offset, text) for offset, text in _last_read(events, SECOND) if text == value)
+    read = Event("ok", "app.1", after.time_us - 1, "poll", SECOND, records=records)
+    return [*events[:place], read, *events[place:]]
+
+
+def _last_read(events: Sequence[Event], key: str) -> list[tuple[int, str]]:
+    return [(o, v) for e in events if e.op == "final" and e.key == key for o, v in e.records or ()]
+
+
+def _swap_own(events: list[Event]) -> list[Event]:
+    """The records of a transaction are in another order in the log than they were sent in."""
+    place = _place(events, "final", "ok", key=OUTPUT)
+    (first, one), (second, other), *rest = events[place].records or ()
+    return edited(events, place, records=((first, other), (second, one), *rest))
 
 
 def _write_before(events: list[Event]) -> list[Event]:
@@ -133,11 +149,8 @@ def _write_before(events: list[Event]) -> list[Event]:
     place = _place(events, "final", "ok", key=SECOND)
     records = list(events[place].records or ())
     offsets = [offset for offset, _ in records]
-    return _edited(
-        events,
-        place,
-        replace(events[place], records=tuple(zip(offsets, [v for _, v in reversed(records)], strict=True))),
-    )
+    values = [value for _, value in reversed(records)]
+    return edited(events, place, records=tuple(zip(offsets, values, strict=True)))
 
 
 def _read_in_a_circle(events: list[Event]) -> list[Event]:
@@ -150,11 +163,11 @@ def _read_in_a_circle(events: list[Event]) -> list[Event]:
     )
     old, new = "app.0#1:3/3", f"app.0#1:3/3<{output[0]}@{output[1]}"
 
-    def edited(event: Event) -> Event:
+    def renamed(event: Event) -> Event:
         records = event.records and tuple((o, new if v == old else v) for o, v in event.records)
         return replace(event, records=records, value=new if event.value == old else event.value)
 
-    return [edited(event) for event in events]
+    return [renamed(event) for event in events]
 
 
 def _commit_as_a_zombie(events: list[Event]) -> list[Event]:
@@ -168,39 +181,41 @@ def _commit_as_a_zombie(events: list[Event]) -> list[Event]:
 def _process_twice(events: list[Event]) -> list[Event]:
     place = _place(events, "final", "ok", key=OUTPUT)
     records = list(events[place].records or ())
-    again = (records[-1][0] + 5, "worker.0#1:1/2<" + records[0][1].partition("<")[2] + "")
-    return _edited(events, place, replace(events[place], records=(*records, again)))
+    again = (records[-1][0] + 5, "worker.0#1:1/2<" + records[0][1].partition("<")[2])
+    return edited(events, place, records=(*records, again))
 
 
 def _commit_further(events: list[Event]) -> list[Event]:
     place = _place(events, "txn-committed", "ok")
-    return _edited(events, place, replace(events[place], offset=(events[place].offset or 0) + 100))
+    return edited(events, place, offset=(events[place].offset or 0) + 100)
 
 
 def _commit_less(events: list[Event]) -> list[Event]:
     place = _place(events, "txn-committed", "ok")
-    return _edited(events, place, replace(events[place], offset=(events[place].offset or 0) - 1))
+    return edited(events, place, offset=(events[place].offset or 0) - 1)
 
 
 def _read_aborted(events: list[Event]) -> list[Event]:
     place = _place(events, "final", "ok", key=FIRST)
     records = tuple(sorted((*(events[place].records or ()), (2, "app.0#2:1/2"))))
-    return _edited(events, place, replace(events[place], records=records))
+    return edited(events, place, records=records)
 
 
 def _lose(events: list[Event]) -> list[Event]:
     place = _place(events, "final", "ok", key=FIRST)
     kept = tuple(one for one in events[place].records or () if not one[1].startswith("app.0#1:"))
-    return _edited(events, place, replace(events[place], records=kept))
+    return edited(events, place, records=kept)
 
 
 def _hang(events: list[Event]) -> list[Event]:
     return [*events, Event("info", "final", 0, "hanging", key=FIRST, error="planted")]
 
 
-TRANSACTION_PLANTS: tuple[tuple[str, Anomaly, Plant], ...] = (
+TRANSACTION_PLANTS: Plants = (
     ("half of a transaction is read", Anomaly.TORN_TRANSACTION, _read_less),
     ("a record is read before its transaction ends", Anomaly.INTERMEDIATE_READ, _read_early),
+    ("a transaction reads its own record", Anomaly.PRECOMMITTED_READ, _read_own),
+    ("a transaction's records are swapped", Anomaly.INT_NONMONOTONIC_SEND, _swap_own),
     ("a later transaction is before an earlier one", Anomaly.WRITE_CYCLE, _write_before),
     ("two transactions have read each other's records", Anomaly.CIRCULAR_READ, _read_in_a_circle),
     ("a producer commits whose id was taken", Anomaly.ZOMBIE_COMMIT, _commit_as_a_zombie),

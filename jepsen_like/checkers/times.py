@@ -9,6 +9,7 @@ after the time was acknowledged before the look-up, and was not deleted.
 from __future__ import annotations
 
 from bisect import bisect_left
+from functools import cache
 from itertools import accumulate
 
 from pykraft.jepsen_like.checkers.findings import Anomaly, Findings
@@ -26,14 +27,18 @@ def check_times(key: KeyIndex, findings: Findings) -> None:
             offsets.append(offset)
             times.append(send.timestamp_ms)
     newest = list(accumulate(times, max))
+    newest_known = cache(lambda: _newest_known(key))  # mostly nobody asks
     for lookup in key.lookups:
         place = bisect_left(newest, lookup.timestamp_ms)
         expected = offsets[place] if place < len(offsets) else None
         if lookup.offset is not None and lookup.offset < key.deletable:
             continue
         if lookup.offset is None:
-            if (known := _known_by_then(key, lookup)) is not None:
-                example = f"nothing at or after {lookup.timestamp_ms}, though {known} was acknowledged"
+            answered_us, known = newest_known()
+            by_then = bisect_left(answered_us, lookup.asked_us)
+            if by_then and known[by_then - 1][0] >= lookup.timestamp_ms:
+                value = known[by_then - 1][1]
+                example = f"nothing at or after {lookup.timestamp_ms}, though {value} was acknowledged"
                 findings.add(Anomaly.WRONG_OFFSET_FOR_TIME, key.key, example)
         elif lookup.offset != expected and not _began_later(key, lookup, offsets, times):
             example = f"{lookup.offset} for {lookup.timestamp_ms}, but the first such record is at {expected}"
@@ -49,15 +54,14 @@ def _began_later(key: KeyIndex, lookup: TimeLookup, offsets: list[int], times: l
     return lookup.offset == next((offset for offset, ms in later if ms >= lookup.timestamp_ms), None)
 
 
-def _known_by_then(key: KeyIndex, lookup: TimeLookup) -> str | None:
-    for send in key.sends.values():
-        if (
-            send.must_stay
-            and send.timestamp_ms is not None
-            and send.timestamp_ms >= lookup.timestamp_ms
-            and send.answered_us is not None
-            and send.answered_us < lookup.asked_us
-            and (send.offset is None or send.offset >= key.deletable)
-        ):
-            return send.value
-    return None
+def _newest_known(key: KeyIndex) -> tuple[list[int], list[tuple[int, str]]]:
+    """When records were acknowledged that were not deleted, and which was the newest by its time then."""
+    known = sorted(
+        (send.answered_us, (send.timestamp_ms, send.value))
+        for send in key.sends.values()
+        if send.must_stay
+        and send.timestamp_ms is not None
+        and send.answered_us is not None
+        and (send.offset or 0) >= key.deletable
+    )
+    return [answered_us for answered_us, _ in known], list(accumulate((newest for _, newest in known), max))

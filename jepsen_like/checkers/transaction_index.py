@@ -30,12 +30,14 @@ def parse_value(value: str) -> Name | None:
     return Name(name, (key, int(offset)))
 
 
+def number_of(value: str) -> int:
+    """The place of a record among those that its transaction sends: ``INDEX``, which begins at 1."""
+    return int(value.partition(":")[2].partition("/")[0])
+
+
 @dataclass(slots=True)
 class Transaction:
-    """Times in microseconds; ``outcome`` is that of the commit, "fail" if it was never asked for.
-
-    ``offsets``: the offsets that it commits, by group and partition (``GROUP/KEY``).
-    """
+    """Times in microseconds; ``outcome`` is that of the commit, "fail" if it was never asked for."""
 
     name: str
     transactional_id: str
@@ -45,7 +47,6 @@ class Transaction:
     asked_us: int | None = None
     ended_us: int | None = None
     outcome: EventType = "fail"
-    offsets: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -89,8 +90,6 @@ def index_transactions(events: Iterable[Event]) -> TransactionIndex:
             index.transactions[event.value] = Transaction(
                 event.value, detail["id"], event.process, detail["count"], event.time_us
             )
-        elif event.op == "txn-offset" and event.key is not None:
-            index.transactions[event.value].offsets[event.key] = event.offset or 0
         elif event.op == "txn-commit":
             _add_commit(index.transactions[event.value], event)
     return index

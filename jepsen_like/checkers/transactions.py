@@ -5,10 +5,12 @@ the outcome of a write is that of its transaction. The anomalies here need sever
 
 - *torn transaction* (G1b): the last read has some of its records, and not all;
 - *intermediate read* (G1b): a reader was given a record before the commit was asked for;
-- *write cycle* (G0): a transaction that began when another was over has a record before one of it. Kafka does
-  not isolate the writes of concurrent transactions; cycles of these alone are counted, and allowed;
+- *precommitted read*: the same, and the reader is the transaction itself;
+- *write cycle* (G0): a transaction that began when another was over has a record before one of it;
+- *int-nonmonotonic send*: a record of a transaction is before one that it sent earlier to the same log;
 - *circular read* (G1c): each of several transactions has read a record of the one before;
-- *zombie commit*: a producer commits what it began, although another has taken its transactional id;
+- *zombie commit*: a producer commits what it began, although another has taken its transactional id (by its
+  answer, or because its records are read);
 - *processed twice*, *input without output*, *output without input* (external consistency of offsets): in
   the last read, each record of an input below the committed offset has one output, and no other has one.
 """
@@ -17,9 +19,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from itertools import pairwise
 
-from pykraft.jepsen_like.checkers.cycles import find_cycles
 from pykraft.jepsen_like.checkers.findings import Anomaly, Findings
 from pykraft.jepsen_like.checkers.log_index import LogIndex
 from pykraft.jepsen_like.checkers.transaction_index import (
@@ -28,23 +28,25 @@ from pykraft.jepsen_like.checkers.transaction_index import (
     index_transactions,
     parse_value,
 )
+from pykraft.jepsen_like.checkers.transaction_order import Allowed, Logs, check_order
 
 
-def check_transactions(index: LogIndex, findings: Findings) -> int:
-    """Returns how many groups of concurrent transactions have written in different orders."""
+def check_transactions(index: LogIndex, findings: Findings) -> Allowed:
+    """Returns how often there was what looks like an anomaly, and is allowed."""
     of = index_transactions(index.others)
     if not of.transactions or not of.is_guaranteed:
-        return 0
-    _check_whole(index, of, findings)
+        return Allowed()
+    logs = dict(_last_reads(index, of))
+    _check_whole(index, of, logs, findings)
     _check_intermediate(index, of, findings)
-    _check_order(index, of, findings)
-    _check_reads_in_transactions(index, of, findings)
-    _check_zombies(of, findings)
-    _check_processing(index, of, findings)
-    return len(find_cycles(_write_graph(index, of)))
+    _check_zombies(of, logs, findings)
+    _check_processing(index, of, logs, findings)
+    return check_order(index, of, logs, findings)
 
 
-def _final(index: LogIndex, of: TransactionIndex) -> Iterator[tuple[str, list[tuple[int, str, Transaction]]]]:
+def _last_reads(
+    index: LogIndex, of: TransactionIndex
+) -> Iterator[tuple[str, list[tuple[int, str, Transaction]]]]:
     """The last reads of all partitions that were read to the end: offset, value and transaction."""
     for name, key in sorted(index.keys.items()):
         if key.final_end is None or name in of.exempted:
@@ -57,14 +59,13 @@ def _final(index: LogIndex, of: TransactionIndex) -> Iterator[tuple[str, list[tu
         yield name, found
 
 
-def _check_whole(index: LogIndex, of: TransactionIndex, findings: Findings) -> None:
+def _check_whole(index: LogIndex, of: TransactionIndex, logs: Logs, findings: Findings) -> None:
     written: Counter[str] = Counter()
-    known = dict(_final(index, of))
     for name, key in index.keys.items():
         for value in key.sends:
             if (said := parse_value(value)) is not None:
-                written[said.transaction] += name in known
-    values = {(value, transaction.name) for records in known.values() for _, value, transaction in records}
+                written[said.transaction] += name in logs
+    values = {(value, transaction.name) for records in logs.values() for _, value, transaction in records}
     found = Counter(name for _, name in values)
     for name, transaction in of.transactions.items():
         if written[name] == transaction.count and 0 < found[name] < transaction.count:
@@ -85,56 +86,17 @@ def _check_intermediate(index: LogIndex, of: TransactionIndex, findings: Finding
                     f"{read.process} read {value} (offset {offset}) at {read.time_us} us, "
                     f"its commit was asked for {asked}"
                 )
-                findings.add(Anomaly.INTERMEDIATE_READ, name, example)
-
-
-def _check_order(index: LogIndex, of: TransactionIndex, findings: Findings) -> None:
-    """The order of the log keeps that of transactions of which one was over when the other began."""
-    for name, records in _final(index, of):
-        newest: Transaction | None = None
-        for offset, value, transaction in records:
-            ended_us = transaction.ended_us
-            if newest is not None and ended_us is not None and newest.began_us > ended_us:
-                example = (
-                    f"{value} at {offset} is behind a record of {newest.name}, which began "
-                    f"{newest.began_us - ended_us} us after the commit was answered"
+                is_own = read.process == writer.process and read.time_us >= writer.began_us
+                findings.add(
+                    Anomaly.PRECOMMITTED_READ if is_own else Anomaly.INTERMEDIATE_READ, name, example
                 )
-                findings.add(Anomaly.WRITE_CYCLE, name, example)
-            if newest is None or transaction.began_us > newest.began_us:
-                newest = transaction
 
 
-def _write_graph(index: LogIndex, of: TransactionIndex) -> dict[str, dict[str, None]]:
-    graph: dict[str, dict[str, None]] = {name: {} for name in of.transactions}
-    for _, records in _final(index, of):
-        for (_, _, before), (_, _, after) in pairwise(records):
-            if before is not after:
-                graph[before.name][after.name] = None
-    return graph
-
-
-def _check_reads_in_transactions(index: LogIndex, of: TransactionIndex, findings: Findings) -> None:
-    """An output has read its input."""
-    graph: dict[str, dict[str, None]] = {name: {} for name in of.transactions}
-    read: dict[tuple[str, int], str] = {}
-    for name, key in index.keys.items():
-        for one in key.reads:
-            read.update({(name, offset): value for offset, value in one.records})
-    for key in index.keys.values():
-        for value in key.sends:
-            said = parse_value(value)
-            if said is None or said.input is None or said.transaction not in of.transactions:
-                continue
-            writer = parse_value(read.get(said.input, ""))
-            if writer is not None and writer.transaction in of.transactions:
-                graph[writer.transaction][said.transaction] = None
-    for cycle in find_cycles(graph):
-        findings.add(Anomaly.CIRCULAR_READ, "", " and ".join(sorted(cycle)[:5]))
-
-
-def _check_zombies(of: TransactionIndex, findings: Findings) -> None:
+def _check_zombies(of: TransactionIndex, logs: Logs, findings: Findings) -> None:
+    read = {transaction.name for records in logs.values() for _, _, transaction in records}
     for transaction in of.transactions.values():
-        if transaction.outcome != "ok" or transaction.asked_us is None:
+        is_committed = transaction.outcome == "ok" or transaction.name in read
+        if not is_committed or transaction.asked_us is None:
             continue
         inits = of.inits.get(transaction.transactional_id, ())
         own = max(
@@ -153,18 +115,19 @@ def _check_zombies(of: TransactionIndex, findings: Findings) -> None:
                 findings.add(Anomaly.ZOMBIE_COMMIT, transaction.transactional_id, example)
 
 
-def _check_processing(index: LogIndex, of: TransactionIndex, findings: Findings) -> None:
-    finals = dict(_final(index, of))
+def _check_processing(index: LogIndex, of: TransactionIndex, logs: Logs, findings: Findings) -> None:
     outputs: dict[tuple[str, int], list[str]] = {}
-    is_whole = all(key.final_end is not None for key in index.keys.values()) and not of.exempted
-    for name, records in finals.items():
+    is_whole = not of.exempted and all(
+        key.final_end is not None for key in index.keys.values() if not key.map_events
+    )
+    for name, records in logs.items():
         for offset, value, _ in records:
             said = parse_value(value)
             if said is not None and said.input is not None:
                 outputs.setdefault(said.input, []).append(f"{value} at {name}@{offset}")
     for place, committed in sorted(of.committed.items()):
         key = place.partition("/")[2]
-        if key not in finals:
+        if key not in logs:
             continue
         inputs = index.keys[key].final
         for offset in sorted(inputs):

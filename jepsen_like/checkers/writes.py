@@ -1,16 +1,15 @@
 """Checks the outcome of every send: lost, unseen, moved or reordered.
 
-A value acknowledged with acks=all must be in the last read, unless it may have been deleted; if its producer
-is idempotent, at the offset of its acknowledgement, and after the values that the producer sent to the same
-key before it. A send that was answered with ``info``, or not at all, or had fewer acks, may be there or not.
+A value acknowledged with acks=all must be in the last read, at the offset of its acknowledgement, unless it
+may have been deleted; if its producer is idempotent, there alone, and after the values that the producer sent
+to the same key before it. A send that was answered with ``info``, or not at all, or had fewer acks, may be
+there or not.
 """
 
 from __future__ import annotations
 
 from pykraft.jepsen_like.checkers.findings import Anomaly, Findings
-from pykraft.jepsen_like.checkers.log_index import KeyIndex
-
-NOWHERE: frozenset[int] = frozenset()
+from pykraft.jepsen_like.checkers.log_index import KeyIndex, Send
 
 
 def check_writes(key: KeyIndex, findings: Findings) -> None:
@@ -26,13 +25,12 @@ def check_writes(key: KeyIndex, findings: Findings) -> None:
     for number, send in enumerate(key.sends.values()):
         read_at = offset_of.get(send.value)
         if send.must_stay:
-            is_missing = send.value not in in_final and not key.may_be_deleted(number, send)
+            known_at = send.offset if send.offset is not None else read_at
+            is_missing = send.value not in in_final and not key.may_be_deleted(number, known_at or 0)
             if is_missing and (read_at is None or key.final_end is not None):
                 _add_missing(key, findings, send.value, send.offset, read_at, bound)
             if send.offset is not None:
-                places = {send.offset} if read_at is None else {send.offset, read_at}
-                moved = len(places) > 1 and send.kind.idempotent
-                if moved and not places <= key.resent.get(send.value, NOWHERE):
+                if read_at is not None and _is_moved(key, send, send.offset, read_at):
                     example = f"{send.value} was acknowledged at {send.offset}, but read at {read_at}"
                     findings.add(Anomaly.MOVED_OFFSET, key.key, example)
                 other = acknowledged_at.setdefault(send.offset, send.value)
@@ -47,6 +45,14 @@ def check_writes(key: KeyIndex, findings: Findings) -> None:
             example = f"{send.process} sent {send.value} (at {position}) after {earlier[1]} (at {earlier[0]})"
             findings.add(Anomaly.NONMONOTONIC_SEND, key.key, example)
         last_of_process[send.process] = (position, send.value)
+
+
+def _is_moved(key: KeyIndex, send: Send, acknowledged_at: int, read_at: int) -> bool:
+    """``read_at``: the first offset. Without idempotence a value may be elsewhere, too, but must be there."""
+    if send.kind.idempotent:
+        return acknowledged_at != read_at and not key.is_resent(send.value, acknowledged_at, read_at)
+    is_known = key.final_end is not None and acknowledged_at >= key.final_start
+    return is_known and key.final.get(acknowledged_at) != send.value
 
 
 def _first_offsets(key: KeyIndex) -> dict[str, int]:

@@ -3,7 +3,7 @@
 Each ring runs its share of the seeds for 60 virtual seconds each. Progress goes to the standard error. The
 last three lines give the schedules, the faults and the violations; a line above them for each violation has
 the command that repeats the smallest schedule found that still shows it. The exit code is 1 if there was one.
-With ``--seed`` one schedule is run, and its story is printed.
+With ``--seed`` one schedule is run, and its story is printed; ``--report`` writes it in pictures, too.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import logging
 import os
 import sys
 from math import ceil
+from pathlib import Path
 from time import perf_counter
 
 from pykraft.jepsen_like.sim.progress import Progress
@@ -58,6 +59,12 @@ def _parser() -> argparse.ArgumentParser:
         "--lines", type=int, default=60, help="with --seed: newest lines of its story to print"
     )
     parser.add_argument("--messages", action="store_true", help="with --seed: log every message, too")
+    parser.add_argument(
+        "--report",
+        metavar="DIRECTORY",
+        type=Path,
+        help="with --seed of ring cluster: in pictures",
+    )
     parser.add_argument("--keep-going", action="store_true", help="do not stop at the first violation")
     return parser
 
@@ -80,6 +87,9 @@ def _run_seed(rings: list[Ring], options: argparse.Namespace) -> int:
     if len(rings) > 1 and (options.faults or options.without):
         print("--faults and --without need --ring: each ring has faults and parts of its own")
         return 2
+    if options.report is not None and [ring.name for ring in rings] != ["cluster"]:
+        print("--report needs --ring cluster: only there clients have a history")
+        return 2
     faults = None if options.faults is None else read_numbers(options.faults)
     without = frozenset(options.without.split(",")) if options.without else frozenset()
     schedule = Schedule(options.seed, options.duration_ms, faults, without, options.workload)
@@ -99,6 +109,10 @@ def _run_one(ring: Ring, schedule: Schedule, options: argparse.Namespace) -> Tal
         tally.failures.append(f"seed {schedule.seed}: {describe(error)}; reproduce: {command}")
     print(f"ring {ring.name}, seed {schedule.seed}, faults for {schedule.duration_ms / 1000:g} virtual s")
     print(*story.lines(options.lines), *tally.failures, "", sep="\n")
+    if options.report is not None:
+        from pykraft.jepsen_like.sim.cluster.pictures import write_pictures
+
+        print(f"report: {write_pictures(options.report, schedule, story, tally.failures)}")
     return tally
 
 

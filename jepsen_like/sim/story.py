@@ -6,7 +6,9 @@ Ring 1 runs on PyPy as well: only the standard library is imported here.
 from __future__ import annotations
 
 from collections import Counter
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 _US_PER_S = 1_000_000
 
@@ -17,16 +19,31 @@ class _Line(NamedTuple):
     what: str
 
 
+@dataclass(slots=True)
+class StoryFault:
+    """``victim``: a node's name; empty if it is the whole cluster. ``end_us``: None while it is in force."""
+
+    kind: str
+    victim: str
+    begin_us: int
+    for_ms: int
+    end_us: int | None = None
+
+
 class Story:
     """``has_messages``: every message between nodes is logged, too.
 
     ``preface``: the options of the schedule, before the first event. Frequent events, such as acknowledged
-    writes, are counted and logged once a second.
+    writes, are counted and logged once a second. ``faults``, and in ring 2 the clients' ``history`` and what
+    its checkers found (``report``), are kept for a report in pictures.
     """
 
     def __init__(self, *, has_messages: bool = False) -> None:
         self.has_messages = has_messages
         self.preface: list[str] = []
+        self.faults: dict[int, StoryFault] = {}
+        self.history: Sequence[Any] = ()
+        self.report: Any = None
         self._logged: list[_Line] = []
         self._counted: dict[tuple[int, str], Counter[str]] = {}
 

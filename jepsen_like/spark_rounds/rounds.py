@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pykraft.jepsen_like.awaiting import wait_until
-from pykraft.jepsen_like.history import HistoryWriter, read_history
-from pykraft.jepsen_like.nemesis import FaultKind, Nemesis, plan_faults
+from pykraft.jepsen_like.history import HistoryWriter, is_fault, read_history
+from pykraft.jepsen_like.nemeses.kinds import choose
+from pykraft.jepsen_like.nemeses.nemesis import Nemesis
+from pykraft.jepsen_like.nemeses.planning import plan_faults
 from pykraft.jepsen_like.process_cluster import FAST_FAILOVER, ProcessCluster
 from pykraft.jepsen_like.spark_rounds.breaking import carry_out
 from pykraft.jepsen_like.spark_rounds.checkpoints import last_micro_batch, stored_offsets
@@ -83,8 +85,9 @@ class Rounds:
         stopping = threading.Event()
         with HistoryWriter(file) as history:
             draw = random.Random(f"{seed}/{number}/brokers").randrange(1 << 30)
-            faults = plan_faults(draw, time_limit_s, self._cluster.session_timeout_ms / 1000)
-            nemesis = Nemesis(self._cluster, SOURCE, faults, history)
+            kinds, session_s = choose("signals"), self._cluster.session_timeout_ms / 1000
+            faults = plan_faults(draw, time_limit_s, kinds, session_s)
+            nemesis = Nemesis(self._cluster, (SOURCE,), faults, history)
             thread = threading.Thread(target=nemesis.run, args=(time_limit_s,), name="nemesis")
             thread.start()
             try:
@@ -94,9 +97,7 @@ class Rounds:
             finally:
                 nemesis.stop()
                 thread.join()
-        self.tally.faults.update(
-            f"broker: {event.op}" for event in read_history(file) if event.op in list(FaultKind)
-        )
+        self.tally.faults.update(f"broker: {event.op}" for event in read_history(file) if is_fault(event))
 
     def _make_peace(self) -> None:
         self.driver.end_earlier()

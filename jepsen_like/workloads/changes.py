@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pykraft.jepsen_like.history import EventType, Recorder
 from pykraft.jepsen_like.workloads.append import AppendConfig, AppendWorkload
 from pykraft.jepsen_like.workloads.client import Admin, Clients, OperationError
-from pykraft.jepsen_like.workloads.workload import Limits, Tasks, TopicSpec, recorded
+from pykraft.jepsen_like.workloads.workload import Limits, Tasks, TopicSpec, recorded, repeated_since
 
 POLL_S = 0.5
 CLOSE_S = 30.0
@@ -97,16 +97,16 @@ class ChangesWorkload:
             if rng.random() < 0.5:
                 partitions += rng.randint(1, 2)
                 grow = admin.create_partitions(topic, partitions)
-                known = await self._set(name, f"{topic}/partitions", str(partitions), grow)
+                known = await self._set(admin, name, f"{topic}/partitions", str(partitions), grow)
             else:
                 value = self._next_retention()
                 alter = admin.alter_config(topic, CONFIG, value)
-                known = await self._set(name, f"{topic}/{CONFIG}", value, alter)
+                known = await self._set(admin, name, f"{topic}/{CONFIG}", value, alter)
             if not known:
                 return False
         if rng.random() > DELETE_SHARE or not await self._pause(rng):
             return False
-        return await self._set(name, f"{topic}/partitions", DELETED, admin.delete_topic(topic))
+        return await self._set(admin, name, f"{topic}/partitions", DELETED, admin.delete_topic(topic))
 
     def _begin(self, name: str, topic: str) -> None:
         """Before its creation a topic does not exist, and it still does not if its creation is lost."""
@@ -116,16 +116,17 @@ class ChangesWorkload:
                 self._history.record(outcome, name, "set", key=f"{topic}/partitions", value=DELETED)
 
     async def _create(self, admin: Admin, name: str, topic: str, partitions: int) -> bool:
-        value = self._next_retention()
+        value, before = self._next_retention(), admin.repeats
         create = admin.create_topic(topic, partitions, self._config.replication_factor, {CONFIG: value})
         self._history.record("invoke", name, "set", key=f"{topic}/{CONFIG}", value=value)
-        created = await self._set(name, f"{topic}/partitions", str(partitions), create)
+        created = await self._set(admin, name, f"{topic}/partitions", str(partitions), create)
         outcome: EventType = "ok" if created else "info"
-        self._history.record(outcome, name, "set", key=f"{topic}/{CONFIG}", value=value)
+        repeated = repeated_since(admin, before)
+        self._history.record(outcome, name, "set", key=f"{topic}/{CONFIG}", value=value, detail=repeated)
         return created
 
-    async def _set(self, name: str, key: str, value: str, operation: Awaitable[None]) -> bool:
-        return await recorded(self._history, name, "set", key, value, operation)
+    async def _set(self, admin: Admin, name: str, key: str, value: str, operation: Awaitable[None]) -> bool:
+        return await recorded(self._history, name, "set", key, value, operation, admin)
 
     async def _pause(self, rng: random.Random) -> bool:
         return await self._changing.pause(rng.uniform(0.5, 1.5) * self._config.change_every_s)

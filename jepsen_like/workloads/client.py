@@ -89,7 +89,10 @@ class TransactionalConfig:
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """Records of one partition in order. ``high_watermark``: None if the client does not expose it."""
+    """Records of one partition in order: offset, and the record as histories show it (``record_text``).
+
+    ``high_watermark``: None if the client does not expose it.
+    """
 
     records: tuple[tuple[int, str], ...]
     high_watermark: int | None = None
@@ -127,9 +130,10 @@ class Producer(Protocol):
         ...
 
     def send(
-        self, partition: TopicPartition, value: str, timestamp_ms: int
+        self, partition: TopicPartition, value: str | None, timestamp_ms: int, key: str | None = None
     ) -> asyncio.Future[int | None] | None:
-        """Give ``value`` its place in the order; None, and nothing done, while the queue is full.
+        """Give ``value`` its place in the order; None, and nothing done, while the queue is full. A record
+        with a ``key`` and no value deletes the key.
 
         The future is the record's offset (None with acks 0), or an
         :class:`OperationError`.
@@ -252,8 +256,19 @@ class Member(Protocol):
         ...
 
 
+CLIENT_THREADS: Final = "clients"
+"""How the names of threads begin that wait for clients' libraries, which may never return."""
+
+
 class Admin(Protocol):
     """Administration; every method raises :class:`OperationError`."""
+
+    @property
+    def repeats(self) -> int:
+        """How many requests were sent again without a certain outcome before. One of them may be carried out
+        long after its repetition was answered: when a link that was cut delivers what it held.
+        """
+        ...
 
     async def create_topic(
         self, topic: str, partitions: int, replication_factor: int, configs: Mapping[str, str]
@@ -302,6 +317,39 @@ class Admin(Protocol):
     async def close(self) -> None: ...
 
 
+class Requests(Protocol):
+    """Single requests, for registers: what may have arrived once is never sent again.
+
+    Every method raises :class:`OperationError`. Those with a ``broker`` ask that one.
+    """
+
+    async def commit(self, group: str, partition: TopicPartition, commit: Commit) -> None:
+        """Commit an offset of a group without members."""
+        ...
+
+    async def committed(self, group: str, partition: TopicPartition) -> Commit | None:
+        """The committed offset as the group's coordinator returns it."""
+        ...
+
+    async def brokers(self) -> Sequence[int]:
+        """The ids of the listed brokers, which can be asked from now on."""
+        ...
+
+    async def set_config(self, broker: int, topic: str, name: str, value: str) -> None:
+        """The broker passes it on to the controller, perhaps repeatedly until it has an answer."""
+        ...
+
+    async def config(self, broker: int, topic: str, name: str) -> str | None:
+        """As the broker knows it: its image of the metadata may lag."""
+        ...
+
+    async def producer_id(self, broker: int) -> int:
+        """A new producer id, for a producer without a transactional id."""
+        ...
+
+    async def close(self) -> None: ...
+
+
 class Clients(Protocol):
     """Opens the clients of one implementation; opening waits for no response, and needs no cluster."""
 
@@ -322,6 +370,8 @@ class Clients(Protocol):
     def member(self, config: MemberConfig, listener: OwnershipListener) -> Member: ...
 
     def admin(self, name: str) -> Admin: ...
+
+    def requests(self, name: str) -> Requests: ...
 
     def wall_ms(self) -> int:
         """The time that clients write into records."""

@@ -5,7 +5,7 @@ the event loop. A member is notified of a revocation while its thread waits for 
 is recorded before the coordinator learns of the revocation. librdkafka cannot stop without leaving the group:
 an abandoned member no longer polls, and leaves when ``max.poll.interval.ms`` has passed. A member whose
 coordinator moves while it fetches committed offsets is closed, as an application has to close it: see
-``OFFSETS_UNKNOWN``.
+``OFFSETS_UNKNOWN``. So is one after a fatal error, such as that its instance id is in use.
 """
 
 from __future__ import annotations
@@ -16,13 +16,16 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
 import confluent_kafka as ck
 from confluent_kafka import KafkaError, KafkaException
 
+from pykraft.jepsen_like.record_text import record_text
 from pykraft.jepsen_like.workloads.client import (
+    CLIENT_THREADS,
     Admin,
     Commit,
     MemberConfig,
@@ -40,6 +43,8 @@ from pykraft.jepsen_like.workloads.client import (
 )
 from pykraft.jepsen_like.workloads.own_admin import OwnAdmin, client_config
 from pykraft.jepsen_like.workloads.own_clients import own_clients
+from pykraft.jepsen_like.workloads.own_requests import OwnRequests
+from pykraft.jepsen_like.workloads.rereading import consume
 from pykraft.kafka_client.aio import AsyncioNetwork
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_client.network import parse_bootstrap_servers
@@ -49,9 +54,12 @@ T = TypeVar("T")
 MAX_POLLED = 1_000
 MAX_THREADS = 48
 CALLBACK_TIMEOUT_S = 10.0
+CLOSE_TIMEOUT_S = 60.0
+COMMIT_TIMEOUT_S = 30.0
+"""A commit whose member loses its coordinator in an unlucky moment never returns from librdkafka."""
 
 # The broker refused the record itself: it cannot be in the log.
-REFUSED = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG, KafkaError.INVALID_RECORD})
+REFUSED = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD})
 POSITION_LOST = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION})
 OFFSETS_UNKNOWN = "Failed to fetch committed offsets"
 """After a refused OffsetFetch librdkafka does not read the assigned partitions (its issue 5586)."""
@@ -72,6 +80,7 @@ PRODUCER_SETTINGS: Mapping[str, Any] = {
     "queue.buffering.max.messages": 20_000,
 }
 FETCH_SETTINGS: Mapping[str, Any] = {
+    "check.crcs": True,
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "fetch.wait.max.ms": 100,
@@ -85,7 +94,7 @@ class ConfluentClients:
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._bootstrap_servers = bootstrap_servers
-        self._threads = ThreadPoolExecutor(MAX_THREADS, "confluent")
+        self._threads = ThreadPoolExecutor(MAX_THREADS, CLIENT_THREADS)
         self._abandoned: list[ck.Consumer] = []
 
     def producer(self, config: ProducerConfig) -> ConfluentProducer:
@@ -113,14 +122,21 @@ class ConfluentClients:
         addresses = parse_bootstrap_servers(self._bootstrap_servers)
         return OwnAdmin(AsyncioNetwork(), client_config(addresses, name))
 
+    def requests(self, name: str) -> OwnRequests:
+        addresses = parse_bootstrap_servers(self._bootstrap_servers)
+        return OwnRequests(AsyncioNetwork(), client_config(addresses, name))
+
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
     def close(self) -> None:
-        """Everything opened must have been closed or abandoned. Blocks."""
+        """Everything opened must have been closed or abandoned. Blocks, but not for ever: a commit of
+        librdkafka's does not return as long as no coordinator answers it."""
         while self._abandoned:
             self._threads.submit(self._abandoned.pop().close)
-        self._threads.shutdown()
+        closing = threading.Thread(target=self._threads.shutdown, name="close", daemon=True)
+        closing.start()
+        closing.join(CLOSE_TIMEOUT_S)
 
     def _settings(self, name: str) -> dict[str, Any]:
         return {
@@ -161,13 +177,14 @@ class ConfluentProducer:
         return self._fatal
 
     def send(
-        self, partition: TopicPartition, value: str, timestamp_ms: int
+        self, partition: TopicPartition, value: str | None, timestamp_ms: int, key: str | None = None
     ) -> asyncio.Future[int | None] | None:
         future: asyncio.Future[int | None] = self._loop.create_future()
         try:
             self._producer.produce(
                 partition.topic,
                 value,
+                key,
                 partition=partition.partition,
                 timestamp=timestamp_ms,
                 on_delivery=partial(self._answered, future),
@@ -195,8 +212,16 @@ class ConfluentProducer:
 
     def _serve(self) -> None:
         while not self._closing.is_set():
-            if self._producer.poll(0.1):
-                self._loop.call_soon_threadsafe(self._resolve)
+            try:
+                has_served = bool(self._producer.poll(0.1))
+            except KafkaException as error:  # a fatal error: it is raised here, not given to the callback
+                has_served = True
+                self._note_fatal(error.args[0])
+            if has_served:
+                try:
+                    self._loop.call_soon_threadsafe(self._resolve)
+                except RuntimeError:  # the loop is closed: the run was broken off
+                    return
 
     def _answered(
         self, future: asyncio.Future[int | None], error: KafkaError | None, message: ck.Message
@@ -235,20 +260,20 @@ class _Threaded:
         """The records of one call; an error that arrived with some is raised by the next call."""
         if self._failures:
             raise self._failures.popleft()
-        messages = await self._call(self._consumer.consume, MAX_POLLED, timeout_s)
+        messages = await self._call(consume, self._consumer, MAX_POLLED, timeout_s)
         polled: dict[TopicPartition, list[tuple[int, str]]] = {}
         for message in messages:
             partition = TopicPartition(str(message.topic()), message.partition() or 0)
-            error, offset, value = message.error(), message.offset(), message.value()
+            error, offset = message.error(), message.offset()
             if error is not None:
                 if error.code() in POSITION_LOST:
                     self._failures.append(PositionLostError(partition, offset or 0, str(error)))
-                elif OFFSETS_UNKNOWN in str(error):
+                elif error.code() == KafkaError._FATAL or OFFSETS_UNKNOWN in str(error):
                     self._failures.append(UnknownOutcomeError(str(error)))
                 continue
             assert offset is not None
-            text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-            polled.setdefault(partition, []).append((offset, text))
+            key, value = (None if part is None else bytes(part) for part in (message.key(), message.value()))
+            polled.setdefault(partition, []).append((offset, record_text(key, value)))
         if self._failures and not polled:
             raise self._failures.popleft()
         return {partition: Polled(tuple(records)) for partition, records in polled.items()}
@@ -308,7 +333,11 @@ class ConfluentMember(_Threaded):
             ck.TopicPartition(*partition, commit.offset, commit.tag) for partition, commit in commits.items()
         ]
         try:
-            answered: list[ck.TopicPartition] = await self._call(self._commit, offsets)
+            answered: list[ck.TopicPartition] = await asyncio.wait_for(
+                self._call(self._commit, offsets), COMMIT_TIMEOUT_S
+            )
+        except TimeoutError:
+            raise UnknownOutcomeError("librdkafka does not return from the commit") from None
         except KafkaException as error:
             raise _commit_error(error.args[0]) from error
         for one in answered:
@@ -320,7 +349,8 @@ class ConfluentMember(_Threaded):
 
     async def close(self) -> None:
         self._gone = True
-        await self._call(self._consumer.close)
+        with suppress(TimeoutError):  # its session then ends by itself
+            await asyncio.wait_for(self._call(self._consumer.close), CLOSE_TIMEOUT_S)
 
     async def abandon(self) -> None:
         """Kept: librdkafka would leave the group when the last reference is deleted.

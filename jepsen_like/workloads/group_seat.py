@@ -3,7 +3,8 @@
 The history has the partitions that a member believes it owns, from the notification until the member gives
 them up. Every commit carries a tag of its own, so that a committed offset that is read names the commit it
 comes from. A member commits only its read positions, so that no record below a committed offset may have been
-skipped.
+skipped. The members of a static seat use its instance id one after another, and subscribe to the same topics:
+a coordinator of the classic protocol does not look at the subscription of a static member that comes back.
 """
 
 from __future__ import annotations
@@ -35,17 +36,25 @@ GROUPS = (
     MemberConfig("", "classic-cooperative", "classic", tuple(TOPICS), "cooperative-sticky"),
     MemberConfig("", "consumer", "consumer", tuple(TOPICS)),
 )
+STATIC_GROUPS = (
+    MemberConfig("", "static-classic", "classic", tuple(TOPICS), "range"),
+    MemberConfig("", "static-consumer", "consumer", tuple(TOPICS)),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupsConfig:
     """``members`` in each group; ``change_every_s`` is the mean time between two changes of one seat, and
-    ``rest_s`` the time between two polls.
+    ``rest_s`` the time between two polls. ``static_groups``: groups like the others, of static members.
+    ``cooperative_adds``: a member with cooperative assignment never gives up a topic that it has subscribed
+    to, since librdkafka does not join again when none is left of those that it reads.
 
     The cluster is configured with the same timeouts for consumer groups.
     """
 
     groups: tuple[MemberConfig, ...] = GROUPS
+    static_groups: tuple[MemberConfig, ...] = ()
+    cooperative_adds: bool = False
     members: int = 3
     sends_per_s: int = 500
     change_every_s: float = 15.0
@@ -54,6 +63,10 @@ class GroupsConfig:
     rest_s: float = 0.0
     session_timeout_ms: int = 12_000
     heartbeat_interval_ms: int = 1_000
+
+    @property
+    def all_groups(self) -> tuple[MemberConfig, ...]:
+        return (*self.groups, *self.static_groups)
 
 
 class Belief:
@@ -111,7 +124,10 @@ class Belief:
 
 
 class Seat:
-    """``calm`` is set once the member of this seat will no longer change, because ``be_calm`` was set."""
+    """``calm`` is set once the member of this seat will no longer change, because ``be_calm`` was set.
+
+    ``instance_id``: None if its members are dynamic.
+    """
 
     def __init__(
         self,
@@ -126,11 +142,13 @@ class Seat:
         self._clients = clients
         self._config = config
         self._group = group
-        self._number = number
+        self.number = number
         self._rng = rng
         self._history = history
         self._be_calm = be_calm
+        self._restarts = asyncio.Event()
         self.group = group.group
+        self.instance_id = f"{group.group}-{number}" if group in config.static_groups else None
         self.name = ""
         self.topics: tuple[str, ...] = ()
         self.calm = asyncio.Event()
@@ -138,18 +156,24 @@ class Seat:
     async def run(self, tasks: Tasks) -> None:
         life = 0
         while not tasks.stopping.is_set():
-            self.name = f"{self.group}-{self._number}.{life}"
+            self.name = f"{self.group}-{self.number}.{life}"
             await self._live(tasks)
             life += 1
+
+    def restart(self) -> None:
+        """The member leaves as one that comes back, and comes back at once, with the same subscription."""
+        self._restarts.set()
 
     async def _live(self, tasks: Tasks) -> None:
         loop, rng, belief = asyncio.get_running_loop(), self._rng, Belief(self._history, self.name)
         self._choose_topics()
+        self._restarts.clear()
         member = self._clients.member(
             replace(
                 self._group,
                 name=self.name,
                 topics=self.topics,
+                instance_id=self.instance_id,
                 session_timeout_ms=self._config.session_timeout_ms,
                 heartbeat_interval_ms=self._config.heartbeat_interval_ms,
             ),
@@ -159,15 +183,15 @@ class Seat:
         change_at_s = loop.time() + self._until_change_s()
         committed: dict[TopicPartition, int] = {}
         number = 0
-        while not tasks.stopping.is_set():
+        while not tasks.stopping.is_set() and not self._restarts.is_set():
             if self._be_calm.is_set():
                 if not self.calm.is_set():
                     committed.clear()  # a commit may be lost where it was not guaranteed
                 self.calm.set()
             elif loop.time() > change_at_s:
-                if rng.random() > RESUBSCRIBE_SHARE:
+                if self.instance_id is not None or rng.random() > RESUBSCRIBE_SHARE:
                     break
-                self._choose_topics()
+                self._choose_topics(self._kept_topics())
                 await member.subscribe(self.topics)
                 change_at_s = loop.time() + self._until_change_s()
             if not await self._poll(member, belief):
@@ -177,17 +201,26 @@ class Seat:
                 await self._commit(member, belief, committed, f"{self.name}#{number}")
                 commit_at_s = loop.time() + self._config.commit_every_s
             await asyncio.sleep(self._config.rest_s)
-        await self._go(member, abandon=not tasks.stopping.is_set() and rng.random() < ABANDON_SHARE)
+        is_abrupt = not (tasks.stopping.is_set() or self._restarts.is_set())
+        await self._go(member, abandon=is_abrupt and rng.random() < ABANDON_SHARE)
 
-    def _choose_topics(self) -> None:
+    def _kept_topics(self) -> tuple[str, ...]:
+        is_cooperative = self._group.assignor == "cooperative-sticky"
+        return self.topics if is_cooperative and self._config.cooperative_adds else ()
+
+    def _choose_topics(self, kept: tuple[str, ...] = ()) -> None:
         topics = self._group.topics
-        self.topics = topics if self._rng.random() < 0.7 else (self._rng.choice(topics),)
-        detail = {
+        if self.instance_id is None or not self.topics:
+            drawn = topics if self._rng.random() < 0.7 else (self._rng.choice(topics),)
+            self.topics = tuple(sorted({*drawn, *kept}))
+        detail: dict[str, object] = {
             "group": self.group,
             "protocol": self._group.protocol,
             "topics": self.topics,
             "session_timeout_ms": self._config.session_timeout_ms,
         }
+        if self.instance_id is not None:
+            detail["instance_id"] = self.instance_id
         self._history.record("info", self.name, "member", detail=detail)
 
     def _until_change_s(self) -> float:

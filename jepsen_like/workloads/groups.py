@@ -1,7 +1,8 @@
 """The groups workload: members of both protocols come and go, read, and commit what they have read.
 
 Each group has seats, and each seat has one member after another (``group_seat``). One more client reads
-committed offsets. At the end all changes stop: each group must converge, and then read and commit everything.
+committed offsets. At the end all changes stop: each group must converge; each static member is restarted and
+must find what it had; and every group must read and commit everything.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class GroupsWorkload:
         self._calm = asyncio.Event()
         self._seats = [
             Seat(clients, config, group, number, self._draw(), history, self._calm)
-            for group in config.groups
+            for group in config.all_groups
             for number in range(config.members)
         ]
 
@@ -57,7 +58,9 @@ class GroupsWorkload:
                 await asyncio.wait_for(seat.calm.wait(), CLOSE_S)
             except TimeoutError:
                 self._no_progress(f"{seat.name} does not become stable")
+        await self._await_free_instance_ids()
         await self._settle(limits)
+        await self._restart_static_members()
         for feed in self._feeds:
             await feed.finish(limits)
         await self._catch_up(limits)
@@ -84,6 +87,16 @@ class GroupsWorkload:
         key = None if place is None else str(place)
         self._history.record("info", "runner", "no-progress", key=key, error=error)
 
+    async def _await_free_instance_ids(self) -> None:
+        """Ids of members that were abandoned, or that were closed without reaching a coordinator, are in use
+        until their session has expired. Until then their successors come and go."""
+        loop, seats = asyncio.get_running_loop(), [one for one in self._seats if one.instance_id is not None]
+        deadline, before = loop.time() + CLOSE_S, [""]
+        while (names := [seat.name for seat in seats]) != before and loop.time() < deadline:
+            before = names
+            if seats:
+                await asyncio.sleep(self._config.session_timeout_ms / 1000)
+
     async def _settle(self, limits: Limits) -> None:
         """From here on nothing changes: record what must hold, and by when.
 
@@ -92,17 +105,36 @@ class GroupsWorkload:
         """
         config = self._config
         within_s = (config.session_timeout_ms + 3 * config.heartbeat_interval_ms) / 1000 + limits.settle_s
-        for group in config.groups:
+        for group in config.all_groups:
             members = {seat.name: seat.topics for seat in self._seats if seat.group == group.group}
             detail = {"members": members, "topics": TOPICS, "within_us": int(within_s * 1e6)}
             self._history.record("info", "runner", "settled", key=group.group, detail=detail)
         await asyncio.sleep(within_s)
 
+    async def _restart_static_members(self) -> None:
+        """One of each group, and then all at once, while nothing else changes; each has a session for it."""
+        seats = [seat for seat in self._seats if seat.instance_id is not None]
+        within_s = self._config.session_timeout_ms / 1000
+        for those in ([seat for seat in seats if seat.number == 0], seats):
+            for seat in those:
+                self._history.record(
+                    "info",
+                    "runner",
+                    "static-restart",
+                    key=seat.group,
+                    value=seat.instance_id,
+                    detail={"within_us": int(within_s * 1e6)},
+                )
+            for seat in those:
+                seat.restart()
+            if those:
+                await asyncio.sleep(within_s)
+
     async def _catch_up(self, limits: Limits) -> None:
         """Every group must read and commit all that the final read has found."""
         admin, loop = self._clients.admin("catch-up"), asyncio.get_running_loop()
         deadline = loop.time() + limits.read_s
-        for group in self._config.groups:
+        for group in self._config.all_groups:
             subscribed = {t for seat in self._seats if seat.group == group.group for t in seat.topics}
             for feed in self._feeds:
                 ends = {p: end for p, end in feed.read_to.items() if end and p.topic in subscribed}
@@ -124,7 +156,7 @@ class GroupsWorkload:
         admin = self._clients.admin("looker")
         places = [TopicPartition(topic, number) for topic, count in TOPICS.items() for number in range(count)]
         while await self._looking.pause(self._config.look_every_s):
-            await self._committed(admin, "looker", rng.choice(self._config.groups).group, places)
+            await self._committed(admin, "looker", rng.choice(self._config.all_groups).group, places)
         await admin.close()
 
     async def _committed(

@@ -81,7 +81,8 @@ class MovesWorkload:
 
     async def _move(self, admin: Admin, place: TopicPartition, replicas: list[int]) -> bool:
         key, value = f"{place}/replicas", _written(replicas)
-        return await recorded(self._history, PROCESS, "set", key, value, admin.reassign(place, replicas))
+        reassign = admin.reassign(place, replicas)
+        return await recorded(self._history, PROCESS, "set", key, value, reassign, admin)
 
     async def _move_home(self, limits: Limits) -> None:
         """All brokers are up: move every partition to all its replicas, and wait until it is there."""

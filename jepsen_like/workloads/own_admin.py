@@ -54,6 +54,10 @@ class OwnAdmin:
     def __init__(self, network: Network, config: ClientConfig) -> None:
         self._admin = Admin(network, config)
 
+    @property
+    def repeats(self) -> int:
+        return self._admin.cluster.repeats
+
     async def create_topic(
         self, topic: str, partitions: int, replication_factor: int, configs: Mapping[str, str]
     ) -> None:

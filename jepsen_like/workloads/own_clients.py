@@ -20,6 +20,7 @@ from pykraft.jepsen_like.workloads.own_admin import OwnAdmin, client_config
 from pykraft.jepsen_like.workloads.own_member import OwnMember
 from pykraft.jepsen_like.workloads.own_producer import OwnProducer
 from pykraft.jepsen_like.workloads.own_reader import RACK_MAX_AGE_MS, OwnReader
+from pykraft.jepsen_like.workloads.own_requests import OwnRequests
 from pykraft.jepsen_like.workloads.own_transactions import OwnTransactions
 from pykraft.jepsen_like.workloads.plain_transactions import PlainTransactions
 from pykraft.kafka_client.aio import AsyncioNetwork
@@ -71,6 +72,9 @@ class OwnClients:
 
     def admin(self, name: str) -> OwnAdmin:
         return OwnAdmin(self._network, self._config(name))
+
+    def requests(self, name: str) -> OwnRequests:
+        return OwnRequests(self._network, self._config(name))
 
     def _config(self, name: str) -> ClientConfig:
         return client_config(self._addresses, name)

@@ -41,12 +41,12 @@ class OwnProducer:
         return self._fatal
 
     def send(
-        self, partition: TopicPartition, value: str, timestamp_ms: int
+        self, partition: TopicPartition, value: str | None, timestamp_ms: int, key: str | None = None
     ) -> asyncio.Future[int | None] | None:
         answer: asyncio.Future[int | None] = self._loop.create_future()
         try:
             written = self._producer.append(
-                partition.topic, partition.partition, None, value.encode(), (), timestamp_ms
+                partition.topic, partition.partition, _encoded(key), _encoded(value), (), timestamp_ms
             )
         except NotWrittenError as error:
             if error.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED:
@@ -77,3 +77,7 @@ class OwnProducer:
             self._fatal = self._fatal or text
         certain = isinstance(error, NotWrittenError)
         answer.set_exception(RefusedError(text) if certain else UnknownOutcomeError(text))
+
+
+def _encoded(text: str | None) -> bytes | None:
+    return None if text is None else text.encode()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pykraft.jepsen_like.record_text import record_text
 from pykraft.jepsen_like.workloads.client import Polled, PositionLostError, UnknownOutcomeError
 from pykraft.kafka_client.cluster import ClientConfig, Cluster
 from pykraft.kafka_client.errors import LogTruncatedError, OffsetOutOfRangeError
@@ -103,9 +104,9 @@ class OwnReader:
 
 
 def read_records(fetched: FetchedBatches, position: int) -> tuple[tuple[int, str], ...]:
-    """Offset and value of the records from the position on: batches are sent whole, and may begin earlier."""
+    """Offset and text of the records from the position on: batches are sent whole, and may begin earlier."""
     return tuple(
-        (record.offset, (record.value or b"").decode("utf-8", "replace"))
+        (record.offset, record_text(record.key, record.value))
         for start, header in visible_batches(fetched.data, fetched.headers, fetched.aborted)
         for record in decode_batch(fetched.data[start : start + header.size_bytes], header)
         if record.offset >= position

@@ -28,7 +28,8 @@ class TransactionsConfig:
     """``rest_s`` is the mean time between two transactions of an appender. The shares are of transactions.
 
     ``plain_share``: of the clients that may break rules on purpose (:class:`.TransactionalConfig`);
-    ``old_share``: of these, those that go by the old rules.
+    ``old_share``: of these, those that go by the old rules. ``peek_share``: of the transactions that read one
+    of their partitions before they end. ``flush_messages`` is the topics'.
     """
 
     appenders: int = 3
@@ -41,6 +42,8 @@ class TransactionsConfig:
     replace_share: float = 0.03
     plain_share: float = 0.5
     old_share: float = 0.3
+    peek_share: float = 0.0
+    flush_messages: int | None = None
 
 
 def places_of(topics: Mapping[str, int]) -> list[TopicPartition]:

@@ -6,19 +6,23 @@ import asyncio
 import random
 
 from pykraft.jepsen_like.history import Recorder
-from pykraft.jepsen_like.workloads.client import Clients
+from pykraft.jepsen_like.workloads.client import Clients, PositionLostError
 from pykraft.jepsen_like.workloads.transaction_config import (
     APPENDED,
     CLOSE_S,
     INPUT,
+    POLL_S,
     RETRY_S,
     TIMEOUTS_MS,
     ZOMBIE_TRANSACTIONS,
     TransactionsConfig,
     places_of,
 )
-from pykraft.jepsen_like.workloads.transaction_instance import Instance
-from pykraft.jepsen_like.workloads.workload import Tasks
+from pykraft.jepsen_like.workloads.transaction_instance import Instance, Transaction
+from pykraft.jepsen_like.workloads.workload import Tasks, record_polled
+
+PEEK_RECORDS = 10
+"""How many offsets before a record of its own a transaction begins to read."""
 
 
 class Seat:
@@ -107,10 +111,29 @@ class Seat:
                     transaction.abandon()
                     return
             await transaction.send(place, count)
+        if config.peek_share and rng.random() < config.peek_share:
+            await self._peek(instance.process, transaction)
         if rng.random() < config.abort_share:
             await transaction.abort()
         else:
             await transaction.commit()
+
+    async def _peek(self, process: str, transaction: Transaction) -> None:
+        """Read what is committed around a record of the open transaction, as its own process."""
+        for (place, _), offset in transaction.offsets.items():
+            history = self._history
+            history.record("ok", process, "assign", detail={"partitions": [str(place)]})
+            reader = self._clients.reader(process, {place: max(0, offset - PEEK_RECORDS)}, committed=True)
+            asked_us = history.now_us()
+            try:
+                polled = await reader.poll(POLL_S)
+            except PositionLostError as lost:
+                key = str(lost.partition)
+                history.record("info", process, "poll", key=key, offset=lost.offset, error=str(lost))
+            else:
+                record_polled(history, process, "poll", asked_us, polled)
+            await reader.close()
+            return
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

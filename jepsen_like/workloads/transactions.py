@@ -59,10 +59,15 @@ class TransactionsWorkload:
         self._reading = Tasks()
         self._closed = asyncio.Event()
         self._last_input: dict[TopicPartition, int] = {}
+        self._closing: dict[TopicPartition, str] = {}
+        """How the last value of each partition begins."""
 
     @property
     def topics(self) -> tuple[TopicSpec, ...]:
-        return tuple(TopicSpec(topic, count) for topic, count in TOPICS.items())
+        configs = {"min.insync.replicas": "2"}
+        if self._config.flush_messages is not None:
+            configs["flush.messages"] = str(self._config.flush_messages)
+        return tuple(TopicSpec(topic, count, configs=configs) for topic, count in TOPICS.items())
 
     def start(self) -> None:
         for number in range(self._config.appenders):
@@ -85,7 +90,7 @@ class TransactionsWorkload:
         await asyncio.sleep(max(TIMEOUTS_MS) / 1000 + SCAN_S)
         for place in places_of(TOPICS):
             await self._read_to_end(place, limits)
-            await self._look_for_hanging(place)
+            await self._look_for_hanging(place, limits)
         for place in places_of(INPUT):
             await self._record_committed(place)
         if not await self._reading.stop(limits.answers_s):
@@ -113,6 +118,7 @@ class TransactionsWorkload:
                 for place in places:
                     await transaction.send(place, 1)
                 if await transaction.commit():
+                    self._closing.update(dict.fromkeys(places, f"{transaction.name}:"))
                     await instance.close()
                     return {place: offset for (place, _), offset in transaction.offsets.items()}
             await instance.close()
@@ -227,8 +233,9 @@ class TransactionsWorkload:
         return {place: found.records for place, found in polled.items()}
 
     async def _read_to_end(self, place: TopicPartition, limits: Limits) -> None:
-        """Read what is committed, up to the last stable offset; the last record was one of the closers'."""
-        loop, name = asyncio.get_running_loop(), f"final-{place}"
+        """Read what is committed, up to the record of the closer that knows that it has committed: one before
+        may have, too."""
+        loop, name, closing = asyncio.get_running_loop(), f"final-{place}", self._closing.get(place)
         deadline, seen = loop.time() + limits.read_s, False
         reader = self._open_reader(name, {place: 0})
         position = 0
@@ -238,25 +245,32 @@ class TransactionsWorkload:
                 break
             if place in polled:
                 position = polled[place][-1][0] + 1
-                seen = any("closer" in value for _, value in polled[place])
+                seen = closing is not None and any(value.startswith(closing) for _, value in polled[place])
         await reader.close()
         if seen:
             self._history.record("ok", name, "final-end", key=str(place), offset=position)
         else:
             self._no_progress("the last transaction is not read", place)
 
-    async def _look_for_hanging(self, place: TopicPartition) -> None:
+    async def _look_for_hanging(self, place: TopicPartition, limits: Limits) -> None:
         """Nobody writes any more, and every timeout has passed: all is stable."""
         committed = self._clients.reader("hanging-committed", {place: 0}, committed=True)
         everything = self._clients.reader("hanging-everything", {place: 0})
-        try:
-            end, stable = await everything.end_offset(place), await committed.end_offset(place)
-        except OperationError as error:
-            self._no_progress(f"the end is not known: {error}", place)
-        else:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + limits.read_s
+        while True:
+            try:
+                end, stable = await everything.end_offset(place), await committed.end_offset(place)
+            except OperationError as error:
+                if loop.time() < deadline:  # the leader may have moved since its address was learned
+                    await asyncio.sleep(RETRY_S)
+                    continue
+                self._no_progress(f"the end is not known: {error}", place)
+                break
             if stable != end:
                 error_text = f"stable up to {stable} of {end}"
                 self._history.record("info", "final", "hanging", key=str(place), error=error_text)
+            break
         await everything.close()
         await committed.close()
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from pykraft.jepsen_like.history import Recorder
-from pykraft.jepsen_like.workloads.client import OperationError, Polled
+from pykraft.jepsen_like.workloads.client import Admin, OperationError, Polled
 from pykraft.kafka_client.metadata import TopicPartition
 
 
@@ -94,23 +94,40 @@ class Tasks:
 
 
 async def recorded(
-    history: Recorder, process: str, op: str, key: str, value: str, operation: Awaitable[None]
+    history: Recorder,
+    process: str,
+    op: str,
+    key: str,
+    value: str,
+    operation: Awaitable[None],
+    admin: Admin | None = None,
 ) -> bool:
-    """Run one change and record its invocation and its outcome; whether it was answered with success."""
+    """Run one change and record its invocation and its outcome; whether it was answered with success.
+
+    ``admin``: who carries it out, if it may repeat it.
+    """
+    before = 0 if admin is None else admin.repeats
     history.record("invoke", process, op, key=key, value=value)
     try:
         await operation
     except OperationError as error:
         history.record(error.outcome, process, op, key=key, value=value, error=str(error))
         return False
-    history.record("ok", process, op, key=key, value=value)
+    history.record("ok", process, op, key=key, value=value, detail=repeated_since(admin, before))
     return True
+
+
+def repeated_since(admin: Admin | None, before: int) -> dict[str, object] | None:
+    """What the history says of a change that was repeated since ``admin.repeats`` was ``before``."""
+    return None if admin is None or admin.repeats == before else {"repeated": admin.repeats - before}
 
 
 def record_polled(
     history: Recorder, process: str, op: str, asked_us: int, polled: Mapping[TopicPartition, Polled]
 ) -> None:
-    """Write what one poll returned, a pair of events for each partition."""
+    """Write what one poll returned, a pair of events for each partition; also that a poll found nothing."""
+    if op == "poll" and not polled:
+        history.record("ok", process, "poll-empty", time_us=asked_us)
     for partition, found in polled.items():
         detail = None if found.high_watermark is None else {"high_watermark": found.high_watermark}
         history.record("invoke", process, op, time_us=asked_us, key=str(partition))

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 
+import pytest
+
 from pykraft.jepsen_like.checkers.findings import Anomaly, Findings
 from pykraft.jepsen_like.checkers.registers import check_registers
 from pykraft.jepsen_like.history import Event, MemoryHistory
@@ -29,6 +31,7 @@ class Cluster:
         self._answers_creations = answers_creations
         self.counts: dict[str, int] = {}
         self.configs: dict[str, str] = {}
+        self.repeats = 0
 
     def admin(self, name: str) -> Cluster:
         return self
@@ -101,6 +104,32 @@ def test_a_topic_that_was_created_and_is_not_there_is_a_lost_change() -> None:
     findings = Findings()
     check_registers(change_for(5.0, LosingCluster()), findings)
     assert {finding.kind for finding in findings.result()} == {Anomaly.LOST_CHANGE}
+
+
+class DelayingCluster(Cluster):
+    """A creation is sent twice, and carried out a second time after the topic was deleted."""
+
+    def __init__(self, *, tells: bool) -> None:
+        super().__init__()
+        self._tells = tells
+        self._created: dict[str, tuple[int, str]] = {}
+
+    async def create_topic(
+        self, topic: str, partitions: int, replication_factor: int, configs: Mapping[str, str]
+    ) -> None:
+        self.repeats += self._tells
+        await super().create_topic(topic, partitions, replication_factor, configs)
+        self._created[topic] = partitions, configs[CONFIG]
+
+    async def delete_topic(self, topic: str) -> None:
+        self.counts[topic], self.configs[topic] = self._created[topic]
+
+
+@pytest.mark.parametrize("tells", [False, True])
+def test_change_that_was_repeated_may_take_effect_once_more(tells: bool) -> None:
+    findings = Findings()
+    check_registers(change_for(20.0, DelayingCluster(tells=tells)), findings)
+    assert {finding.kind for finding in findings.result()} == (set() if tells else {Anomaly.LOST_CHANGE})
 
 
 def test_final_configuration_is_the_last_one_set() -> None:

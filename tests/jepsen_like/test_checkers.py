@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from types import FrameType
-
 import pytest
 from msgspec.structs import replace
 
@@ -13,6 +10,7 @@ from pykraft.jepsen_like.checkers.findings import Anomaly
 from pykraft.jepsen_like.checkers.history import check, examine
 from pykraft.jepsen_like.checkers.self_test import PLANTS, clean_history, run_self_test
 from pykraft.jepsen_like.history import Event
+from tests.jepsen_like.histories import count_calls
 
 
 def test_clean_history_has_no_finding() -> None:
@@ -84,25 +82,8 @@ def test_acknowledgement_without_offset_still_guarantees_the_record() -> None:
 
 
 def test_checking_work_grows_linearly() -> None:
-    """Counted in calls, of Python and of C: the same on a busy machine."""
-
-    def calls(sends: int) -> int:
-        history = clean_history(sends)
-        count = 0
-
-        def on_event(frame: FrameType, event: str, argument: object) -> None:
-            nonlocal count
-            count += event in ("call", "c_call")
-
-        sys.setprofile(on_event)
-        try:
-            findings = check(history)
-        finally:
-            sys.setprofile(None)
-        assert findings == ()
-        return count
-
-    small, large = calls(1_000), calls(8_000)
+    short, long = clean_history(1_000), clean_history(8_000)
+    small, large = count_calls(lambda: check(short)), count_calls(lambda: check(long))
     assert small > 1_000 and large < 9 * small
 
 
@@ -127,11 +108,42 @@ def test_quiet_run_does_not_count() -> None:
     assert len(verdict.shortfalls) == 2
 
 
+def test_run_does_not_count_if_a_register_could_not_be_decided() -> None:
+    verdict = count_run([], 60, undecided=2)
+    assert "2 registers could not be decided" in verdict.shortfalls
+    assert not any("registers" in shortfall for shortfall in count_run([], 60).shortfalls)
+
+
 def test_minimums_scale_with_the_length_but_never_to_zero() -> None:
     assert minimum_for(60).faults == 8
     assert minimum_for(30).acknowledged == 10_000
     assert minimum_for(5).controller_changes == 1
     assert minimum_for(120).leader_changes == 4
+
+
+@pytest.mark.parametrize(
+    ("workload", "op", "needed"),
+    [
+        ("append", "send", 20_000),
+        ("groups", "send", 20_000),
+        ("unheard-of", "send", 20_000),
+        ("transactions", "send", 800),
+        ("registers", "commit", 3_000),
+        ("registers", "look", 3_000),
+        ("compacted", "put", 3_000),
+    ],
+)
+def test_what_must_have_been_acknowledged_depends_on_the_workload(
+    workload: str, op: str, needed: int
+) -> None:
+    run = Event("info", "runner", 0, "run", detail={"workload": workload})
+    operations = [Event("ok", "p", 0, op, "k", str(n), n) for n in range(needed)]
+    failed = Event("info", "p", 0, op, "k", "unknown")
+    verdict = count_run([run, *operations, failed], 60)
+    assert verdict.tally.acknowledged == verdict.minimum.acknowledged == needed
+    assert dict(verdict.sends_by_status) == {"ok": needed, "info": 1}
+    assert len(verdict.shortfalls) == 3, "no faults and no changes"
+    assert len(count_run([run, *operations[1:]], 60).shortfalls) == 4
 
 
 def _written_again(max_in_flight: int, second_epoch: int) -> list[Event]:

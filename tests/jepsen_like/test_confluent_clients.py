@@ -41,6 +41,9 @@ class Message:
     def offset(self) -> int:
         return self._offset
 
+    def key(self) -> None:
+        return None
+
     def value(self) -> bytes:
         return b"v"
 
@@ -92,6 +95,14 @@ def test_a_member_whose_offsets_librdkafka_does_not_ask_for_again_has_ended(
 ) -> None:
     first, second = poll(monkeypatch, [Message(-1001, OFFSETS_REFUSED, None)])
     assert isinstance(first, UnknownOutcomeError) and "committed offsets" in str(first)
+    assert second == {}
+
+
+def test_a_member_with_a_fatal_error_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one whose instance id another member uses: librdkafka says it in a message."""
+    fatal = KafkaError(KafkaError._FATAL, "Fatal error: Broker: The instance ID is still used")
+    first, second = poll(monkeypatch, [Message(-1001, fatal, None)])
+    assert isinstance(first, UnknownOutcomeError) and "instance ID" in str(first)
     assert second == {}
 
 

@@ -2,48 +2,67 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from pathlib import Path
+
 import pytest
 
 from pykraft.jepsen_like.checkers.counting import MINIMUM_FAULTS
-from pykraft.jepsen_like.nemesis import (
-    LONGEST_PAUSE_S,
-    QUIET_END_S,
-    QUIET_START_S,
-    Fault,
-    FaultKind,
-    Target,
-    plan_faults,
-)
+from pykraft.jepsen_like.nemeses.fault import Intensity, Target, read_plan
+from pykraft.jepsen_like.nemeses.kinds import KINDS, PRESETS, choose
+from pykraft.jepsen_like.nemeses.planning import QUIET_END_S, QUIET_START_S, plan_faults
+from pykraft.jepsen_like.nemeses.processes import LONGEST_PAUSE_S
 
-ANSWER_S = 1.5
-"""The time of a fault in addition to its length: finding the victim, and a node's start."""
-
-
-def _carried_out(plan: list[Fault], time_limit_s: float) -> list[Fault]:
-    now_s, done = QUIET_START_S, []
-    for fault in plan:
-        if now_s + fault.down_s <= time_limit_s - QUIET_END_S:
-            done.append(fault)
-            now_s += fault.down_s + fault.rest_s + ANSWER_S
-    return done
+SIGNALS = choose("signals")
 
 
 def test_same_seed_gives_the_same_plan() -> None:
-    assert plan_faults(7, 60, 3) == plan_faults(7, 60, 3)
-    assert plan_faults(7, 60, 3) != plan_faults(8, 60, 3)
+    assert plan_faults(7, 60, SIGNALS) == plan_faults(7, 60, SIGNALS)
+    assert plan_faults(7, 60, SIGNALS) != plan_faults(8, 60, SIGNALS)
 
 
 @pytest.mark.parametrize("seed", range(200))
 def test_minute_holds_enough_faults_of_the_right_kinds(seed: int) -> None:
-    done = _carried_out(plan_faults(seed, 60, 3), 60)
-    assert len(done) >= MINIMUM_FAULTS
-    assert any(f.target is Target.CONTROLLER and f.kind is FaultKind.KILL for f in done)
-    assert sum(f.target is Target.BUSIEST and f.kind is FaultKind.KILL for f in done) >= 2
-    assert any(f.kind is FaultKind.PAUSE and f.down_s > 3 for f in done)
-    assert all(1 <= f.down_s <= LONGEST_PAUSE_S for f in done if f.kind is FaultKind.PAUSE)
+    faults = plan_faults(seed, 60, SIGNALS).faults
+    assert len(faults) >= MINIMUM_FAULTS
+    kills = [fault for fault in faults if fault.kind == "kill"]
+    assert any(fault.target is Target.CONTROLLER for fault in kills)
+    assert sum(fault.target is Target.BUSIEST for fault in kills) >= 2
+    assert all(1 <= fault.lasts_s <= LONGEST_PAUSE_S for fault in faults if fault.kind == "pause")
+    assert all(QUIET_START_S <= fault.at_s <= 60 - QUIET_END_S - fault.lasts_s for fault in faults)
 
 
-def test_killing_all_nodes_is_rare_but_happens() -> None:
-    plans = [plan_faults(seed, 60, 3) for seed in range(300)]
-    with_all = sum(any(fault.kind is FaultKind.KILL_ALL for fault in plan) for plan in plans)
-    assert 15 < with_all < 90
+def test_phases_of_all_intensities_occur_and_few_faults_do_not_overlap() -> None:
+    seen = set()
+    for seed in range(50):
+        plan = plan_faults(seed, 120, choose("mixed"))
+        seen |= {phase.intensity for phase in plan.phases}
+        ends = [*(phase.start_s for phase in plan.phases[1:]), 120.0]
+        for phase, end_s in zip(plan.phases, ends, strict=True):
+            inside = [fault for fault in plan.faults if phase.start_s <= fault.at_s < end_s]
+            if phase.intensity is Intensity.NONE:
+                assert not inside
+            elif phase.intensity is Intensity.FEW:
+                for one, following in pairwise(inside):
+                    assert one.at_s + one.lasts_s <= following.at_s
+    assert seen == set(Intensity)
+
+
+def test_kinds_are_chosen_by_name_family_and_preset() -> None:
+    assert [kind.name for kind in choose("kill, pause")] == ["kill", "pause"]
+    assert {kind.name for kind in choose("process")} == {
+        k.name for k in KINDS.values() if k.family == "process"
+    }
+    assert not choose("none")
+    assert {kind.name for kind in choose("mixed,-kill")} == set(PRESETS["mixed"]) - {"kill"}
+    with pytest.raises(ValueError, match="no nemesis 'kil'"):
+        choose("kil")
+
+
+def test_plan_survives_its_file(tmp_path: Path) -> None:
+    plan = plan_faults(3, 60, choose("mixed"))
+    plan.write(tmp_path / "plan.json")
+    assert read_plan(tmp_path / "plan.json") == plan
+    (tmp_path / "bad.json").write_text("[]")
+    with pytest.raises(ValueError, match="is no plan"):
+        read_plan(tmp_path / "bad.json")

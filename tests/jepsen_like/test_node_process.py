@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,21 @@ def test_node_that_ends_by_itself_is_distinguished_from_one_that_was_stopped(sta
     assert "no space left" in node.output_tail()
 
 
+def test_ends_that_were_no_orderly_stops_are_counted(start: object) -> None:
+    assert callable(start)
+    node = start(PATIENT)
+    _await_output(node, "up")
+    assert node.stop(timeout_s=20)
+    assert node.unclean_ends == 0
+    node.start()
+    node.kill()
+    assert node.unclean_ends == 1
+    node.start()
+    assert node.unclean_ends == 1
+    node.kill()
+    assert node.unclean_ends == 2
+
+
 def test_asked_node_ends_cleanly_even_when_paused(start: object) -> None:
     assert callable(start)
     node = start(PATIENT)
@@ -63,6 +79,27 @@ def test_asked_node_ends_cleanly_even_when_paused(start: object) -> None:
     assert node.running and not node.serving
     assert node.stop(timeout_s=20)
     assert node.unordered_exit is None
+
+
+def test_next_process_that_ends_by_itself_was_not_asked_to(
+    start: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody starts it as soon as the one that was asked is gone."""
+    assert callable(start)
+    node = start(PATIENT)
+    _await_output(node, "up")
+    wait = node._process.wait
+
+    def wait_and_start(timeout_s: float) -> int:
+        status: int = wait(timeout_s)
+        node.command = (sys.executable, "-c", FAILING)
+        node.start()
+        return status
+
+    monkeypatch.setattr(node._process, "wait", wait_and_start)
+    assert node.stop(timeout_s=20)
+    wait_until("the next exit", lambda: not node.running, 20)
+    assert node.unordered_exit == 7
 
 
 def test_node_that_will_not_stop_is_killed_and_reported(start: object) -> None:
@@ -107,3 +144,26 @@ def test_free_ports_are_different_and_below_the_range_of_outgoing_connections() 
 def test_wait_names_what_it_waited_for() -> None:
     with pytest.raises(WaitError, match="the moon: not within 0 s"):
         wait_until("the moon", lambda: False, 0.01)
+
+
+COUNTING = """
+import signal, sys, time
+asked = []
+signal.signal(signal.SIGTERM, lambda *_: asked.append(1) or print('asked', flush=True))
+print('up', flush=True)
+while not asked: time.sleep(0.01)
+time.sleep(0.5)
+sys.exit(0 if len(asked) == 1 else 1)
+"""
+
+
+def test_two_that_stop_a_node_ask_it_once(start: object) -> None:
+    """A second SIGTERM ends a node of pykraft at once, out of order."""
+    assert callable(start)
+    node = start(COUNTING)
+    _await_output(node, "up")
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(node.stop, 20)
+        _await_output(node, "asked")
+        assert node.stop(20) and first.result()
+    assert node.unordered_exit is None and node.unclean_ends == 0

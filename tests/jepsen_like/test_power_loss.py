@@ -6,25 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from pykraft.jepsen_like.loop_disk import LoopDisk, LoopDiskError, why_unavailable
 from pykraft.jepsen_like.power_loss import run
+from pykraft.jepsen_like.surroundings.loop_disk import LoopDisk
 
-pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(autouse=True)
-def loop_disks(tmp_path: Path) -> None:
-    """Skip if loop devices do not work: containers often have the commands but not the permission."""
-    reason = why_unavailable()
-    if reason is None:
-        disk = LoopDisk(tmp_path / "probe.img", tmp_path / "probe")
-        try:
-            disk.make()
-            disk.unmount()
-        except LoopDiskError as error:
-            reason = str(error)
-    if reason is not None:
-        pytest.skip(f"power losses cannot be made here: {reason}")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("loop_disks")]
 
 
 def test_unflushed_data_is_lost_after_a_power_loss(tmp_path: Path) -> None:

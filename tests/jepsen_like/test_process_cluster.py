@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -10,12 +12,17 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from pykraft.jepsen_like.awaiting import wait_until
+from pykraft.jepsen_like.awaiting import PATIENCE_S, WaitError, wait_until
 from pykraft.jepsen_like.checkers.self_test import PLANTS
 from pykraft.jepsen_like.cluster_probe import ClusterProbe
+from pykraft.jepsen_like.history import HistoryWriter, read_history
 from pykraft.jepsen_like.process_cluster import FAST_FAILOVER, ProcessCluster
+from pykraft.jepsen_like.process_run import await_in_sync
 from pykraft.jepsen_like.report import EXIT_COULD_NOT_RUN
-from pykraft.jepsen_like.runner import RunError, main, run
+from pykraft.jepsen_like.run_config import RunConfig, RunError
+from pykraft.jepsen_like.runner import main, run
+from pykraft.jepsen_like.surroundings.commands import CommandError
+from pykraft.jepsen_like.surroundings.surroundings import Surroundings
 
 pytestmark = pytest.mark.slow
 
@@ -66,6 +73,30 @@ def test_killed_controller_is_replaced(
     wait_until("another controller", lambda: cluster.active_controller(probe, 1) not in (None, first), 30)
 
 
+def test_node_that_ends_after_the_faults_is_a_finding_and_started_again(
+    cluster: ProcessCluster, tmp_path: Path
+) -> None:
+    cluster.create_topic("t", 1)
+    for node in cluster.nodes.values():
+        os.kill(node.pid or 0, signal.SIGKILL)  # nobody's order
+    wait_until("all have ended", lambda: len(cluster.unordered_exits()) == 3, PATIENCE_S)
+    with HistoryWriter(tmp_path / "history.jsonl") as history:
+        await_in_sync(cluster, ["t"], history)
+    assert sorted(cluster.serving()) == [1, 2, 3]
+    recorded = [(event.process, event.op) for event in read_history(tmp_path / "history.jsonl")]
+    assert recorded == [(f"node-{node_id}", "node-exited") for node_id in (1, 2, 3)]
+
+
+def test_node_that_ends_again_and_again_is_given_up(tmp_path: Path) -> None:
+    with ProcessCluster(tmp_path, 1) as cluster, HistoryWriter(tmp_path / "history.jsonl") as history:
+        cluster.nodes[1].command = ("false",)
+        cluster.ensure_running([1])
+        wait_until("it has ended", lambda: not cluster.nodes[1].running, PATIENCE_S)
+        with pytest.raises(WaitError, match="node 1"):
+            await_in_sync(cluster, ["t"], history)
+    assert [event.op for event in read_history(tmp_path / "history.jsonl")] == ["node-exited"] * 2
+
+
 def test_leaving_the_cluster_ends_every_process(tmp_path: Path) -> None:
     with ProcessCluster(tmp_path / "cluster", 1) as cluster:
         cluster.format()
@@ -74,17 +105,29 @@ def test_leaving_the_cluster_ends_every_process(tmp_path: Path) -> None:
     assert not cluster.nodes[1].running
 
 
+def test_surroundings_that_cannot_be_removed_keep_no_process_alive(tmp_path: Path) -> None:
+    class Stuck(Surroundings):
+        def close(self) -> None:
+            raise CommandError("target is busy")
+
+    with pytest.raises(CommandError), ProcessCluster(tmp_path, 1, surroundings=Stuck()) as cluster:
+        cluster.nodes[1].command = ("sleep", "600")
+        cluster.ensure_running([1])
+    assert not cluster.nodes[1].running
+    assert not (tmp_path / "processes").exists()
+
+
 def test_short_fault_run_finds_no_anomaly_and_leaves_its_history(tmp_path: Path) -> None:
     console = Console(record=True, width=120)
-    result = run("append", 12, 5, tmp_path, 3, console)
+    result = run(RunConfig(time_limit_s=12, seed=5, out_dir=tmp_path, nemesis="signals"), console)
     text = console.export_text()
     assert text.startswith("seed 5")
     assert f"{len(PLANTS)} planted anomalies caught" in text
     assert result.findings == (), text
     assert result.verdict.tally.faults >= 1
     assert result.history_path.exists()
-    report = json.loads((result.history_path.parent / "report.json").read_text())
-    assert report["seed"] == 5
+    summary = json.loads((result.history_path.parent / "summary.json").read_text())
+    assert summary["seed"] == 5
 
 
 def test_run_that_cannot_start_has_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,5 +136,5 @@ def test_run_that_cannot_start_has_no_verdict(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(ProcessCluster, "format", refuse)
     with pytest.raises(RunError, match="no room"):
-        run("append", 5, 1, tmp_path, 3, Console(quiet=True))
-    assert main(time_limit=5, seed=1, out_dir=tmp_path) == EXIT_COULD_NOT_RUN
+        run(RunConfig(time_limit_s=5, out_dir=tmp_path), Console(quiet=True))
+    assert main(RunConfig(time_limit_s=5, out_dir=tmp_path)) == EXIT_COULD_NOT_RUN

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from pykraft.jepsen_like.checkers.findings import Anomaly
+from pykraft.jepsen_like.checkers.history import check
 from pykraft.jepsen_like.history import HistoryWriter, read_history
-from pykraft.jepsen_like.replica_dump import CorruptReplicaError, dump_replica
+from pykraft.jepsen_like.replica_dump import dump_replica
 from pykraft.kafka_protocol.compression import Compression
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 
@@ -45,13 +47,19 @@ def test_missing_log_is_recorded_as_empty(tmp_path: Path) -> None:
     assert event.records == []
 
 
-def test_damaged_batch_is_named_with_file_and_position(tmp_path: Path) -> None:
-    directory = _partition(tmp_path)
+@pytest.mark.parametrize("damage", ["bit flipped", "only zeros"])
+def test_damage_is_recorded_with_its_place(tmp_path: Path, damage: str) -> None:
+    """A log ends in zeros after a loss of power, until its node has started again."""
     whole, damaged = _batch(0, "a"), bytearray(_batch(1, "b"))
-    damaged[-1] ^= 1
-    (directory / "00000000000000000000.log").write_bytes(whole + damaged)
-    with (
-        HistoryWriter(tmp_path / "h.jsonl") as history,
-        pytest.raises(CorruptReplicaError, match=rf"0\.log at byte {len(whole)}"),
-    ):
+    if damage == "bit flipped":
+        damaged[-1] ^= 1
+    else:
+        damaged = bytearray(100)
+    (_partition(tmp_path) / "00000000000000000000.log").write_bytes(whole + damaged)
+    with HistoryWriter(tmp_path / "h.jsonl") as history:
         dump_replica(tmp_path / "node-1", 1, "append", 0, history)
+    found, kept = read_history(tmp_path / "h.jsonl")
+    assert found.error is not None and "0.log" in found.error and str(len(whole)) in found.error
+    assert kept.records == [(0, "a")]
+    (finding,) = check([found])
+    assert finding.kind is Anomaly.DIVERGENT_REPLICA

@@ -59,6 +59,73 @@ def test_concurrent_transactions_may_write_in_different_orders() -> None:
     assert (report.findings, report.write_cycles) == ((), 1)
 
 
+def _log(*transactions: tuple[str, str, str], logs: dict[str, list[str]]) -> list[Event]:
+    """``transactions``: name, the logs to which each of its records is sent, and what follows in its value;
+    ``logs``: what is in them. All transactions are concurrent."""
+    begun, sent, ended = [], [], []
+    for name, keys, suffixes in transactions:
+        places = keys.split(",")
+        detail = {"id": name[0], "count": len(places)}
+        begun.append(Event("info", name[:3], 0, "txn-begin", value=name, detail=detail))
+        for number, (key, suffix) in enumerate(zip(places, suffixes.split(","), strict=True), start=1):
+            value = f"{name}:{number}/{len(places)}{suffix}"
+            sent.append(Event("invoke", name[:3], 0, "send", key, value))
+            ended.append(Event("ok", name[:3], 0, "send", key, value))
+    commits = [
+        Event(kind, name[:3], 0, "txn-commit", value=name)
+        for kind in ("invoke", "ok")
+        for name, _, _ in transactions
+    ]
+    reads = []
+    for key, values in logs.items():
+        reads.append(Event("ok", "final", 0, "final", key, records=tuple(enumerate(values))))
+        reads.append(Event("ok", "final", 0, "final-end", key, offset=len(values)))
+    events = [*begun, *sent, *commits, *ended, *reads]
+    return [replace(event, time_us=n) for n, event in enumerate(events)]
+
+
+def test_records_of_others_between_those_of_a_transaction_are_counted() -> None:
+    """``int-send-skip``: Kafka does not isolate writes."""
+    history = _log(
+        ("a.0#1", "x,x,x", ",,"),
+        ("b.0#1", "x", ""),
+        logs={"x": ["a.0#1:1/3", "b.0#1:1/1", "a.0#1:2/3", "a.0#1:3/3"]},
+    )
+    report = examine(history)
+    assert (report.findings, report.send_skips) == ((), 1)
+
+
+def _anomalous_reads(second_reads: str) -> list[Event]:
+    """A transaction wrote to ``x`` and to ``y``. One reader had ``x`` without it, and another ``y`` with it:
+    what each read is the input of an output in ``z``, and the output of the second is before the first's."""
+    return _log(
+        ("o.0#1", "x,y", ","),
+        ("w.0#1", "x,y", ","),
+        ("q.0#1", "z", "<x@0"),
+        ("r.0#1", "z", second_reads),
+        logs={
+            "x": ["o.0#1:1/2", "w.0#1:1/2"],
+            "y": ["o.0#1:2/2", "w.0#1:2/2"],
+            "z": [f"r.0#1:1/1{second_reads}", "q.0#1:1/1<x@0"],
+        },
+    )
+
+
+def test_circles_through_an_antidependency_are_counted() -> None:
+    """G-single: Kafka shows consumers of two logs no transaction as a whole."""
+    report = examine(_anomalous_reads("<y@1"))
+    assert (report.findings, report.antidependency_cycles, report.write_cycles) == ((), 1, 0)
+    report = examine(_anomalous_reads("<y@0"))
+    assert (report.findings, report.antidependency_cycles) == ((), 0)
+
+
+def test_own_records_may_be_read_after_the_commit() -> None:
+    history = clean_transactions(0)
+    place = max(n for n, event in enumerate(history) if event.op == "txn-commit" and event.value == "app.0#1")
+    read = Event("ok", "app.0", history[place].time_us + 1, "poll", FIRST, records=[(0, "app.0#1:1/3")])
+    assert examine([*history[: place + 1], read, *history[place + 1 :]]).findings == ()
+
+
 def test_nothing_is_demanded_of_coordinators_that_lost_their_log() -> None:
     lost = Event("info", "disks", 0, "exempted", key="__transaction_state-1")
     assert not index_transactions([*clean_transactions(0), lost]).is_guaranteed

@@ -1,13 +1,20 @@
 """Plants known bugs and counts how many the simulation finds: ``python tests/mutants/run_mutants.py``.
 
 Each ``<suite>/*.patch`` is one bug. Its first line describes the bug; a second line may name what to try
-first: a unit test, or the seed of a schedule of whole nodes (ring 2). It is applied to a temporary copy of
-the package (the product has no switches for this), and the suite's checker runs against that copy. A patch
-that no longer applies is a failure, and so is a finding in a copy without a bug. At the end it prints for
-each package of the product how many bugs were found by simulation (:data:`SIMULATIONS` and the rings) and how
-many by unit tests, and ``killed/planted`` as its last line. With ``--by-simulation`` only simulations are
-tried, and survivors are only counted. Exit code 0 only if at least 95 % were found
-and docs/reliability.md explains each survivor by its name; 2 if a patch no longer applies.
+first: a test, the seed of a schedule of whole nodes (ring 2), or the options of a fault run on real
+processes. It is applied to a temporary copy of the package (the product has no switches for this), and the
+suite's checker runs against that copy. A patch that no longer applies is a failure, and so is a finding in a
+copy without a bug. At the end it prints for each package of the product how many bugs were found by
+simulation (:data:`SIMULATIONS` and the rings), by unit tests and on real processes, and ``killed/planted`` as
+its last line. With ``--by-simulation`` only simulations are tried, and survivors are only counted.
+
+The bugs of the suite ``processes`` are in what simulations and unit tests replace. Real processes look for
+them, which takes minutes, so it is left out unless it, or one of its patches, is named.
+
+``--share 3 --draw TEXT`` tries a third of them, another third for another text.
+
+Exit code 0 only if at least 95 % were found and docs/reliability.md explains each survivor by its name; 2 if
+a patch no longer applies.
 """
 
 from __future__ import annotations
@@ -19,25 +26,36 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
+from queue import SimpleQueue
 from time import perf_counter
 
 ROOT = Path(__file__).resolve().parents[2]
 MUTANTS = Path(__file__).resolve().parent
 EXPLAINED = ROOT / "docs" / "reliability.md"
 LEAST_KILLED = 0.95
+FIRST_CHANGE_S = 2_000_000_000
+"""A time of change that no source has."""
 TIMEOUT_S = 600
+TIMEOUT_ON_PROCESSES_S = 1200
+"""A fault run whose cluster never works again waits long for that."""
 PYTEST = (
     *("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"),
     *("-o", "cpu_limit_s=60", "-o", "wall_limit_s=300"),
 )
 """A planted bug may make a test run forever: the test then fails by its limit."""
 NAMED_TEST_LIMIT = ("-o", "wall_limit_s=60")
+FAULT_RUN = ("-m", "pykraft.node", "jepsen", "run")
+FAULT_RUN_MARKER = r"^  [a-z-]+: \d+ on "
+FAULT_RUN_CLEAN = (0, 3)
+"""One that finds nothing need not count."""
 SIMULATIONS = frozenset(
     {
         "broker/test_client_batch_model.py",
@@ -75,19 +93,21 @@ SCHEDULES_OF_WHOLE_NODES = "8"
 
 @dataclass(frozen=True)
 class Suite:
-    """``packages`` are copied; ``command`` must exit 1 and print a line with ``marker`` when it finds a bug.
+    """``command`` must exit 1 and print a line that matches ``marker`` when it finds a bug.
 
     ``seeds``: how many to try on a planted bug, and on a copy without one. ``directed``: the option that
     leaves out the schedules written by hand, if there are any. ``tests``: the files and folders that it runs,
-    if it runs tests.
+    if it runs tests. ``clean``: the exit codes when it finds nothing. ``on_processes``: real processes look
+    for its bugs, and it runs only when it is named.
     """
 
-    packages: tuple[str, ...]
     command: tuple[str, ...]
     marker: str
     seeds: tuple[str, str] = ("200", "20")
     directed: tuple[str, ...] = ()
     tests: tuple[str, ...] = ()
+    clean: tuple[int, ...] = (0,)
+    on_processes: bool = False
 
     @property
     def simulations(self) -> tuple[str, ...]:
@@ -97,8 +117,7 @@ class Suite:
         )
 
 
-# The rings of the simulation are listed in one place, so that each needs what all of them import.
-SERVER = (
+PACKAGES = (
     *("broker", "configuration", "coordinator", "group_coordinator", "jepsen_like", "kafka_client"),
     *("kafka_protocol", "log_store", "metadata_log", "node", "quorum", "regex", "runtime"),
     "transaction_coordinator",
@@ -108,24 +127,21 @@ SERVER = (
 def by_tests(*paths: str, tried: str, without_a_bug: str) -> Suite:
     """A suite of unit tests: files and folders below ``tests``, and two ``-k`` expressions for them."""
     tests = (str(ROOT / "tests" / path) for path in paths)
-    return Suite(SERVER, (*PYTEST, *tests, "-k"), "FAILED ", seeds=(tried, without_a_bug), tests=paths)
+    return Suite((*PYTEST, *tests, "-k"), "FAILED ", seeds=(tried, without_a_bug), tests=paths)
 
 
 SUITES = {
     "metadata": Suite(
-        SERVER,
         (*RING_2, "--seeds"),
         RING_2_MARKER,
         seeds=("30", "3"),
     ),
     "transactions": Suite(
-        SERVER,
         (*RING_2, "--workload", "transactions", "--seeds"),
         RING_2_MARKER,
         seeds=("12", "1"),
     ),
     "quorum": Suite(
-        SERVER,
         (
             *("-m", "pykraft.jepsen_like.sim", "--ring", "quorum", "--duration-ms", "10000"),
             *("--processes", "1", "--minimise-s", "0", "--seeds"),
@@ -135,7 +151,6 @@ SUITES = {
         directed=("--no-directed",),
     ),
     "quorum_nodes": Suite(
-        ("configuration", "jepsen_like", "kafka_protocol", "log_store", "quorum", "runtime"),
         ("-m", "pykraft.jepsen_like.sim.quorum.nodes", "--seeds"),
         "reproduce: ",
         seeds=("12", "2"),
@@ -275,6 +290,22 @@ SUITES = {
         tried="test",
         without_a_bug="static",
     ),
+    # What only real processes show: the kernel's files, sockets, locks and signals, and what several
+    # processes must not have in common.
+    "processes": replace(
+        by_tests(
+            "interop/test_restarts.py",
+            "node/test_many_connections.py",
+            "node/test_process_faults.py",
+            "node/test_process_files.py",
+            "node/test_process_signals.py",
+            "node/test_several_processes.py",
+            tried="test",
+            without_a_bug="test",
+        ),
+        marker="^(FAILED|ERROR) ",  # an error: the node of a fixture did not start
+        on_processes=True,
+    ),
 }
 
 
@@ -282,76 +313,141 @@ class BrokenMutantError(Exception):
     """A patch that does not apply, or a run that ended in neither a verdict nor a violation."""
 
 
-@contextmanager
-def copied_package(suite: Suite) -> Iterator[Path]:
-    """A directory to put on the path in which ``pykraft`` is a copy of the suite's packages."""
-    with tempfile.TemporaryDirectory(prefix="pykraft-mutant-") as directory:
-        package = Path(directory) / "pykraft"
-        package.mkdir()
-        shutil.copy(ROOT / "__init__.py", package)
-        for name in suite.packages:
-            shutil.copytree(ROOT / name, package / name, ignore=shutil.ignore_patterns("__pycache__"))
-        yield Path(directory)
+class Copy:
+    """A copy of the package in a directory to put on the path, in which one bug after the other is planted.
+
+    Its bytecode is kept, so that only what a patch changes is compiled again.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self.directory = Path(directory).resolve()
+        self.environment = {
+            **{name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
+            "PYTHONPATH": str(self.directory),
+            "PYTHONPYCACHEPREFIX": str(self.directory / "bytecode"),
+        }
+        self._package = self.directory / "pykraft"
+        self._package.mkdir()
+        for file in ROOT.glob("*.py"):
+            shutil.copy2(file, self._package)
+        for name in PACKAGES:
+            shutil.copytree(ROOT / name, self._package / name, ignore=shutil.ignore_patterns("__pycache__"))
+        self._patches = count(1)
+        where = self.run(("-c", "import pykraft; print(pykraft.__file__)"), TIMEOUT_S)
+        if not where.stdout.startswith(str(self._package)):
+            raise BrokenMutantError(f"the copy is not what gets imported, but {where.stdout}{where.stderr}")
+
+    def run(self, arguments: tuple[str, ...], timeout_s: float) -> subprocess.CompletedProcess[str]:
+        """Of Python, in a working directory of its own."""
+        with tempfile.TemporaryDirectory(dir=self.directory) as working_directory:
+            return subprocess.run(
+                [sys.executable, *arguments],
+                cwd=working_directory,
+                env=self.environment,
+                capture_output=True,
+                text=True,
+                timeout=timeout_s,
+                check=False,
+            )
+
+    @contextmanager
+    def planted(self, patch: Path | None) -> Iterator[None]:
+        """With this bug; afterwards as without it."""
+        files = changed_files(patch) if patch else []
+        try:
+            if patch:
+                self._apply(patch)
+                # Bytecode is known to be stale by the time of its source, in seconds.
+                changed_s = FIRST_CHANGE_S + next(self._patches)
+                for file in files:
+                    os.utime(self._package / file, (changed_s, changed_s))
+            yield
+        finally:
+            for file in files:
+                shutil.copy2(ROOT / file, self._package / file)
+
+    def _apply(self, patch: Path) -> None:
+        done = subprocess.run(
+            ["git", "apply", "--whitespace=nowarn", str(patch)],
+            cwd=self._package,
+            env={**os.environ, "GIT_CEILING_DIRECTORIES": str(self.directory)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise BrokenMutantError(f"{patch.name} does not apply: {done.stderr.strip()}")
 
 
-def apply(patch: Path, directory: Path) -> None:
-    environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(directory)}
-    done = subprocess.run(
-        ["git", "apply", "--whitespace=nowarn", str(patch)],
-        cwd=directory / "pykraft",
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise BrokenMutantError(f"{patch.name} does not apply: {done.stderr.strip()}")
+def changed_files(patch: Path) -> list[str]:
+    """Below the package. A patch neither adds nor removes any."""
+    return re.findall(r"^\+\+\+ b/(\S+)", patch.read_text(encoding="utf-8"), re.M)
 
 
-def run(suite: Suite, directory: Path, seeds: str) -> str | None:
+def run(suite: Suite, copy: Copy, seeds: str) -> str | None:
     """What the checker found, or None if it found nothing."""
-    return check(suite, directory, (*suite.command, seeds))
+    return check(suite, copy, (*suite.command, seeds))
+
+
+def named_by(patch: Path) -> str | None:
+    """What a patch names to try first."""
+    named = re.search(r"^Found by (.*)\.$", patch.read_text(encoding="utf-8").partition("\n--- ")[0], re.M)
+    return named[1] if named else None
 
 
 def named_seed(patch: Path) -> tuple[str, ...] | None:
     """The options of the schedule of whole nodes that a patch names."""
-    text = patch.read_text(encoding="utf-8")
-    named = re.search(r"^Found by seed (\d+) of ring 2(?: with (\w+))?\.$", text, re.M)
+    named = re.fullmatch(r"seed (\d+) of ring 2(?: with (\w+))?", named_by(patch) or "")
     if named is None:
         return None
     return ("--seed", named[1], *(("--workload", named[2]) if named[2] else ()))
 
 
-def run_schedule(suite: Suite, directory: Path, options: tuple[str, ...]) -> str | None:
-    return check(replace(suite, marker=RING_2_MARKER), directory, (*RING_2, *options))
+def run_schedule(suite: Suite, copy: Copy, options: tuple[str, ...]) -> str | None:
+    return check(replace(suite, marker=RING_2_MARKER), copy, (*RING_2, *options))
 
 
-def run_first(suite: Suite, directory: Path, patch: Path) -> str | None:
-    """What the test or the seed that the patch names found; None if it names none, or that finds nothing."""
-    named = re.search(r"^Found by (.*)\.$", patch.read_text(encoding="utf-8").partition("\n--- ")[0], re.M)
+def run_first(suite: Suite, copy: Copy, patch: Path) -> str | None:
+    """What the test, seed or run that the patch names found; None if it names none, or that finds nothing."""
+    named = named_by(patch)
     if named is None:
         return None
     if seed := named_seed(patch):
-        return run_schedule(suite, directory, seed)
-    path, _, test = named[1].partition("::")
+        return run_schedule(suite, copy, seed)
+    return run_named(suite, copy, named)
+
+
+def run_named(suite: Suite, copy: Copy, named: str) -> str | None:
+    """What a test, or a fault run with these options, found."""
+    if options := re.fullmatch("a fault run: (.*)", named):
+        finder = replace(suite, marker=FAULT_RUN_MARKER, clean=FAULT_RUN_CLEAN)
+        return check(finder, copy, (*FAULT_RUN, *options[1].split()))
+    path, _, test = named.partition("::")
     if not (ROOT / path).exists():
         return None
+    limit, marker = ((), suite.marker) if suite.on_processes else (NAMED_TEST_LIMIT, "FAILED ")
     try:
-        command = (*PYTEST, *NAMED_TEST_LIMIT, f"{ROOT / path}::{test}")
-        return check(replace(suite, marker="FAILED "), directory, command)
+        command = (*PYTEST, *limit, f"{ROOT / path}::{test}")
+        return check(replace(suite, marker=marker), copy, command)
     except BrokenMutantError:  # the test no longer exists
         return None
 
 
-def run_simulations(suite: Suite, directory: Path) -> str | None:
+def run_simulations(suite: Suite, copy: Copy) -> str | None:
     """What the simulations among a suite's tests found, then a few schedules of whole nodes."""
     found = None
     if suite.simulations:
         files = (str(ROOT / "tests" / path) for path in suite.simulations)
-        found = check(suite, directory, (*PYTEST, *files))
+        found = check(suite, copy, (*PYTEST, *files))
     return found or check(
-        replace(suite, marker=RING_2_MARKER), directory, (*RING_2, "--seeds", SCHEDULES_OF_WHOLE_NODES)
+        replace(suite, marker=RING_2_MARKER), copy, (*RING_2, "--seeds", SCHEDULES_OF_WHOLE_NODES)
     )
+
+
+def run_all_named(suite: Suite, copy: Copy, patches: list[Path]) -> str | None:
+    """What the tests and runs that these patches name found, each tried once."""
+    named = dict.fromkeys(filter(None, map(named_by, patches)))
+    return next(filter(None, (run_named(suite, copy, one) for one in named)), None)
 
 
 def is_simulation(found: str) -> bool:
@@ -359,45 +455,26 @@ def is_simulation(found: str) -> bool:
     return "FAILED " not in found or any(f"tests/{path}::" in found for path in SIMULATIONS)
 
 
-def check(suite: Suite, directory: Path, command: tuple[str, ...]) -> str | None:
-    environment = {**os.environ, "PYTHONPATH": str(directory), "PYTHONDONTWRITEBYTECODE": "1"}
-    where = subprocess.run(
-        [sys.executable, "-c", "import pykraft; print(pykraft.__file__)"],
-        cwd=directory,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    if not where.stdout.startswith(str(directory)):
-        raise BrokenMutantError(f"the copy is not what gets imported, but {where.stdout.strip()}")
-    done = subprocess.run(
-        [sys.executable, *command],
-        cwd=directory,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
-    lines = done.stdout.strip().splitlines()
-    if done.returncode == 0:
+def check(suite: Suite, copy: Copy, command: tuple[str, ...]) -> str | None:
+    done = copy.run(command, TIMEOUT_ON_PROCESSES_S if suite.on_processes else TIMEOUT_S)
+    if done.returncode in suite.clean:
         return None
-    found = [line for line in lines if suite.marker in line]
+    found = [line for line in done.stdout.splitlines() if re.search(suite.marker, line)]
     if done.returncode != 1 or not found:
         raise BrokenMutantError(f"exit code {done.returncode}: {done.stdout[-300:]}{done.stderr[-1000:]}")
-    return found[-1].partition(f"; {suite.marker}")[0]
+    return found[-1].strip().partition(f"; {suite.marker}")[0]
 
 
 @dataclass(frozen=True)
 class Verdict:
     """The outcome of one planted bug: ``found`` is None if it survived; ``broken``: why it is unknown.
 
-    ``package``: the package of the product in which the bug is planted.
+    ``package``: the package of the product in which the bug is planted. ``on_processes``: as of its suite.
     """
 
     name: str
     package: str
+    on_processes: bool
     found: str | None
     broken: str | None
     wall_s: float
@@ -416,44 +493,53 @@ def package_of(patch: Path | None) -> str:
 
 
 def try_mutant(
-    suite: Suite, name: str, patch: Path | None, chosen: list[Path], *, by_simulation: bool
+    copy: Copy, suite: Suite, name: str, patch: Path | None, chosen: list[Path], *, by_simulation: bool
 ) -> Verdict:
     """Without a patch it is reversed: the checker, and what ``chosen`` name, must then find nothing."""
     began = perf_counter()
     label = f"{name}/{patch.stem if patch else 'no bug'}"
     found = broken = None
     try:
-        with copied_package(suite) as directory:
+        with copy.planted(patch):
             if patch is not None:
-                apply(patch, directory)
-                found = run_first(suite, directory, patch)
+                found = run_first(suite, copy, patch)
             else:
                 seeds = {seed for each in chosen if (seed := named_seed(each))}
-                found = next(
-                    filter(None, (run_schedule(suite, directory, one) for one in sorted(seeds))), None
-                )
+                found = next(filter(None, (run_schedule(suite, copy, one) for one in sorted(seeds))), None)
+                if suite.on_processes:
+                    found = found or run_all_named(suite, copy, chosen)
             if by_simulation and patch is not None and suite.tests:
                 if found is None or not is_simulation(found):
-                    found = run_simulations(suite, directory)
-            else:
-                found = found or run(suite, directory, suite.seeds[0 if patch else 1])
+                    found = run_simulations(suite, copy)
+            elif patch is not None or not suite.on_processes:
+                found = found or run(suite, copy, suite.seeds[0 if patch else 1])
         if patch is None and found is not None:
             broken = f"the checker complains without a planted bug: {found}"
     except (BrokenMutantError, subprocess.TimeoutExpired) as error:
         broken = str(error)
-    return Verdict(label, package_of(patch), found, broken, perf_counter() - began)
+    return Verdict(label, package_of(patch), suite.on_processes, found, broken, perf_counter() - began)
+
+
+Job = tuple[Suite, str, Path | None, list[Path]]
+
+
+def is_drawn(patch: Path, share: int, draw: str) -> bool:
+    """Whether it is in the part of one in ``share`` that is drawn by ``draw``."""
+    return zlib.crc32(f"{draw}/{patch.parent.name}/{patch.stem}".encode()) % share == 0
 
 
 def jobs(
-    suites: list[str], only: list[str], by_chance: bool
-) -> Iterator[tuple[Suite, str, Path | None, list[Path]]]:
-    """Arguments of :func:`try_mutant`: for each suite without a bug first."""
+    suites: list[str], only: list[str], by_chance: bool, share: int = 1, draw: str = ""
+) -> Iterator[Job]:
+    """Arguments of :func:`try_mutant` after the first: for each suite without a bug first."""
     for name in suites:
         suite = SUITES[name]
         if by_chance:
             suite = replace(suite, command=(*suite.command[:-1], *suite.directed, suite.command[-1]))
         patches = sorted((MUTANTS / name).glob("*.patch"))
-        chosen = [patch for patch in patches if not only or patch.stem in only]
+        chosen = [
+            patch for patch in patches if (not only or patch.stem in only) and is_drawn(patch, share, draw)
+        ]
         if chosen:
             yield suite, name, None, chosen
         yield from ((suite, name, patch, chosen) for patch in chosen)
@@ -464,14 +550,20 @@ def shares(planted: list[Verdict]) -> Iterator[str]:
     packages = sorted({verdict.package for verdict in planted})
     for package in (*packages, "all"):
         here = [verdict for verdict in planted if package in (verdict.package, "all")]
-        ways = Counter(
-            "survived" if one.found is None else "simulation" if is_simulation(one.found) else "unit tests"
-            for one in here
-        )
+        ways = Counter(map(way, here))
         yield (
             f"{package}: by simulation: {ways['simulation']}, by unit tests: {ways['unit tests']},"
-            f" survived: {ways['survived']}, of {len(here)}"
+            f" on real processes: {ways['processes']}, survived: {ways['survived']}, of {len(here)}"
         )
+
+
+def way(verdict: Verdict) -> str:
+    """How a bug was found, if it was."""
+    if verdict.found is None:
+        return "survived"
+    if verdict.on_processes:
+        return "processes"
+    return "simulation" if is_simulation(verdict.found) else "unit tests"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -480,13 +572,30 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--by-chance", action="store_true", help="without the schedules written by hand")
     parser.add_argument("--by-simulation", action="store_true", help="without unit tests")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="mutants tried at a time")
+    parser.add_argument("--share", type=int, default=1, help="only one bug in so many, drawn by --draw")
+    parser.add_argument("--draw", default="", help="any text: another one draws others")
     parser.add_argument("only", nargs="*", help="names of patches; all if none is given")
     options = parser.parse_args(arguments)
     planted: list[Verdict] = []
     broken = 0
-    with ThreadPoolExecutor(options.processes) as pool:
-        tried = list(jobs(options.suite or sorted(SUITES), options.only, options.by_chance))
-        verdicts = pool.map(lambda job: try_mutant(*job, by_simulation=options.by_simulation), tried)
+    with ExitStack() as stack:
+        idle: SimpleQueue[Copy] = SimpleQueue()
+        for _ in range(options.processes):
+            idle.put(Copy(stack.enter_context(tempfile.TemporaryDirectory(prefix="pykraft-mutants-"))))
+
+        def try_one(job: Job) -> Verdict:
+            copy = idle.get()
+            try:
+                return try_mutant(copy, *job, by_simulation=options.by_simulation)
+            finally:
+                idle.put(copy)
+
+        pool = stack.enter_context(ThreadPoolExecutor(options.processes))
+        wanted = options.suite or [
+            name for name, suite in sorted(SUITES.items()) if options.only or not suite.on_processes
+        ]
+        tried = list(jobs(wanted, options.only, options.by_chance, options.share, options.draw))
+        verdicts = pool.map(try_one, tried)
         for (_, _, patch, _), verdict in zip(tried, verdicts, strict=True):
             broken += verdict.broken is not None
             if patch is not None:

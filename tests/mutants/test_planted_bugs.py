@@ -1,6 +1,6 @@
 """Planted bugs: every patch applies and describes its bug; one of each suite is tried.
 
-``make mutants`` tries them all, and .ci/run requires that they are found.
+``make mutants`` tries them all, .ci/run a third of them for every commit, and requires that they are found.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from tests.mutants.run_mutants import is_drawn
 
 MUTANTS = Path(__file__).parent
 PACKAGE = MUTANTS.parents[1]
@@ -74,6 +76,7 @@ def test_bugs_that_a_simulation_names_are_planted_for_it(world: str) -> None:
         ("records", "base-offset-is-ignored"),
         ("files", "no-reserve"),
         ("adapters", "port-is-shared"),
+        ("processes", "terminal-ends-what-nohup-started"),
     ],
 )
 def test_a_planted_bug_is_found(suite: str, planted: str) -> None:
@@ -86,3 +89,10 @@ def test_a_planted_bug_is_found(suite: str, planted: str) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1] == "1/1 killed"
+
+
+def test_a_share_is_a_part_and_another_text_draws_another() -> None:
+    thirds = [{patch for patch in PATCHES if is_drawn(patch, 3, draw)} for draw in ("a", "b")]
+    assert thirds[0] != thirds[1]
+    assert all(len(PATCHES) / 4 < len(third) < len(PATCHES) / 2 for third in thirds)
+    assert all(is_drawn(patch, 1, "any") for patch in PATCHES)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -64,6 +66,22 @@ def test_only_the_latest_owners_are_kept(tmp_path: Path, data: Path) -> None:
     for number in range(40):
         enter(data, f"h{number}", boot)
     assert enter(data, "last", boot) == tuple(f"h{number}" for number in range(25, 40))
+
+
+def test_full_disk_does_not_cost_the_previous_owners(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boot = boot_file(tmp_path)
+    enter(data, "a", boot)
+
+    def refuse(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", refuse)
+        with pytest.raises(OSError, match="full"):
+            enter(data, "b", boot)
+    assert enter(data, "c", boot) == ("a",)
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,7 @@ class StubWorld:
 
     def __init__(self) -> None:
         self.seed = 0
+        self.story = None
         self.workload = None
         self.transaction_faults = SimpleNamespace(step=lambda event: None)
         self.loop = StubLoop()

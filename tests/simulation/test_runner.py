@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from io import StringIO
+from pathlib import Path
 
 import pytest
 
@@ -235,3 +237,23 @@ def test_part_that_is_left_out_shows() -> None:
     assert RING.run(schedule).counts["acknowledged"] > 1
     alone = RING.run(replace(schedule, without=frozenset({"client", "lasting faults"})))
     assert alone.counts["acknowledged"] <= 2  # the values by which progress is shown
+
+
+def test_schedule_in_pictures_shows_its_faults_and_its_command(tmp_path: Path) -> None:
+    directory = tmp_path / "pictures"
+    asked = ["--ring", "cluster", "--seed", "3", "--duration-ms", "8000", "--workload", "append"]
+    assert command.main([*asked, "--report", str(directory)]) == 0
+    summary = json.loads((directory / "summary.json").read_text())
+    assert summary["outcome"] != "anomaly" and summary["faults"]
+    assert summary["operations"]["send"]["ok"] > 0
+    page = (directory / "report.html").read_text()
+    assert "jepsen_like.sim --ring cluster --seed 3 --duration-ms 8000" in page
+    assert [fault["kind"] in page for fault in summary["faults"]]
+
+
+def test_pictures_are_of_the_ring_that_has_clients(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert command.main(["--seed", "3", "--report", str(tmp_path)]) == 2
+    assert "--report needs --ring cluster" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []

@@ -26,6 +26,7 @@ from pykraft.jepsen_like.sim.cluster.lease_race import (
 )
 from pykraft.jepsen_like.sim.cluster.starvation import STARVED_SESSIONS, Starvation
 from pykraft.jepsen_like.sim.schedule import Schedule
+from pykraft.jepsen_like.sim.story import StoryFault
 from pykraft.jepsen_like.sim.virtual_loop import VirtualClock
 
 if TYPE_CHECKING:
@@ -148,6 +149,7 @@ class ClusterNemesis:
 
     def _repair(self) -> None:
         for number in sorted(self._undo):
+            self._note_end(number)
             self._undo[number]()
         self._undo.clear()
         self._world.links.become_perfect()
@@ -190,6 +192,10 @@ class ClusterNemesis:
         begins = " begins" if fault.kind in _LASTING else ""
         world.log_event("faults", f"{fault.kind}{aim}{begins} (fault {fault.number})")
         self._undo[fault.number] = undo
+        if world.story is not None:
+            where = "" if fault.kind in _UNTARGETED else str(victim.id)
+            lasts_ms = self._lasts_ms(fault)
+            world.story.faults[fault.number] = StoryFault(fault.kind, where, world.now_us, lasts_ms)
         if rng.random() < world.options.fault_change_chance and not world.voters_stay:
             world.count("voter change")
             world.later(rng.randrange(200), self._change_voters)
@@ -220,10 +226,16 @@ class ClusterNemesis:
     def _end(self, number: int) -> None:
         undo = self._undo.pop(number, None)
         if undo is not None:
+            self._note_end(number)
             kind = self._as_it_is(self.plan[number]).kind
             if kind in _LASTING:
                 self._world.log_event("faults", f"{kind} ends (fault {number})")
             undo()
+
+    def _note_end(self, number: int) -> None:
+        story = self._world.story
+        if story is not None:
+            story.faults[number].end_us = self._world.now_us
 
     def _choose_for(self, kind: str, rng: random.Random) -> SimNode:
         if kind == "disk loss":

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import structs
 
 from pykraft.coordinator.partitioning import OFFSETS_TOPIC
-from pykraft.jepsen_like.checkers.history import examine
+from pykraft.jepsen_like.checkers.history import Report, examine
 from pykraft.jepsen_like.history import Event, MemoryHistory
 from pykraft.jepsen_like.sim.cluster import brief
 from pykraft.jepsen_like.sim.cluster.data_watch import MIN_INSYNC_REPLICAS
@@ -35,6 +35,7 @@ from pykraft.jepsen_like.workloads.group_seat import TOPICS as TOPICS_OF_GROUPS
 from pykraft.jepsen_like.workloads.groups import GroupsWorkload
 from pykraft.jepsen_like.workloads.moves import MovesConfig, MovesWorkload
 from pykraft.jepsen_like.workloads.own_clients import OwnClients
+from pykraft.jepsen_like.workloads.registers import RegistersConfig, RegistersWorkload
 from pykraft.jepsen_like.workloads.transaction_config import TransactionsConfig
 from pykraft.jepsen_like.workloads.transactions import TransactionsWorkload
 from pykraft.jepsen_like.workloads.workload import Limits, Workload
@@ -47,7 +48,8 @@ if TYPE_CHECKING:
 LIMITS: Final = Limits(answers_s=60.0, read_s=30.0, settle_s=10.0)
 
 KINDS: Final = ("append", "append", "moves", "changes", "groups")
-WORKLOADS: Final = (*sorted(set(KINDS)), TRANSACTIONS)
+REGISTERS: Final = "registers"
+WORKLOADS: Final = (*sorted(set(KINDS)), TRANSACTIONS, REGISTERS)
 """What a schedule may be asked to run."""
 
 APPEND: Final = AppendConfig().topic
@@ -101,7 +103,7 @@ class Load:
                     await admin.create_topic(topic.name, topic.partitions, factor, topic.configs)
                 except OperationError:
                     await asyncio.sleep(_RETRY_S)
-        if self.kind in ("groups", TRANSACTIONS):
+        if self.kind in ("groups", TRANSACTIONS, REGISTERS):
             await self._make_offsets_topic(admin)
         await admin.close()
         workload.start()
@@ -152,6 +154,9 @@ class Load:
                 rest_s=rng.choice((0.05, 0.2)),
             )
             return GroupsWorkload(clients, groups, seed, self.history)
+        if self.kind == REGISTERS:
+            registers = RegistersConfig(committers=4, groups=2, rest_s=rng.choice((0.1, 0.3)))
+            return RegistersWorkload(clients, registers, seed, self.history)
         if self.kind == TRANSACTIONS:
             return TransactionsWorkload(clients, TransactionsConfig(), seed, self.history)
         return AppendWorkload(clients, append, seed, self.history)
@@ -191,13 +196,19 @@ class Load:
         repeated = self._world.checker.data.find_repeated(APPEND)
         remaining = _without_deleted_copies(_without_lost(events, lost), repeated)
         report = examine(list(remaining), MIN_INSYNC_REPLICAS)
+        self._keep(report)
         for finding in report.findings:
             raise InvariantViolation(f"{self.kind}: {finding.kind}", str(finding))
         done = Counter(f"{event.op} {event.type}" for event in self.history.events)
         done["partitions of the workload once not guaranteed"] = len(self._exempted)
         done["partitions of the workload that lost records"] = len(lost)
         done["records lost that were not guaranteed"] = sum(len(records) for records in lost.values())
+        done["registers that were not decided"] = report.undecided
         return done
+
+    def _keep(self, report: Report) -> None:
+        if self._world.story is not None:
+            self._world.story.report = report
 
     def _check_transactions(self) -> Counter[str]:
         """Once records are not guaranteed, transactions are not whole either."""
@@ -208,6 +219,7 @@ class Load:
         for hanging in find_hanging(self._world.brokers, ()):
             raise InvariantViolation(NO_HANGING, hanging)
         report = examine(self.history.events, MIN_INSYNC_REPLICAS)
+        self._keep(report)
         for finding in report.findings:
             raise InvariantViolation(f"{self.kind}: {finding.kind}", str(finding))
         done["cycles of concurrent writes (allowed)"] = report.write_cycles

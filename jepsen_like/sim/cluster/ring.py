@@ -83,7 +83,8 @@ async def _run(world: World, schedule: Schedule) -> Outcome:
     finally:
         if world.story is not None:
             world.story.preface.append(describe_world(world.options))
-            log_history(world.story, load.history.events if load is not None else ())
+            world.story.history = load.history.events if load is not None else ()
+            log_history(world.story, world.story.history)
 
 
 async def _run_faults(world: World, schedule: Schedule, clients: Clients, load: Load | None) -> Outcome:

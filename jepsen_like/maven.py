@@ -8,21 +8,25 @@ import subprocess
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
 
-_NO_LOGGING = "org.slf4j:slf4j-nop:1.7.36"
+NO_LOGGING: Final = "org.slf4j:slf4j-nop:1.7.36"
 
 
 class MavenError(Exception):
     """Maven is not installed, failed, or took too long."""
 
 
-def download(artifacts: Iterable[str], directory: Path, timeout_s: float) -> None:
-    """Create ``directory`` with these ``group:artifact:version`` and what they need, whole or not at all."""
+def download(artifacts: Iterable[str], directory: Path, timeout_s: float, logging: str = NO_LOGGING) -> None:
+    """Create ``directory`` with these ``group:artifact:version`` and what they need, whole or not at all.
+
+    ``logging``: the artifact that receives what they log.
+    """
     if shutil.which("mvn") is None:
         raise MavenError("mvn is not installed")
     directory.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory.parent) as project:
-        (Path(project) / "pom.xml").write_text(_pom([*artifacts, _NO_LOGGING]), encoding="utf-8")
+        (Path(project) / "pom.xml").write_text(_pom([*artifacts, logging]), encoding="utf-8")
         command = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=jars"]
         try:
             done = subprocess.run(
@@ -32,7 +36,15 @@ def download(artifacts: Iterable[str], directory: Path, timeout_s: float) -> Non
             raise MavenError(f"Maven took more than {timeout_s} s") from None
         if done.returncode != 0:
             raise MavenError(f"Maven failed: {(done.stdout + done.stderr)[-500:]}")
-        (Path(project) / "jars").rename(directory)
+        _move((Path(project) / "jars"), directory)
+
+
+def _move(jars: Path, directory: Path) -> None:
+    try:
+        jars.rename(directory)
+    except OSError:
+        if not directory.exists():  # else another process was first
+            raise
 
 
 def cache_directory() -> Path:

@@ -1,0 +1,55 @@
+"""One schedule of ring 2 as the files of a fault run: its history, and ``report.html`` with latency,
+throughput and availability over the faults, on the clock of virtual time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pykraft.jepsen_like.checkers.history import Report
+from pykraft.jepsen_like.conclusion import write_report
+from pykraft.jepsen_like.history import NEMESIS, REPAIRED, Event, write_history
+from pykraft.jepsen_like.run_files import HISTORY
+from pykraft.jepsen_like.sim.cluster.load import draw_workload
+from pykraft.jepsen_like.sim.schedule import Schedule
+from pykraft.jepsen_like.sim.story import Story
+from pykraft.jepsen_like.timeline.overview import FAULTS_BEGIN, FAULTS_END
+
+
+def write_pictures(directory: Path, schedule: Schedule, story: Story, failures: Sequence[str]) -> Path:
+    """Write the files; where the page is. What the schedule's own checks exempt, the page exempts as well."""
+    directory.mkdir(parents=True, exist_ok=True)
+    events = [*_frame(schedule, failures), *_faults(story), *story.history]
+    events.sort(key=lambda event: event.time_us)
+    write_history(directory / HISTORY, events)
+    report = story.report if isinstance(story.report, Report) else Report(())
+    return write_report(directory, lambda _: report)
+
+
+def _frame(schedule: Schedule, failures: Sequence[str]) -> Iterator[Event]:
+    end_us = schedule.duration_ms * 1000
+    settings = {
+        "workload": draw_workload(schedule.seed, schedule.workload)[0],
+        "seed": schedule.seed,
+        "time_limit_s": schedule.duration_ms / 1000,
+        "tier": "virtual time",
+        "nemesis": "drawn from the seed",
+        "system": "pykraft",
+        "client": "own",
+        "command": schedule.command("cluster"),
+        "violations": list(failures),
+    }
+    yield Event("info", "runner", 0, "run", detail=settings)
+    yield Event("info", "runner", 0, FAULTS_BEGIN)
+    yield Event("info", "runner", end_us, FAULTS_END)
+
+
+def _faults(story: Story) -> Iterator[Event]:
+    for number, fault in story.faults.items():
+        kind = fault.kind.replace(" ", "-")
+        detail = {"number": number, "for_s": fault.for_ms / 1000}
+        yield Event("ok", NEMESIS, fault.begin_us, kind, value=fault.victim or None, detail=detail)
+        if fault.end_us is not None:
+            repaired = {"number": number, "kind": kind}
+            yield Event("ok", NEMESIS, fault.end_us, REPAIRED, value=fault.victim or None, detail=repaired)

@@ -1,0 +1,25 @@
+"""What several tests of fault runs need from their machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pykraft.jepsen_like.surroundings.commands import CommandError
+from pykraft.jepsen_like.surroundings.loop_disk import LoopDisk, why_unavailable
+
+
+@pytest.fixture
+def loop_disks(tmp_path: Path) -> None:
+    """Skip if loop devices do not work: containers often have the commands but not the permission."""
+    reason = why_unavailable()
+    if reason is None:
+        disk = LoopDisk(tmp_path / "probe.img", tmp_path / "probe")
+        try:
+            disk.make()
+            disk.unmount()
+        except CommandError as error:
+            reason = str(error)
+    if reason is not None:
+        pytest.skip(f"nodes cannot have file systems of their own here: {reason}")
