@@ -8,10 +8,12 @@ operation, retries included; default ``default.api.timeout.ms``.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from pykraft.kafka_client import (
     admin_cluster,
+    admin_config_resources,
     admin_describe_groups,
     admin_features,
     admin_group_members,
@@ -24,6 +26,7 @@ from pykraft.kafka_client import (
     admin_topics,
     admin_transactions,
 )
+from pykraft.kafka_client.admin_config_resources import ConfigResource
 from pykraft.kafka_client.admin_results import (
     AbortTransactionSpec,
     BrokerDescription,
@@ -86,11 +89,19 @@ class Admin:
         return await admin_topics.delete_topics(self.cluster, names, self.cluster.deadline(timeout_ms))
 
     async def create_partitions(
-        self, totals: Mapping[str, int], *, validate_only: bool = False, timeout_ms: int | None = None
+        self,
+        totals: Mapping[str, int],
+        *,
+        assignments: Mapping[str, Sequence[Sequence[int]]] = MappingProxyType({}),
+        validate_only: bool = False,
+        timeout_ms: int | None = None,
     ) -> list[Outcome]:
-        """Raise each topic's number of partitions to the given total."""
+        """Raise each topic's number of partitions to the given total.
+
+        ``assignments``: the replicas of each new partition of a topic, in place of the controller's choice.
+        """
         by = self.cluster.deadline(timeout_ms)
-        return await admin_topics.create_partitions(self.cluster, totals, by, validate_only)
+        return await admin_topics.create_partitions(self.cluster, totals, by, validate_only, assignments)
 
     async def list_topics(
         self, *, include_internal: bool = False, timeout_ms: int | None = None
@@ -99,10 +110,14 @@ class Admin:
         return await admin_topics.list_topics(self.cluster, by, include_internal)
 
     async def describe_topics(
-        self, names: Sequence[str], *, timeout_ms: int | None = None
+        self, names: Sequence[str], *, page_partitions: int | None = None, timeout_ms: int | None = None
     ) -> list[TopicDescription]:
-        """Raises UNKNOWN_TOPIC_OR_PARTITION for a name that does not exist."""
-        return await admin_topics.describe_topics(self.cluster, names, self.cluster.deadline(timeout_ms))
+        """Raises UNKNOWN_TOPIC_OR_PARTITION for a name that does not exist.
+
+        ``page_partitions``: of how many partitions at most a broker tells in one answer.
+        """
+        by = self.cluster.deadline(timeout_ms)
+        return await admin_topics.describe_topics(self.cluster, names, by, page_partitions)
 
     async def list_offsets(
         self,
@@ -131,10 +146,15 @@ class Admin:
         return await delete_records(self.cluster, offsets, self.cluster.deadline(timeout_ms))
 
     async def describe_cluster(
-        self, *, include_fenced_brokers: bool = False, timeout_ms: int | None = None
+        self,
+        *,
+        include_fenced_brokers: bool = False,
+        controllers: bool = False,
+        timeout_ms: int | None = None,
     ) -> ClusterDescription:
+        """``controllers``: the servers to connect to are controllers; they describe each other."""
         by = self.cluster.deadline(timeout_ms)
-        return await admin_cluster.describe_cluster(self.cluster, by, include_fenced_brokers)
+        return await admin_cluster.describe_cluster(self.cluster, by, include_fenced_brokers, controllers)
 
     async def unregister_broker(self, broker_id: int, *, timeout_ms: int | None = None) -> None:
         """Remove the registration of a fenced broker that will not come back."""
@@ -233,6 +253,13 @@ class Admin:
         """Change keys one by one, leaving others alone (IncrementalAlterConfigs)."""
         by = self.cluster.deadline(timeout_ms)
         await admin_cluster.alter_configs(self.cluster, resource_type, name, changes, by, validate_only)
+
+    async def list_config_resources(
+        self, types: Collection[ConfigResourceType] = (), *, timeout_ms: int | None = None
+    ) -> list[ConfigResource]:
+        """The resources of these types (none: of all) that can be described or have been configured."""
+        by = self.cluster.deadline(timeout_ms)
+        return await admin_config_resources.list_config_resources(self.cluster, types, by)
 
     async def describe_log_dirs(
         self, broker_ids: Collection[int], *, timeout_ms: int | None = None
@@ -434,6 +461,7 @@ class AdminClient:
     update_features = _blocking(Admin.update_features)
     describe_configs = _blocking(Admin.describe_configs)
     alter_configs = _blocking(Admin.alter_configs)
+    list_config_resources = _blocking(Admin.list_config_resources)
     describe_log_dirs = _blocking(Admin.describe_log_dirs)
     alter_replica_log_dirs = _blocking(Admin.alter_replica_log_dirs)
     find_coordinator = _blocking(Admin.find_coordinator)

@@ -46,14 +46,21 @@ from pykraft.runtime.address import Address
 METADATA_TOPIC = "__cluster_metadata"
 
 _CORDONED: Final = "cordoned.log.dirs"
+_BROKERS: Final = 1
+_CONTROLLERS: Final = 2
 
 
 async def describe_cluster(
-    cluster: Cluster, deadline_ms: int, include_fenced_brokers: bool = False
+    cluster: Cluster, deadline_ms: int, include_fenced_brokers: bool = False, controllers: bool = False
 ) -> ClusterDescription:
+    """``controllers``: ask a controller, for all of them (KIP-919)."""
+
     async def attempt() -> ClusterDescription:
         connection = await cluster.any_broker(deadline_ms)
-        request = DescribeClusterRequest(include_fenced_brokers=include_fenced_brokers)
+        request = DescribeClusterRequest(
+            include_fenced_brokers=include_fenced_brokers,
+            endpoint_type=_CONTROLLERS if controllers else _BROKERS,
+        )
         if not connection.serves(request.API_KEY):
             await cluster.refresh([], deadline_ms)
             return _from_metadata(cluster)
@@ -152,10 +159,12 @@ async def alter_configs(
 ) -> None:
     """Apply changes key by key, leaving other keys alone; all of them or none.
 
-    Any broker takes them, except for directories that are to be cordoned: only their broker knows them.
+    Any broker takes them, except for log levels, which are those of one node, and for directories that are to
+    be cordoned: only their broker knows them.
     """
-    is_for_one = resource_type == ConfigResourceType.BROKER and name.isdecimal()
     adds = {change.name for change in changes if change.operation is not ConfigOperation.DELETE}
+    is_cordon = resource_type == ConfigResourceType.BROKER and name.isdecimal() and _CORDONED in adds
+    is_for_one = is_cordon or resource_type == ConfigResourceType.BROKER_LOGGER
 
     async def attempt() -> None:
         resource = AlterConfigsResource(
@@ -167,8 +176,9 @@ async def alter_configs(
             ],
         )
         request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
-        if is_for_one and _CORDONED in adds:
-            await cluster.refresh([], deadline_ms)
+        if is_for_one:
+            if int(name) not in cluster.metadata.brokers:
+                await cluster.refresh([], deadline_ms)
             answer = cluster.ask_broker(int(name), request, IncrementalAlterConfigsResponse, deadline_ms)
         else:
             answer = cluster.ask_any(request, IncrementalAlterConfigsResponse, deadline_ms)

@@ -16,6 +16,7 @@ from pykraft.kafka_protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopic,
 )
 from pykraft.kafka_protocol.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
     DescribeLogDirsResult,
@@ -23,15 +24,24 @@ from pykraft.kafka_protocol.messages.describe_log_dirs import (
 
 
 async def describe_log_dirs(
-    cluster: Cluster, broker_ids: Collection[int], deadline_ms: int
+    cluster: Cluster,
+    broker_ids: Collection[int],
+    deadline_ms: int,
+    partitions: Collection[TopicPartition] | None = None,
 ) -> dict[int, list[LogDirDescription]]:
-    """The log directories of these brokers. Fails if one of them cannot be asked."""
+    """The log directories of these brokers, with the replicas of these partitions (None: of all). Fails if
+    one broker cannot be asked.
+    """
+    by_topic: dict[str, list[int]] = {}
+    for topic, index in partitions or ():
+        by_topic.setdefault(topic, []).append(index)
+    wanted = [DescribableLogDirTopic(topic=topic, partitions=found) for topic, found in by_topic.items()]
+    request = DescribeLogDirsRequest(topics=None if partitions is None else wanted)
 
     async def attempt() -> dict[int, list[LogDirDescription]]:
         await cluster.refresh([], deadline_ms)
         found = {}
         for broker_id in broker_ids:
-            request = DescribeLogDirsRequest(topics=None)
             response = await cluster.ask_broker(broker_id, request, DescribeLogDirsResponse, deadline_ms)
             check(response.error_code, None, f"DescribeLogDirs of broker {broker_id}")
             found[broker_id] = [_describe(result) for result in response.results]

@@ -8,7 +8,8 @@ TOPIC_ALREADY_EXISTS, as with Kafka's own client.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from types import MappingProxyType
+from typing import Final, TypeVar
 
 from pykraft.kafka_client.admin_results import (
     CreatedTopic,
@@ -23,6 +24,7 @@ from pykraft.kafka_client.metadata import Partition, Topic
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages.create_partitions import (
+    CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopic,
@@ -47,6 +49,8 @@ from pykraft.kafka_protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
     TopicRequest,
 )
+
+_PAGE_PARTITIONS: Final = 2000
 
 O = TypeVar("O", bound=Outcome)  # noqa: E741 - a type variable of one letter, as usual
 
@@ -85,13 +89,22 @@ async def delete_topics(cluster: Cluster, names: Sequence[str], deadline_ms: int
 
 
 async def create_partitions(
-    cluster: Cluster, totals: Mapping[str, int], deadline_ms: int, validate_only: bool = False
+    cluster: Cluster,
+    totals: Mapping[str, int],
+    deadline_ms: int,
+    validate_only: bool = False,
+    assignments: Mapping[str, Sequence[Sequence[int]]] = MappingProxyType({}),
 ) -> list[Outcome]:
-    """Raise each topic's number of partitions to the given total."""
+    """Raise each topic's number of partitions to the given total. ``assignments``: the replicas of each new
+    partition of a topic; the controller chooses those of other topics.
+    """
 
     async def attempt(names: Sequence[str]) -> Iterable[Outcome]:
         request = CreatePartitionsRequest(
-            topics=[CreatePartitionsTopic(name=name, count=totals[name], assignments=None) for name in names],
+            topics=[
+                CreatePartitionsTopic(name=name, count=totals[name], assignments=_assigned(assignments, name))
+                for name in names
+            ],
             timeout_ms=_broker_timeout(cluster, deadline_ms),
             validate_only=validate_only,
         )
@@ -102,6 +115,14 @@ async def create_partitions(
         ]
 
     return await each(cluster, "CreatePartitions", list(totals), attempt, deadline_ms, final=_NO_SUCH_TOPIC)
+
+
+def _assigned(
+    assignments: Mapping[str, Sequence[Sequence[int]]], topic: str
+) -> list[CreatePartitionsAssignment] | None:
+    if topic not in assignments:
+        return None
+    return [CreatePartitionsAssignment(broker_ids=list(replicas)) for replicas in assignments[topic]]
 
 
 async def list_topics(
@@ -115,12 +136,17 @@ async def list_topics(
     ]
 
 
-async def describe_topics(cluster: Cluster, names: Sequence[str], deadline_ms: int) -> list[TopicDescription]:
-    """Raises UNKNOWN_TOPIC_OR_PARTITION for a name that does not exist."""
+async def describe_topics(
+    cluster: Cluster, names: Sequence[str], deadline_ms: int, page_partitions: int | None = None
+) -> list[TopicDescription]:
+    """Raises UNKNOWN_TOPIC_OR_PARTITION for a name that does not exist.
+
+    ``page_partitions``: how many partitions one answer may have; the broker's own limit applies, too.
+    """
 
     async def attempt() -> list[TopicDescription]:
         try:
-            return await _describe_by_cursor(cluster, names, deadline_ms)
+            return await _describe_by_cursor(cluster, names, deadline_ms, page_partitions)
         except KafkaError as error:
             if error.code is not ErrorCode.UNSUPPORTED_VERSION:
                 raise
@@ -203,7 +229,7 @@ def _created(result: CreatableTopicResult) -> CreatedTopic:
 
 
 async def _describe_by_cursor(
-    cluster: Cluster, names: Sequence[str], deadline_ms: int
+    cluster: Cluster, names: Sequence[str], deadline_ms: int, page_partitions: int | None
 ) -> list[TopicDescription]:
     """DescribeTopicPartitions, page by page; a page may end in the middle of a topic."""
     partitions: dict[str, dict[int, PartitionDescription]] = {}
@@ -211,7 +237,9 @@ async def _describe_by_cursor(
     cursor: DescribeTopicPartitionsRequestCursor | None = None
     while names:
         request = DescribeTopicPartitionsRequest(
-            topics=[TopicRequest(name=name) for name in sorted(names)], cursor=cursor
+            topics=[TopicRequest(name=name) for name in sorted(names)],
+            response_partition_limit=page_partitions or _PAGE_PARTITIONS,
+            cursor=cursor,
         )
         response = await cluster.ask_any(request, DescribeTopicPartitionsResponse, deadline_ms)
         for topic in response.topics:

@@ -48,7 +48,9 @@ class ClientConfig:
 
 
 class Cluster:
-    """Connections and metadata."""
+    """Connections and metadata. ``repeats``: how many requests were sent again after a passing error, so that
+    they may be carried out twice, the second time at any later moment.
+    """
 
     def __init__(self, network: Network, config: ClientConfig) -> None:
         self.network = network
@@ -56,6 +58,7 @@ class Cluster:
         self.metadata = MetadataCache()
         self._connections: dict[Address, Connection] = {}
         self._turn = 0
+        self.repeats = 0
 
     def close(self) -> None:
         for connection in self._connections.values():
@@ -157,6 +160,7 @@ class Cluster:
                 if next_try_ms >= deadline_ms:
                     raise ClientTimeoutError(f"{what}: gave up; the last error was {reason}") from reason
             self._turn += 1
+            self.repeats += 1
             await self.network.sleep(backoff_ms)
             backoff_ms = min(backoff_ms * 2, self.config.retry_backoff_max_ms)
 

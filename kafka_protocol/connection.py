@@ -69,18 +69,32 @@ class RequestHandler(Protocol):
         ...
 
 
+class AnswerObserver(Protocol):
+    """Told what becomes of one answer. It must not fail, and must not complete other answers."""
+
+    def answer_completed(self) -> None: ...
+    def answer_sent(self, *, has_waited: bool) -> None:
+        """It was handed to the transport; ``has_waited``: later than it was completed."""
+        ...
+
+    def answer_abandoned(self) -> None:
+        """The connection has ended before it could be sent."""
+        ...
+
+
 class ResponseSlot:
     """The place of one answer in the order of answers. Completed exactly once.
 
     ``on_abandon`` is called if the connection ends first, so that parked work can be dropped.
     """
 
-    __slots__ = ("_chunks", "_connection", "done", "on_abandon")
+    __slots__ = ("_chunks", "_connection", "done", "observer", "on_abandon")
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._chunks: Sequence[Chunk] = ()
         self.done = False
+        self.observer: AnswerObserver | None = None
         self.on_abandon: Callable[[], object] | None = None
 
     @property
@@ -104,6 +118,8 @@ class ResponseSlot:
         self.done = True
         self._chunks = chunks
         self.on_abandon = None
+        if self.observer is not None:
+            self.observer.answer_completed()
         self._connection._slot_done(self)
 
     def complete_without_response(self) -> None:
@@ -266,6 +282,8 @@ class Connection:
         self.closed = True
         slots, self._slots = self._slots, deque()
         for slot in slots:
+            if slot.observer is not None:
+                slot.observer.answer_abandoned()
             if slot.on_abandon is not None:
                 abandon, slot.on_abandon = slot.on_abandon, None
                 abandon()
@@ -277,9 +295,11 @@ class Connection:
         if self.closed or not slots or slots[0] is not slot:
             return
         while slots and slots[0].done:
-            chunks = slots.popleft()._chunks
-            if chunks:
-                self._link.write(chunks)
+            sent = slots.popleft()
+            if sent._chunks:
+                self._link.write(sent._chunks)
+            if sent.observer is not None:
+                sent.observer.answer_sent(has_waited=sent is not slot)
         if self.stalled:
             self._maybe_receive_more()
 

@@ -22,6 +22,7 @@ _CODE: Final = "error_code"
 _TEXT: Final = "error_message"
 _NAMES: Final = frozenset(
     {
+        "index",
         "name",
         "topic",
         "topic_id",

@@ -925,6 +925,9 @@ class Log:
         Readers are not affected: slices keep their file.
         """
         self._is_closed = True
+        # The owner holds this log: with these, its files would stay open until some garbage collection.
+        self.before_truncation = self.on_roll = self.on_bad_index = None
+        self.on_deleted = self.on_unflushed = None
         deleted_directory = renamed_directory(self.directory, f".{'0' * 32}{DELETED_DIRECTORY_SUFFIX}")
         self._disk.remove_tree(deleted_directory)
         rename_directory(self._disk, self.directory, deleted_directory)

@@ -35,6 +35,7 @@ from pykraft.broker.replicas.marker_writer import MarkerWriter
 from pykraft.broker.replicas.replica_publisher import ReplicaPublisher
 from pykraft.broker.replicas.replica_table import ReplicaTable
 from pykraft.broker.serving.listener import ListenerLimits
+from pykraft.broker.serving.request_metrics import MeasuredRequests
 from pykraft.broker.serving.request_server import RequestServer
 from pykraft.broker.transactions.marker_sender import MarkerSender
 from pykraft.broker.transactions.verifier import CoordinatorVerifier
@@ -83,7 +84,8 @@ class BrokerNode:
         clock, budget = world.clock, world.streams.budget
         settings = self._config = broker_config(config, identity.cluster_id)
         self._quorum = quorum
-        self._listeners = listeners
+        self.listeners = listeners
+        self._hands_over = settings.controlled_shutdown_enable
         self._running = AsyncExitStack()
         self._log_threads = world.executor(_LOG_THREADS, "logs")
         workers = Workers(self._log_threads)
@@ -118,7 +120,7 @@ class BrokerNode:
 
         # The replicas, and the coordinator that stores its groups in some of them.
         table = ReplicaTable()
-        self._groups = GroupCoordinatorService(
+        self.groups = GroupCoordinatorService(
             GroupConfig.from_properties(config.values),
             CoordinatorTopic(OFFSETS_TOPIC, table, lifecycle, clock, workers),
             clock,
@@ -133,7 +135,7 @@ class BrokerNode:
             config.node_id, settings.inter_broker_listener_name, metadata, PeerNetwork(world.streams, clock)
         )
         self._transaction_tasks = TaskSupervisor(world.fatal)
-        self._transactions = TransactionCoordinatorService(
+        self.transactions = TransactionCoordinatorService(
             TransactionConfig.from_properties(config.values),
             CoordinatorTopic(TRANSACTION_STATE_TOPIC, table, lifecycle, clock, workers),
             MarkerSender(config.node_id, metadata, peers, self._write_markers, self._transaction_tasks),
@@ -146,12 +148,12 @@ class BrokerNode:
             workers=workers,
         )
         verifier = CoordinatorVerifier(
-            config.node_id, metadata, peers, self._transactions.add_partitions, self._transaction_tasks
+            config.node_id, metadata, peers, self.transactions.add_partitions, self._transaction_tasks
         )
         data = self.data = DataPlane(
             settings,
             table,
-            {OFFSETS_TOPIC: self._groups, TRANSACTION_STATE_TOPIC: self._transactions},
+            {OFFSETS_TOPIC: self.groups, TRANSACTION_STATE_TOPIC: self.transactions},
             metadata,
             lifecycle,
             ControllerAlterPartition(config.node_id, lifecycle, channel),
@@ -169,12 +171,15 @@ class BrokerNode:
         )
 
         # The publishers of metadata, and the handlers of clients' requests.
-        self._followers = _Followers(metadata, data.publisher, (self._groups, self._transactions))
+        self._followers = _Followers(metadata, data.publisher, (self.groups, self.transactions))
         self.publishers: tuple[MetadataPublisher, ...] = (
             metadata,
             self._driver,
-            _DynamicSettings(config, listeners, self._groups, self._transactions),
+            _DynamicSettings(config, listeners, self.groups, self.transactions),
             self._followers,
+        )
+        self.fetch_sessions = FetchSessionCache(
+            settings.max_incremental_fetch_session_cache_slots, world.new_rng()
         )
         markers = MarkerWriter(data.replicas, data.wakeups, clock)
         services = self._services = BrokerServices(
@@ -187,17 +192,15 @@ class BrokerNode:
             logs=data.logs,
             moves=data.moves,
             isr_proposals=data.isr_proposals,
-            fetch_sessions=FetchSessionCache(
-                settings.max_incremental_fetch_session_cache_slots, world.new_rng()
-            ),
+            fetch_sessions=self.fetch_sessions,
             wakeups=data.wakeups,
             tasks=data.tasks,
             workers=workers,
-            groups=self._groups,
-            transactions=self._transactions,
+            groups=self.groups,
+            transactions=self.transactions,
             markers=markers,
             verifier=verifier,
-            offsets_transactions=self._groups,
+            offsets_transactions=self.groups,
             server_properties=config.given,
             loggers=world.loggers,
             kraft_version=lambda: quorum.voters.kraft_version,
@@ -210,6 +213,13 @@ class BrokerNode:
             data.replicas.hold_until_open,
             lambda: lifecycle.is_fenced,
         )
+        self._serving = world.around_requests(self._requests)
+        self.measured: MeasuredRequests | None = None
+        if world.now_us is not None:
+            slow_ms = config.integer("pykraft.slow.request.log.ms")
+            self._serving = self.measured = MeasuredRequests(
+                self._serving, self._requests.names, world.now_us, slow_ms
+            )
 
     async def start(self) -> None:
         """Register and serve; returns once the controller has unfenced this broker.
@@ -220,19 +230,19 @@ class BrokerNode:
         running.callback(self._log_threads.shutdown, wait=False)
         await data.logs.start()
         running.push_async_callback(self._stop_logs)
-        running.push_async_callback(self._listeners.stop)
+        running.push_async_callback(self.listeners.stop)
         running.push_async_callback(data.stop)
         running.push_async_callback(self._requests.close)
         await driver.register(data.logs.previous_broker_epoch)
         running.push_async_callback(self._heartbeats.close)
         self._heartbeats.start(driver.run(), "broker-lifecycle")
         await driver.caught_up.wait()  # now the image includes the broker's registration
-        await self._groups.start()
-        running.push_async_callback(self._groups.stop)
+        await self.groups.start()
+        running.push_async_callback(self.groups.stop)
         running.callback(self._peers.close)
         running.push_async_callback(self._transaction_tasks.close)
-        self._transactions.start()
-        running.push_async_callback(self._transactions.stop)
+        self.transactions.start()
+        running.push_async_callback(self.transactions.stop)
         self._followers.begin()
         running.callback(self._followers.end)
         reconciling = data.tasks.start(data.reconciler.run(), "log-reconciler")
@@ -242,8 +252,8 @@ class BrokerNode:
         data.maintenance.start()
         driver.set_ready()
         await driver.running.wait()
-        running.push_async_callback(self._listeners.stop_listening)
-        await self._listeners.start_serving(self._requests, data.replicas.check_unsent)
+        running.push_async_callback(self.listeners.stop_listening)
+        await self.listeners.start_serving(self._serving, data.replicas.check_unsent)
 
     async def hand_over(self) -> None:
         """Controlled shutdown: the controller moves this broker's leaderships to others.
@@ -251,7 +261,7 @@ class BrokerNode:
         Without it the next process waits until this process's session has expired.
         """
         config, lifecycle = self._config, self.lifecycle
-        if not (lifecycle.is_registered and config.controlled_shutdown_enable):
+        if not (lifecycle.is_registered and self._hands_over):
             return
         if lifecycle.state in (BrokerState.PENDING_CONTROLLED_SHUTDOWN, BrokerState.SHUTTING_DOWN):
             return  # requested before: done, or abandoned
@@ -259,6 +269,10 @@ class BrokerNode:
         await self._driver.shut_down(
             config.controlled_shutdown_timeout_ms if serves else config.heartbeat_interval_ms
         )
+
+    def refuse_to_hand_over(self) -> None:
+        """:meth:`stop` will only close."""
+        self._hands_over = False
 
     async def stop(self) -> None:
         """Hand over and close; safe after a start that failed half-way."""

@@ -36,6 +36,10 @@ class ClientListeners:
             ]
         )
 
+    def connection_counts(self) -> list[tuple[str, int]]:
+        """The name of each listener, and how many connections it has."""
+        return [(one.listener_name, one.connection_count) for one in self._listeners]
+
     async def start_serving(self, handler: RequestHandler, on_unreadable: OnUnreadable | None = None) -> None:
         """Serve on the addresses that were bound."""
         for listener in self._listeners:

@@ -92,6 +92,15 @@ class ServerConfig:
         return value
 
     @property
+    def http_listener(self) -> Address | None:
+        """Where metrics, health checks and the console are served. :class:`ConfigError` if it is none."""
+        text = str(self.values["pykraft.http.listener"] or "")
+        try:
+            return parse_address(text) if text else None
+        except ValueError as error:
+            raise ConfigError(f"pykraft.http.listener: {error}") from None
+
+    @property
     def all_dirs(self) -> tuple[str, ...]:
         """Every directory that must be formatted, each once."""
         return tuple(dict.fromkeys((*self.log_dirs, self.metadata_log_dir)))
@@ -138,6 +147,7 @@ def load_server_config(text: str, overrides: Mapping[str, str] | None = None) ->
         topic_defaults=topic_defaults(given),
     )
     _check_auto_join(config)
+    _ = config.http_listener  # refuses what is not host:port
     if config.is_broker:
         GroupConfig.from_properties(values)  # refuses settings that contradict each other
     return config

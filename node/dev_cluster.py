@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 from pykraft.configuration.keys import ConfigError
@@ -26,6 +27,8 @@ class DevCluster:
     properties: tuple[str, ...]
     bootstrap_servers: str
     bootstrap_controllers: str
+    http_addresses: tuple[str, ...] = ()
+    """Of each node, if it serves HTTP."""
 
 
 def free_ports(host: str, count: int) -> list[int]:
@@ -49,20 +52,24 @@ def prepare_dev_cluster(
     *,
     host: str = "127.0.0.1",
     port: int = 0,
+    http_port: int | None = None,
     overrides: Mapping[str, str] | None = None,
 ) -> DevCluster:
     """Describe and format ``nodes`` combined nodes below ``directory``.
 
-    ``port`` is the first broker's, the others follow; 0 chooses free ones. A directory that holds a cluster
+    ``port`` is the first broker's, the others follow; 0 chooses free ones. ``http_port`` likewise, for
+    metrics and console; None: they are not served. A directory that holds a cluster
     of the same nodes is used again, with its data, at new addresses. :class:`ConfigError` if it holds other
     nodes.
     """
     wanted = [f"{_NODE_PREFIX}{n + 1}" for n in range(nodes)]
     _check_present(disk, directory, wanted)
-    drawn = free_ports(host, 3 * nodes)
-    quorum_ports, controller_ports, ports = drawn[:nodes], drawn[nodes : 2 * nodes], drawn[2 * nodes :]
+    drawn = iter(free_ports(host, 4 * nodes))
+    quorum_ports, controller_ports, ports, http_ports = (list(islice(drawn, nodes)) for _ in range(4))
     if port:
         ports = list(range(port, port + nodes))
+    if http_port:
+        http_ports = list(range(http_port, http_port + nodes))
     voters = ",".join(f"{n + 1}@{host}:{quorum_ports[n]}" for n in range(nodes))
     texts = []
     for n in range(nodes):
@@ -81,6 +88,7 @@ def prepare_dev_cluster(
             "min.insync.replicas": str(max(1, min(3, nodes) - 1)),
             # Tests do not wait for more consumers to join.
             "group.initial.rebalance.delay.ms": "0",
+            "pykraft.http.listener": "" if http_port is None else f"{host}:{http_ports[n]}",
         } | dict(overrides or {})
         texts.append(format_properties(properties))
     configs = tuple(map(load_server_config, texts))
@@ -90,7 +98,13 @@ def prepare_dev_cluster(
         format_directories(
             disk, config, cluster_id, BOOTSTRAP_FEATURES, new_uuid, now_ms, ignore_formatted=True
         )
-    return DevCluster(configs, tuple(texts), _addresses(host, ports), _addresses(host, controller_ports))
+    return DevCluster(
+        configs,
+        tuple(texts),
+        _addresses(host, ports),
+        _addresses(host, controller_ports),
+        tuple(str(config.http_listener) for config in configs if config.http_listener is not None),
+    )
 
 
 def _addresses(host: str, ports: Sequence[int]) -> str:

@@ -182,6 +182,13 @@ class Node:
         """Hand over and stop; safe after a failed start. All parts stop even if one of them fails."""
         await self._made.aclose()
 
+    async def abandon(self) -> None:
+        """Stop as if the process had died, as far as others can tell: nothing is handed over."""
+        broker: BrokerNode | None = getattr(self, "broker", None)
+        if broker is not None:
+            broker.refuse_to_hand_over()
+        await self.stop()
+
     async def _bind_server(self, listener: ListenerConfig) -> RpcServer:
         """The server of a controller for other controllers and for brokers."""
         server = self._world.rpc_server()

@@ -9,6 +9,7 @@ import random
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -20,8 +21,8 @@ from pykraft.node.incarnation import Incarnation, draw_uuid, enter_directories
 from pykraft.node.node import Node
 from pykraft.node.stop_signals import handle_stop_signals
 from pykraft.node.world import World
-from pykraft.runtime.clock import SystemClock
-from pykraft.runtime.directory_lock import DirectoryInUseError, DirectoryLock
+from pykraft.runtime.clock import SystemClock, monotonic_us
+from pykraft.runtime.directory_lock import DirectoryLock
 from pykraft.runtime.disk import Disk
 from pykraft.runtime.file_budget import FileBudget
 from pykraft.runtime.file_limit import raise_file_limit
@@ -58,14 +59,15 @@ def run_nodes(
         logger.info("records are validated in Python, which is slower: the compiled walk is not installed")
     try:
         for config in configs:
-            taken, unusable = _lock_directories(config)
-            locks += taken
-            incarnation = enter_directories(taken, draw_uuid(os.urandom))
+            try:
+                taken, unusable = lock_directories(config)
+                locks += taken
+                incarnation = enter_directories(taken, draw_uuid(os.urandom))
+            except OSError as error:
+                raise StartError(f"node {config.node_id} does not start: {error}") from None
             processes.append(_Process(config, incarnation, unusable))
-        with asyncio.Runner(loop_factory=_new_loop) as runner:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
             return runner.run(_serve(processes, on_ready, on_abandon, supervisor))
-    except DirectoryInUseError as error:
-        raise StartError(str(error)) from None
     finally:
         for lock in locks:
             lock.release()
@@ -79,7 +81,7 @@ class _Process(NamedTuple):
     unusable: Mapping[str, str]
 
 
-def _lock_directories(config: ServerConfig) -> tuple[list[DirectoryLock], dict[str, str]]:
+def lock_directories(config: ServerConfig) -> tuple[list[DirectoryLock], dict[str, str]]:
     """Lock the directories that are there; also the reasons for those that cannot be locked.
 
     :class:`OSError` if that of the metadata log is among them.
@@ -120,6 +122,7 @@ def make_world(
         ),
         fatal=fatal,
         exclude_from_gc=keep_out_of_collection,
+        now_us=monotonic_us,
         incarnation=incarnation or Incarnation(draw_uuid(os.urandom)),
         unusable_dirs=unusable_dirs or {},
         loggers=ProcessLoggers(),
@@ -140,7 +143,7 @@ def _handle_loop_exception(loop: asyncio.AbstractEventLoop, context: dict[str, A
     loop.default_exception_handler(context)
 
 
-def _new_loop() -> asyncio.AbstractEventLoop:
+def new_loop() -> asyncio.AbstractEventLoop:
     """uvloop if it is installed: about a fifth less CPU per byte, otherwise the same."""
     try:
         import uvloop
@@ -193,11 +196,17 @@ async def _serve(
         for one in processes
     ]
     started: list[Node] = []
+    web = AsyncExitStack()
     try:
+        for one, node in zip(processes, nodes, strict=True):
+            if one.config.http_listener is not None:
+                from pykraft.node.web.server import serve_http  # a node without it starts sooner
+
+                serve_http(one.config, node, web)
         async with asyncio.TaskGroup() as group:
             for node in nodes:
                 started.append(node)
-                group.create_task(_until_stopped(node.start(), stop))
+                group.create_task(until_stopped(node.start(), stop))
         if on_ready is not None and not stop.is_set():
             on_ready(nodes)
         await stop.wait()
@@ -208,6 +217,7 @@ async def _serve(
         for steps in ([node.hand_over for node in started], [node.stop for node in started]):
             outcomes = await asyncio.gather(*(step() for step in steps), return_exceptions=True)
             failures.extend(outcome for outcome in outcomes if outcome is not None)
+        await web.aclose()
     if not failures:
         return 0
     if isinstance(failures[0], ConfigError | StartError):
@@ -216,7 +226,7 @@ async def _serve(
     return EXIT_FATAL
 
 
-async def _until_stopped(starting: asyncio.Future[None] | object, stop: asyncio.Event) -> None:
+async def until_stopped(starting: asyncio.Future[None] | object, stop: asyncio.Event) -> None:
     """Wait for a start, but abandon it when the process is asked to stop."""
     assert asyncio.iscoroutine(starting)
     start = asyncio.ensure_future(starting)

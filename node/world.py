@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
     from random import Random
 
+    from pykraft.kafka_protocol.connection import RequestHandler
+
+
+def _as_they_come(handler: RequestHandler) -> RequestHandler:
+    return handler
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
@@ -46,3 +52,7 @@ class World:
     unusable_dirs: Mapping[str, str] = field(default_factory=dict)
     """Data directories that this process could not lock, with the reasons."""
     loggers: Loggers
+    now_us: Callable[[], int] | None = None
+    """Monotonic microseconds to measure requests with; None: they are not measured."""
+    around_requests: Callable[[RequestHandler], RequestHandler] = _as_they_come
+    """What the broker's listeners pass requests of clients to, made of the broker's own handler."""

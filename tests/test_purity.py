@@ -47,6 +47,13 @@ ADAPTERS = {
     # The environment of a process, and processes that start others.
     "node/run.py": {"asyncio", "concurrent", "os", "random", "socket", "uvloop"},
     "node/dev_cluster.py": {"socket"},
+    "node/metrics/exposition.py": EVENT_LOOP,
+    "node/web/listening.py": {"asyncio", "socket"},
+    "node/web/console/app.py": EVENT_LOOP,
+    "node/web/console/cluster_calls.py": EVENT_LOOP,
+    "node/web/console/record_reader.py": EVENT_LOOP,
+    "node/web/routes.py": {"asyncio", "socket"},
+    "node/web/server.py": {"asyncio", "socket"},
     "node/stop_signals.py": {"asyncio", "signal"},
     "node/supervisor.py": {"asyncio", "os", "signal", "socket"},
     "node/__main__.py": {"os"},

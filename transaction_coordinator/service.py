@@ -7,7 +7,7 @@ response. An error for a request as a whole is raised as :class:`KafkaError`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from pykraft.coordinator.lease import Lease
@@ -46,6 +46,7 @@ from pykraft.transaction_coordinator.end_txn import handle_end_txn
 from pykraft.transaction_coordinator.init_producer_id import handle_init_producer_id
 from pykraft.transaction_coordinator.ports import MarkerWriter, ProducerIds
 from pykraft.transaction_coordinator.runtime import TransactionRuntime, paced
+from pykraft.transaction_coordinator.state import ShardState
 
 _IDS_PER_TURN = 200
 """Of a request that names very many: some milliseconds."""
@@ -94,6 +95,10 @@ class TransactionCoordinatorService:
         """The number of partitions of the topic; the configured one until it exists."""
         topic = self._runtime.image.topic(TRANSACTION_STATE_TOPIC)
         return self._runtime.config.num_partitions if topic is None else len(topic.partitions)
+
+    def states(self) -> Iterator[ShardState]:
+        """The newest state of every partition that it serves, for counting."""
+        return self._runtime.states()
 
     def on_elected(self, partition: int, leader_epoch: int) -> None:
         """This broker leads the partition: load it. Until then requests get COORDINATOR_LOAD_IN_PROGRESS."""

@@ -154,8 +154,7 @@ class FetchExchange:
                 now_ms=self._received_ms,
             )
             session_id = NO_SESSION_ID if created is None else created.id
-        if request.replica_id >= 0:
-            parts.reader.count_throttled(results)
+        parts.reader.count_sent(results, is_replica=request.replica_id >= 0)
         self._slot.complete_framed(parts.build_answer(self, results, session_id))
 
     # -- waiting ---------------------------------------------------------------------------------------

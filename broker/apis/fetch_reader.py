@@ -143,19 +143,26 @@ class FetchReader:
             and self._replicas.quotas.leader.is_exceeded(self._clock.monotonic_ms())
         )
 
-    def count_throttled(self, results: Results) -> None:
-        """Records that are sent for throttled replicas use up the limit, also those to followers in sync."""
-        quota = self._replicas.quotas.leader
-        if quota.limit is None:
-            return
-        sent = 0
+    def count_sent(self, results: Results, *, is_replica: bool) -> None:
+        """Records that are sent count as traffic. Those of throttled replicas use up the limit, also if they
+        go to followers in sync.
+        """
+        throttled = 0
         for topic, of_topic in results:
             for result in of_topic:
+                if not isinstance(result.records, LogSlice):
+                    continue
                 partition = self._replicas.table.look_up(topic, result.partition)
-                if isinstance(result.records, LogSlice) and partition is not None:
-                    sent += result.records.size_bytes if partition.is_throttled_leader else 0
-        if sent:
-            quota.record(sent, self._clock.monotonic_ms())
+                if partition is None:
+                    continue
+                if is_replica:
+                    partition.traffic.replication_bytes_out += result.records.size_bytes
+                    throttled += result.records.size_bytes if partition.is_throttled_leader else 0
+                else:
+                    partition.traffic.bytes_out += result.records.size_bytes
+        quota = self._replicas.quotas.leader
+        if throttled and quota.limit is not None:
+            quota.record(throttled, self._clock.monotonic_ms())
 
     def _read_log(
         self, partition: Partition, offset: int, limit: int, is_replica: bool, at_least_one: bool
@@ -204,6 +211,7 @@ class FetchReader:
         self, topic: FetchTopic, asked: FetchPartition, error: KafkaError, *, needs_leader: bool
     ) -> FetchResult:
         """The error, with a hint at the leader (KIP-951) or the valid offsets if the error calls for them."""
+        self._replicas.table.traffic.failed_fetch += 1
         leader: tuple[int, int] | None = None
         high_watermark = log_start = stable = -1
         if error.code in HINTED:

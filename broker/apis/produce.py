@@ -375,6 +375,7 @@ class _Production:
 
     def _fail(self, one: _Asked, error: KafkaError) -> None:
         self._failed = True
+        self._replicas.table.traffic.failed_produce += 1
         leader = None
         if error.code in HINTED:
             image = self._services.metadata.image

@@ -51,7 +51,10 @@ Proposed = tuple[Partition, IsrProposal]
 
 
 class IsrProposals:
-    """The ISR proposals of one broker."""
+    """The ISR proposals of one broker.
+
+    ``shrinks``, ``expansions`` and ``failures`` count what has become of them since the start.
+    """
 
     def __init__(
         self,
@@ -76,6 +79,9 @@ class IsrProposals:
         self._due: dict[Partition, None] = {}
         self._is_sending = False
         self._unanswered = 0  # consecutive requests
+        self.shrinks = 0
+        self.expansions = 0
+        self.failures = 0
 
     def maybe_propose(self, partition: Partition) -> None:
         """If this replica leads: propose a new ISR if a follower has caught up or fallen behind.
@@ -145,6 +151,7 @@ class IsrProposals:
             self._unanswered += 1
             logger.info("ISR changes of %d partitions were not answered: %s", len(proposed), failure)
             for partition, proposal in proposed:
+                self.failures += 1
                 partition.handle_isr_unanswered(proposal)
                 self.maybe_propose(partition)
             return
@@ -153,6 +160,7 @@ class IsrProposals:
         for (partition, proposal), answer in zip(proposed, answers, strict=True):
             if answer.error is ErrorCode.NONE:
                 logger.info("%s: ISR is now %s", partition, list(answer.isr))
+                self._count(len(partition.isr.committed), len(answer.isr))
                 partition.handle_isr_accepted(proposal, answer.isr, answer.partition_epoch, answer.elr)
                 self.maybe_propose(partition)
             else:
@@ -162,9 +170,15 @@ class IsrProposals:
         for (error, times), those in refused.items():
             self._take_refusal(those, error, times)
 
+    def _count(self, before: int, after: int) -> None:
+        """Shrinks and expansions as Kafka counts them; a change of the members only is neither."""
+        self.shrinks += after < before
+        self.expansions += after > before
+
     def _take_refusal(self, refused: Sequence[Proposed], error: ErrorCode, times: int) -> None:
         """The controller answered ``error`` for each of these, for the ``times``-th time in a row."""
         named = ", ".join(str(partition) for partition, _ in refused[:_NAMED_IN_LOG])
+        self.failures += len(refused)
         logger.info("ISR changes of %d partitions were refused with %s: %s", len(refused), error.name, named)
         if error in _NEWS_FOLLOWS:
             return  # they stay pending until the metadata log brings the newer state

@@ -135,6 +135,7 @@ class LogReconciler:
                 self._events,
                 producers=opened.producers,
                 high_watermark=opened.high_watermark,
+                traffic=self._table.traffic.of(topic_name),
             )
         )
 

@@ -28,6 +28,7 @@ from pykraft.broker.replicas.isr import (
     without,
 )
 from pykraft.broker.replicas.purgatory import OffsetQueue, OffsetWaiter
+from pykraft.broker.replicas.traffic import Traffic
 from pykraft.broker.replicas.validate import LOG_APPEND_TIME
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
@@ -130,6 +131,7 @@ class Partition:
         "strict_min_isr",
         "topic",
         "topic_id",
+        "traffic",
     )
 
     def __init__(
@@ -143,6 +145,7 @@ class Partition:
         *,
         producers: ProducerState | None = None,
         high_watermark: int = 0,
+        traffic: Traffic | None = None,
     ) -> None:
         self.topic = topic
         self.topic_id = topic_id
@@ -150,6 +153,7 @@ class Partition:
         self._node_id = node_id
         self.log = log
         self._events = events
+        self.traffic = traffic if traffic is not None else Traffic()
         self.producers = producers if producers is not None else _replay_producers(log)
         self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
         #: What readers of committed transactions may read: no record before it is undecided.
@@ -355,6 +359,8 @@ class Partition:
         assign_offset(records, 0, base_offset, self.leader_epoch)
         header = read_header(records)
         log.append(records, (header,), now_ms=now_ms)
+        self.traffic.bytes_in += len(records)
+        self.traffic.messages_in += header.record_count
         if header.producer_id >= 0:
             self._replay(header, marker)
         if self._others or not self._may_commit:
@@ -727,6 +733,7 @@ class Partition:
         log.append(batches, filled, now_ms=now_ms)
         for header, marker in with_markers(batches, filled):
             self._replay(header, marker)
+        self.traffic.replication_bytes_in += end - start
         return end - start
 
     def _start_with_a_whole_batch(self, data: memoryview) -> None:

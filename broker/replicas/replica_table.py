@@ -8,6 +8,7 @@ from typing import TypeVar
 from pykraft.broker.logs.log_loading import OpenLog
 from pykraft.broker.logs.offline_logs import TopicPartition
 from pykraft.broker.replicas.partition import Partition
+from pykraft.broker.replicas.traffic import TrafficTable
 from pykraft.kafka_protocol.ids import Uuid
 
 K = TypeVar("K")
@@ -19,6 +20,7 @@ class ReplicaTable:
     def __init__(self) -> None:
         self.by_name: dict[str, dict[int, Partition]] = {}
         self.by_id: dict[Uuid, dict[int, Partition]] = {}
+        self.traffic = TrafficTable()
 
     def __iter__(self) -> Iterator[Partition]:
         """Iterate in order of topic name and index; the table may change meanwhile."""
@@ -53,6 +55,8 @@ class ReplicaTable:
     def remove(self, partition: Partition) -> None:
         _remove(self.by_name, partition.topic, partition.index)
         _remove(self.by_id, partition.topic_id, partition.index)
+        if partition.topic not in self.by_name:
+            self.traffic.forget(partition.topic)
 
 
 def _remove(table: dict[K, dict[int, Partition]], topic: K, index: int) -> None:

@@ -82,6 +82,11 @@ class RequestServer(Generic[S]):
         self._is_fenced = is_fenced or (lambda: False)
         self._tasks = TaskSupervisor(on_fatal)
 
+    @property
+    def names(self) -> dict[int, str]:
+        """Kafka's names of the served APIs by their keys."""
+        return {key: api.request.__name__.removesuffix("Request") for key, api in self._apis.items()}
+
     def handle_frame(self, connection: Connection, frame: memoryview, slot: ResponseSlot) -> None:
         try:
             header, body_at = decode_request_header(frame)

@@ -96,7 +96,7 @@ def _partition_change(before: MetadataImage, record: PartitionChangeRecord) -> I
     elif record.leader is not None and record.leader >= 0 and record.leader not in {*old.isr, *old.elr}:
         if record.leader in old.last_known_elr:
             yield Announcement(f"{name} is led again by {record.leader}, its last eligible leader")
-        else:
+        elif not _joined_with_this(before, old, record):
             yield Announcement(
                 f"{name}: unclean election of {record.leader}, records may be lost", is_warning=True
             )
@@ -111,6 +111,18 @@ def _partition_change(before: MetadataImage, record: PartitionChangeRecord) -> I
         )
     else:
         yield Announcement(f"reassignment of {name} has ended: replicas {replicas}")
+
+
+def _joined_with_this(
+    before: MetadataImage, old: PartitionRegistration, record: PartitionChangeRecord
+) -> bool:
+    """Whether the leader before has just brought the new one into the ISR, which has ended a reassignment.
+
+    An unclean election leaves nobody in the ISR but who was elected.
+    """
+    leader_before = before.brokers.get(old.leader)
+    is_alive = leader_before is not None and not leader_before.fenced
+    return not set(old.isr).isdisjoint(record.isr or ()) or (record.leader in old.adding and is_alive)
 
 
 def _awaited(old: PartitionRegistration, record: PartitionChangeRecord) -> str:

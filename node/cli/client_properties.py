@@ -6,7 +6,7 @@ mislead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
@@ -31,9 +31,13 @@ from pykraft.kafka_client.fetcher import FetchConfig
 from pykraft.kafka_client.group_config import GroupConfig
 from pykraft.kafka_client.network import parse_bootstrap_servers
 from pykraft.kafka_client.producer_batch import ACKS_ALL, MAX_IDEMPOTENT_IN_FLIGHT, ProducerConfig
+from pykraft.kafka_client.producer_transaction import TransactionConfig
 from pykraft.kafka_protocol.compression import Compression
 
 BOOTSTRAP_SERVERS: Final = "bootstrap.servers"
+
+SERIALIZATION: Final = ("key.serializer", "value.serializer", "key.deserializer", "value.deserializer")
+"""Without effect, as in Kafka's tools, which set them themselves: they write and read bytes."""
 
 _ISOLATION_LEVELS: Final = ("read_uncommitted", "read_committed")
 """In the order of their numbers in the protocol."""
@@ -50,6 +54,8 @@ _Fields = Mapping[str, ConfigKey]
 
 _CLIENT: Final[_Fields] = {
     "client_id": _key("client.id", STRING),
+    "connect_timeout_ms": _key("socket.connection.setup.timeout.ms", LONG, at_least(1)),
+    "default_api_timeout_ms": _key("default.api.timeout.ms", INT, at_least(1)),
     "request_timeout_ms": _key("request.timeout.ms", INT, at_least(1)),
     "retry_backoff_ms": _key("retry.backoff.ms", LONG, at_least(0)),
     "retry_backoff_max_ms": _key("retry.backoff.max.ms", LONG, at_least(0)),
@@ -63,9 +69,20 @@ _PRODUCER: Final[_Fields] = {
     "buffer_memory_bytes": _key("buffer.memory", LONG, at_least(0)),
     "max_request_size_bytes": _key("max.request.size", INT, at_least(0)),
     "delivery_timeout_ms": _key("delivery.timeout.ms", INT, at_least(0)),
+    "max_block_ms": _key("max.block.ms", LONG, at_least(0)),
     "compression": _key("compression.type", STRING, one_of(*(codec.name.lower() for codec in Compression))),
 }
+_TRANSACTION: Final[_Fields] = {
+    "transactional_id": _key("transactional.id", STRING),
+    "transaction_timeout_ms": _key("transaction.timeout.ms", INT, at_least(1)),
+}
+_NETWORK: Final[_Fields] = {
+    "send_buffer_bytes": _key("send.buffer.bytes", INT, at_least(-1)),
+    "receive_buffer_bytes": _key("receive.buffer.bytes", INT, at_least(-1)),
+}
 _FETCH: Final[_Fields] = {
+    "max_wait_ms": _key("fetch.max.wait.ms", INT, at_least(0)),
+    "min_bytes": _key("fetch.min.bytes", INT, at_least(0)),
     "max_bytes": _key("fetch.max.bytes", INT, at_least(0)),
     "isolation_level": _key("isolation.level", STRING, one_of(*_ISOLATION_LEVELS)),
     "rack": _key("client.rack", STRING),
@@ -101,7 +118,8 @@ def read_properties(items: Sequence[str], option: str, file: str | None) -> dict
 
 def check_known(given: Mapping[str, str], client: str, *tables: _Fields) -> None:
     """:class:`ConfigError` for a property that the client (``producer`` or ``consumer``) does not have."""
-    known = [BOOTSTRAP_SERVERS, *(key.name for table in (_CLIENT, *tables) for key in table.values())]
+    tables = (_CLIENT, _NETWORK, *tables)
+    known = [BOOTSTRAP_SERVERS, *SERIALIZATION, *(key.name for table in tables for key in table.values())]
     for name in given:
         if name not in known:
             nearest = nearest_key(name, known)
@@ -115,15 +133,23 @@ def client_config(given: Mapping[str, str], bootstrap_server: str, client_id: st
     return replace(config, **_values(given, _CLIENT))
 
 
-def admin_settings(given: Mapping[str, str]) -> dict[str, Any]:
-    """Fields of :class:`ClientConfig` for an admin client."""
-    check_known(given, "admin client")
-    return _values(given, _CLIENT)
+def socket_buffers(given: Mapping[str, str]) -> dict[str, int]:
+    """Sizes of the system's buffers of a connection, as far as they are given."""
+    return _values(given, _NETWORK)
+
+
+def transaction_config(given: Mapping[str, str]) -> TransactionConfig | None:
+    """None unless a transactional id is given."""
+    values = _values(given, _TRANSACTION)
+    try:
+        return TransactionConfig(**values) if "transactional_id" in values else None
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
 
 
 def producer_config(given: Mapping[str, str]) -> ProducerConfig:
     """As Kafka's producer, idempotent unless other properties contradict and nothing asks for it."""
-    check_known(given, "producer", _PRODUCER)
+    check_known(given, "producer", _PRODUCER, _TRANSACTION)
     values = _values(given, _PRODUCER)
     if "acks" in values:
         values["acks"] = ACKS_ALL if values["acks"] == "all" else int(values["acks"])
@@ -154,27 +180,6 @@ def consumer_configs(
 
 def _values(given: Mapping[str, str], table: _Fields) -> dict[str, Any]:
     return {field: key.parse(given[key.name]) for field, key in table.items() if key.name in given}
-
-
-class ListOptionsCommand(click.Command):
-    """A command whose ``list_options`` take all values up to the next option, as Kafka's tool does."""
-
-    list_options: Final = ("--command-property", "--producer-props")
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, list(self._repeated(args)))
-
-    def _repeated(self, args: Sequence[str]) -> Iterator[str]:
-        """The arguments with the option repeated before each further value."""
-        option, is_first = None, False
-        for arg in args:
-            if arg.startswith("-"):
-                option, is_first = (arg if arg in self.list_options else None), True
-            elif option is not None and not is_first:
-                yield option
-            else:
-                is_first = False
-            yield arg
 
 
 def refused_option(name: str, reason: str, *, is_flag: bool = False) -> Callable[[FC], FC]:

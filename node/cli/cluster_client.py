@@ -1,27 +1,28 @@
-"""Shared code of commands that use a cluster: the admin client, files that name partitions."""
+"""Shared code of commands that use a cluster: the options that name it, the admin client of it."""
 
 from __future__ import annotations
 
 import contextlib
-import json
+import functools
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, cast
 
 import click
+from click.core import ParameterSource
 
 from pykraft.kafka_client.admin import AdminClient
-from pykraft.kafka_client.metadata import TopicPartition
+from pykraft.kafka_client.metadata import Broker
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.node.cli.directory_moves import ANY, Replica
+from pykraft.lazy_dataclass import dataclass
+from pykraft.node.cli.admin_properties import read_admin_settings
+from pykraft.node.cli.common import FC, bootstrap_server_option, version_option
 from pykraft.node.cli.reach import check_reachable
+from pykraft.runtime.address import Address
 
 _TIMEOUT_MS: Final = 15_000
 _TIMEOUT_HINT: Final = "is a majority of the controllers running? Their logs name the leader"
-T = TypeVar("T")
-
-OFFSETS_SHAPE: Final = '{"partitions": [{"topic": "t", "partition": 0, "offset": 42}, …], "version": 1}'
-_SHAPE = '{"partitions": [{"topic": "t", "partition": 0, …}, …]}'
 
 
 @contextlib.contextmanager
@@ -44,89 +45,110 @@ def admin_client(
             raise KafkaError(error.code, f"{error.message}; {_TIMEOUT_HINT}") from error
 
 
-def read_partitions_file(path: str) -> list[tuple[TopicPartition, tuple[int, ...]]]:
-    """The partitions in a JSON file of Kafka's tools, with their replicas if it names any."""
-    return _read_file(path, _SHAPE, _partition_in_file)
-
-
-def read_reassignment_file(path: str) -> tuple[dict[TopicPartition, tuple[int, ...]], dict[Replica, str]]:
-    """The partitions in a JSON file of kafka-reassign-partitions, with their replicas, and the directories of
-    those replicas for which it names one.
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The cluster that the options of a command name. Nothing is checked before :meth:`client`, so that help
+    and commands that need no cluster work without it.
     """
-    found = _read_file(path, _SHAPE, _reassignment_in_file)
-    replicas = {partition: tuple(broker for broker, _ in named) for partition, named in found}
-    for partition, brokers in replicas.items():
-        if not brokers:
-            raise click.UsageError(f"{partition} has no replicas in {path}")
-        if len(set(brokers)) != len(brokers):
-            raise click.UsageError(f"{path} names a replica of {partition} twice")
-    directories = {
-        Replica(broker, partition): directory
-        for partition, named in found
-        for broker, directory in named
-        if directory != ANY
+
+    bootstrap_server: str | None
+    bootstrap_controller: str | None
+    command_config: str | None
+
+    @property
+    def is_controllers(self) -> bool:
+        """Whether its controllers are asked, without a broker in between."""
+        return self.bootstrap_controller is not None
+
+    def at(self, address: str) -> Target:
+        """The same, reached at this address only."""
+        if self.is_controllers:
+            return replace(self, bootstrap_controller=address)
+        return replace(self, bootstrap_server=address)
+
+    @contextlib.contextmanager
+    def client(self, timeout_ms: int = _TIMEOUT_MS, **settings: Any) -> Iterator[AdminClient]:
+        """As :func:`admin_client`; what ``--command-config`` says takes precedence.
+
+        :class:`click.UsageError` unless one bootstrap option is given, :class:`ConfigError` for a property
+        that cannot be met.
+        """
+        if self.bootstrap_server is not None and self.bootstrap_controller is not None:
+            raise click.UsageError("give only one of --bootstrap-server, --bootstrap-controller")
+        bootstrap = self.bootstrap_controller or self.bootstrap_server
+        if not bootstrap:
+            raise click.UsageError("Missing option '--bootstrap-server'.")
+        settings |= read_admin_settings(self.command_config)
+        with admin_client(bootstrap, timeout_ms, settings) as client:
+            if self.is_controllers:
+                _learn_controllers(client)
+            yield client
+
+
+def _learn_controllers(client: AdminClient) -> None:
+    """Controllers take the place of brokers: requests for a node find it by its id, and any other request its
+    way to the active one, whichever of them was named.
+    """
+    described = client.describe_cluster(controllers=True)
+    client.admin.cluster.metadata.brokers = {
+        it.id: Broker(it.id, Address(it.host, it.port)) for it in described.brokers
     }
-    return replicas, directories
 
 
-def read_topics_file(path: str) -> list[str]:
-    """The topics in a JSON file of kafka-reassign-partitions."""
-    topics = _read_items(
-        path, '{"topics": [{"topic": "t"}, …], "version": 1}', "topics", lambda it: it["topic"]
-    )
-    if len(set(topics)) != len(topics):
-        raise click.UsageError(f"{path} names a topic twice")
-    return topics
+def receives_target(function: FC) -> FC:
+    """A command that has :func:`cluster_options` receives them as one :class:`Target`, ``target``."""
+
+    @functools.wraps(function)
+    def run(
+        *arguments: Any,
+        bootstrap_server: str | None,
+        command_config: str | None,
+        bootstrap_controller: str | None = None,
+        **given: Any,
+    ) -> Any:
+        context = click.get_current_context()
+        if context.get_parameter_source("bootstrap_server") is ParameterSource.ENVIRONMENT:
+            bootstrap_server = None if bootstrap_controller is not None else bootstrap_server
+        target = Target(bootstrap_server, bootstrap_controller, command_config)
+        return function(*arguments, target=target, **given)
+
+    return cast(FC, run)
 
 
-def read_offsets_file(path: str) -> dict[TopicPartition, int]:
-    """The partitions in a JSON file of kafka-delete-records, with their offsets."""
-    return dict(_read_file(path, OFFSETS_SHAPE, _offset_in_file))
+def cluster_options(
+    *, names: Mapping[str, tuple[str, ...]] = MappingProxyType({}), controllers: bool = False
+) -> Callable[[FC], FC]:
+    """The options that name a cluster, for a command that receives a ``target``; and ``--version``.
 
+    ``names``: further names of an option, as Kafka's tool has them; ``controllers``: whether the tool can ask
+    controllers.
+    """
 
-def _read_file(
-    path: str, shape: str, parse: Callable[[Any], tuple[TopicPartition, T]]
-) -> list[tuple[TopicPartition, T]]:
-    found = _read_items(path, shape, "partitions", parse)
-    named = [partition for partition, _ in found]
-    if len(set(named)) != len(named):
-        raise click.UsageError(f"{path} names a partition twice")
-    return found
+    def also(option: str) -> tuple[str, ...]:
+        return names.get(option, ())
 
+    def decorate(function: FC) -> FC:
+        options = [bootstrap_server_option(*also("--bootstrap-server"), required=False)]
+        if controllers:
+            options.append(
+                click.option(
+                    "--bootstrap-controller",
+                    *also("--bootstrap-controller"),
+                    metavar="HOST:PORT,…",
+                    help="Controllers to ask instead, at their listeners for clients.",
+                )
+            )
+        options.append(
+            click.option(
+                "--command-config",
+                *also("--command-config"),
+                metavar="FILE",
+                help="A file with properties of the admin client.",
+            )
+        )
+        run = receives_target(function)
+        for option in (version_option(*also("--version")), *reversed(options)):
+            option(run)
+        return run
 
-def _read_items(path: str, shape: str, key: str, parse: Callable[[Any], T]) -> list[T]:
-    try:
-        with open(path, encoding="utf-8") as file:
-            content = json.load(file)
-        return [parse(item) for item in content[key]]
-    except OSError as error:
-        raise click.UsageError(f"cannot read {path}: {error.strerror}") from None
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise click.UsageError(f"{path} does not hold {shape}: {error}") from None
-
-
-def _offset_in_file(item: Any) -> tuple[TopicPartition, int]:
-    if not isinstance(item["topic"], str) or not all(
-        type(item[key]) is int for key in ("partition", "offset")
-    ):
-        raise ValueError(f"{item} is not an offset of a partition")
-    return TopicPartition(item["topic"], item["partition"]), item["offset"]
-
-
-def _partition_in_file(item: Any) -> tuple[TopicPartition, tuple[int, ...]]:
-    replicas = item.get("replicas", [])
-    if not isinstance(item["topic"], str) or not all(
-        type(it) is int for it in (item["partition"], *replicas)
-    ):
-        raise ValueError(f"{item} is not a partition")
-    return TopicPartition(item["topic"], item["partition"]), tuple(replicas)
-
-
-def _reassignment_in_file(item: Any) -> tuple[TopicPartition, list[tuple[int, str]]]:
-    partition, replicas = _partition_in_file(item)
-    directories = item.get("log_dirs", [ANY] * len(replicas))
-    if len(directories) != len(replicas):
-        raise ValueError(f"{partition} has {len(replicas)} replicas and {len(directories)} log_dirs")
-    if not all(isinstance(directory, str) for directory in directories):
-        raise ValueError(f"the log_dirs of {partition} are not paths")
-    return partition, list(zip(replicas, directories, strict=True))
+    return decorate

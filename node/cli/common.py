@@ -1,4 +1,4 @@
-"""Shared code of the commands: the bootstrap option, ``key=value`` options, and the printing of results.
+"""Shared code of the commands: options that many have, ``key=value`` options, and the printing of results.
 
 Tables have the columns of Kafka's tools. With ``--json`` they become objects whose keys are in camelCase, as
 everywhere in Kafka's own JSON. A server start imports this file, too: code that needs a client of the cluster
@@ -9,26 +9,40 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import click
 
-from pykraft.configuration.keys import nearest_key
+from pykraft import __version__
 from pykraft.lazy_dataclass import dataclass
 from pykraft.metadata_log.features import METADATA_VERSION, parse_metadata_version
 
 BOOTSTRAP_VARIABLE: Final = "PYKRAFT_BOOTSTRAP_SERVER"
 _JSON: Final = "pykraft.json"
 
-bootstrap_option = click.option(
-    "--bootstrap-server",
-    required=True,
-    envvar=BOOTSTRAP_VARIABLE,
-    show_envvar=True,
-    metavar="HOST:PORT,…",
-    help="One or more brokers to connect to first.",
-)
+FC = TypeVar("FC", bound=Callable[..., Any])
+
+
+def bootstrap_server_option(*short: str, required: bool) -> Callable[[FC], FC]:
+    """``--bootstrap-server``, also under the ``short`` names."""
+    return click.option(
+        "--bootstrap-server",
+        *short,
+        required=required,
+        envvar=BOOTSTRAP_VARIABLE,
+        show_envvar=True,
+        metavar="HOST:PORT,…",
+        help="One or more brokers to connect to first.",
+    )
+
+
+bootstrap_option = bootstrap_server_option(required=True)
+
+
+def version_option(*short: str) -> Callable[[FC], FC]:
+    """``--version``, also under the ``short`` names."""
+    return click.version_option(__version__, "--version", *short, prog_name="pykraft")
 
 
 def _remember(context: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -42,20 +56,14 @@ json_option = click.option(
 
 def wants_json() -> bool:
     """Whether the running command was given :data:`json_option`."""
-    return bool(click.get_current_context().meta.get(_JSON))
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get(_JSON))
 
 
-class ToolGroup(click.Group):
-    """A tool with commands of its own; their help is shown without the tool's required options."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        asked_at = next((at for at, arg in enumerate(args) if arg in ctx.help_option_names), 0)
-        # Resilient parsing does not require options, but shows no help either: the command does.
-        ctx.resilient_parsing = any(arg in self.commands for arg in args[:asked_at])
-        try:
-            return super().parse_args(ctx, args)
-        finally:
-            ctx.resilient_parsing = False
+def say(text: str) -> None:
+    """Print what a person is told on the way; nothing where JSON is wanted."""
+    if not wants_json():
+        click.echo(text)
 
 
 def pairs(items: Iterable[str], option: str) -> dict[str, str]:
@@ -67,34 +75,6 @@ def pairs(items: Iterable[str], option: str) -> dict[str, str]:
             raise click.UsageError(f"{option} {item!r} is not key=value")
         parsed[key.strip()] = value
     return parsed
-
-
-class Properties:
-    """The ``--property`` options of a tool; unknown ones are refused."""
-
-    def __init__(self, items: Iterable[str], known: Sequence[str]) -> None:
-        self._given = pairs(items, "--property")
-        for name in self._given:
-            if name not in known:
-                nearest = nearest_key(name, known)
-                hint = f"did you mean {nearest}?" if nearest else f"known are {', '.join(known)}"
-                raise click.UsageError(f"--property {name}: unknown; {hint}")
-
-    def text(self, name: str) -> str | None:
-        return self._given.get(name)
-
-    def flag(self, name: str) -> bool:
-        value = self._given.get(name, "false").lower()
-        if value not in ("true", "false"):
-            raise click.UsageError(f"--property {name}: {value!r} is neither true nor false")
-        return value == "true"
-
-    def separator(self, name: str) -> bytes:
-        """A text that is not empty; a tab by default."""
-        value = self._given.get(name, "\t")
-        if not value:
-            raise click.UsageError(f"--property {name} is empty")
-        return value.encode()
 
 
 def parse_feature_levels(items: Sequence[str]) -> dict[str, int]:
@@ -122,6 +102,13 @@ def one_action(chosen: Mapping[str, bool]) -> str:
     return names[0]
 
 
+def check_actions(action: str, given: Mapping[str, object], only_with: Mapping[str, Sequence[str]]) -> None:
+    """A usage error for an option that the action does not have; ``only_with``: an option's actions."""
+    for option, actions in only_with.items():
+        if given[option.replace("-", "_")] and action not in actions:
+            raise click.UsageError(f"--{option} is an option of {', '.join(f'--{it}' for it in actions)}")
+
+
 @dataclass(frozen=True, slots=True)
 class Cell:
     """A value with one text in a table and a structure in JSON."""
@@ -146,6 +133,19 @@ def print_json(value: object) -> None:
     click.echo(json.dumps(value))
 
 
+def compact_json(value: object) -> str:
+    """As Kafka's tools print JSON themselves."""
+    return json.dumps(value, separators=(",", ":"))
+
+
+def print_done(text: str, **done: object) -> None:
+    """What a command has done: a sentence, or in JSON an object with these keys."""
+    if wants_json():
+        print_json(done)
+    else:
+        click.echo(text)
+
+
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, tabs: bool = False) -> None:
     """Columns aligned as Kafka's tools align them; in JSON an array of objects.
 
@@ -161,13 +161,14 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, tab
         click.echo("".join(f"{cell}\t" for cell in cells) if tabs else "  ".join(cells).rstrip())
 
 
-def print_fields(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """A line of ``name: value`` per row; in JSON as :func:`print_table`."""
+def print_columns(columns: Sequence[str], rows: Sequence[Sequence[object]], widths: Sequence[int]) -> None:
+    """Columns of these widths at least, as the tools print that format each line by itself."""
     if wants_json():
         print_json(_objects(columns, rows))
         return
-    for row in rows:
-        click.echo("\t".join(f"{column}: {cell}" for column, cell in zip(columns, row, strict=True)))
+    for line in (columns, *rows):
+        texts = ("null" if cell is None else str(cell) for cell in line)
+        click.echo(" ".join(text.ljust(width) for text, width in zip(texts, widths, strict=True)))
 
 
 def _objects(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> list[dict[str, object]]:

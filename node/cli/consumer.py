@@ -2,157 +2,129 @@
 
 from __future__ import annotations
 
-import os
-import sys
-import time
-from collections.abc import Callable, Iterable, Iterator
-from typing import Final, cast
+import re
+from dataclasses import replace
+from typing import Final
 
 import click
-from confluent_kafka import (
-    OFFSET_BEGINNING,
-    OFFSET_END,
-    TIMESTAMP_CREATE_TIME,
-    TIMESTAMP_LOG_APPEND_TIME,
-    Consumer,
-    KafkaException,
-    Message,
-    TopicPartition,
-)
 
-from pykraft.node.cli.common import Properties, bootstrap_option, pairs
-from pykraft.node.cli.librdkafka import Connection, end_at_sigterm, usage_error
+from pykraft.configuration.keys import BOOLEAN, ConfigKey
+from pykraft.node.cli.common import bootstrap_option, json_option, version_option, wants_json
+from pykraft.node.cli.consumed_record import Formatter
+from pykraft.node.cli.consumer_options import consumer_settings, what_is_read
+from pykraft.node.cli.interrupts import exit_status, interrupted_by_sigterm
+from pykraft.node.cli.kafka_command import KafkaCommand, regex
+from pykraft.node.cli.librdkafka import Connection, make_consumer, setting_option
+from pykraft.node.cli.librdkafka_properties import number
+from pykraft.node.cli.property_options import property_options
+from pykraft.node.cli.record_formatters import DEFAULT, NAMES, find_formatter
+from pykraft.node.cli.record_reader import RecordReader
+from pykraft.node.cli.text_formatters import PROPERTIES, json_formatter
+from pykraft.node.cli.tool_properties import GivenProperties
+from pykraft.node.cli.topic_subscription import Subscription
 
-_STEP_S: Final = 0.2
-_Headers = list[tuple[str, bytes | None]] | None
-_TIMESTAMP_TYPES = {TIMESTAMP_CREATE_TIME: "CreateTime", TIMESTAMP_LOG_APPEND_TIME: "LogAppendTime"}
-_OFFSETS = {"earliest": OFFSET_BEGINNING, "latest": OFFSET_END}
+_ISOLATION_LEVELS: Final = ("read_uncommitted", "read_committed")
+_METADATA_MAX_AGE: Final = "metadata.max.age.ms"
+_EXCLUDE_INTERNAL: Final = ConfigKey("exclude.internal.topics", BOOLEAN, None, "")
 
 
-@click.command()
+@click.command(cls=KafkaCommand)
 @bootstrap_option
-@click.option("--topic", required=True, help="The topic to read.")
+@click.option("--topic", help="The topic to read.")
+@click.option(
+    "--include",
+    type=regex,
+    metavar="REGEX",
+    help="Read the topics that match, also those that are created later.",
+)
 @click.option("--group", help="The consumer group; a group of its own by default, without commits.")
 @click.option("--from-beginning", is_flag=True, help="Start at the first record if no offset is committed.")
-@click.option("--partition", type=click.IntRange(min=0), help="Read one partition only.")
-@click.option("--offset", default=None, help="With --partition: earliest, latest or a number.")
-@click.option("--max-messages", type=click.IntRange(min=1), help="Stop after this many records.")
-@click.option("--timeout-ms", type=click.IntRange(min=1), help="Stop after this time without a record.")
-@click.option("--property", "properties", multiple=True, metavar="KEY=VALUE",
-              help="print.key, print.offset, print.partition, print.timestamp, print.headers=true; key.separator.")  # fmt: skip
-@click.option(
-    "--consumer-property", multiple=True, metavar="KEY=VALUE", help="A librdkafka setting; repeatable."
+@click.option("--partition", type=click.IntRange(min=0), help="Read one partition only; without a group.")
+@click.option("--offset", help="With --partition: earliest, latest (the default) or a number.")
+@click.option("--max-messages", type=click.IntRange(min=-1), default=-1, help="Stop after this many records.")
+@click.option("--timeout-ms", type=int, default=-1, help="Stop after this time without a record.")
+@setting_option(
+    "--isolation-level",
+    "isolation.level",
+    type=click.Choice(_ISOLATION_LEVELS),
+    help="read_uncommitted by default.",
 )
+@click.option("--skip-message-on-error", is_flag=True, help="Leave out records that cannot be printed.")
+@click.option("--enable-systest-events", is_flag=True, help="Print shutdown_complete at the end.")
+@click.option("--formatter", metavar="NAME", help=f"A class of Kafka's, or {NAMES}.")
+@click.option("--key-deserializer", metavar="NAME", help="A deserializer of Kafka's, by class or as integer.")
+@click.option("--value-deserializer", metavar="NAME", help="The same for values.")
+@property_options("printing", ("--formatter-property", "--property"), ("--formatter-config",),
+                  "the formatter", PROPERTIES)  # fmt: skip
+@property_options("of_client", ("--command-property", "--consumer-property"), ("--command-config", "--consumer.config"),
+                  "Kafka's consumer or of librdkafka")  # fmt: skip
+@json_option
+@version_option()
 def command(
     bootstrap_server: str,
-    topic: str,
+    topic: str | None,
+    include: re.Pattern[str] | None,
     group: str | None,
     from_beginning: bool,
     partition: int | None,
     offset: str | None,
-    max_messages: int | None,
-    timeout_ms: int | None,
-    properties: tuple[str, ...],
-    consumer_property: tuple[str, ...],
+    max_messages: int,
+    timeout_ms: int,
+    skip_message_on_error: bool,
+    enable_systest_events: bool,
+    formatter: str | None,
+    key_deserializer: str | None,
+    value_deserializer: str | None,
+    printing: GivenProperties,
+    of_client: GivenProperties,
 ) -> None:
-    """Print the records of a topic, one per line."""
-    printer = _Printer(properties)
-    settings = {
-        "group.id": group or f"console-consumer-{os.getpid()}",
-        "enable.auto.commit": str(group is not None).lower(),
-        "auto.offset.reset": "earliest" if from_beginning else "latest",
-        # With the default of one second, a short topic would be printed with pauses.
-        "fetch.queue.backoff.ms": "10",
-    } | pairs(consumer_property, "--consumer-property")
-    first_offset = None if partition is None else _start(offset, from_beginning)
+    """Print the records of topics, one per line.
+
+    An offset is committed only when everything before it was written to standard output. With --json each
+    record is an object.
+    """
+    wanted = what_is_read(topic, include, partition, offset, from_beginning)
+    write = _formatter(formatter, key_deserializer, value_deserializer, printing)
+    settings = of_client.values
+    with_internal = not _EXCLUDE_INTERNAL.parse(settings.pop(_EXCLUDE_INTERNAL.name, "true"))
+    refresh_ms = number(_METADATA_MAX_AGE, settings.get(_METADATA_MAX_AGE, "300000"))
+    settings = consumer_settings(
+        settings, group, is_assigned=partition is not None, from_beginning=from_beginning
+    )
     connection = Connection(bootstrap_server, settings)
+    consumer = make_consumer(connection)
+    subscription = Subscription(
+        consumer, connection, wanted, with_internal=with_internal, refresh_s=refresh_ms / 1000
+    )
+    reader = RecordReader(consumer, connection, subscription)
+    status = 0
     try:
-        consumer = Consumer(connection.settings)
-    except KafkaException as error:
-        raise usage_error(error) from None
-    end_at_sigterm()
-    seen = 0
-    try:
-        partitions = connection.first_answer(consumer, topic)
-        if partition is None or first_offset is None:
-            consumer.subscribe([topic])
-        elif partition not in partitions:  # librdkafka would wait for it forever
-            raise click.ClickException(f"topic {topic} has no partition {partition}")
-        else:
-            consumer.assign([TopicPartition(topic, partition, first_offset)])
-        for message in _messages(consumer, connection, topic, timeout_ms):
-            sys.stdout.buffer.write(printer.line(message))
-            sys.stdout.buffer.flush()
-            seen += 1
-            if seen == max_messages:
-                break
-    except KeyboardInterrupt:
-        pass
+        with interrupted_by_sigterm():
+            connection.first_answer(consumer, subscription.topic)
+            reader.run(
+                write,
+                None if max_messages < 0 else max_messages,
+                None if timeout_ms < 0 else timeout_ms,
+                skip_errors=skip_message_on_error,
+            )
+    except KeyboardInterrupt as interrupt:
+        status = exit_status(interrupt)
     finally:
         consumer.close()
-    click.echo(f"Processed a total of {seen} messages", err=True)
+    click.echo(f"Processed a total of {reader.count} messages", err=True)
+    if enable_systest_events:
+        click.echo("shutdown_complete")
+    click.get_current_context().exit(status)
 
 
-def _messages(
-    consumer: Consumer, connection: Connection, topic: str, timeout_ms: int | None
-) -> Iterator[Message]:
-    """Records until none arrives for ``timeout_ms``; :class:`click.ClickException` for errors."""
-    last = time.monotonic()
-    while timeout_ms is None or time.monotonic() - last < timeout_ms / 1000:
-        message = consumer.poll(_STEP_S if timeout_ms is None else min(_STEP_S, timeout_ms / 1000))
-        if message is None:
-            connection.check(consumer, topic)
-            continue
-        failure = message.error()
-        if failure is not None:
-            raise click.ClickException(failure.str())
-        yield message
-        last = time.monotonic()
-
-
-def _start(offset: str | None, from_beginning: bool) -> int:
-    if offset is None:
-        return OFFSET_BEGINNING if from_beginning else OFFSET_END
-    if offset in _OFFSETS:
-        return _OFFSETS[offset]
-    if offset.isdigit():
-        return int(offset)
-    raise click.UsageError(f"--offset {offset!r} is not earliest, latest or a number")
-
-
-class _Printer:
-    """Formats records like Kafka's console consumer."""
-
-    def __init__(self, properties: Iterable[str]) -> None:
-        """``properties`` are the ``--property`` options. :class:`click.UsageError` for invalid ones."""
-        parts: dict[str, Callable[[Message], bytes]] = {
-            "print.timestamp": _timestamp,
-            "print.partition": lambda message: f"Partition:{message.partition()}".encode(),
-            "print.offset": lambda message: f"Offset:{message.offset()}".encode(),
-            "print.headers": _headers,
-            "print.key": lambda message: _text(message.key()),
-        }
-        printing = Properties(properties, (*parts, "key.separator"))
-        self._separator = printing.separator("key.separator")
-        self._parts = [part for name, part in parts.items() if printing.flag(name)]
-
-    def line(self, message: Message) -> bytes:
-        parts = [part(message) for part in self._parts]
-        return self._separator.join([*parts, _text(message.value())]) + b"\n"
-
-
-def _timestamp(message: Message) -> bytes:
-    kind, timestamp = message.timestamp()
-    name = _TIMESTAMP_TYPES.get(kind)
-    return b"NO_TIMESTAMP" if name is None else f"{name}:{timestamp}".encode()
-
-
-def _headers(message: Message) -> bytes:
-    headers = cast(_Headers, message.headers()) or []
-    return b",".join(name.encode() + b":" + _text(value) for name, value in headers) or b"NO_HEADERS"
-
-
-def _text(value: bytes | str | None) -> bytes:
-    if value is None:
-        return b"null"
-    return value.encode() if isinstance(value, str) else value
+def _formatter(
+    name: str | None, key_deserializer: str | None, value_deserializer: str | None, printing: GivenProperties
+) -> Formatter:
+    deserializers = {"key.deserializer": key_deserializer, "value.deserializer": value_deserializer}
+    values = {key: it for key, it in deserializers.items() if it} | printing.values
+    printing = replace(printing, values=values)
+    if not wants_json():
+        return find_formatter(name or DEFAULT, printing)
+    if name is not None:
+        raise click.UsageError("give only one of --json, --formatter")
+    return json_formatter(printing)

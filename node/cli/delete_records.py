@@ -6,12 +6,13 @@ import click
 
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_protocol.errors import KafkaError
-from pykraft.node.cli.cluster_client import OFFSETS_SHAPE, admin_client, read_offsets_file
-from pykraft.node.cli.common import bootstrap_option, json_option, print_json, wants_json
+from pykraft.node.cli.cluster_client import Target, cluster_options
+from pykraft.node.cli.common import json_option, print_json, say, wants_json
+from pykraft.node.cli.partition_files import OFFSETS_SHAPE, read_offsets_file
 
 
 @click.command()
-@bootstrap_option
+@cluster_options()
 @json_option
 @click.option(
     "--offset-json-file",
@@ -19,12 +20,11 @@ from pykraft.node.cli.common import bootstrap_option, json_option, print_json, w
     metavar="FILE",
     help=f"{OFFSETS_SHAPE}; offset -1: all records up to the high watermark.",
 )
-def command(bootstrap_server: str, offset_json_file: str) -> None:
+def command(target: Target, offset_json_file: str) -> None:
     """Delete the records before the given offsets."""
     offsets = read_offsets_file(offset_json_file)
-    with admin_client(bootstrap_server) as client:
-        if not wants_json():
-            click.echo("Executing records delete operation")
+    with target.client() as client:
+        say("Executing records delete operation")
         results = client.delete_records(offsets)
     if wants_json():
         print_json([_as_object(partition, results[partition]) for partition in sorted(results)])

@@ -1,127 +1,151 @@
 """``pykraft dev``: a ready cluster in one command.
 
 One node runs in this process. Several nodes run in one process each, as with ``pykraft server start``: they
-share no event loop, and one can be killed to see how the others react.
+share no event loop, and one can be killed to see how the others react. With ``--detach`` the command returns
+when the cluster is ready, and ``status``, ``logs`` and ``stop`` find it by its name.
 """
 
 from __future__ import annotations
 
+import json
 import os
-import signal
 import sys
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import partial
-from pathlib import Path
+from dataclasses import asdict
+from datetime import datetime
 
 import click
 
-from pykraft.configuration.keys import ConfigError
+from pykraft.kafka_client.admin_results import NewTopic
 from pykraft.node.cli.common import pairs
-from pykraft.node.cli.lazy import import_late
-from pykraft.node.cli.logging_setup import LEVEL_VARIABLE, set_up_logging
-from pykraft.node.dev_cluster import DevCluster, prepare_dev_cluster
-from pykraft.node.incarnation import draw_uuid
-from pykraft.node.supervisor import interpreter_command, supervise
-from pykraft.runtime.clock import SystemClock
-from pykraft.runtime.os_disk import OsDisk
+from pykraft.node.cli.dev_detached import TAIL_LINES, follow, start_detached, stop_detached, tail
+from pykraft.node.cli.dev_run import DevOptions, run_cluster
+from pykraft.node.cli.dev_state import Home, check_name, known_homes
+from pykraft.node.cli.dev_summary import summary
+from pykraft.node.cli.dev_topics import check_replicas, parse_topics
+from pykraft.node.cli.logging_setup import LEVEL_VARIABLE
 
 DEFAULT_PORT = 9092
+DEFAULT_NAME = "dev"
+EXIT_NOT_RUNNING = 3
+"""As of a service that does not run."""
+
+_name = click.option(
+    "--name", default=DEFAULT_NAME, show_default=True, callback=check_name, help="Of a detached cluster."
+)
 
 
-@click.command()
+@click.group(invoke_without_command=True)
 @click.option("--nodes", type=click.IntRange(1, 9), default=1, show_default=True, help="How many nodes.")
 @click.option("--data-dir", help="The data directory; by default a temporary one, removed at the end.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=DEFAULT_PORT, show_default=True,
               help="The first broker's port, the others follow; 0: free ports.")  # fmt: skip
+@click.option("--http-port", type=click.IntRange(0, 65535), default=0, show_default=True,
+              help="The first node's port of console and metrics, the others follow; 0: free ports.")  # fmt: skip
+@click.option("--no-http", is_flag=True, help="Without console and metrics.")
+@click.option(
+    "--topics",
+    multiple=True,
+    metavar="NAME:PARTITIONS:RF",
+    callback=parse_topics,
+    help="Topics to create, with commas between; repeatable.",
+)
 @click.option(
     "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A server property; repeatable."
 )
 @click.option("--one-process", is_flag=True, help="Run several nodes in one process: cheap, for short tests.")
 @click.option("--verbose", is_flag=True, help="Show the server's log.")
+@click.option("--detach", is_flag=True, help="Return when the cluster is ready; `pykraft dev stop` stops it.")
+@_name
+@click.option("--detached-as", hidden=True)
+@click.option("--ready-fd", type=int, hidden=True)
+@click.pass_context
 def command(
+    context: click.Context,
     nodes: int,
     data_dir: str | None,
     host: str,
     port: int,
+    http_port: int,
+    no_http: bool,
+    topics: tuple[NewTopic, ...],
     overrides: tuple[str, ...],
     one_process: bool,
     verbose: bool,
+    detach: bool,
+    name: str,
+    detached_as: str | None,
+    ready_fd: int | None,
 ) -> None:
     """Run a cluster without configuration, until Ctrl-C."""
-    log_level = "INFO" if verbose else os.environ.get(LEVEL_VARIABLE) or "WARNING"
-    set_up_logging(log_level)
-    settings = pairs(overrides, "--override")
-    with _directory(data_dir) as (directory, remove):
-        cluster = _prepare(directory, nodes, host, port, settings)
-        if nodes == 1 or one_process:
-            code = _run_here(cluster, directory, remove)
-        else:
-            code = _run_processes(cluster, directory, log_level)
-    sys.exit(code)
-
-
-@contextmanager
-def _directory(given: str | None) -> Iterator[tuple[str, Callable[[], None]]]:
-    """The data directory, and a function to call if this process ends without leaving the context."""
-    if given is not None:
-        yield given, lambda: None
+    if context.invoked_subcommand is not None:
         return
-    # Before the event loop handles these signals, they would end the process without the cleanup.
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, signal.default_int_handler)
-    directory = tempfile.TemporaryDirectory(prefix="pykraft-dev-", ignore_cleanup_errors=True)
-    try:
-        yield directory.name, directory.cleanup
-    finally:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)
-        directory.cleanup()
+    check_replicas(topics, nodes)
+    options = DevOptions(
+        nodes=nodes,
+        data_dir=data_dir,
+        host=host,
+        port=port,
+        http_port=None if no_http else http_port,
+        topics=topics,
+        overrides=pairs(overrides, "--override"),
+        one_process=one_process,
+        log_level="INFO" if verbose or detached_as else os.environ.get(LEVEL_VARIABLE) or "WARNING",
+        home=None if detached_as is None else Home(detached_as),
+        ready_fd=ready_fd,
+    )
+    if detach:
+        state = start_detached(Home(name), options.to_arguments())
+        said = [f"{topic.name}: created, or was there before" for topic in topics]
+        named = "" if name == DEFAULT_NAME else f" --name {name}"
+        for line in summary(state, said, f"`pykraft dev stop{named}` stops the cluster."):
+            click.echo(line)
+        return
+    sys.exit(run_cluster(options))
 
 
-def _prepare(directory: str, nodes: int, host: str, port: int, overrides: Mapping[str, str]) -> DevCluster:
-    now_ms, new_uuid = SystemClock().wall_ms(), partial(draw_uuid, os.urandom)
-    try:
-        return prepare_dev_cluster(
-            OsDisk(), directory, nodes, new_uuid, now_ms, host=host, port=port, overrides=overrides
-        )
-    except OSError as error:
-        raise ConfigError(f"cannot prepare {directory}: {error}") from None
+@command.command()
+@_name
+@click.option("--all", "show_all", is_flag=True, help="All detached clusters.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def status(name: str, show_all: bool, as_json: bool) -> None:
+    """Show a detached cluster; exits 3 if it does not run."""
+    homes = list(known_homes()) if show_all else [Home(name)]
+    running = {home.name: home.read() if home.is_held else None for home in homes}
+    if as_json:
+        click.echo(json.dumps({name: state and asdict(state) for name, state in running.items()}, indent=2))
+    for name, state in running.items() if not as_json else ():
+        if state is None:
+            click.echo(f"{name}: {click.style('not running', fg='red')}")
+            continue
+        since = datetime.fromtimestamp(state.started_ms / 1000).isoformat(" ", "seconds")
+        click.echo(f"{name}: {click.style('running', fg='green')} since {since}, process {state.process_id}")
+        for line in summary(state):
+            click.echo(f"  {line}")
+    if not any(running.values()):
+        sys.exit(EXIT_NOT_RUNNING)
 
 
-def _run_here(cluster: DevCluster, directory: str, remove: Callable[[], None]) -> int:
-    run_nodes: Callable[..., int] = import_late("pykraft.node.run").run_nodes
-    return run_nodes(cluster.configs, lambda _: _announce(cluster, directory), on_abandon=remove)
+@command.command()
+@_name
+def stop(name: str) -> None:
+    """Stop a detached cluster in order; exits 3 if it does not run."""
+    if not stop_detached(Home(name)):
+        click.echo(f"{name} does not run", err=True)
+        sys.exit(EXIT_NOT_RUNNING)
+    click.echo(f"{name} is stopped")
 
 
-def _run_processes(cluster: DevCluster, directory: str, log_level: str) -> int:
-    commands = {}
-    for config, properties in zip(cluster.configs, cluster.properties, strict=True):
-        file = Path(directory, f"node-{config.node_id}.properties")
-        file.write_text(f"# Written by every `pykraft dev`.\n{properties}", encoding="utf-8")
-        commands[config.node_id] = partial(_server_command, str(file))
-
-    def announce(process_ids: Mapping[int, int]) -> None:
-        for config in cluster.configs:
-            listener = config.broker_listeners[0]
-            click.echo(
-                f"Node {config.node_id}: {listener.host}:{listener.port}, process {process_ids[config.node_id]}"
-            )
-        _announce(cluster, directory)
-
-    environment = os.environ | {LEVEL_VARIABLE: log_level}
-    return supervise(commands, environment, announce, lambda text: click.echo(text, err=True))
-
-
-def _server_command(file: str, supervisor_fd: int) -> Sequence[str]:
-    arguments = ("server", "start", file, "--supervisor-fd", str(supervisor_fd))
-    return [*interpreter_command(), "-m", "pykraft.node", *arguments]
-
-
-def _announce(cluster: DevCluster, directory: str) -> None:
-    click.echo(f"Bootstrap servers: {cluster.bootstrap_servers}")
-    click.echo(f"Bootstrap controllers: {cluster.bootstrap_controllers}")
-    click.echo(f"Data: {directory}. Ctrl-C stops the cluster.")
+@command.command()
+@_name
+@click.option("--follow", "-f", "follows", is_flag=True, help="Go on with what is added.")
+@click.option("--lines", "-n", type=click.IntRange(0), default=TAIL_LINES, show_default=True,
+              help="How many of the last lines.")  # fmt: skip
+def logs(name: str, follows: bool, lines: int) -> None:
+    """Print the log of a detached cluster, also of one that has ended."""
+    home = Home(name)
+    if not home.log.exists():
+        raise click.ClickException(f"there is no log of a cluster {name}")
+    click.echo("".join(tail(home, lines) if lines else ()), nl=False)
+    if follows:
+        follow(home)

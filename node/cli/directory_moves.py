@@ -16,6 +16,7 @@ import click
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.node.cli.common import say
 
 ANY: Final = "any"
 """Stands in the files of kafka-reassign-partitions for a directory that the broker chooses."""
@@ -46,8 +47,9 @@ def find_places(client: AdminClient, replicas: Iterable[Replica]) -> dict[Replic
     """Where these replicas are, without those of brokers that cannot be asked. Directories that have failed do
     not tell what is in them.
     """
-    live = {broker.id for broker in client.describe_cluster().brokers}
-    wanted = {replica for replica in replicas if replica.broker in live}
+    asked = set(replicas)
+    live = {broker.id for broker in client.describe_cluster().brokers} if asked else set()
+    wanted = {replica for replica in asked if replica.broker in live}
     places = dict.fromkeys(wanted, Place())
     if not wanted:
         return places
@@ -76,7 +78,7 @@ def start_moves(
     while True:
         for replica in _start_some(client, pending):
             topic, index = replica.partition
-            click.echo(
+            say(
                 f"Successfully started moving log directory to {pending.pop(replica)} for replica "
                 f"{topic}-{index} with broker {replica.broker} "
             )
@@ -116,7 +118,7 @@ def cancel_moves(client: AdminClient, wanted: Directories, timeout_ms: int) -> N
     if back:
         start_moves(client, back, timeout_ms)
     else:
-        click.echo("None of the specified partition moves are active.")
+        say("None of the specified partition moves are active.")
 
 
 def describe_move(replica: Replica, target: str, place: Place | None) -> str:

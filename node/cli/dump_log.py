@@ -7,35 +7,41 @@ message.
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Final
 
 import click
 
-from pykraft.group_coordinator.codec import decode_record as decode_group_record
-from pykraft.kafka_protocol.compression import Compression
 from pykraft.kafka_protocol.errors import KafkaError
+from pykraft.kafka_protocol.markers import read_marker
 from pykraft.kafka_protocol.record_codec import Record, decode_batch
-from pykraft.kafka_protocol.records import BatchHeader
 from pykraft.log_store.dump import FoundBatch, Remainder, read_batches
 from pykraft.log_store.interface import CorruptCheckpointError
 from pykraft.log_store.producer_snapshot import NO_SEQUENCE, SNAPSHOT_SUFFIX, decode_snapshot
-from pykraft.metadata_log.record_json import record_to_json, value_to_json
-from pykraft.node.cli.common import json_option, print_json, wants_json
+from pykraft.metadata_log.bootstrap import FILE_NAME as BOOTSTRAP_CHECKPOINT
+from pykraft.node.cli.client_properties import refused_option
+from pykraft.node.cli.common import json_option, print_json, say, version_option, wants_json
 from pykraft.node.cli.dump_files import (
     TEXT_FILES,
     find_offset_mismatch,
     is_whole_transactions,
     read_transactions,
 )
-from pykraft.quorum.control_json import control_to_json
+from pykraft.node.cli.dump_records import (
+    Decoder,
+    batch_line,
+    decode,
+    decode_group,
+    decode_metadata,
+    decode_text,
+    decode_transaction,
+    record_line,
+)
 from pykraft.runtime.disk import Disk, DiskFile
 from pykraft.runtime.os_disk import OsDisk
 
-Decoder = Callable[[Record], dict[str, Any]]
-_LOGS = (".log", ".checkpoint")
+_LOGS: Final = (".log", ".checkpoint")
 
 
 @click.command()
@@ -47,6 +53,9 @@ _LOGS = (".log", ".checkpoint")
     "--cluster-metadata-decoder", is_flag=True, help="Print the records of the metadata log, as JSON."
 )
 @click.option("--offsets-decoder", is_flag=True, help="Print the records of __consumer_offsets, as JSON.")
+@click.option(
+    "--transaction-log-decoder", is_flag=True, help="Print the records of __transaction_state, as JSON."
+)
 @click.option("--deep-iteration", is_flag=True, help="Also open the records, without printing their payload.")
 @click.option("--max-bytes", type=click.IntRange(min=1), help="Read no more than so many bytes of batches.")
 @click.option("--index-sanity-check", is_flag=True, help="Only whether a start would use an index.")
@@ -54,12 +63,20 @@ _LOGS = (".log", ".checkpoint")
     "--verify-index-only", is_flag=True, help="Compare indexes with their log, without printing them."
 )
 @click.option("--skip-record-metadata", is_flag=True, help="Print only the payload of records.")
+@click.option("--max-message-size", type=click.IntRange(min=1), hidden=True, expose_value=False,
+              help="Has no effect: a batch may be of any size.")  # fmt: skip
+@refused_option("--remote-log-metadata-decoder", "there is no tiered storage", is_flag=True)
+@refused_option("--share-group-state-decoder", "there are no share groups", is_flag=True)
+@refused_option("--key-decoder-class", "it would be a class of Java")
+@refused_option("--value-decoder-class", "it would be a class of Java")
 @json_option
+@version_option()
 def command(
     files: str,
     print_data_log: bool,
     cluster_metadata_decoder: bool,
     offsets_decoder: bool,
+    transaction_log_decoder: bool,
     deep_iteration: bool,
     max_bytes: int | None,
     index_sanity_check: bool,
@@ -67,38 +84,38 @@ def command(
     skip_record_metadata: bool,
 ) -> None:
     """Print the content of log, index and snapshot files. With --json: only one object per record."""
-    if cluster_metadata_decoder and offsets_decoder:
-        raise click.UsageError("give one of --cluster-metadata-decoder, --offsets-decoder")
-    decoder = _decode_text
-    if cluster_metadata_decoder:
-        decoder = _decode_metadata
-    elif offsets_decoder:
-        decoder = _decode_group
-    as_json = wants_json()
-    deep = print_data_log or cluster_metadata_decoder or offsets_decoder or as_json
+    chosen = {
+        decode_metadata: cluster_metadata_decoder,
+        decode_group: offsets_decoder,
+        decode_transaction: transaction_log_decoder,
+    }
+    decoders: list[Decoder] = [decoder for decoder, is_chosen in chosen.items() if is_chosen]
+    if len(decoders) > 1:
+        raise click.UsageError(
+            "give one of --cluster-metadata-decoder, --offsets-decoder, --transaction-log-decoder"
+        )
+    with_content = print_data_log or bool(decoders) or wants_json()
     printer = _Printer(
-        decoder if deep else None,
+        (decoders or [decode_text])[0] if with_content else None,
         skip_record_metadata,
-        as_json,
-        opens_records=deep or deep_iteration,
+        opens_records=with_content or deep_iteration,
         max_bytes=max_bytes,
         sanity_only=index_sanity_check,
         verify_only=verify_index_only,
     )
-    disk = OsDisk()
+    disk = OsDisk(read_only=True)
     damaged = [path for path in files.split(",") if path and not _dump(disk, path, printer)]
     if damaged:
         raise click.ClickException(f"damaged: {', '.join(damaged)}")
 
 
 class _Printer:
-    """Formats batches and records; ``decoder`` None: batches only."""
+    """Prints batches and records; ``decoder`` None: without the content of records."""
 
     def __init__(
         self,
         decoder: Decoder | None,
-        payload_only: bool,
-        as_json: bool,
+        content_only: bool,
         *,
         opens_records: bool,
         max_bytes: int | None,
@@ -110,23 +127,18 @@ class _Printer:
         self.verify_only = verify_only
         self._opens_records = opens_records
         self._decoder = decoder
-        self._payload_only = payload_only
-        self._as_json = as_json
-
-    def line(self, text: str) -> None:
-        if not self._as_json:
-            click.echo(text)
+        self._content_only = content_only
 
     def entry(self, values: Mapping[str, object]) -> None:
         """Print an entry of an index or a checkpoint."""
-        if self._as_json:
+        if wants_json():
             print_json(values)
         else:
             click.echo(" ".join(f"{name}: {value}" for name, value in values.items()))
 
     def batch(self, found: FoundBatch) -> bool:
         """Print it; False if it cannot be read."""
-        self.line(_batch_line(found))
+        say(batch_line(found))
         if not self._opens_records or not found.is_valid:
             return found.is_valid
         try:
@@ -135,26 +147,22 @@ class _Printer:
             click.echo(f"the batch at position {found.position} cannot be opened: {error.message}", err=True)
             return False
         for record in records:
-            if self._decoder is None:
-                self.line(_record_line(record))
-                continue
-            payload = self._show(found.header, record)
-            if self._as_json:
-                print_json({"offset": record.offset, "timestamp": record.timestamp_ms, **payload})
-            elif self._payload_only:
-                print_json(payload)
-            else:
-                click.echo(f"{_record_line(record)} payload: {json.dumps(payload)}")
+            self._record(found, record)
         return True
 
-    def _show(self, header: BatchHeader, record: Record) -> dict[str, Any]:
-        assert self._decoder is not None
-        try:
-            if header.is_control:
-                return control_to_json(record.key, record.value)
-            return self._decoder(record)
-        except (ValueError, KafkaError) as error:
-            return {"error": str(error), "hex": (record.value or b"").hex()}
+    def _record(self, found: FoundBatch, record: Record) -> None:
+        header = found.header
+        decoded = None if self._decoder is None else decode(self._decoder, header, record)
+        if wants_json():
+            assert decoded is not None, "records are opened to be shown"
+            print_json({"offset": record.offset, "timestamp": record.timestamp_ms, **decoded.as_object})
+            return
+        marker = read_marker(header, found.data) if header.is_control else None
+        parts = [] if self._content_only else [record_line(header, record, marker)]
+        if decoded is not None and not header.is_control:
+            parts += ["|"] if self._content_only else []
+            parts += [str(decoded)] if str(decoded) else []
+        click.echo(" ".join(parts))
 
 
 def _dump(disk: Disk, path: str, printer: _Printer) -> bool:
@@ -164,7 +172,7 @@ def _dump(disk: Disk, path: str, printer: _Printer) -> bool:
     except OSError as error:
         raise click.ClickException(f"{path}: {error.strerror}") from None
     try:
-        printer.line(f"Dumping {path}")
+        say(f"Dumping {path}")
         if path.endswith(_LOGS):
             return _dump_batches(file, path, printer)
         if path.endswith((".index", ".timeindex")):
@@ -189,20 +197,32 @@ def _dump(disk: Disk, path: str, printer: _Printer) -> bool:
 
 def _dump_batches(file: DiskFile, path: str, printer: _Printer) -> bool:
     intact = True
-    if path.endswith(".log"):
-        printer.line(f"Log starting offset: {_base_offset(path)}")
-    read_bytes = 0
+    say(_headline(path))
+    left_bytes = printer.max_bytes
     for found in read_batches(file):
-        if printer.max_bytes is not None and read_bytes >= printer.max_bytes:
-            break
         if isinstance(found, Remainder):
             click.echo(
                 f"{found.size_bytes} bytes at position {found.position} are not a whole batch", err=True
             )
             return False
-        read_bytes += found.header.size_bytes
+        if left_bytes is not None:
+            left_bytes -= found.header.size_bytes
+            if left_bytes < 0:
+                break
         intact = printer.batch(found) and intact
     return intact
+
+
+def _headline(path: str) -> str:
+    name = path.rpartition("/")[2]
+    if name == BOOTSTRAP_CHECKPOINT:
+        return "KRaft bootstrap snapshot"
+    if name.endswith(".log"):
+        return f"Log starting offset: {_base_offset(path)}"
+    end_offset, _, epoch = name.removesuffix(".checkpoint").partition("-")
+    if not (end_offset.isdecimal() and epoch.isdecimal()):
+        raise click.UsageError(f"{path}: the name of a snapshot is its end offset and its epoch")
+    return f"Snapshot end offset: {int(end_offset)}, epoch: {int(epoch)}"
 
 
 def _dump_producers(file: DiskFile, path: str, printer: _Printer) -> bool:
@@ -221,7 +241,7 @@ def _dump_producers(file: DiskFile, path: str, printer: _Printer) -> bool:
                 f" lastOffset: {entry.last_offset} offsetDelta: {entry.offset_delta}"
                 f" timestamp: {entry.timestamp_ms}"
             )
-        printer.line(
+        say(
             f"producerId: {entry.producer_id} producerEpoch: {entry.producer_epoch}"
             f" coordinatorEpoch: {entry.coordinator_epoch} currentTxnFirstOffset: {transaction}"
             f" lastTimestamp: {entry.timestamp_ms}{batch}"
@@ -250,12 +270,12 @@ def _dump_index(disk: Disk, file: DiskFile, path: str, printer: _Printer) -> boo
     is_whole = len(data) % layout.size == 0
     entries = list(_entries(layout, data))
     if not entries:
-        printer.line(f"{path} is empty.")
+        say(f"{path} is empty.")
         return is_whole
     if printer.sanity_only:
         is_sane = is_whole and entries[0] <= entries[-1] and min(entries[-1]) >= 0
         if is_sane:
-            printer.line(f"{path} passed sanity check.")
+            say(f"{path} passed sanity check.")
         return is_sane
     mismatches = []
     log_path = f"{path.rpartition('.')[0]}.log"
@@ -290,58 +310,3 @@ def _base_offset(path: str) -> int:
     if not name.isdecimal():
         raise click.UsageError(f"{path}: the name of a segment file is the offset it starts at")
     return int(name)
-
-
-def _batch_line(found: FoundBatch) -> str:
-    header = found.header
-    time = "LogAppendTime" if header.is_log_append_time else "CreateTime"
-    return (
-        f"baseOffset: {header.base_offset} lastOffset: {header.last_offset} count: {header.record_count}"
-        f" baseSequence: {header.base_sequence} lastSequence: {header.last_sequence}"
-        f" producerId: {header.producer_id} producerEpoch: {header.producer_epoch}"
-        f" partitionLeaderEpoch: {header.partition_leader_epoch}"
-        f" isTransactional: {_flag(header.is_transactional)} isControl: {_flag(header.is_control)}"
-        f" position: {found.position} {time}: {header.max_timestamp} size: {header.size_bytes}"
-        f" magic: {header.magic} compresscodec: {_codec(header)} crc: {header.crc}"
-        f" isvalid: {_flag(found.is_valid)}"
-    )
-
-
-def _record_line(record: Record) -> str:
-    key_bytes = -1 if record.key is None else len(record.key)
-    value_bytes = -1 if record.value is None else len(record.value)
-    return (
-        f"| offset: {record.offset} CreateTime: {record.timestamp_ms} keySize: {key_bytes}"
-        f" valueSize: {value_bytes} headerKeys: [{','.join(name for name, _ in record.headers)}]"
-    )
-
-
-def _flag(value: bool) -> str:
-    return "true" if value else "false"
-
-
-def _codec(header: BatchHeader) -> str:
-    try:
-        return Compression(header.compression).name.lower()
-    except (ValueError, KafkaError):
-        return "unknown"
-
-
-def _decode_text(record: Record) -> dict[str, Any]:
-    return {"key": _text(record.key), "value": _text(record.value)}
-
-
-def _text(data: bytes | None) -> str | None:
-    return None if data is None else data.decode("utf-8", "backslashreplace")
-
-
-def _decode_metadata(record: Record) -> dict[str, Any]:
-    return record_to_json(record.value or b"")
-
-
-def _decode_group(record: Record) -> dict[str, Any]:
-    decoded = decode_group_record(record.key or b"", record.value)
-    if decoded is None:
-        return _decode_text(record)
-    value = None if decoded.value is None else value_to_json(decoded.value)
-    return {"type": type(decoded.key).__name__, "key": value_to_json(decoded.key), "value": value}

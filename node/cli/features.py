@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import click
 
-from pykraft.kafka_client.admin_results import FeatureUpdate
+from pykraft.kafka_client.admin_results import ClusterFeatures, FeatureUpdate
 from pykraft.kafka_protocol.enums import UpgradeType
 from pykraft.metadata_log.features import (
     METADATA_VERSION,
@@ -14,15 +15,18 @@ from pykraft.metadata_log.features import (
     level_name,
     parse_metadata_version,
 )
-from pykraft.node.cli.cluster_client import admin_client
-from pykraft.node.cli.common import (
-    Cell,
-    ToolGroup,
-    bootstrap_option,
-    json_option,
-    parse_feature_levels,
-    print_fields,
-)
+from pykraft.node.cli.cluster_client import Target, cluster_options
+from pykraft.node.cli.common import json_key, json_option, parse_feature_levels, print_json, say, wants_json
+from pykraft.node.cli.feature_tables import feature_dependencies, version_mapping
+
+_WIDTHS: Final = {
+    "Feature": 40,
+    "SupportedMinVersion": 15,
+    "SupportedMaxVersion": 15,
+    "FinalizedVersionLevel": 15,
+    "Epoch": 0,
+}
+"""The columns of a description, with their widths in Kafka's tool."""
 
 _feature_option = click.option(
     "--feature", "features", multiple=True, metavar="NAME=LEVEL", help="A feature and its level; repeatable."
@@ -37,34 +41,52 @@ _dry_run_option = click.option("--dry-run", is_flag=True, help="Only check; chan
 _unsafe_option = click.option("--unsafe", is_flag=True, help="Allow it even if the feature loses its data.")
 
 
-@click.group(cls=ToolGroup)
-@bootstrap_option
+@click.group()
+@cluster_options(controllers=True)
 @click.pass_context
-def command(context: click.Context, bootstrap_server: str) -> None:
+def command(context: click.Context, /, target: Target) -> None:
     """Show and change the levels of features for the whole cluster."""
-    context.obj = bootstrap_server
+    context.obj = target
+
+
+command.add_command(version_mapping)
+command.add_command(feature_dependencies)
 
 
 @command.command()
+@click.option(
+    "--node-id", type=click.IntRange(min=0), help="Ask this broker, or controller; otherwise any of them."
+)
 @json_option
 @click.pass_obj
-def describe(bootstrap_server: str) -> None:
+def describe(target: Target, node_id: int | None) -> None:
     """Show supported and finalized levels."""
-    with admin_client(bootstrap_server) as client:
+    if node_id is not None:
+        target = _only(target, node_id)
+    with target.client() as client:
         known = client.describe_features()
-    rows = [
-        (
-            feature.name,
-            *(
-                Cell(level, level_name(feature.name, level))
-                for level in (feature.min_level, feature.max_level, feature.finalized_level)
-            ),
-            known.epoch,
-        )
-        for feature in known.features
-    ]
-    columns = ("Feature", "SupportedMinVersion", "SupportedMaxVersion", "FinalizedVersionLevel", "Epoch")
-    print_fields(columns, rows)
+    if wants_json():
+        print_json([dict(zip(map(json_key, _WIDTHS), row, strict=True)) for row in _rows(known)])
+        return
+    for name, *levels, epoch in _rows(known):
+        cells = (name, *(level_name(name, level) for level in levels), epoch)
+        texts = zip(_WIDTHS.items(), cells, strict=True)
+        click.echo("  ".join(f"{column}: {cell:<{width}}" for (column, width), cell in texts))
+
+
+def _rows(known: ClusterFeatures) -> list[tuple[str, int, int, int, int]]:
+    return [(it.name, it.min_level, it.max_level, it.finalized_level, known.epoch) for it in known.features]
+
+
+def _only(target: Target, node_id: int) -> Target:
+    """The target, reduced to one node."""
+    with target.client() as client:
+        nodes = client.describe_cluster(controllers=target.is_controllers).brokers
+    address = next((f"{it.host}:{it.port}" for it in nodes if it.id == node_id), None)
+    if address is None:
+        known = ", ".join(str(it.id) for it in nodes)
+        raise click.ClickException(f"there is no node {node_id}; known are {known}")
+    return target.at(address)
 
 
 @command.command()
@@ -72,9 +94,10 @@ def describe(bootstrap_server: str) -> None:
 @_feature_option
 @_release_option
 @_dry_run_option
+@json_option
 @click.pass_obj
 def upgrade(
-    bootstrap_server: str,
+    target: Target,
     metadata: str | None,
     features: tuple[str, ...],
     release_version: str | None,
@@ -82,7 +105,7 @@ def upgrade(
 ) -> None:
     """Raise levels: --release-version, or --metadata and --feature."""
     levels = parse_levels(metadata, features, release_version)
-    _update(bootstrap_server, levels, UpgradeType.UPGRADE, dry_run)
+    _update(target, "upgrade", levels, UpgradeType.UPGRADE, dry_run)
 
 
 @command.command()
@@ -91,9 +114,10 @@ def upgrade(
 @_release_option
 @_unsafe_option
 @_dry_run_option
+@json_option
 @click.pass_obj
 def downgrade(
-    bootstrap_server: str,
+    target: Target,
     metadata: str | None,
     features: tuple[str, ...],
     release_version: str | None,
@@ -102,17 +126,18 @@ def downgrade(
 ) -> None:
     """Lower levels: --release-version, or --metadata and --feature."""
     levels = parse_levels(metadata, features, release_version)
-    _update(bootstrap_server, levels, _downgrade_type(unsafe), dry_run)
+    _update(target, "downgrade", levels, _downgrade_type(unsafe), dry_run)
 
 
 @command.command()
 @click.option("--feature", "features", multiple=True, required=True, metavar="NAME", help="Repeatable.")
 @_unsafe_option
 @_dry_run_option
+@json_option
 @click.pass_obj
-def disable(bootstrap_server: str, features: tuple[str, ...], unsafe: bool, dry_run: bool) -> None:
+def disable(target: Target, features: tuple[str, ...], unsafe: bool, dry_run: bool) -> None:
     """Disable features."""
-    _update(bootstrap_server, dict.fromkeys(features, 0), _downgrade_type(unsafe), dry_run)
+    _update(target, "disable", dict.fromkeys(features, 0), _downgrade_type(unsafe), dry_run)
 
 
 def parse_levels(
@@ -142,10 +167,14 @@ def _downgrade_type(unsafe: bool) -> UpgradeType:
     return UpgradeType.UNSAFE_DOWNGRADE if unsafe else UpgradeType.SAFE_DOWNGRADE
 
 
-def _update(bootstrap_server: str, levels: dict[str, int], upgrade_type: UpgradeType, dry_run: bool) -> None:
+def _update(
+    target: Target, verb: str, levels: dict[str, int], upgrade_type: UpgradeType, dry_run: bool
+) -> None:
     updates = [FeatureUpdate(name, level, upgrade_type) for name, level in sorted(levels.items())]
-    with admin_client(bootstrap_server) as client:
+    with target.client() as client:
         client.update_features(updates, validate_only=dry_run)
+    if wants_json():
+        print_json([{"feature": it.name, "level": it.level, "dryRun": dry_run} for it in updates])
     for update in updates:
-        done = "disabled" if update.level == 0 else f"set to {level_name(update.name, update.level)}"
-        click.echo(f"{update.name} {'can be' if dry_run else 'was'} {done}.")
+        done = "disabled." if verb == "disable" else f"{verb}d to {update.level}."
+        say(f"{update.name} {'can be' if dry_run else 'was'} {done}")

@@ -11,8 +11,9 @@ import click
 from pykraft.kafka_client.list_offsets import ListedOffset
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_protocol.errors import KafkaError
-from pykraft.node.cli.cluster_client import admin_client
-from pykraft.node.cli.common import bootstrap_option, json_option, print_json, wants_json
+from pykraft.node.cli.cluster_client import Target, cluster_options
+from pykraft.node.cli.common import json_option, print_json, wants_json
+from pykraft.node.cli.topic_patterns import topic_filter
 
 _TIMES: Final = {
     "latest": -1,
@@ -28,7 +29,7 @@ Filter = Callable[[TopicPartition], bool]
 
 
 @click.command()
-@bootstrap_option
+@cluster_options()
 @json_option
 @click.option(
     "--topic-partitions",
@@ -47,7 +48,7 @@ Filter = Callable[[TopicPartition], bool]
 )
 @click.option("--exclude-internal-topics", is_flag=True, help="Leave out internal topics.")
 def command(
-    bootstrap_server: str,
+    target: Target,
     topic_partitions: str | None,
     topic: str | None,
     partitions: str | None,
@@ -65,7 +66,7 @@ def command(
         is_wanted = _any_of([_filter(pattern) for pattern in topic_partitions.split(",")])
     else:
         is_wanted = _of_topic(topic or ".*", _numbers(partitions))
-    with admin_client(bootstrap_server) as client:
+    with target.client() as client:
         topics = [it.name for it in client.list_topics(include_internal=not exclude_internal_topics)]
         wanted = [
             partition
@@ -124,23 +125,13 @@ def _filter(pattern: str) -> Filter:
     if match is None:
         raise click.UsageError(f"--topic-partitions: {pattern} is not TOPIC:PARTITIONS")
     topic, number, lower, upper = match.groups()
-    is_topic = _regex(topic or ".*")
+    is_topic = topic_filter(topic or ".*")
     if number:
-        return lambda it: bool(is_topic.fullmatch(it.topic)) and it.partition == int(number)
+        return lambda it: is_topic(it.topic) and it.partition == int(number)
     first, end = int(lower or 0), int(upper) if upper else None
-    return lambda it: (
-        bool(is_topic.fullmatch(it.topic)) and first <= it.partition and (end is None or it.partition < end)
-    )
+    return lambda it: is_topic(it.topic) and first <= it.partition and (end is None or it.partition < end)
 
 
 def _of_topic(topic: str, numbers: frozenset[int]) -> Filter:
-    # Kafka takes a comma for an alternative.
-    is_topic = _regex(topic.replace(",", "|"))
-    return lambda it: bool(is_topic.fullmatch(it.topic)) and (not numbers or it.partition in numbers)
-
-
-def _regex(text: str) -> re.Pattern[str]:
-    try:
-        return re.compile(text)
-    except re.error as error:
-        raise click.UsageError(f"{text} is not a regular expression: {error}") from None
+    is_topic = topic_filter(topic)
+    return lambda it: is_topic(it.topic) and (not numbers or it.partition in numbers)

@@ -1,4 +1,4 @@
-"""``pykraft groups --delete`` and ``--delete-offsets``, with the lines of kafka-consumer-groups."""
+"""``pykraft consumer-groups --delete`` and ``--delete-offsets``, with the lines of kafka-consumer-groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``pykraft groups --describe``: the tables of kafka-consumer-groups, to the last space."""
+"""``pykraft consumer-groups --describe``: the tables of kafka-consumer-groups, to the last space."""
 
 from __future__ import annotations
 

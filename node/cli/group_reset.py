@@ -1,4 +1,4 @@
-"""``pykraft groups --reset-offsets``: where a group is to continue, as kafka-consumer-groups decides it.
+"""``pykraft consumer-groups --reset-offsets``: where a group is to continue, as kafka-consumer-groups decides it.
 
 Only a group without members is reset; one that does not exist is made, as an offset may exist without a group.
 All new offsets are decided before any is set.

@@ -1,4 +1,4 @@
-"""The ``--topic`` options of ``pykraft groups``: ``topic``, or ``topic:0,1,2`` for some of its partitions."""
+"""The ``--topic`` options of ``pykraft consumer-groups``: ``topic``, or ``topic:0,1,2`` for some of its partitions."""
 
 from __future__ import annotations
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 
+from pykraft.kafka_client.admin_results import PartitionOutcome
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_protocol.enums import ElectionType
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.node.cli.cluster_client import admin_client, read_partitions_file
-from pykraft.node.cli.common import bootstrap_option
+from pykraft.node.cli.cluster_client import Target, cluster_options
+from pykraft.node.cli.common import json_option, print_json, wants_json
+from pykraft.node.cli.kafka_errors import as_exception
+from pykraft.node.cli.partition_files import read_partitions_file
 
 
 @click.command()
-@bootstrap_option
+@cluster_options(names={"--command-config": ("--admin.config",)})
 @click.option(
     "--election-type",
     required=True,
@@ -25,8 +30,9 @@ from pykraft.node.cli.common import bootstrap_option
 @click.option(
     "--path-to-json-file", metavar="FILE", help='{"partitions": [{"topic": "t", "partition": 0}, …]}'
 )
+@json_option
 def command(
-    bootstrap_server: str,
+    target: Target,
     election_type: str,
     topic: str | None,
     partition: int | None,
@@ -44,28 +50,37 @@ def command(
     elif path_to_json_file is not None:
         asked = [it for it, _ in read_partitions_file(path_to_json_file)]
     kind = ElectionType[election_type.upper()]
-    with admin_client(bootstrap_server) as client:
+    with target.client() as client:
         outcomes = client.elect_leaders(kind, asked)
-    elected = [it.partition for it in outcomes if it.error is None]
-    not_needed = [
-        it.partition for it in outcomes if it.error and it.error.code is ErrorCode.ELECTION_NOT_NEEDED
-    ]
+    if wants_json():
+        print_json([_as_object(it) for it in outcomes])
+    else:
+        _print(kind, outcomes)
     failed = [it for it in outcomes if it.error and it.error.code is not ErrorCode.ELECTION_NOT_NEEDED]
-    if elected:
-        click.echo(f"Successfully completed leader election ({kind.name}) for partitions {_names(elected)}")
-    if not_needed:
-        click.echo(f"Valid replica already elected for partitions {_names(not_needed)}")
-    for it in failed:
-        error = it.error
-        assert error is not None
-        click.echo(
-            f"Error completing leader election ({kind.name}) for partition: {it.partition}: "
-            f"{error.code.name}: {error.message}",
-            err=True,
-        )
     if failed:
         raise click.ClickException(f"{len(failed)} replica(s) could not be elected")
 
 
-def _names(partitions: list[TopicPartition]) -> str:
+def _print(kind: ElectionType, outcomes: Sequence[PartitionOutcome]) -> None:
+    elected = [it.partition for it in outcomes if it.error is None]
+    if elected:
+        click.echo(f"Successfully completed leader election ({kind.name}) for partitions {_names(elected)}")
+    failed = [(it.partition, it.error) for it in outcomes if it.error is not None]
+    valid = [partition for partition, error in failed if error.code is ErrorCode.ELECTION_NOT_NEEDED]
+    if valid:
+        click.echo(f"Valid replica already elected for partitions {_names(valid)}")
+    for partition, error in failed:
+        if error.code is not ErrorCode.ELECTION_NOT_NEEDED:
+            click.echo(
+                f"Error completing leader election ({kind.name}) for partition: {partition}: "
+                f"{as_exception(error, error.message)}"
+            )
+
+
+def _as_object(outcome: PartitionOutcome) -> dict[str, object]:
+    topic, partition = outcome.partition
+    return {"topic": topic, "partition": partition, "error": outcome.error and outcome.error.code.name}
+
+
+def _names(partitions: Sequence[TopicPartition]) -> str:
     return ", ".join(map(str, partitions))

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-import signal
 import time
-from collections.abc import Mapping
-from types import FrameType
-from typing import Any, Final
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
 
 import click
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from click.core import ParameterSource
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
+from confluent_kafka.admin import ClusterMetadata
 
+from pykraft.node.cli.client_properties import BOOTSTRAP_SERVERS
+from pykraft.node.cli.librdkafka_properties import translated
 from pykraft.node.cli.reach import check_reachable
 
 _FIRST_ANSWER_TIMEOUT_S: Final = 10.0
 _OUTAGE_TIMEOUT_S: Final = 30.0
+_CONFIRM_EVERY_S: Final = 10.0
+"""librdkafka does not always say that all brokers are down: one that it never reached is not."""
 _STEP_S: Final = 1.0
+_SETTINGS: Final = "pykraft.settings"
+
+FC = TypeVar("FC", bound=Callable[..., Any])
 
 
 class OutageError(click.ClickException):
@@ -26,14 +34,25 @@ class Connection:
     """A client's connection to its cluster. Waits for the first response, and for one after every outage."""
 
     def __init__(self, bootstrap_server: str, given: Mapping[str, str]) -> None:
-        """``given`` are the user's settings; they take precedence over ours."""
+        """``given`` are properties of Java's clients or of librdkafka. Those without effect are named in a
+        warning; :class:`ConfigError` for a value that has no counterpart.
+        """
+        settings, without_effect = translated(given)
+        for name in without_effect:
+            click.echo(f"warning: {name} has no effect here", err=True)
         check_reachable(bootstrap_server)
         self._bootstrap_server = bootstrap_server
         self._is_unconfirmed = True
+        self._confirmed_s = 0.0
         self._last_error = ""
+        self._held: deque[Message] = deque()
         # librdkafka logs a line for every attempt; only one is reported here, after the timeout.
-        ours = {"bootstrap.servers": bootstrap_server, "log_level": 0, "error_cb": self._handle_error}
-        self.settings: dict[str, Any] = ours | dict(given)
+        self.settings: dict[str, Any] = {
+            "log_level": 0,
+            **settings,
+            BOOTSTRAP_SERVERS: bootstrap_server,
+            "error_cb": self._handle_error,
+        }
 
     def _handle_error(self, error: KafkaError) -> None:
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
@@ -41,40 +60,72 @@ class Connection:
         else:
             self._last_error = error.str()
 
-    def first_answer(self, client: Consumer | Producer, topic: str) -> frozenset[int]:
-        """The partitions of a topic, if it exists. :class:`OutageError` if no broker responds in time."""
+    def first_answer(self, client: Consumer | Producer, topic: str | None) -> ClusterMetadata:
+        """The metadata of a topic (None: of all). :class:`OutageError` if no broker responds in time."""
         return self._ask(client, topic, _FIRST_ANSWER_TIMEOUT_S)
 
-    def check(self, client: Consumer | Producer, topic: str) -> None:
-        """Wait for a broker if all are down. :class:`OutageError` if none returns in time."""
-        if self._is_unconfirmed:
-            self._ask(client, topic, _OUTAGE_TIMEOUT_S)
+    def check(self, client: Consumer | Producer, topic: str | None) -> None:
+        """Wait for a broker if all may be down. :class:`OutageError` if none returns in time."""
+        if self._is_unconfirmed or time.monotonic() - self._confirmed_s > _CONFIRM_EVERY_S:
+            self.metadata(client, topic)
 
-    def _ask(self, client: Consumer | Producer, topic: str, timeout_s: float) -> frozenset[int]:
+    def metadata(self, client: Consumer | Producer, topic: str | None) -> ClusterMetadata:
+        """As :meth:`first_answer`, with the patience of a client that has begun to work."""
+        return self._ask(client, topic, _OUTAGE_TIMEOUT_S)
+
+    def poll(self, consumer: Consumer, timeout_s: float) -> Message | None:
+        """The consumer's next record or error. A question about metadata may have come upon it before."""
+        return self._held.popleft() if self._held else consumer.poll(timeout_s)
+
+    def _serve(self, client: Consumer | Producer) -> None:
+        found = client.poll(0)
+        if isinstance(found, Message):
+            self._held.append(found)
+
+    def _ask(self, client: Consumer | Producer, topic: str | None, timeout_s: float) -> ClusterMetadata:
         deadline = time.monotonic() + timeout_s
         while True:
             try:
                 # In short steps, because Python handles signals only between calls.
-                partitions = frozenset(client.list_topics(topic, timeout=_STEP_S).topics[topic].partitions)
+                answer: ClusterMetadata = client.list_topics(topic, timeout=_STEP_S)
             except KafkaException as error:
-                client.poll(0)  # reports the errors of the attempts
+                self._serve(client)  # reports the errors of the attempts
                 if time.monotonic() >= deadline:
                     reason = self._last_error or error.args[0].str()
                     raise OutageError(f"no broker of {self._bootstrap_server} responds: {reason}") from None
             else:
                 self._is_unconfirmed = False
-                return partitions
+                self._confirmed_s = time.monotonic()
+                return answer
 
 
-def usage_error(error: KafkaException) -> click.UsageError:
-    """The error for a setting that librdkafka refuses, with its message."""
-    return click.UsageError(error.args[0].str())
+def setting_option(name: str, key: str, **attributes: Any) -> Callable[[FC], FC]:
+    """An option that sets a property of the client: :func:`given_settings` has those that were given."""
+
+    def keep(context: click.Context, parameter: click.Parameter, value: object) -> None:
+        assert parameter.name is not None
+        if context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE:
+            context.meta.setdefault(_SETTINGS, {})[key] = str(value)
+
+    return click.option(name, expose_value=False, callback=keep, **attributes)
 
 
-def end_at_sigterm() -> None:
-    """Let SIGTERM raise KeyboardInterrupt, as Ctrl-C does."""
+def given_settings() -> dict[str, str]:
+    """What the command line of the running command sets through :func:`setting_option`."""
+    given: dict[str, str] = click.get_current_context().meta.get(_SETTINGS, {})
+    return given
 
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
 
-    signal.signal(signal.SIGTERM, interrupt)
+def make_producer(connection: Connection) -> Producer:
+    """:class:`click.UsageError` for a setting that librdkafka refuses, with its message; as below."""
+    try:
+        return Producer(connection.settings)
+    except KafkaException as error:
+        raise click.UsageError(error.args[0].str()) from None
+
+
+def make_consumer(connection: Connection) -> Consumer:
+    try:
+        return Consumer(connection.settings)
+    except KafkaException as error:
+        raise click.UsageError(error.args[0].str()) from None

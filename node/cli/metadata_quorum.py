@@ -3,48 +3,34 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import click
 
 from pykraft.configuration.keys import ConfigError
 from pykraft.kafka_client.admin_results import QuorumDescription, QuorumReplica
 from pykraft.kafka_protocol.ids import ZERO_UUID, uuid_from_str, uuid_to_str
-from pykraft.lazy_dataclass import dataclass
-from pykraft.node.cli.cluster_client import admin_client
-from pykraft.node.cli.common import (
-    ToolGroup,
-    bootstrap_option,
-    json_key,
-    json_option,
-    print_json,
-    print_table,
-    wants_json,
-)
+from pykraft.node.cli.cluster_client import Target, cluster_options
+from pykraft.node.cli.common import json_key, json_option, print_done, print_json, print_table, wants_json
 from pykraft.node.cli.storage import read_config
 from pykraft.node.format import read_directory
 from pykraft.runtime.address import Address
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.os_disk import OsDisk
 
-
-@dataclass(frozen=True, slots=True)
-class _Options:
-    bootstrap_server: str
-    command_config: str | None
-
-
+_LABEL = 24
+"""The width of the labels of a status, as in Kafka's tool."""
 _CHANGE_TIMEOUT_MS = 60_000
 """The request returns only when the new voter has caught up."""
 _dry_run_option = click.option("-n", "--dry-run", is_flag=True, help="Only print what would be done.")
 
 
-@click.group(cls=ToolGroup)
-@bootstrap_option
-@click.option("--command-config", metavar="FILE", help="For add-controller: the new controller's properties.")
+@click.group()
+@cluster_options(controllers=True)
 @click.pass_context
-def command(context: click.Context, bootstrap_server: str, command_config: str | None) -> None:
-    """Describe the metadata quorum, or change its voters, through any broker."""
-    context.obj = _Options(bootstrap_server, command_config)
+def command(context: click.Context, /, target: Target) -> None:
+    """Describe the metadata quorum, or change its voters, through any broker or controller."""
+    context.obj = target
 
 
 @command.command()
@@ -53,18 +39,19 @@ def command(context: click.Context, bootstrap_server: str, command_config: str |
 @click.option("--human-readable", "-hr", is_flag=True, help="With --replication: how long ago, not times.")
 @json_option
 @click.pass_obj
-def describe(options: _Options, status: bool, replication: bool, human_readable: bool) -> None:
+def describe(target: Target, status: bool, replication: bool, human_readable: bool) -> None:
     """Describe the quorum."""
     if status == replication:
         raise click.UsageError("give exactly one of --status, --replication")
     if human_readable and not replication:
         raise click.UsageError("--human-readable needs --replication")
-    with admin_client(options.bootstrap_server) as client:
+    with target.client() as client:
         quorum = client.describe_quorum()
         if replication:
             _print_replication(quorum, SystemClock().wall_ms() if human_readable else None)
         else:
-            _print_status(client.describe_cluster().cluster_id, quorum)
+            cluster_id = client.describe_cluster(controllers=target.is_controllers).cluster_id
+            _print_status(cluster_id, quorum)
 
 
 def _print_status(cluster_id: str, quorum: QuorumDescription) -> None:
@@ -86,10 +73,9 @@ def _print_status(cluster_id: str, quorum: QuorumDescription) -> None:
     if wants_json():
         print_json({json_key(label): value for label, value in status.items()})
         return
-    width = max(map(len, status)) + 2
     for label, value in status.items():
         text = json.dumps(value) if isinstance(value, list) else str(value)
-        click.echo(f"{label + ':':<{width}}{text}")
+        click.echo(f"{label + ':':<{_LABEL}}{text}")
 
 
 def _lag_time_ms(leader: QuorumReplica | None, follower: QuorumReplica) -> int:
@@ -117,24 +103,25 @@ def _replica(quorum: QuorumDescription, replica: QuorumReplica) -> dict[str, obj
 
 
 def _print_replication(quorum: QuorumDescription, now_ms: int | None) -> None:
-    end = max((voter.log_end_offset for voter in quorum.voters), default=0)
-    rows = []
-    for replica, role in [(voter, "Follower") for voter in quorum.voters] + [
-        (observer, "Observer") for observer in quorum.observers
-    ]:
-        rows.append(
-            (
-                replica.replica_id,
-                uuid_to_str(replica.directory_id),
-                replica.log_end_offset,
-                max(end - replica.log_end_offset, 0),
-                _time(replica.last_fetch_timestamp_ms, now_ms),
-                _time(replica.last_caught_up_timestamp_ms, now_ms),
-                "Leader" if replica.replica_id == quorum.leader_id else role,
-            )
+    leaders = [it for it in quorum.voters if it.replica_id == quorum.leader_id]
+    followers = [it for it in quorum.voters if it.replica_id != quorum.leader_id]
+    ranked = {"Leader": leaders, "Follower": followers, "Observer": quorum.observers}
+    end = max((voter.log_end_offset for voter in leaders or quorum.voters), default=0)
+    rows = [
+        (
+            it.replica_id,
+            uuid_to_str(it.directory_id),
+            it.log_end_offset,
+            max(end - it.log_end_offset, 0),
+            _time(it.last_fetch_timestamp_ms, now_ms),
+            _time(it.last_caught_up_timestamp_ms, now_ms),
+            status,
         )
+        for status, replicas in ranked.items()
+        for it in replicas
+    ]
     columns = ("NodeId", "DirectoryId", "LogEndOffset", "Lag", "LastFetchTimestamp", "LastCaughtUpTimestamp")
-    print_table((*columns, "Status"), rows)
+    print_table((*columns, "Status"), rows, tabs=True)
 
 
 def _time(timestamp_ms: int | None, now_ms: int | None) -> object:
@@ -147,13 +134,15 @@ def _time(timestamp_ms: int | None, now_ms: int | None) -> object:
 @command.command("add-controller")
 @click.option("-c", "--config", "config_path", metavar="FILE", help="The new controller's properties.")
 @_dry_run_option
+@json_option
 @click.pass_obj
-def add_controller(options: _Options, config_path: str | None, dry_run: bool) -> None:
+def add_controller(target: Target, config_path: str | None, dry_run: bool) -> None:
     """Add a controller that follows the quorum as a voter.
 
-    Run it where the controller's formatted directories are: its directory id is read from there.
+    Run it where the controller's formatted directories are: its directory id is read from there. As in Kafka,
+    --command-config may name the file, too.
     """
-    path = config_path or options.command_config
+    path = config_path or target.command_config
     if path is None:
         raise click.UsageError("give the new controller's properties with --config FILE")
     config = read_config(path)
@@ -168,13 +157,17 @@ def add_controller(options: _Options, config_path: str | None, dry_run: bool) ->
     if formatted is None:
         raise ConfigError(f"{config.metadata_log_dir} is not formatted")
     if not dry_run:
-        with admin_client(options.bootstrap_server, _CHANGE_TIMEOUT_MS) as client:
+        with replace(target, command_config=None).client(_CHANGE_TIMEOUT_MS) as client:
             endpoints = {listener.name: Address(address.host, address.port)}
             client.add_raft_voter(config.node_id, formatted.directory_id, endpoints)
-    done = "DRY RUN of adding" if dry_run else "Added"
-    click.echo(
-        f"{done} controller {config.node_id} with directory id {uuid_to_str(formatted.directory_id)}"
-        f" and endpoints: {listener.name}://{address}"
+    directory_id, endpoint = uuid_to_str(formatted.directory_id), f"{listener.name}://{address}"
+    print_done(
+        f"{'DRY RUN of adding' if dry_run else 'Added'} controller {config.node_id} with directory id"
+        f" {directory_id} and endpoints: {endpoint}",
+        controllerId=config.node_id,
+        directoryId=directory_id,
+        endpoints=[endpoint],
+        dryRun=dry_run,
     )
 
 
@@ -182,9 +175,10 @@ def add_controller(options: _Options, config_path: str | None, dry_run: bool) ->
 @click.option("-i", "--controller-id", required=True, type=click.IntRange(min=0), help="Its node id.")
 @click.option("-d", "--controller-directory-id", required=True, help="The directory id it votes with.")
 @_dry_run_option
+@json_option
 @click.pass_obj
 def remove_controller(
-    options: _Options, controller_id: int, controller_directory_id: str, dry_run: bool
+    target: Target, controller_id: int, controller_directory_id: str, dry_run: bool
 ) -> None:
     """Remove a controller from the voters; it continues as an observer until it is stopped."""
     try:
@@ -192,7 +186,12 @@ def remove_controller(
     except ValueError as error:
         raise click.UsageError(f"--controller-directory-id: {error}") from None
     if not dry_run:
-        with admin_client(options.bootstrap_server, _CHANGE_TIMEOUT_MS) as client:
+        with target.client(_CHANGE_TIMEOUT_MS) as client:
             client.remove_raft_voter(controller_id, directory_id)
-    done = "DRY RUN of removing" if dry_run else "Removed"
-    click.echo(f"{done} KRaft controller {controller_id} with directory id {uuid_to_str(directory_id)}")
+    print_done(
+        f"{'DRY RUN of removing' if dry_run else 'Removed'} KRaft controller {controller_id} with directory id"
+        f" {uuid_to_str(directory_id)}",
+        controllerId=controller_id,
+        directoryId=uuid_to_str(directory_id),
+        dryRun=dry_run,
+    )

@@ -5,38 +5,44 @@ from __future__ import annotations
 import contextlib
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 import click
 
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.metadata_log.offline import read_image
 from pykraft.metadata_log.shell_tree import Directory, File, Node, build_tree, resolve, walk
+from pykraft.node.cli.common import version_option
 from pykraft.runtime.os_disk import OsDisk
 
-_HELP = """\
-ls [PATH…]     list directories and files
-cd [PATH]      change the working directory
-cat PATH…      print files
-tree [PATH…]   print directories and everything below them, files with their contents
-find [PATH…]   print the path of everything below
-pwd            print the working directory
-help           print this
-exit, quit     leave
-Paths may contain *, ? and []."""
+_COMMANDS: Final = {
+    "cat": ("cat PATH…", "print files"),
+    "cd": ("cd [PATH]", "change the working directory"),
+    "exit": ("exit, quit", "leave"),
+    "find": ("find [PATH…]", "print the path of everything below"),
+    "help": ("help", "print this"),
+    "history": ("history [COUNT]", "print the newest commands, or all"),
+    "ls": ("ls [PATH…]", "list directories and files"),
+    "man": ("man COMMAND", "print what one command does"),
+    "pwd": ("pwd", "print the working directory"),
+    "tree": ("tree [PATH…]", "print directories and everything below them, files with their contents"),
+}
+_ABOUT_PATHS: Final = "Paths may contain *, ? and []."
 
 
 @click.command()
-@click.option("--snapshot", metavar="FILE", help="A snapshot (.checkpoint) or a segment (.log).")
+@click.option("--snapshot", "-s", metavar="FILE", help="A snapshot (.checkpoint) or a segment (.log).")
 @click.option("--directory", metavar="DIR", help="A metadata log directory (…/__cluster_metadata-0).")
 @click.argument("words", nargs=-1, metavar="[COMMAND]…")
+@version_option()
 def command(snapshot: str | None, directory: str | None, words: tuple[str, ...]) -> None:
     """Browse a metadata log or snapshot: run COMMAND, or read commands from the terminal."""
     path = snapshot or directory
     if path is None or (snapshot and directory):
         raise click.UsageError("give one of --snapshot, --directory")
     try:
-        image = read_image(OsDisk(), path.rstrip("/"))
+        image = read_image(OsDisk(read_only=True), path.rstrip("/"))
     except (OSError, ValueError, KafkaError) as error:
         raise click.ClickException(str(error)) from None
     shell = Shell(build_tree(image), click.echo)
@@ -67,6 +73,7 @@ def _read_commands(shell: Shell) -> None:
             click.echo(str(error), err=True)
             continue
         if words:
+            shell.history.append(line.strip())
             shell.run(words)
 
 
@@ -77,6 +84,7 @@ class Shell:
         self._root = root
         self._echo = echo
         self.directory = "/"
+        self.history: list[str] = []
         self.is_done = False
 
     def run(self, words: Sequence[str]) -> bool:
@@ -95,12 +103,39 @@ class Shell:
                 return self._change_directory(arguments)
             case "pwd":
                 self._echo(self.directory)
-            case "help" | "man":
-                self._echo(_HELP)
+            case "help":
+                self._help(_COMMANDS)
+            case "man":
+                return self._man(arguments)
+            case "history":
+                return self._print_history(arguments)
             case "exit" | "quit":
                 self.is_done = True
             case _:
                 return self._fail(f"{name}: no such command; help lists all")
+        return True
+
+    def _help(self, names: Iterable[str]) -> None:
+        for name in names:
+            usage, does = _COMMANDS[name]
+            self._echo(f"{usage:<16} {does}")
+        self._echo(_ABOUT_PATHS)
+
+    def _man(self, arguments: Sequence[str]) -> bool:
+        if len(arguments) != 1 or arguments[0] not in _COMMANDS:
+            return self._fail(f"man: name one of {', '.join(_COMMANDS)}")
+        self._help(arguments)
+        return True
+
+    def _print_history(self, arguments: Sequence[str]) -> bool:
+        count = len(self.history)
+        if arguments:
+            if len(arguments) > 1 or not arguments[0].isdecimal():
+                return self._fail("history: give one number, or none")
+            count = int(arguments[0])
+        numbered = list(enumerate(self.history, 1))
+        for number, line in numbered[max(0, len(numbered) - count) :]:
+            self._echo(f"{number:5}  {line}")
         return True
 
     def complete(self, text: str, state: int) -> str | None:

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-import click
-
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_client.admin_results import ConfigChange, PartitionReassignment
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_protocol.enums import ConfigOperation, ConfigResourceType
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.node.cli.common import say
 
 Replicas = Mapping[TopicPartition, Sequence[int]]
 
@@ -63,7 +62,7 @@ def set_throttles(client: AdminClient, moves: Mapping[TopicPartition, Move], rat
     changes = [ConfigChange(name, ConfigOperation.SET, str(rate)) for name in _RATES]
     for broker in sorted(frozenset().union(*(move.sources | move.destinations for move in moves.values()))):
         client.alter_configs(ConfigResourceType.BROKER, str(broker), changes)
-    click.echo(f"The inter-broker throttle limit was set to {rate} B/s")
+    say(f"The inter-broker throttle limit was set to {rate} B/s")
 
 
 def set_directory_throttle(client: AdminClient, brokers: Iterable[int], rate: int) -> None:
@@ -71,27 +70,25 @@ def set_directory_throttle(client: AdminClient, brokers: Iterable[int], rate: in
     for broker in sorted(set(brokers)):
         change = ConfigChange(_DIRECTORY_RATE, ConfigOperation.SET, str(rate))
         client.alter_configs(ConfigResourceType.BROKER, str(broker), [change])
-    click.echo(f"The replica-alter-dir throttle limit was set to {rate} B/s")
+    say(f"The replica-alter-dir throttle limit was set to {rate} B/s")
 
 
-def clear_throttles(client: AdminClient, wanted: Replicas, *, quiet: bool = False) -> None:
+def clear_throttles(client: AdminClient, wanted: Replicas, *, controllers: bool = False) -> None:
     """Clear the throttles of all brokers and of the topics of ``wanted``, whoever set them: nothing tells
-    which brokers took part in moves that have ended.
+    which brokers took part in moves that have ended. ``controllers``: the client is one of controllers.
     """
-    live = {broker.id for broker in client.describe_cluster().brokers}
+    live = {node.id for node in client.describe_cluster(controllers=controllers).brokers}
     brokers = sorted(live.union(*wanted.values()))
     topics = sorted({partition.topic for partition in wanted})
-    if not quiet:
-        click.echo(f"Clearing broker-level throttles on broker{_plural(brokers)} {_names(brokers)}")
+    say(f"Clearing broker-level throttles on broker{_plural(brokers)} {_names(brokers)}")
     for broker in brokers:
         try:
             client.alter_configs(ConfigResourceType.BROKER, str(broker), _deleted(*_RATES, _DIRECTORY_RATE))
         except KafkaError as error:
-            # The file may name a broker that has gone.
+            # The file may name a broker that has gone, and not every controller is a broker.
             if error.code is not ErrorCode.BROKER_ID_NOT_REGISTERED:
                 raise
-    if not quiet:
-        click.echo(f"Clearing topic-level throttles on topic{_plural(topics)} {_names(topics)}")
+    say(f"Clearing topic-level throttles on topic{_plural(topics)} {_names(topics)}")
     for topic in topics:
         client.alter_configs(ConfigResourceType.TOPIC, topic, _deleted(_LEADERS, _FOLLOWERS))
 

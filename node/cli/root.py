@@ -18,12 +18,24 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     "dev": ("pykraft.node.cli.dev", "Run a ready cluster without configuration."),
     "topics": ("pykraft.node.cli.topics", "Create, list, describe, alter and delete topics."),
     "configs": ("pykraft.node.cli.configs", "Show and change configurations while the cluster runs."),
-    "groups": ("pykraft.node.cli.groups", "List, describe and delete consumer groups."),
+    "groups": ("pykraft.node.cli.groups", "List groups of every type; all that consumer-groups does."),
+    "consumer-groups": (
+        "pykraft.node.cli.consumer_groups",
+        "List, describe and delete groups of consumers; reset their offsets.",
+    ),
+    "client-metrics": (
+        "pykraft.node.cli.client_metrics",
+        "Show and change subscriptions to the metrics of clients.",
+    ),
     "transactions": (
         "pykraft.node.cli.transactions",
         "Look at transactions and producers; end transactions that hang.",
     ),
     "cluster": ("pykraft.node.cli.cluster", "List the brokers of a cluster; unregister one."),
+    "broker-api-versions": (
+        "pykraft.node.cli.broker_api_versions",
+        "Show which versions of which APIs the brokers serve.",
+    ),
     "metadata-quorum": (
         "pykraft.node.cli.metadata_quorum",
         "Describe the metadata quorum and change its voters.",
@@ -41,8 +53,20 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
         "Measure how fast records are written.",
     ),
     "consumer-perf-test": ("pykraft.node.cli.consumer_perf_test", "Measure how fast records are read."),
+    "verifiable-producer": (
+        "pykraft.node.cli.verifiable_producer",
+        "Write numbers; print each outcome, as JSON.",
+    ),
+    "verifiable-consumer": (
+        "pykraft.node.cli.verifiable_consumer",
+        "Read a topic; print what happens, as JSON.",
+    ),
     "dump-log": ("pykraft.node.cli.dump_log", "Print the content of log, index and snapshot files."),
     "metadata-shell": ("pykraft.node.cli.metadata_shell", "Browse the metadata in a log or snapshot."),
+    "kafka-scripts": (
+        "pykraft.node.cli.kafka_scripts",
+        "Write launchers under the names of Kafka's scripts.",
+    ),
     "jepsen": ("pykraft.node.cli.jepsen", "Inject faults into a real cluster and check its history."),
     "spark": ("pykraft.node.cli.spark", "Run jobs over topics in Spark."),
 }

@@ -86,7 +86,7 @@ def _read_log_dirs(arguments: Sequence[str]) -> list[LogDir]:
     from pykraft.spark.jobs.audit_files import LogDir
 
     found: dict[Path, LogDir] = {}
-    disk = OsDisk()
+    disk = OsDisk(read_only=True)
     for argument in arguments:
         name, separator, directory = argument.partition("=")
         if not separator or "/" in name or Path(argument).is_dir():

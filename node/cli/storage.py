@@ -1,4 +1,4 @@
-"""``pykraft storage``: random-uuid, format, info."""
+"""``pykraft storage``, with the commands and flags of kafka-storage."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from pykraft.metadata_log.features import (
     missing_requirement,
     parse_metadata_version,
 )
-from pykraft.node.cli.common import json_option, parse_feature_levels, print_json, wants_json
+from pykraft.node.cli.client_properties import refused_option
+from pykraft.node.cli.common import json_option, parse_feature_levels, print_done, print_json, wants_json
+from pykraft.node.cli.feature_tables import feature_dependencies, version_mapping
 from pykraft.node.config import ServerConfig, load_server_config
 from pykraft.node.format import (
     FormattedDirectory,
@@ -50,10 +52,16 @@ def command() -> None:
     """Format and inspect data directories."""
 
 
+command.add_command(version_mapping)
+command.add_command(feature_dependencies)
+
+
 @command.command("random-uuid")
+@json_option
 def random_uuid() -> None:
     """Print a new random id, 22 characters."""
-    click.echo(uuid_to_str(draw_uuid(os.urandom)))
+    drawn = uuid_to_str(draw_uuid(os.urandom))
+    print_done(drawn, uuid=drawn)
 
 
 _config_option = click.option(
@@ -76,6 +84,8 @@ _config_option = click.option(
 @click.option(
     "-f", "--feature", "features", multiple=True, metavar="NAME=LEVEL", help="A feature's level; repeatable."
 )
+@refused_option("--add-scram", "there is no SASL")
+@json_option
 def format_command(
     config_path: str,
     cluster_id: str,
@@ -116,6 +126,9 @@ def format_command(
         standalone=standalone,
         ignore_formatted=ignore_formatted,
     )
+    if wants_json():
+        print_json([_directory_json(directory) for directory in done])
+        return
     for directory in done:
         click.echo(_describe(directory, levels[METADATA_VERSION]))
 
@@ -157,6 +170,14 @@ def _describe(directory: FormattedDirectory, metadata_version: int) -> str:
         f"Formatted {directory.path}: directory id {uuid_to_str(directory.directory_id)}, "
         f"metadata.version {METADATA_VERSION_NAMES[metadata_version]}."
     )
+
+
+def _directory_json(directory: FormattedDirectory) -> dict[str, object]:
+    return {
+        "path": directory.path,
+        "directoryId": uuid_to_str(directory.directory_id),
+        "formatted": not directory.skipped,
+    }
 
 
 @command.command()

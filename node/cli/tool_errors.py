@@ -9,7 +9,6 @@ from typing import IO, Any, TypeVar
 import click
 
 from pykraft.kafka_protocol.errors import KafkaError
-from pykraft.node.cli.common import ToolGroup
 
 logger = logging.getLogger(__name__)
 
@@ -40,17 +39,17 @@ class _KafkaUsageError(click.UsageError):
     exit_code = 1
 
 
-class KafkaStatusGroup(ToolGroup):
+class KafkaStatusGroup(click.Group):
     """Ends with Kafka's status where click would end with 2."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        return _with_status(lambda: super(KafkaStatusGroup, self).make_context(*args, **kwargs))
+        return with_kafka_status(lambda: super(KafkaStatusGroup, self).make_context(*args, **kwargs))
 
     def invoke(self, ctx: click.Context) -> Any:
-        return _with_status(lambda: super(KafkaStatusGroup, self).invoke(ctx))
+        return with_kafka_status(lambda: super(KafkaStatusGroup, self).invoke(ctx))
 
 
-def _with_status(work: Callable[[], T]) -> T:
+def with_kafka_status(work: Callable[[], T]) -> T:
     try:
         return work()
     except click.UsageError as error:

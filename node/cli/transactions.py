@@ -7,20 +7,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import click
 
-from pykraft import __version__
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_client.admin_results import AbortTransactionSpec, ProducerState
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_protocol.errors import KafkaError
-from pykraft.lazy_dataclass import dataclass
-from pykraft.node.cli.client_properties import admin_settings, read_properties
-from pykraft.node.cli.cluster_client import admin_client
-from pykraft.node.cli.common import Cell, bootstrap_option, json_option, print_table
+from pykraft.node.cli.cluster_client import Target, cluster_options
+from pykraft.node.cli.common import FC, Cell, json_option, print_table
 from pykraft.node.cli.hanging_transactions import Search
 from pykraft.node.cli.logging_setup import LEVEL_VARIABLE, set_up_logging
 from pykraft.node.cli.tool_errors import KafkaStatusGroup, ToolError, failure, found
@@ -29,8 +25,6 @@ from pykraft.runtime.clock import SystemClock
 _TIMEOUT_MS: Final = 30_000
 """Also the transaction timeout of an id that is terminated, as with Kafka's tool."""
 _NONE: Final = Cell(None, "None")
-
-FC = TypeVar("FC", bound=Callable[..., Any])
 
 
 class _Integer(click.ParamType[int]):
@@ -56,27 +50,14 @@ _INT: Final = _Integer(32)
 _LONG: Final = _Integer(64)
 
 
-@dataclass(frozen=True, slots=True)
-class _Options:
-    bootstrap_server: str
-    command_config: str | None
-
-    def client(self) -> AbstractContextManager[AdminClient]:
-        config = self.command_config
-        settings = admin_settings(read_properties((), "", config)) if config is not None else {}
-        return admin_client(self.bootstrap_server, _TIMEOUT_MS, settings)
-
-
 @click.group(cls=KafkaStatusGroup)
-@click.version_option(__version__, "-v", "--version", prog_name="pykraft")
-@click.option("--command-config", metavar="FILE", help="A file with properties of the admin client.")
-@bootstrap_option
+@cluster_options(names={"--version": ("-v",)})
 @click.pass_context
-def command(context: click.Context, bootstrap_server: str, command_config: str | None) -> None:
+def command(context: click.Context, /, target: Target) -> None:
     """Look at transactions and their producers; find transactions that nobody will end, and end them."""
     if os.environ.get(LEVEL_VARIABLE):
         set_up_logging()
-    context.obj = _Options(bootstrap_server, command_config)
+    context.obj = target
 
 
 @command.command("list")
@@ -86,11 +67,9 @@ def command(context: click.Context, bootstrap_server: str, command_config: str |
               help="Only ids that match this expression as a whole.")  # fmt: skip
 @json_option
 @click.pass_obj
-def list_command(
-    options: _Options, duration_filter: int | None, transactional_id_pattern: str | None
-) -> None:
+def list_command(target: Target, duration_filter: int | None, transactional_id_pattern: str | None) -> None:
     """List the transactional ids of all coordinators."""
-    with options.client() as client:
+    with target.client(_TIMEOUT_MS) as client:
         try:
             listed = client.list_transactions(
                 longer_than_ms=duration_filter, pattern=transactional_id_pattern
@@ -108,10 +87,10 @@ def list_command(
 @click.option("--transactional-id", required=True, metavar="ID", help="The transactional id.")
 @json_option
 @click.pass_obj
-def describe(options: _Options, transactional_id: str) -> None:
+def describe(target: Target, transactional_id: str) -> None:
     """Describe the newest transaction of a transactional id."""
     what = f"Failed to describe transaction state of transactional-id `{transactional_id}`"
-    with options.client() as client:
+    with target.client(_TIMEOUT_MS) as client:
         it = found(what, client.describe_transactions([transactional_id])[transactional_id])
     start_ms = it.start_time_ms
     columns = (
@@ -143,11 +122,11 @@ def _partition_option(required: bool) -> Callable[[FC], FC]:
 @_partition_option(True)
 @json_option
 @click.pass_obj
-def describe_producers(options: _Options, broker_id: int | None, topic: str, partition: int) -> None:
+def describe_producers(target: Target, broker_id: int | None, topic: str, partition: int) -> None:
     """Show the producers that a partition knows, and where their open transactions begin."""
     key = TopicPartition(topic, partition)
     where = "leader" if broker_id is None else f"broker {broker_id}"
-    with options.client() as client:
+    with target.client(_TIMEOUT_MS) as client:
         result = client.describe_producers([key], broker_id=broker_id)[key]
     producers = found(f"Failed to describe producers for partition {key} on {where}", result)
     print_table(
@@ -181,7 +160,7 @@ def _producer_row(it: ProducerState) -> tuple[object, ...]:
 @click.option("--coordinator-epoch", type=_INT, help="With --producer-id.")
 @click.pass_obj
 def abort(
-    options: _Options,
+    target: Target,
     topic: str,
     partition: int,
     start_offset: int | None,
@@ -193,7 +172,7 @@ def abort(
     key = TopicPartition(topic, partition)
     if start_offset is None:
         spec = _named(key, producer_id, producer_epoch, coordinator_epoch)
-    with options.client() as client:
+    with target.client(_TIMEOUT_MS) as client:
         if start_offset is not None:
             spec = _open_at(client, key, start_offset)
         try:
@@ -242,7 +221,7 @@ def _open_at(client: AdminClient, partition: TopicPartition, start_offset: int) 
 @json_option
 @click.pass_obj
 def find_hanging(
-    options: _Options,
+    target: Target,
     broker_id: int | None,
     max_transaction_timeout: int,
     topic: str | None,
@@ -255,7 +234,7 @@ def find_hanging(
         )
     if partition is not None and topic is None:
         raise ToolError("The --partition argument requires --topic to be provided")
-    with options.client() as client:
+    with target.client(_TIMEOUT_MS) as client:
         search = Search(client, broker_id, max_transaction_timeout * 60_000, SystemClock().wall_ms)
         hanging = search.find(topic, partition)
     now_ms = SystemClock().wall_ms()
@@ -282,9 +261,9 @@ def find_hanging(
 @click.option("--transactionalId", "transactional_id", required=True, metavar="ID",
               help="The transactional id.")  # fmt: skip
 @click.pass_obj
-def force_terminate(options: _Options, transactional_id: str) -> None:
+def force_terminate(target: Target, transactional_id: str) -> None:
     """Abort the open transaction of a transactional id, and shut out its producer."""
-    with options.client() as client:
+    with target.client(_TIMEOUT_MS) as client:
         try:
             client.force_terminate_transaction(transactional_id)
         except KafkaError as error:

@@ -135,6 +135,8 @@ def test_follower_that_does_not_know_the_epoch_acknowledges_nothing_in_it(data_p
     async def body() -> None:
         async with data_plane.cluster(1, 2) as cluster:
             await cluster.create(1, 2)
+            leader = cluster.partition(1)
+            await data_plane.until(lambda: leader.followers[2].log_end_offset == 0)
             behind = cluster.controller.brokers.pop(2)
             cluster.controller.elect(1)
             client = await cluster.client(1)
@@ -142,7 +144,6 @@ def test_follower_that_does_not_know_the_epoch_acknowledges_nothing_in_it(data_p
             received = cluster.brokers[1].received
             after = received[ApiKey.FETCH] + 3
             await data_plane.until(lambda: received[ApiKey.FETCH] > after)
-            leader = cluster.partition(1)
             assert (leader.leader_epoch, cluster.partition(2).leader_epoch) == (1, 0)
             assert (leader.followers[2].log_end_offset, leader.high_watermark) == (-1, 0)
             cluster.controller.brokers[2] = behind

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import errno
+import gc
 import random
+import weakref
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -77,6 +79,28 @@ def test_clean_stop_is_distinguished_from_a_crash(data_plane: DataPlaneTools) ->
         await third.start()
         assert third.previous_broker_epoch is None
         assert third.logs[("t", 0)].log.log_end_offset == 5
+
+    data_plane.run(body)
+
+
+def test_files_of_a_deleted_log_are_closed_without_a_garbage_collection(data_plane: DataPlaneTools) -> None:
+    """The system gives the room of a removed file back when it is closed."""
+
+    async def body() -> None:
+        logs = manager(MemoryDisk())
+        await logs.start()
+        (opened,) = await logs.open_or_create([("t", 0, ID, CONFIG)])
+        fill(opened.log, 5)
+        log = weakref.ref(opened.log)
+        del opened
+        gc.disable()
+        try:
+            await logs.delete([("t", 0)])
+            async with asyncio.timeout(20):
+                while log() is not None:  # the worker thread may not have dropped its job yet
+                    await asyncio.sleep(0.001)
+        finally:
+            gc.enable()
 
     data_plane.run(body)
 

@@ -113,6 +113,37 @@ def test_unclean_election_is_a_warning(cluster: ControllerHarness, logged: list[
     assert logged == ["WARNING t-0: unclean election of 2, records may be lost"]
 
 
+def test_leader_that_joins_at_the_end_of_a_reassignment_is_no_unclean_election(
+    cluster: ControllerHarness, logged: list[str]
+) -> None:
+    cluster.create_assigned("t", [1, 2])
+    cluster.create_assigned("single", [1])
+    cluster.reassign("t", [3, 2])
+    cluster.reassign("single", [3])
+    logged.clear()
+    assert cluster.set_isr("t", 1, 2, 3).error == ErrorCode.NEW_LEADER_ELECTED
+    assert cluster.set_isr("single", 1, 3).error == ErrorCode.NEW_LEADER_ELECTED
+    assert cluster.partition("t").leader == cluster.partition("single").leader == 3
+    assert logged == [
+        "reassignment of t-0 has ended: replicas [3, 2]",
+        "reassignment of single-0 has ended: replicas [3]",
+    ]
+
+
+def test_unclean_election_among_replicas_that_a_reassignment_adds_is_a_warning(
+    cluster: ControllerHarness, logged: list[str]
+) -> None:
+    cluster.create_assigned("t", [1])
+    cluster.reassign("t", [2])
+    cluster.stop_heartbeats(1)
+    logged.clear()
+    asked = ElectLeadersRequest(
+        election_type=1, topic_partitions=[TopicPartitions(topic="t", partitions=[0])]
+    )
+    cluster.run(cluster.core.handle_forwarded(cluster.context, asked))
+    assert logged[0] == "WARNING t-0: unclean election of 2, records may be lost"
+
+
 def test_many_changes_of_one_batch_are_counted_warnings_first(
     cluster: ControllerHarness, logged: list[str]
 ) -> None:

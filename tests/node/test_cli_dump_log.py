@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -36,6 +38,9 @@ from pykraft.quorum import control_records
 from pykraft.quorum.control_records import ControlType, control_record
 from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
 from pykraft.runtime.address import Address
+from pykraft.transaction_coordinator.codec import encode_record as encode_transaction
+from pykraft.transaction_coordinator.records import TransactionRecord
+from pykraft.transaction_coordinator.transaction import Transaction, TransactionState, TransactionVersion
 
 TOPIC_ID = Uuid(bytes(range(1, 17)))
 OTHER_ID = Uuid(bytes(range(2, 18)))
@@ -140,6 +145,23 @@ def test_voters_and_snapshot_frames_are_shown(run: Run, tmp_path: Path) -> None:
     assert footer["type"] == "SNAPSHOT_FOOTER"
 
 
+def test_files_that_may_only_be_read_are_dumped(
+    run: Run, log_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a file system that is mounted for reading, or with files of another user."""
+    opened = os.open
+
+    def refuse_writers(path: str, flags: int, mode: int = 0o777) -> int:
+        if flags & (os.O_RDWR | os.O_WRONLY):
+            raise OSError(errno.EROFS, "Read-only file system", path)
+        return opened(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", refuse_writers)
+    dumped = run("dump-log", "--files", log_directory / f"{0:020d}.log")
+    shown = run("metadata-shell", "--directory", log_directory, "ls", "/image/topics/byName")
+    assert (dumped.exit_code, shown.exit_code) == (0, 0), dumped.output + shown.output
+
+
 def test_a_wrong_crc_and_a_torn_end_are_named(run: Run, log_directory: Path) -> None:
     path = log_directory / f"{0:020d}.log"
     data = bytearray(path.read_bytes())
@@ -169,6 +191,36 @@ def test_committed_offsets_are_dumped(run: Run, tmp_path: Path) -> None:
     shown = json.loads(result.output)
     assert shown["offset"] == 9 and shown["key"] == {"groupId": "g", "topic": "orders", "partition": 3}
     assert shown["value"]["offset"] == 41 and shown["value"]["metadata"] == "note"
+
+
+def test_transactions_are_dumped(run: Run, tmp_path: Path) -> None:
+    value = Transaction("id", 7, 1, 60_000, TransactionState.ONGOING, frozenset({("t", 0)}), 5)
+    encoded = [
+        encode_transaction(TransactionRecord("id", it), TransactionVersion.TV_2) for it in (value, None)
+    ]
+    path = tmp_path / f"{0:020d}.log"
+    path.write_bytes(encode_batch([RecordInput(key, data, (), 0) for key, data in encoded]))
+    dump = ("dump-log", "--transaction-log-decoder", "--files", path)
+    first, second = map(json.loads, run(*dump, "--json").output.splitlines())
+    assert first["key"] == {"transactionalId": "id"} and second["value"] is None
+    assert (first["value"]["producerId"], first["value"]["state"]) == (7, "Ongoing")
+    assert first["value"]["partitions"] == [["t", 0]]
+    *_, line, deleted = run(*dump).output.splitlines()
+    key = 'key: {"type":"TransactionMetadata","data":{"transactionalId":"id"}} payload: '
+    assert f'{key}{{"transactionalId":"id","producerId":7,' in line
+    assert deleted.endswith(f"{key}<DELETE>")
+    both = run(*dump, "--offsets-decoder")
+    assert both.exit_code == 2 and "give one of" in both.output
+
+
+def test_decoders_for_what_there_is_not_are_refused(run: Run, tmp_path: Path) -> None:
+    for option in (
+        *(["--remote-log-metadata-decoder"], ["--share-group-state-decoder"]),
+        *(["--key-decoder-class", "a.B"], ["--value-decoder-class", "a.B"]),
+    ):
+        refused = run("dump-log", "--files", tmp_path / "x.log", *option)
+        assert refused.exit_code == 2 and f"{option[0]} is not supported" in refused.output
+    assert "No such file" in run("dump-log", "--files", tmp_path / "0.log", "--max-message-size", 5).output
 
 
 def test_assignments_are_dumped(run: Run, tmp_path: Path) -> None:
@@ -234,6 +286,22 @@ def test_shell_keeps_a_working_directory_between_commands(run: Run, log_director
     commands = "cd image/topics\npwd\ncd byName/orders\ncat name\ncd ../../..\npwd\nexit\npwd\n"
     result = run("metadata-shell", "--directory", log_directory, stdin=commands)
     assert result.output.splitlines() == ["/image/topics", "orders", "/image"]
+
+
+def test_shell_remembers_its_commands_and_tells_what_they_do(run: Run, log_directory: Path) -> None:
+    commands = "pwd\ncd image\nhistory\nhistory 2\nhistory x\nman cd\nman rm\nhelp\n"
+    lines = run("metadata-shell", "--directory", log_directory, stdin=commands).output.splitlines()
+    assert lines[1:6] == [
+        "    1  pwd",
+        "    2  cd image",
+        "    3  history",
+        "    3  history",
+        "    4  history 2",
+    ]
+    assert lines[6] == "history: give one number, or none"
+    assert lines[7].split() == ["cd", "[PATH]", "change", "the", "working", "directory"]
+    assert lines[9].startswith("man: name one of cat, cd,")
+    assert len(lines) == 10 + 11, "help has a line for every command"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""``pykraft groups`` without a cluster: values that it reads, and options that do not go together."""
+"""``pykraft consumer-groups`` without a cluster: values that it reads, options that do not go together."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pykraft.kafka_client.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTA
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID
-from pykraft.node.cli import groups
+from pykraft.node.cli import cluster_client, consumer_groups
 from pykraft.node.cli.java_times import parse_datetime, parse_duration_ms
 from pykraft.node.cli.kafka_errors import as_exception
 
@@ -122,10 +122,10 @@ def run(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Run:
     def client(*_: object) -> Any:
         yield cluster
 
-    monkeypatch.setattr(groups, "admin_client", client)
+    monkeypatch.setattr(cluster_client, "admin_client", client)
 
     def invoke(*arguments: str) -> Result:
-        result = CliRunner().invoke(groups.command, ["--bootstrap-server", "b:1", *arguments])
+        result = CliRunner().invoke(consumer_groups.command, ["--bootstrap-server", "b:1", *arguments])
         assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
         return result
 

@@ -91,7 +91,7 @@ def test_topic_configs_are_set_and_shown(run: Run) -> None:
     name = f"tools-{next(_numbers)}"
     run("topics", "--create", "--topic", name, "--config", "retention.ms=4242")
     (shown,) = json.loads(run("topics", "--describe", "--topic", name, "--json"))
-    assert shown["configs"] == {"retention.ms": "4242"}
+    assert shown["configs"]["retention.ms"] == "4242"
     bad = ("topics", "--create", "--topic", "bad", "--config", "retention.ms=soon")
     run(*bad, fails_with="retention.ms")
 
@@ -118,17 +118,17 @@ def test_group_is_listed_described_and_deleted(run: Run, topic: str) -> None:
     run("producer", "--topic", topic, stdin="1\n2\n3\n")
     read = ("--topic", topic, "--group", group, "--from-beginning", "--max-messages", "3")
     assert sorted(run("consumer", *read, "--timeout-ms", "20000").split()) == ["1", "2", "3"]
-    assert group in run("groups", "--list").splitlines()
-    rows = table(run("groups", "--describe", "--group", group))
+    assert group in run("consumer-groups", "--list").splitlines()
+    rows = table(run("consumer-groups", "--describe", "--group", group))
     for column in ("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID"):
         assert column in rows[0], column
     assert sum(int(row["CURRENT-OFFSET"]) for row in rows if row["CURRENT-OFFSET"] != "-") == 3
     assert {row["LAG"] for row in rows} <= {"0", "-"}
-    (state,) = json.loads(run("groups", "--describe", "--group", group, "--state", "--json"))
+    (state,) = json.loads(run("consumer-groups", "--describe", "--group", group, "--state", "--json"))
     assert (state["group"], state["state"], state["numMembers"]) == (group, "Empty", 0)
-    deleted = run("groups", "--delete", "--group", group)
+    deleted = run("consumer-groups", "--delete", "--group", group)
     assert deleted == f"Deletion of requested consumer groups ('{group}') was successful.\n"
-    assert group not in run("groups", "--list").splitlines()
+    assert group not in run("consumer-groups", "--list").splitlines()
 
 
 def test_quorum_status_has_kafkas_labels(run: Run) -> None:
@@ -140,7 +140,8 @@ def test_quorum_status_has_kafkas_labels(run: Run) -> None:
     ]
     assert status["LeaderId"] == "1" and int(status["HighWatermark"]) > 0
     assert [voter["id"] for voter in json.loads(status["CurrentVoters"])] == [1]
-    (leader,) = table(run("metadata-quorum", "describe", "--replication"))
+    header, row = run("metadata-quorum", "describe", "--replication").splitlines()
+    leader = dict(zip(header.split(), row.split(), strict=True))
     assert list(leader) == [
         *("NodeId", "DirectoryId", "LogEndOffset", "Lag", "LastFetchTimestamp", "LastCaughtUpTimestamp"),
         "Status",
@@ -157,20 +158,20 @@ def test_unreachable_servers_are_an_error_of_one_line(pykraft: Callable[..., Any
 
 
 @pytest.mark.parametrize(
-    ("tool", "command", "option"),
+    ("tool", "command", "option", "given"),
     [
-        ("features", "upgrade", "--release-version"),
-        ("metadata-quorum", "add-controller", "--config"),
-        ("metadata-quorum", "describe", "--replication"),
+        ("features", "upgrade", "--release-version", "--release-version=4.3"),
+        ("metadata-quorum", "remove-controller", "--dry-run", "-i1 -dAAAAAAAAAAAAAAAAAAAAAQ"),
+        ("metadata-quorum", "describe", "--replication", "--status"),
     ],
 )
 def test_help_about_a_command_needs_no_server(
-    pykraft: Callable[..., Any], tool: str, command: str, option: str
+    pykraft: Callable[..., Any], tool: str, command: str, option: str, given: str
 ) -> None:
     result = pykraft(tool, command, "--help")
     assert result.returncode == 0, result.stderr
     assert option in result.stdout
-    refused = pykraft(tool, command)
+    refused = pykraft(tool, command, *given.split())
     assert refused.returncode == 2
     assert "Missing option '--bootstrap-server'" in refused.stderr
 
@@ -198,7 +199,8 @@ def test_file_that_names_no_partitions_is_a_usage_error_that_shows_the_form(
 
 def test_features_are_described_lowered_and_raised(run: Run) -> None:
     def rows() -> list[dict[str, str]]:
-        return [fields(line) for line in run("features", "describe").splitlines()]
+        described = run("features", "describe").splitlines()
+        return [dict(re.findall(r"(\w+): (\S+)", line)) for line in described]
 
     def finalized() -> dict[str, str]:
         return {row["Feature"]: row["FinalizedVersionLevel"] for row in rows()}
@@ -208,8 +210,8 @@ def test_features_are_described_lowered_and_raised(run: Run) -> None:
     assert (first["SupportedMinVersion"], first["SupportedMaxVersion"]) == ("3.3-IV3", "4.3-IV0")
     assert finalized()["metadata.version"] == "4.3-IV0" and finalized()["group.version"] == "1"
     dry = run("features", "downgrade", "--metadata", "4.1-IV1", "--dry-run")
-    assert dry == "metadata.version can be set to 4.1-IV1.\n"
-    assert run("features", "downgrade", "--metadata", "4.1-IV1") == "metadata.version was set to 4.1-IV1.\n"
+    assert dry == "metadata.version can be downgraded to 27.\n"
+    assert run("features", "downgrade", "--metadata", "4.1-IV1") == "metadata.version was downgraded to 27.\n"
     assert run("features", "disable", "--feature", "group.version") == "group.version was disabled.\n"
     run("features", "upgrade", "--feature", "metadata.version=7", fails_with="downgrade must be requested")
     run("features", "upgrade", "--release-version", "4.3")
@@ -396,7 +398,7 @@ def test_invalid_config_changes_nothing_and_is_named(run: Run, topic: str) -> No
         fails_with="cannot be deleted, because not set: retention.mss",
     )
     assert run("configs", "--describe", "--topic", topic) == f"Dynamic configs for topic {topic} are:\n"
-    run("configs", "--describe", "--topic", "no-such", fails_with="UNKNOWN_TOPIC_OR_PARTITION")
+    run("configs", "--describe", "--topic", "no-such", fails_with="The topic 'no-such' doesn't exist")
 
 
 @pytest.mark.parametrize(
@@ -428,10 +430,11 @@ def test_cluster_shows_its_id_and_its_brokers(pykraft: Callable[..., Any], dev_s
         return pykraft("cluster", command, "--bootstrap-server", dev_server, *arguments)
 
     assert re.fullmatch(r"Cluster ID: \S{22}\n", run("cluster-id").stdout)
-    (row,) = table(run("list-endpoints", "--include-fenced-brokers").stdout)
+    header, line = run("list-endpoints", "--include-fenced-brokers").stdout.splitlines()
+    row = dict(zip(header.split(), line.split(), strict=True))
     host, port = dev_server.split(":")
     assert {"ID": "1", "HOST": host, "PORT": port, "STATE": "unfenced"}.items() <= row.items()
-    assert (row["RACK"], row["ENDPOINT_TYPE"]) == ("-", "broker")
+    assert (row["RACK"], row["ENDPOINT_TYPE"]) == ("null", "broker")
     refused = run("unregister", "--id", "77")
     assert refused.returncode == 1 and "Traceback" not in refused.stderr
     assert "Error: " in refused.stderr
@@ -464,10 +467,15 @@ def test_every_table_is_json_with_keys_in_camel_case(
         ("cluster", "list-endpoints"): {"id", "host", "port", "rack", "state", "endpointType"},
         ("topics", "--describe", "--topic", topic): {"topicId", "leaderEpoch", "isr", "elr"},
         ("configs", "--describe", "--topic", topic): {"entityType", "entityName"},
-        ("groups", "--list"): {"group", "type", "state"},
+        ("groups", "--list"): {"group", "type", "protocol", "state"},
+        ("consumer-groups", "--list"): {"group", "type", "state"},
         ("groups", "--describe", "--group", group): {"currentOffset", "logEndOffset", "lag", "consumerId"},
-        ("groups", "--describe", "--group", group, "--state"): {"coordinator", "assignmentStrategy"},
-        ("groups", "--describe", "--group", group, "--members"): set(),
+        ("consumer-groups", "--describe", "--group", group, "--state"): {"coordinator", "assignmentStrategy"},
+        ("consumer-groups", "--describe", "--group", group, "--members"): set(),
+        ("broker-api-versions",): {"apiKey", "minVersion", "maxVersion", "usableVersion"},
+        ("log-dirs", "--describe"): {"broker", "logDirs", "partition", "offsetLag"},
+        ("get-offsets", "--topic", topic): {"topic", "partition", "offset"},
+        ("features", "version-mapping"): {"feature", "level"},
         ("features", "describe"): {"feature", "supportedMaxVersion", "finalizedVersionLevel", "epoch"},
         ("metadata-quorum", "describe", "--status"): {"clusterId", "leaderId", "currentVoters"},
         ("metadata-quorum", "describe", "--replication"): {"nodeId", "directoryId", "lastCaughtUpTimestamp"},
@@ -493,25 +501,6 @@ def test_bootstrap_server_may_be_set_in_the_environment(
     assert pykraft("metadata-quorum", "describe", "--status").returncode == 0
     given = pykraft("cluster", "cluster-id", "--bootstrap-server", "127.0.0.1:1")
     assert given.stderr == "Error: no process listens at 127.0.0.1:1\n"
-
-
-@pytest.mark.parametrize(
-    ("tool", "given", "said"),
-    [
-        ("producer", "parse.kye=true", "did you mean parse.key?"),
-        ("producer", "print.key=true", "--property print.key: unknown"),
-        ("producer", "parse.key=yes", "--property parse.key: 'yes' is neither true nor false"),
-        ("producer", "key.separator=", "--property key.separator is empty"),
-        ("consumer", "print.headrs=true", "did you mean print.headers?"),
-        ("consumer", "line.separator=x", "--property line.separator: unknown"),
-    ],
-)
-def test_invalid_property_is_a_usage_error(
-    pykraft: Callable[..., Any], dev_server: str, tool: str, given: str, said: str
-) -> None:
-    result = pykraft(tool, "--bootstrap-server", dev_server, "--topic", "t", "--property", given)
-    assert result.returncode == 2
-    assert said in result.stderr.replace("\n", " ")
 
 
 @pytest.mark.parametrize(

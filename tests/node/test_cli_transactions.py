@@ -24,7 +24,7 @@ from pykraft.kafka_client.admin_results import (
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID
-from pykraft.node.cli import transactions
+from pykraft.node.cli import cluster_client, transactions
 from pykraft.node.cli.hanging_transactions import OpenTransaction, Search
 from pykraft.node.cli.tool_errors import ToolError
 
@@ -130,7 +130,7 @@ def run(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Run:
     def client(*_: object) -> Iterator[Any]:
         yield cluster
 
-    monkeypatch.setattr(transactions, "admin_client", client)
+    monkeypatch.setattr(cluster_client, "admin_client", client)
 
     def invoke(*arguments: object) -> Result:
         given = ["--bootstrap-server", "b:1", *map(str, arguments)]
@@ -260,9 +260,7 @@ def test_options_that_are_missing_or_wrong_end_with_status_1(
     assert said in result.stderr
 
 
-def test_unknown_property_of_the_client_is_refused_and_a_file_that_is_missing(
-    run: Run, tmp_path: Path
-) -> None:
+def test_properties_of_the_client_come_from_a_file_that_exists(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "admin.properties"
     file.write_text("client.id=me\n", encoding="utf-8")
     assert run("--command-config", file, "list").exit_code == 0

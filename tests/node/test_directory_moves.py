@@ -17,7 +17,6 @@ from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_protocol.enums import ConfigOperation, ConfigResourceType
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.node.cli import reassign_partitions
-from pykraft.node.cli.cluster_client import read_reassignment_file
 from pykraft.node.cli.directory_moves import (
     Place,
     Replica,
@@ -26,6 +25,7 @@ from pykraft.node.cli.directory_moves import (
     find_places,
     start_moves,
 )
+from pykraft.node.cli.partition_files import read_reassignment_file
 from pykraft.node.cli.reassignment_throttles import set_directory_throttle
 
 T0 = TopicPartition("t", 0)
@@ -41,7 +41,7 @@ class Client:
         self.moved: list[tuple[Replica, str]] = []
         self.changes: list[tuple[str, ConfigChange]] = []
 
-    def describe_cluster(self) -> Any:
+    def describe_cluster(self, *, controllers: bool = False) -> Any:
         return SimpleNamespace(brokers=[SimpleNamespace(id=1), SimpleNamespace(id=2)])
 
     def describe_log_dirs(self, brokers: list[int]) -> dict[int, list[LogDirDescription]]:

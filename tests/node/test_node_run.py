@@ -53,7 +53,10 @@ class FakeNode:
 
 class FakeConfig:
     def __init__(self, path: Path, behaviour: Callable[[FakeNode], Awaitable[None]]) -> None:
+        self.node_id = 1
+        self.http_listener = None
         self.all_dirs = (str(path),)
+        self.metadata_log_dir = str(path)
         self.behaviour = behaviour
 
 
@@ -93,6 +96,13 @@ def test_two_failing_starts_are_one_error(nodes: list[FakeNode], tmp_path: Path)
     with pytest.raises(StartError, match="the port is taken"):
         run.run_nodes(configs)
     assert all(node.events[-1] == "stop" for node in nodes)
+
+
+def test_directory_that_cannot_be_locked_is_said_plainly(nodes: list[FakeNode], tmp_path: Path) -> None:
+    (tmp_path / ".lock").mkdir()
+    with pytest.raises(StartError, match=r"node 1 does not start: .*Is a directory"):
+        run.run_nodes(as_configs(FakeConfig(tmp_path, wait_for_ever)))
+    assert not nodes
 
 
 def test_node_that_cannot_stop_does_not_delay_the_others_and_is_an_error(

@@ -19,13 +19,9 @@ from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_client.producer_batch import ProducerConfig
 from pykraft.kafka_protocol.compression import Compression
 from pykraft.kafka_protocol.records import HEADER_BYTES
-from pykraft.node.cli.client_properties import (
-    ListOptionsCommand,
-    consumer_configs,
-    producer_config,
-    read_properties,
-)
+from pykraft.node.cli.client_properties import consumer_configs, producer_config, read_properties
 from pykraft.node.cli.java_dates import date_format
+from pykraft.node.cli.kafka_command import KafkaCommand
 from pykraft.node.cli.perf_load import (
     MIN_PAUSE_MS,
     StickyPartitions,
@@ -279,8 +275,9 @@ def test_command_line_takes_precedence_over_the_file(tmp_path: Path) -> None:
 
 
 def test_a_list_option_takes_all_values_up_to_the_next_option() -> None:
-    command = ListOptionsCommand(
+    command = KafkaCommand(
         "c",
+        list_options=("--producer-props",),
         params=[
             click.Option(["--producer-props"], multiple=True),
             click.Option(["--throughput"], type=float),

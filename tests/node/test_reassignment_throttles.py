@@ -33,7 +33,7 @@ class Client:
             else:
                 values[change.name] = change.value
 
-    def describe_cluster(self) -> Any:
+    def describe_cluster(self, *, controllers: bool = False) -> Any:
         return SimpleNamespace(brokers=[SimpleNamespace(id=id) for id in (1, 2, 3)])
 
     def list_partition_reassignments(self) -> dict[TopicPartition, PartitionReassignment]:

@@ -1,0 +1,148 @@
+"""How long requests take, by API: measured around the handler of a listener, and kept as plain counters.
+
+A request's time has the phases that Kafka names (``RequestMetrics``), as far as there are such here:
+
+- *local*: the handler's own work until it returns; the event loop does nothing else meanwhile.
+- *remote*: until the answer is complete: it waits for followers, for a flush, for the controller, for more
+  bytes, or for further turns of the event loop.
+- *response queue*: a complete answer waits for those of earlier requests of its connection.
+
+There is no request queue (what has not been read waits in its socket) and no throttle time. Sending is left
+to the transport.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+from pykraft.kafka_protocol.connection import Connection, RequestHandler, ResponseSlot
+from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.runtime.durations import Durations
+
+logger = logging.getLogger("pykraft.request")
+"""At DEBUG one line a request, as Kafka's ``kafka.request.logger``; slow requests at WARNING."""
+
+
+class ApiTimes:
+    """The requests of one API: ``requests`` received by version, the phases of those that were answered, and
+    how many were ``abandoned`` because their connection ended before.
+    """
+
+    __slots__ = ("abandoned", "local", "name", "remote", "requests", "response_queue", "total")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.requests: dict[int, int] = {}
+        self.abandoned = 0
+        self.local = Durations()
+        self.remote = Durations()
+        self.response_queue = Durations()
+        self.total = Durations()
+
+    @property
+    def waiting(self) -> int:
+        """How many requests have no answer yet."""
+        return sum(self.requests.values()) - self.total.count - self.abandoned
+
+
+class MeasuredRequests:
+    """Passes requests on to ``handler`` and measures them. ``names`` are those of the served APIs by their
+    keys; ``now_us`` is monotonic.
+
+    A request that took ``slow_ms`` or longer is logged; 0: none is.
+    """
+
+    def __init__(
+        self, handler: RequestHandler, names: Mapping[int, str], now_us: Callable[[], int], slow_ms: int = 0
+    ) -> None:
+        self._handler = handler
+        self._now_us = now_us
+        self.slow_us = slow_ms * 1000 if slow_ms > 0 else 1 << 62
+        self.times = {key: ApiTimes(name) for key, name in names.items()}
+
+    def handle_frame(self, connection: Connection, frame: memoryview, slot: ResponseSlot) -> None:
+        # A frame of less than four bytes, or of another API or version, is the handler's to refuse.
+        times = self.times.get(frame[0] << 8 | frame[1]) if len(frame) >= 4 else None
+        if times is None:
+            self._handler.handle_frame(connection, frame, slot)
+            return
+        version = frame[2] << 8 | frame[3]
+        if connection.held_since_ms is None:  # not one that was received before, and held
+            requests = times.requests
+            requests[version] = requests.get(version, 0) + 1
+        measured = slot.observer = _Measured(self, times, connection, version, self._now_us())
+        self._handler.handle_frame(connection, frame, slot)
+        if not slot.done:
+            measured.handled_us = self._now_us()
+
+    def finish(self, measured: _Measured, sent_us: int) -> None:
+        """The answer has been handed to the transport."""
+        times, received_us, completed_us = measured.times, measured.received_us, measured.completed_us
+        handled_us = measured.handled_us or completed_us
+        total_us = sent_us - received_us
+        times.local.add(handled_us - received_us)
+        times.remote.add(completed_us - handled_us)
+        times.response_queue.add(sent_us - completed_us)
+        times.total.add(total_us)
+        if total_us >= self.slow_us:
+            logger.warning("slow request: %s", _describe(measured, sent_us))
+        elif logger.isEnabledFor(logging.DEBUG):
+            logger.debug("%s", _describe(measured, sent_us))
+
+    def now_us(self) -> int:
+        return self._now_us()
+
+
+class _Measured:
+    """One request on its way. ``handled_us`` is 0 if its answer was complete when its handler returned."""
+
+    __slots__ = (
+        "_requests",
+        "completed_us",
+        "connection",
+        "handled_us",
+        "received_us",
+        "times",
+        "version",
+    )
+
+    def __init__(
+        self,
+        requests: MeasuredRequests,
+        times: ApiTimes,
+        connection: Connection,
+        version: int,
+        received_us: int,
+    ) -> None:
+        self._requests = requests
+        self.times = times
+        self.connection = connection
+        self.version = version
+        self.received_us = received_us
+        self.handled_us = 0
+        self.completed_us = 0
+
+    def answer_completed(self) -> None:
+        self.completed_us = self._requests.now_us()
+
+    def answer_sent(self, *, has_waited: bool) -> None:
+        sent_us = self._requests.now_us() if has_waited else self.completed_us
+        self._requests.finish(self, sent_us)
+
+    def answer_abandoned(self) -> None:
+        self.times.abandoned += 1
+
+
+def _describe(measured: _Measured, sent_us: int) -> str:
+    connection, handled_us = measured.connection, measured.handled_us or measured.completed_us
+    caller = connection.state
+    client_id = caller.client_id if isinstance(caller, RequestContext) else ""
+    return (
+        f"{measured.times.name} version {measured.version} from {connection.peer_address}"
+        f" (client.id {client_id!r}, listener {connection.listener_name}, connection"
+        f" {connection.connection_id}) took {(sent_us - measured.received_us) / 1000:.1f} ms: local"
+        f" {(handled_us - measured.received_us) / 1000:.1f}, remote"
+        f" {(measured.completed_us - handled_us) / 1000:.1f}, response queue"
+        f" {(sent_us - measured.completed_us) / 1000:.1f}"
+    )

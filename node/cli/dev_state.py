@@ -1,0 +1,130 @@
+"""What is known of a running development cluster: what its summary shows, and what a detached one leaves
+behind for ``pykraft dev status``, ``stop`` and ``logs``.
+
+A detached cluster has a directory of its own under ``~/.local/state/pykraft/dev`` (``XDG_STATE_HOME``), which
+it holds by a lock as long as it runs: so whether it runs is never guessed from a process id, which another
+process may have by now.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final, Self
+
+import click
+
+from pykraft.runtime.directory_lock import LOCK_FILE, DirectoryInUseError, DirectoryLock
+
+STATE_FILE: Final = "state.json"
+LOG_FILE: Final = "log"
+MAX_NAME: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class DevNode:
+    """One node; ``http`` is None if it serves no metrics."""
+
+    id: int
+    address: str
+    process_id: int
+    http: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DevState:
+    """``process_id``: of the process to stop. ``is_temporary``: the data are removed when it stops."""
+
+    bootstrap_servers: str
+    bootstrap_controllers: str
+    nodes: tuple[DevNode, ...]
+    data_dir: str
+    is_temporary: bool
+    process_id: int
+    started_ms: int
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=2)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """:class:`ValueError` if ``text`` is something else."""
+        try:
+            fields = json.loads(text)
+            nodes = tuple(DevNode(**node) for node in fields.pop("nodes"))
+            return cls(nodes=nodes, **fields)
+        except (TypeError, KeyError, AttributeError) as error:
+            raise ValueError(f"not the state of a cluster: {error}") from None
+
+
+class Home:
+    """The directory of the detached cluster with this name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.path = homes() / name
+        self.log = self.path / LOG_FILE
+
+    def make(self) -> None:
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def hold(self) -> DirectoryLock:
+        """For as long as the cluster runs. :class:`DirectoryInUseError` if another holds it."""
+        return DirectoryLock(str(self.path))
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the cluster runs, or is just starting or stopping."""
+        if not (self.path / LOCK_FILE).exists():
+            return False
+        try:
+            self.hold().release()
+        except DirectoryInUseError:
+            return True
+        return False
+
+    def write(self, state: DevState) -> None:
+        made = self.path / f"{STATE_FILE}.tmp"
+        made.write_text(state.to_json(), encoding="utf-8")
+        made.replace(self.path / STATE_FILE)
+
+    def read(self) -> DevState | None:
+        """None while it starts, or if it has never run."""
+        try:
+            return DevState.from_json((self.path / STATE_FILE).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise click.ClickException(f"{self.path / STATE_FILE}: {error}") from None
+
+    def forget(self) -> None:
+        """Only the log is kept."""
+        with suppress(FileNotFoundError):
+            (self.path / STATE_FILE).unlink()
+
+
+def homes() -> Path:
+    """Where detached clusters have their directories."""
+    state_home = os.environ.get("XDG_STATE_HOME")
+    return (Path(state_home) if state_home else Path.home() / ".local" / "state") / "pykraft" / "dev"
+
+
+def known_homes() -> Iterator[Home]:
+    """Of all clusters that have been detached."""
+    if homes().is_dir():
+        for path in sorted(homes().iterdir()):
+            yield Home(path.name)
+
+
+def check_name(context: click.Context, parameter: click.Parameter, name: str) -> str:
+    """A callback for options: the name becomes a directory."""
+    if not (0 < len(name) <= MAX_NAME and name[0].isalnum() and set(name) <= _NAME_CHARS):
+        raise click.BadParameter(f"letters, digits, '.', '_' and '-', at most {MAX_NAME}")
+    return name
+
+
+_NAME_CHARS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")

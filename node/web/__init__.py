@@ -1,0 +1,1 @@
+"""HTTP at ``pykraft.http.listener``: metrics, health checks and the console, served by aiohttp."""

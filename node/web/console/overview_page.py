@@ -1,0 +1,33 @@
+"""The first page: the cluster in numbers, its brokers, and what needs attention."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Self
+
+from pykraft.kafka_client.admin import Admin
+from pykraft.lazy_dataclass import dataclass
+from pykraft.node.web.console.cluster_calls import CallLimits
+from pykraft.node.web.console.page import Facts, part
+from pykraft.node.web.console.parameters import Parameters
+from pykraft.node.web.console.survey import all_topics, survey
+
+
+@dataclass(frozen=True, slots=True)
+class OverviewPage:
+    TEMPLATE: ClassVar[str] = "overview.html"
+    TAB: ClassVar[str] = "/console"
+
+    @classmethod
+    def parse(cls, parameters: Parameters, path: Mapping[str, str]) -> Self:
+        return cls()
+
+    async def load(self, admin: Admin, limits: CallLimits) -> Facts:
+        topics = await all_topics(admin)
+        cluster = await admin.describe_cluster(include_fenced_brokers=True)
+        return {
+            "cluster": cluster,
+            "survey": survey(topics),
+            "quorum": await part(admin.describe_quorum(timeout_ms=limits.section_ms)),
+            "groups": await part(admin.list_groups(timeout_ms=limits.section_ms)),
+        }

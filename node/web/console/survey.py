@@ -1,0 +1,97 @@
+"""The cluster in numbers, counted from the metadata of all topics."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+from pykraft.kafka_client.admin import Admin
+from pykraft.kafka_client.metadata import Partition, Topic
+from pykraft.lazy_dataclass import dataclass
+
+MOST_TROUBLED: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRow:
+    """``replicas``: of its first partition; ``offsets``: see :class:`Extent`; None: not known."""
+
+    name: str
+    is_internal: bool
+    partitions: int
+    replicas: int
+    under_replicated: int
+    offline: int
+    offsets: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """``troubled``: the first of the partitions that are offline or under-replicated, offline ones first;
+    ``more_troubled``: how many there are beside them."""
+
+    topics: int
+    internal_topics: int
+    partitions: int
+    replicas: int
+    under_replicated: int
+    offline: int
+    troubled: tuple[Partition, ...]
+    more_troubled: int
+    leaders_of: Counter[int]
+    replicas_of: Counter[int]
+
+
+async def all_topics(admin: Admin) -> list[Topic]:
+    """By name."""
+    return await admin.cluster.topics(None, admin.cluster.deadline())
+
+
+def is_offline(partition: Partition) -> bool:
+    return partition.leader_id is None
+
+
+def is_under_replicated(partition: Partition) -> bool:
+    return len(partition.isr) < len(partition.replicas)
+
+
+def topic_row(topic: Topic) -> TopicRow:
+    partitions = topic.partitions.values()
+    first = topic.partitions.get(0)
+    return TopicRow(
+        topic.name,
+        topic.is_internal,
+        len(partitions),
+        0 if first is None else len(first.replicas),
+        sum(map(is_under_replicated, partitions)),
+        sum(map(is_offline, partitions)),
+    )
+
+
+def survey(topics: Iterable[Topic]) -> Survey:
+    rows, offline, lagging = [], [], []
+    leaders_of: Counter[int] = Counter()
+    replicas_of: Counter[int] = Counter()
+    for topic in topics:
+        rows.append(topic_row(topic))
+        for partition in topic.partitions.values():
+            replicas_of.update(partition.replicas)
+            if partition.leader_id is None:
+                offline.append(partition)
+            else:
+                leaders_of[partition.leader_id] += 1
+                if is_under_replicated(partition):
+                    lagging.append(partition)
+    return Survey(
+        topics=len(rows),
+        internal_topics=sum(row.is_internal for row in rows),
+        partitions=sum(row.partitions for row in rows),
+        replicas=replicas_of.total(),
+        under_replicated=sum(row.under_replicated for row in rows),
+        offline=len(offline),
+        troubled=tuple((offline + lagging)[:MOST_TROUBLED]),
+        more_troubled=max(0, len(offline) + len(lagging) - MOST_TROUBLED),
+        leaders_of=leaders_of,
+        replicas_of=replicas_of,
+    )

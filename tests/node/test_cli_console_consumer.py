@@ -1,0 +1,286 @@
+"""``pykraft consumer`` on a node in the process of the test."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from click.testing import Result
+from confluent_kafka import Producer
+
+from pykraft.testing import Cluster
+from tests.node.cli_runner import invoke
+
+Consume = Callable[..., Result]
+
+TOGETHER = "cannot be specified together"
+LATEST = "auto.offset.reset=latest"
+NO_TOPICS = pytest.mark.kafka(properties={"auto.create.topics.enable": "false"})
+
+
+@pytest.fixture
+def consume(kafka: Cluster) -> Consume:
+    return lambda *words: invoke("consumer", "--bootstrap-server", kafka.bootstrap_servers, *words)
+
+
+@pytest.fixture
+def meanwhile() -> Iterator[Callable[[Callable[[], object]], None]]:
+    """Do something while the test goes on; what fails in it fails the test."""
+    with ThreadPoolExecutor(1) as pool:
+        begun = []
+        yield lambda work: begun.append(pool.submit(work))
+        for one in begun:
+            one.result()
+
+
+def values(result: Result) -> list[str]:
+    assert result.exit_code == 0, result.output
+    return result.stdout.splitlines()
+
+
+@pytest.mark.parametrize("option", ["--property", "--formatter-property"])
+def test_parts_are_printed_as_asked(kafka: Cluster, kafka_topic: str, consume: Consume, option: str) -> None:
+    kafka.produce(kafka_topic, ("k", "v"), (None, None))
+    read = consume(
+        *("--topic", kafka_topic, "--from-beginning", "--max-messages", "2", "--enable-systest-events"),
+        *(option, "print.key=true", f"{option}=key.separator=|", option, "print.epoch=true"),
+    )
+    assert values(read) == ["Epoch:0|k|v", "Epoch:0|null|null", "shutdown_complete"]
+    warning, *last = read.stderr.splitlines()[-2:]
+    assert (warning.startswith("Warning: --property is deprecated") and bool(last)) == (
+        option == "--property"
+    )
+    assert read.stderr.endswith("Processed a total of 2 messages\n")
+
+
+def test_record_is_an_object_with_json(kafka: Cluster, kafka_topic: str, consume: Consume) -> None:
+    (written,) = kafka.produce(kafka_topic, ("k", '{"a": 1}'))
+    read = consume(
+        *(
+            "--topic",
+            kafka_topic,
+            "--partition",
+            "0",
+            "--offset",
+            "earliest",
+            "--max-messages",
+            "1",
+            "--json",
+        ),
+        *("--value-deserializer", "org.apache.kafka.connect.json.JsonDeserializer"),
+    )
+    shown: dict[str, Any] = json.loads(read.stdout)
+    assert (shown["key"], shown["value"], shown["timestamp"]) == ("k", {"a": 1}, written.timestamp_ms)
+    assert (shown["topic"], shown["partition"], shown["offset"], shown["headers"]) == (kafka_topic, 0, 0, [])
+
+
+def test_topics_that_match_are_read_also_one_that_is_created_later(
+    kafka: Cluster, kafka_topic: str, consume: Consume, meanwhile: Callable[..., None]
+) -> None:
+    kafka.produce(kafka.create_topic(f"{kafka_topic}.1"), "first")
+    kafka.produce(kafka.create_topic(f"x{kafka_topic}.1"), "not at the start of the name")
+
+    def create() -> None:
+        kafka.produce(kafka.create_topic(f"{kafka_topic}.2"), "second")
+
+    meanwhile(create)
+    read = consume(
+        *("--include", rf"{kafka_topic}\.\d|__consumer_offsets", "--from-beginning", "--max-messages", "2"),
+        *("--command-property", "metadata.max.age.ms=50"),
+    )
+    assert sorted(values(read)) == ["first", "second"]
+
+
+@pytest.mark.parametrize(
+    ("offset", "expected"), [("earliest", "012"), ("1", "12"), ("Latest", ""), ("3", ""), (None, "")]
+)
+def test_partition_is_read_from_an_offset(
+    kafka: Cluster, kafka_topic: str, consume: Consume, offset: str | None, expected: str
+) -> None:
+    kafka.produce(kafka_topic, "0", "1", "2")
+    start = () if offset is None else ("--offset", offset)
+    read = consume("--topic", kafka_topic, "--partition", "0", *start, "--timeout-ms", "300")
+    assert "".join(values(read)) == expected
+    assert read.stderr == f"Processed a total of {len(expected)} messages\n"
+
+
+def test_group_goes_on_after_the_last_record_that_was_printed(
+    kafka: Cluster, kafka_topic: str, consume: Consume
+) -> None:
+    kafka.produce(kafka_topic, *"abc")
+    of_group = ("--topic", kafka_topic, "--command-property", f"group.id={kafka_topic}", "--from-beginning")
+    assert values(consume(*of_group, "--max-messages", "2")) == ["a", "b"]
+    assert values(consume(*of_group, "--max-messages", "1", "--group", kafka_topic)) == ["c"]
+    shown = consume(
+        *("--topic", "__consumer_offsets", "--from-beginning", "--timeout-ms", "1500"),
+        *("--formatter", "org.apache.kafka.tools.consumer.OffsetsMessageFormatter"),
+    )
+    commits = [json.loads(line) for line in values(shown)]
+    key = {"group": kafka_topic, "topic": kafka_topic, "partition": 0}
+    assert [it["value"]["data"]["offset"] for it in commits if it["key"]["data"] == key] == [2, 3]
+
+
+def test_records_of_aborted_transactions_are_left_out_if_so_asked(
+    kafka: Cluster, kafka_topic: str, consume: Consume
+) -> None:
+    producer = Producer(
+        {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": kafka_topic, "log_level": 0}
+    )
+    producer.init_transactions(10)
+    for value, end in (("aborted", producer.abort_transaction), ("committed", producer.commit_transaction)):
+        producer.begin_transaction()
+        producer.produce(kafka_topic, value)
+        producer.flush(10)
+        end(10)
+    start = (
+        "--topic",
+        kafka_topic,
+        "--partition",
+        "0",
+        "--from-beginning",
+        "--timeout-ms",
+        "20000",
+        "--max-messages",
+    )
+    assert values(consume(*start, "2")) == ["aborted", "committed"]
+    assert values(consume(*start, "1", "--isolation-level", "read_committed")) == ["committed"]
+    logged = consume(
+        *("--topic", "__transaction_state", "--from-beginning", "--timeout-ms", "1500"),
+        *("--formatter", "transaction-log"),
+    )
+    states = [json.loads(line) for line in values(logged)]
+    ended = [
+        it["value"]["data"]["transactionStatus"]
+        for it in states
+        if it["key"]["data"]["transactionalId"] == kafka_topic
+    ]
+    assert 4 in ended and 5 in ended, "complete commit, complete abort"
+
+
+def test_record_that_cannot_be_printed_ends_the_command_unless_it_may_be_skipped(
+    kafka: Cluster, kafka_topic: str, consume: Consume
+) -> None:
+    kafka.produce(kafka_topic, b"\0\0\0\1", b"x", b"\0\0\0\2")
+    numbers = (
+        "--topic",
+        kafka_topic,
+        "--partition",
+        "0",
+        "--from-beginning",
+        "--value-deserializer",
+        "integer",
+    )
+    ended = consume(*numbers)
+    assert (ended.exit_code, ended.stdout) == (1, "1\n")
+    assert (
+        ended.stderr
+        == f"Error: the record at offset 1 of {kafka_topic}-0 cannot be printed: 1 bytes, not 4\n"
+    )
+    skipped = consume(*numbers, "--skip-message-on-error", "--max-messages", "3")
+    assert values(skipped) == ["1", "2"]
+    assert "warning: skipped: the record at offset 1" in skipped.stderr
+    of_group = (
+        "--topic",
+        kafka_topic,
+        "--group",
+        kafka_topic,
+        "--from-beginning",
+        "--value-deserializer",
+        "integer",
+    )
+    assert consume(*of_group).exit_code == 1
+    with kafka.admin() as admin:
+        (committed,) = admin.group_offsets(kafka_topic).values()
+    assert committed.offset == 1, "the group has not got over it"
+
+
+@NO_TOPICS
+def test_topic_that_does_not_exist_yet_is_waited_for(
+    kafka: Cluster, consume: Consume, meanwhile: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pykraft.node.cli.topic_subscription._MISSING_RETRY_S", 0.02)
+    warned: list[str] = []
+
+    def create() -> None:
+        kafka.produce(kafka.create_topic("late"), "1")
+
+    def warn(text: str, **_: object) -> None:
+        if not warned:
+            meanwhile(create)
+        warned.append(text)
+
+    monkeypatch.setattr("pykraft.node.cli.topic_subscription.click.echo", warn)
+    read = consume("--topic", "late", "--from-beginning", "--max-messages", "1")
+    assert (read.exit_code, read.stdout) == (0, "1\n")
+    assert warned[0] == "warning: there is no topic late yet"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "give exactly one of --topic, --include"),
+        (("--topic", "t", "--include", "t"), "give exactly one of --topic, --include"),
+        (("--include", "("), "'(' is not a regular expression"),
+        (("--include", "t", "--partition", "0"), "The topic is required when partition is specified"),
+        (("--topic", "t", "--offset", "3"), "The partition is required when offset is specified"),
+        (("--topic", "t", "--partition", "0", "--offset", "-1"), "'-1' is not earliest, latest or a number"),
+        (("--topic", "t", "--partition", "0", "--group", "g"), "group and partition cannot be"),
+        (("--topic", "t", "--partition", "0", "--offset", "1", "--from-beginning"), TOGETHER),
+        (("--topic", "t", "--group", "g", "--consumer-property", "group.id=h"), "do not match: g, h"),
+        (("--topic", "t", "--from-beginning", "--command-property", LATEST), "contradicts"),
+        (("--topic", "t", "--property", "a=b", "--formatter-property", "a=b"), TOGETHER),
+        (("--topic", "t", "--formatter", "org.example.Mine"), "there is none here, only default"),
+        (("--topic", "t", "--json", "--formatter", "default"), "give only one of --json, --formatter"),
+        (("--topic", "t", "--key-deserializer", "org.example.Mine"), "there is no deserializer"),
+        (("--topic", "t", "--max-messages", "-2"), "-2 is not in the range"),
+        (("--topic", "t", "--whitelist", "t"), "No such option"),
+    ],
+)  # fmt: skip
+def test_mistake_has_kafkas_status(arguments: tuple[str, ...], said: str) -> None:
+    ran = invoke("consumer", "--bootstrap-server", "127.0.0.1:1", *arguments)
+    assert ran.exit_code == 1
+    assert said in ran.stderr.replace("\n", " ")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_ends_the_command_in_order(
+    kafka: Cluster, kafka_topic: str, start_pykraft: Callable[..., Any], number: signal.Signals
+) -> None:
+    kafka.produce(kafka_topic, "1")
+    server = ("--bootstrap-server", kafka.bootstrap_servers)
+    with start_pykraft("consumer", *server, "--topic", kafka_topic, "--from-beginning") as running:
+        running.wait_for("1")
+        assert running.stop(number) == 128 + number
+        assert running.printed == "1\nProcessed a total of 1 messages\n"
+
+
+@pytest.mark.slow
+def test_command_ends_quietly_when_nobody_reads_its_output(kafka: Cluster, kafka_topic: str) -> None:
+    kafka.produce(kafka_topic, *(["x" * 1000] * 200))
+    command = (
+        sys.executable,
+        "-m",
+        "pykraft.node",
+        "consumer",
+        "--bootstrap-server",
+        kafka.bootstrap_servers,
+    )
+    with subprocess.Popen(
+        [*command, "--topic", kafka_topic, "--from-beginning", "--group", kafka_topic],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as consumer:
+        assert consumer.stdout is not None and consumer.stderr is not None
+        assert len(consumer.stdout.readline()) == 1001
+        consumer.stdout.close()
+        kafka.produce(kafka_topic, "the pipe is found broken when this is written")
+        said = consumer.stderr.read().decode()
+        assert consumer.wait() == 0
+    assert said.startswith("Processed a total of ") and said.count("\n") == 1

@@ -1,0 +1,153 @@
+"""``pykraft producer`` on a node in the process of the test."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from pykraft.kafka_client.partitioner import partition_of_key
+from pykraft.node.cli.producer_options import producer_settings, setting_options
+from pykraft.testing import Cluster, ErrorCode
+from tests.node.cli_runner import invoke
+
+TOGETHER = "cannot be specified together"
+
+
+@click.command()
+@setting_options
+def show_settings() -> None:
+    for name, value in producer_settings({"linger.ms": "7", "batch.size": "1"}).items():
+        print(f"{name}={value}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ((), {"linger.ms=7", "batch.size=1", "enable.idempotence=true", "partitioner=murmur2_random"}),
+        (("--compression-codec", "--batch-size=2"), {"compression.type=gzip", "batch.size=2", "linger.ms=7"}),
+        (("--compression-codec", "zstd"), {"compression.type=zstd"}),
+        (("--request-required-acks", "-1"), {"acks=-1", "enable.idempotence=true"}),
+        (("--request-required-acks", "1"), {"acks=1", "enable.idempotence=false"}),
+        (("--message-send-max-retries", "0"), {"retries=0", "enable.idempotence=false"}),
+        (("--timeout", "5", "--retry-backoff-ms", "3"), {"linger.ms=5", "retry.backoff.ms=3"}),
+        (("--request-timeout-ms", "4"), {"request.timeout.ms=4"}),
+        (("--metadata-expiry-ms", "6"), {"metadata.max.age.ms=6"}),
+        (("--max-memory-bytes", "8", "--max-block-ms", "0"), {"buffer.memory=8", "max.block.ms=0"}),
+        (("--max-partition-memory-bytes", "9"), {"batch.size=9"}),
+        (("--socket-buffer-size", "-1"), {"send.buffer.bytes=-1"}),
+    ],
+)  # fmt: skip
+def test_flags_set_properties_and_take_precedence(arguments: tuple[str, ...], expected: set[str]) -> None:
+    shown = CliRunner().invoke(show_settings, arguments)
+    assert shown.exit_code == 0, shown.output
+    assert expected <= set(shown.stdout.splitlines())
+
+
+@pytest.mark.parametrize("option", ["--property", "--reader-property"])
+def test_headers_keys_and_nulls_are_written(
+    kafka: Cluster, kafka_topic: str, option: str, tmp_path: Path
+) -> None:
+    config, client = tmp_path / "reader", tmp_path / "client"
+    config.write_text("parse.headers=true\nnull.marker=none\n", encoding="utf-8")
+    client.write_text("acks=1\nkey.serializer=x\nbuffer.memory=100000\n", encoding="utf-8")
+    sent = invoke(
+        *("producer", "--bootstrap-server", kafka.bootstrap_servers, "-topic", kafka_topic, "--sync"),
+        *(option, "parse.key=true", f"{option}=null.marker=NULL", "--reader-config", config),
+        *("--command-config", client),
+        stdin=b"h1:v1,h2:NULL\tk\tv\nNULL\tNULL\tNULL\n",
+    )
+    assert (sent.exit_code, sent.stdout) == (0, "")
+    assert sent.stderr.startswith("Warning: --property is deprecated") == (option == "--property")
+    first, second = kafka.read(kafka_topic)
+    assert (first.headers, first.key, first.value) == ((("h1", b"v1"), ("h2", None)), b"k", b"v")
+    assert (second.headers, second.key, second.value) == ((), None, None)
+
+
+@pytest.mark.kafka(partitions=5)
+def test_key_has_the_partition_that_javas_producer_gives_it(kafka: Cluster, kafka_topic: str) -> None:
+    keys = [f"key-{n}" for n in range(20)]
+    sent = invoke(
+        *("producer", "--bootstrap-server", kafka.bootstrap_servers, "--topic", kafka_topic),
+        *("--reader-property", "parse.key=true"),
+        stdin="".join(f"{key}\t.\n" for key in keys).encode(),
+    )
+    assert (sent.exit_code, sent.output) == (0, "")
+    found = {(it.key or b"").decode(): it.partition for it in kafka.read(kafka_topic, 20)}
+    assert found == {key: partition_of_key(key.encode(), 5) for key in keys}
+
+
+def test_record_that_a_broker_refuses_ends_the_command(kafka: Cluster, kafka_topic: str) -> None:
+    kafka.refuse("Produce", ErrorCode.INVALID_RECORD)
+    sent = invoke(
+        *("producer", "--bootstrap-server", kafka.bootstrap_servers, "--topic", kafka_topic, "--sync"),
+        stdin=b"1\n2\n",
+    )
+    assert sent.exit_code == 1
+    assert sent.stderr.startswith("Error: stopped after line 1; 1 of 1 records were not delivered: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "Missing option '--topic'"),
+        (("--topic", "t", "--property", "a=b", "--reader-property", "a=b"), TOGETHER),
+        (("--topic", "t", "--producer-property", "a=b", "--command-property", "a=b"), TOGETHER),
+        (("--topic", "t", "--producer.config", "f", "--command-config", "f"), TOGETHER),
+        (("--topic", "t", "--producer.config", "/none"), "cannot read /none"),
+        (("--topic", "t", "--line-reader", "org.example.Mine"), "there is only LineMessageReader"),
+        (("--topic", "t", "--reader-property", "parse.kye=true"), "did you mean parse.key?"),
+        (("--topic", "t", "--command-property", "buffer.memory=x"), "buffer.memory"),
+        (("--topic", "t", "--compression-codec", "brotli"), "'brotli' is not one of"),
+    ],
+)  # fmt: skip
+def test_mistake_has_kafkas_status(arguments: tuple[str, ...], said: str) -> None:
+    ran = invoke("producer", "--bootstrap-server", "127.0.0.1:1", *arguments)
+    assert ran.exit_code == 1
+    assert said in ran.stderr
+
+
+def test_record_that_finds_no_room_is_refused_after_max_block_ms(kafka: Cluster, kafka_topic: str) -> None:
+    sent = invoke(
+        *("producer", "--bootstrap-server", kafka.bootstrap_servers, "--topic", kafka_topic),
+        *("--max-memory-bytes", "1024", "--max-block-ms", "1", "--command-property", "metric.reporters=x"),
+        stdin=b"small\n" + b"x" * 5000,
+    )
+    assert sent.exit_code == 1
+    assert sent.stderr.splitlines() == [
+        "warning: metric.reporters has no effect here",
+        "Error: line 2 was not sent: the buffer is full",
+    ]
+    assert [it.value for it in kafka.read(kafka_topic)] == [b"small"]
+
+
+@pytest.mark.slow
+def test_lines_that_are_typed_have_a_prompt(kafka: Cluster, kafka_topic: str) -> None:
+    ours, theirs = pty.openpty()
+    command = (sys.executable, "-m", "pykraft.node", "producer", "--topic", kafka_topic)
+    with subprocess.Popen(
+        [*command, "--bootstrap-server", kafka.bootstrap_servers], stdin=theirs, stdout=theirs, stderr=theirs
+    ) as typing:
+        os.close(theirs)
+        assert os.read(ours, 1) == b">"
+        os.write(ours, b"typed\n\x04")
+        shown = b""
+        while chunk := _read(ours):
+            shown += chunk
+        assert typing.wait() == 0, shown
+    os.close(ours)
+    assert shown.replace(b"\r", b"") == b"typed\n>"
+    assert [it.value for it in kafka.read(kafka_topic)] == [b"typed"]
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 1000)
+    except OSError:  # the other side is closed
+        return b""
