@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from pykraft.jepsen_like.process_cluster import ProcessCluster
-from tests.interop import fleet_hall
+from tests.interop import fleet_hall, shown_features
 from tests.interop.fleet_hall import Hall
-from tests.interop.java_jars import KafkaTools, fetch_jars, need
+from tests.interop.java_jars import KafkaTools, fetch_server
 from tests.interop.peer import MAX_GROWTH_BYTES, OtherClient, memory_bytes
 
 # Sessions of group members are short, so that a crashed member is noticed within seconds.
@@ -27,11 +27,25 @@ GROUP_PROPERTIES = {
     "group.consumer.heartbeat.interval.ms": "300",
 }
 
-KAFKA_VERSION = "4.3.0"
-
 NewTopic = Callable[..., str]
 _running: list[ProcessCluster] = []
 _numbers = itertools.count(1)
+_shown = shown_features.Shown()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "shows(client, *features): what passing shows (shown_features.py)")
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    if shown_features.is_writing() and exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        assert not hasattr(session.config, "workerinput"), "one process has to see all tests: -n 0"
+        _shown.write()
+
+
+@pytest.fixture(autouse=True)
+def features_are_published(request: pytest.FixtureRequest) -> None:
+    shown_features.check(request.node)
 
 
 def _run_cluster(nodes: int, properties: dict[str, str]) -> Iterator[ProcessCluster]:
@@ -77,9 +91,7 @@ def single() -> Iterator[ProcessCluster]:
 @pytest.fixture(scope="session")
 def kafka_tools() -> Iterator[KafkaTools]:
     """Apache Kafka's command-line tools."""
-    need("KAFKA'S TOOLS", "java")
-    artifacts = [f"org.apache.kafka:{name}:{KAFKA_VERSION}" for name in ("kafka_2.13", "kafka-tools")]
-    tools = KafkaTools(fetch_jars("KAFKA'S TOOLS", f"kafka-tools-{KAFKA_VERSION}", artifacts))
+    tools = KafkaTools(fetch_server("KAFKA'S TOOLS"))
     yield tools
     tools.close()
 
@@ -131,6 +143,7 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
+    _shown.note(item, report)
     if report.failed and _running and Path(__file__).parent in item.path.parents:
         for cluster in _running:
             report.sections.append((f"Servers in {cluster.directory}", cluster.output_tails()))

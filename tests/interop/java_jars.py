@@ -14,7 +14,9 @@ from threading import Lock, Timer
 from typing import Final
 
 import pytest
-from comparison.maven import MavenError, cache_directory, download
+
+from pykraft.jepsen_like.kafka_jars import NoKafkaError, find_server
+from pykraft.jepsen_like.maven import MavenError, cache_directory, download
 
 FETCH_TIMEOUT_S: Final = 60
 RUN_TIMEOUT_S: Final = 60
@@ -115,6 +117,14 @@ def fetch_jars(what: str, name: str, artifacts: Iterable[str]) -> Path:
         except MavenError as error:
             pytest.skip(f"{what} NOT TESTED: {error}")
     return installed
+
+
+def fetch_server(what: str) -> Path:
+    """The directory of Apache Kafka's server and tools; without it skip ``what``."""
+    try:
+        return find_server(timeout_s=FETCH_TIMEOUT_S)
+    except NoKafkaError as error:
+        pytest.skip(f"{what} NOT TESTED: {error}")
 
 
 def compile_client(name: str, classes: Path) -> str:

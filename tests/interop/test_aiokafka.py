@@ -58,6 +58,7 @@ async def poll_until(consumers: list[AIOKafkaConsumer], done: Callable[[list[byt
     return found
 
 
+@pytest.mark.shows("aiokafka", "produce", "{codec}", "assign", "idempotence")
 @pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
 def test_records_of_an_idempotent_producer_come_back_in_order(
     trio: ProcessCluster, new_topic: NewTopic, codec: str | None
@@ -81,6 +82,7 @@ def test_records_of_an_idempotent_producer_come_back_in_order(
     assert asyncio.run(scenario()) == values
 
 
+@pytest.mark.shows("aiokafka", "classic group")
 def test_two_members_share_a_topic_and_commits_survive_them(
     trio: ProcessCluster, new_topic: NewTopic, fresh: Fresh
 ) -> None:
@@ -115,6 +117,7 @@ def test_two_members_share_a_topic_and_commits_survive_them(
     asyncio.run(scenario())
 
 
+@pytest.mark.shows("aiokafka", "admin")
 def test_admin_creates_lists_and_deletes_topics(trio: ProcessCluster, fresh: Fresh) -> None:
     topic = fresh("topic")
 

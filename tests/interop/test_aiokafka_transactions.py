@@ -51,6 +51,7 @@ async def read(cluster: ProcessCluster, topic: str, isolation: str, count: int) 
                 return found
 
 
+@pytest.mark.shows("aiokafka", "transactions")
 def test_committed_records_are_read_and_aborted_ones_are_not(
     trio: ProcessCluster, new_topic: NewTopic
 ) -> None:

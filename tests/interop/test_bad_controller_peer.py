@@ -129,7 +129,7 @@ def test_calls_of_unknown_clients_are_refused_and_change_nothing(
 ) -> None:
     before = cluster_state(client)
     malformed = Malformed(client.describe_cluster().cluster_id)
-    target = f"{single.addresses[1].host}:{single._controller_ports[1]}"
+    target = f"{single.addresses[1].host}:{single.listeners[1].controller.port}"
     answered: Counter[str] = Counter()
     with grpc.insecure_channel(target) as channel:
         for _ in range(CALLS):
@@ -319,7 +319,7 @@ def test_cluster_continues_after_a_flood_from_a_forged_peer(
 
 def flood(cluster: ProcessCluster, forged_peer: ForgedPeer) -> None:
     """Dozens of calls, most of them without a waiting caller, and connections that send nothing."""
-    ports = cluster._controller_ports
+    ports = {i: one.controller.port for i, one in cluster.listeners.items()}
     with ExitStack() as held:
         for number in range(IDLE_CONNECTIONS):
             held.enter_context(

@@ -17,7 +17,8 @@ import pytest
 from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
 from pykraft.jepsen_like.free_ports import free_ports
 from pykraft.jepsen_like.node_process import NodeProcess
-from pykraft.jepsen_like.process_cluster import cli, run_cli
+from pykraft.jepsen_like.process_cluster import run_cli
+from pykraft.jepsen_like.systems import cli
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_client.admin_results import NewTopic
 from pykraft.kafka_protocol.errors import KafkaError

@@ -80,6 +80,7 @@ def topic_config(admin: AdminClient, topic: str) -> dict[str, ConfigEntry]:
     return admin.describe_configs([resource])[resource].result(TIMEOUT_S)  # type: ignore[no-any-return]
 
 
+@pytest.mark.shows("confluent-kafka", "admin")
 def test_created_topic_is_described_and_deleted_topic_is_gone(admin: AdminClient, fresh: Fresh) -> None:
     topic = fresh("topic")
     create(admin, TopicRequest(topic, 3, 3))[topic].result(TIMEOUT_S)

@@ -164,6 +164,7 @@ def test_partitions_of_a_crashed_member_are_assigned_to_the_others(
         present(victim.stdout).close()
 
 
+@pytest.mark.shows("confluent-kafka", "{protocol} group")
 @both_protocols
 def test_committed_offsets_are_where_the_next_member_resumes(
     trio: ProcessCluster, new_topic: NewTopic, fresh: Fresh, protocol: str

@@ -63,6 +63,7 @@ def consume(cluster: ProcessCluster, topic: str, count: int, partition: int = 0)
         consumer.close()
 
 
+@pytest.mark.shows("confluent-kafka", "produce", "{codec}", "assign")
 @pytest.mark.parametrize("codec", CODECS)
 def test_compressed_records_are_returned_and_stored_as_sent(
     trio: ProcessCluster, new_topic: NewTopic, codec: str
@@ -76,6 +77,7 @@ def test_compressed_records_are_returned_and_stored_as_sent(
     assert compressions == {CODECS.index(codec)}
 
 
+@pytest.mark.shows("confluent-kafka", "idempotence")
 def test_idempotent_producer_gets_consecutive_offsets_in_order(
     trio: ProcessCluster, new_topic: NewTopic
 ) -> None:

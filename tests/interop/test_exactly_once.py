@@ -30,6 +30,8 @@ pytestmark = pytest.mark.interop
 Fresh = Callable[[str], str]
 KAFKA_VERSION = "4.3.0"
 PARTITIONS = 6
+CONNECT_PATIENCE_S = 3 * PATIENCE_S
+"""A worker's clients may wait for a minute twice."""
 PROPERTIES = {
     **FAST_FAILOVER,
     "min.insync.replicas": "2",
@@ -145,12 +147,18 @@ class Progress:
 
 
 def read_committed(
-    cluster: ProcessCluster, topic: str, partitions: int, count: int, *, to_the_end: bool = True
+    cluster: ProcessCluster,
+    topic: str,
+    partitions: int,
+    count: int,
+    *,
+    to_the_end: bool = True,
+    patience_s: float = PATIENCE_S,
 ) -> list[list[bytes]]:
     """The values of each partition, as soon as there are ``count`` in all, up to its end."""
     found: list[list[bytes]] = [[] for _ in range(partitions)]
     at_end: set[int] = set()
-    deadline = Deadline(PATIENCE_S)
+    deadline = Deadline(patience_s)
     with closing(
         Consumer(
             {
@@ -309,7 +317,7 @@ def test_kafka_connect_takes_each_line_of_a_file_once(
         read_committed(cluster, topic, 1, 2500, to_the_end=False)
         cluster.nodes[leader_of(cluster, "__transaction_state")].kill()
         # At the end of its file, FileStreamSource keeps back some lines: up to a buffer of 1,024 bytes.
-        (found,) = read_committed(cluster, topic, 1, 5800)
+        (found,) = read_committed(cluster, topic, 1, 5800, patience_s=CONNECT_PATIENCE_S)
     restart(cluster, topic)
     assert found == [line.encode() for line in lines[: len(found)]]
 
@@ -330,8 +338,9 @@ def worker_properties(cluster: ProcessCluster, group: str, port: int) -> str:
         "value.converter": converter,
         "offset.storage.partitions": "3",
         "status.storage.partitions": "1",
-        # A successor reads offsets once the transaction that its predecessor left open is aborted.
-        "producer.transaction.timeout.ms": "3000",
+        # A successor reads offsets once the transaction that its predecessor left open is aborted. None may
+        # be aborted while the session of a killed coordinator still runs: that would fail the task for good.
+        "producer.transaction.timeout.ms": "10000",
         "session.timeout.ms": "3000",
         "heartbeat.interval.ms": "500",
         "scheduled.rebalance.max.delay.ms": "0",

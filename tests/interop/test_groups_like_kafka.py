@@ -16,19 +16,16 @@ from pykraft.jepsen_like.differential.compare import Comparison
 from pykraft.jepsen_like.differential.draw import Versions
 from pykraft.jepsen_like.differential.generate import Choice, generate
 from pykraft.jepsen_like.differential.known import KNOWN
-from tests.interop.java_jars import fetch_jars, need
+from tests.interop.java_jars import fetch_server
 
 SEEDS = range(1, 31)
-KAFKA_VERSION = "4.3.0"
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Comparison, Versions]]:
-    need("GROUPS LIKE KAFKA", "java")
-    artifacts = [f"org.apache.kafka:{name}:{KAFKA_VERSION}" for name in ("kafka_2.13", "kafka-tools")]
-    jars = fetch_jars("GROUPS LIKE KAFKA", f"kafka-tools-{KAFKA_VERSION}", artifacts)
+    jars = fetch_server("GROUPS LIKE KAFKA")
     directory = tmp_path_factory.mktemp("both")
     with both_systems(directory, Kafka(jars), PROPERTIES, prepare) as (ours, kafka):
         yield Comparison(ours, kafka, KNOWN), served_by_both(ours, kafka)

@@ -1,4 +1,4 @@
-"""kafka-consumer-groups and ``pykraft groups`` on the same groups: the same lines.
+"""kafka-consumer-groups and ``pykraft consumer-groups`` on the same groups: the same lines.
 
 Kafka's tool lists groups and partitions in no particular order; the lines are compared sorted.
 """
@@ -75,7 +75,7 @@ def kafka_tool(kafka_tools: KafkaTools, script: GroupScript) -> Tool:
 def own_tool(script: GroupScript) -> Tool:
     def run(*arguments: object) -> Printed:
         given = ["--bootstrap-server", script.bootstrap_servers, *map(str, arguments)]
-        done = CliRunner().invoke(cli, ["groups", *given])
+        done = CliRunner().invoke(cli, ["consumer-groups", *given])
         return Printed(done.exit_code, done.stdout.splitlines(), done.stderr)
 
     return run

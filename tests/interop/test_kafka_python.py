@@ -122,6 +122,7 @@ def admin(trio: ProcessCluster) -> Iterator[KafkaAdminClient]:
         yield client
 
 
+@pytest.mark.shows("kafka-python", "produce", "{codec}", "assign", "idempotence")
 @pytest.mark.parametrize("codec", list(CODECS))
 def test_records_of_an_idempotent_producer_come_back_in_order(
     trio: ProcessCluster, new_topic: NewTopic, codec: str
@@ -143,6 +144,7 @@ def test_records_of_an_idempotent_producer_come_back_in_order(
     ]
 
 
+@pytest.mark.shows("kafka-python", "classic group")
 def test_two_members_share_a_topic_and_the_remaining_one_gets_everything(
     trio: ProcessCluster, new_topic: NewTopic, fresh: Fresh
 ) -> None:
@@ -191,6 +193,7 @@ def test_consumer_finds_offsets_by_time_and_seeks(trio: ProcessCluster, new_topi
         assert [record.offset for record in found] == [3, 4]
 
 
+@pytest.mark.shows("kafka-python", "admin")
 def test_admin_creates_describes_extends_and_deletes_topics(admin: KafkaAdminClient, fresh: Fresh) -> None:
     topic = fresh("topic")
     admin.create_topics([TopicRequest(topic, num_partitions=2, replication_factor=3)])

@@ -64,6 +64,7 @@ def read(cluster: ProcessCluster, topic: str, isolation: str, count: int) -> lis
                 return found
 
 
+@pytest.mark.shows("kafka-python", "transactions")
 def test_committed_records_are_read_and_aborted_ones_are_not(
     trio: ProcessCluster, new_topic: NewTopic
 ) -> None:

@@ -85,6 +85,9 @@ def test_moves_are_prepared_throttled_and_verified_as_by_own_tool(
         return CliRunner().invoke(cli, ["reassign-partitions", *given]).stdout
 
     generate = ("--generate", "--topics-to-move-json-file", topics, "--broker-list", "1,2,3")
+    wait_until(
+        "each broker has its replica", lambda: '"any"' not in own(*generate).splitlines()[1], PATIENCE_S
+    )
     by_kafka, by_pykraft = (tool(*generate).splitlines() for tool in (partial(ask, REASSIGN), own))
     assert by_kafka[:4] == by_pykraft[:4]
     shapes = [json.loads(lines[4])["partitions"] for lines in (by_kafka, by_pykraft)]

@@ -13,8 +13,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from pykraft.jepsen_like.awaiting import wait_until
 from pykraft.jepsen_like.free_ports import free_ports
 from pykraft.jepsen_like.node_process import NodeProcess
-from pykraft.jepsen_like.process_cluster import HOST, cli, run_cli
+from pykraft.jepsen_like.process_cluster import HOST, run_cli
+from pykraft.jepsen_like.systems import cli
 from tests.interop.java_jars import KafkaTools
+from tests.node.cli_runner import output
 
 pytestmark = pytest.mark.interop
 
@@ -140,3 +142,26 @@ def test_kafkas_tool_and_ours_dump_producer_snapshots_alike(stopped: Path, kafka
         r"producerId: \d+ .* firstSequence: 2 lastSequence: 2 lastOffset: 2 offsetDelta: 0", theirs
     )
     assert run_cli("dump-log", "--files", str(path)).splitlines() == theirs.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "options"),
+    [
+        ("t-0/0*.log", ("--print-data-log",)),
+        ("t-0/0*.log", ("--print-data-log", "--skip-record-metadata")),
+        ("t-0/0*.log", ("--deep-iteration", "--max-bytes", "6000")),
+        ("t-0/0*.*index", ()),
+        ("__consumer_offsets-0/0*.log", ("--deep-iteration",)),
+        ("__cluster_metadata-0/0*.log", ("--deep-iteration",)),
+        ("__cluster_metadata-0/*-0*.checkpoint", ("--deep-iteration",)),
+    ],
+)
+def test_kafkas_tool_and_ours_dump_logs_alike(
+    stopped: Path, kafka_tools: KafkaTools, pattern: str, options: tuple[str, ...]
+) -> None:
+    files = ",".join(map(str, sorted(stopped.glob(pattern))))
+    theirs = kafka_tools.check(DUMP, *options, "--files", files)
+    ours = output("dump-log", *options, "--files", files)
+    # The names of the voters' listeners are shown by Kafka's tool only.
+    shown = [re.sub(r"(?<=KRaftVoters ).*", "", text).splitlines() for text in (ours, theirs)]
+    assert shown[0] == shown[1]

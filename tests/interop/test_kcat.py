@@ -33,6 +33,7 @@ def kcat(cluster: ProcessCluster, *arguments: str, stdin: str = "") -> str:
     return result.stdout
 
 
+@pytest.mark.shows("kcat", "produce", "{codec}", "assign")
 @pytest.mark.parametrize("codec", ["none", "zstd"])
 def test_produced_lines_are_consumed_with_keys_and_headers(
     trio: ProcessCluster, new_topic: NewTopic, codec: str
@@ -54,6 +55,7 @@ def test_metadata_lists_brokers_topics_and_partitions(trio: ProcessCluster, new_
     assert [len(partition["isrs"]) for partition in found["partitions"]] == [3, 3, 3]
 
 
+@pytest.mark.shows("kcat", "classic group")
 def test_balanced_consumer_reads_everything_once(
     trio: ProcessCluster, new_topic: NewTopic, fresh: Fresh
 ) -> None:

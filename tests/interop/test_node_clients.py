@@ -42,6 +42,7 @@ def run_script(tmp_path: Path) -> Callable[..., dict[str, object]]:
     return run
 
 
+@pytest.mark.shows("kafkajs", "produce", "gzip", "classic group", "idempotence", "admin")
 def test_kafkajs_produces_consumes_in_a_group_and_administers(
     trio: ProcessCluster, fresh: Fresh, run_script: Callable[..., dict[str, object]]
 ) -> None:
@@ -56,6 +57,7 @@ def test_kafkajs_produces_consumes_in_a_group_and_administers(
     }
 
 
+@pytest.mark.shows("kafkajs", "transactions")
 def test_transactions_of_kafkajs_commit_abort_carry_offsets_and_are_fenced(
     trio: ProcessCluster, new_topic: Callable[..., str], run_script: Callable[..., dict[str, object]]
 ) -> None:
@@ -70,6 +72,7 @@ def test_transactions_of_kafkajs_commit_abort_carry_offsets_and_are_fenced(
     }
 
 
+@pytest.mark.shows("@platformatic/kafka", "produce", "gzip", "{protocol} group", "idempotence", "admin")
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_platformatic_produces_consumes_in_a_group_and_administers(
     trio: ProcessCluster, fresh: Fresh, run_script: Callable[..., dict[str, object]], protocol: str

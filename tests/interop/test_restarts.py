@@ -27,7 +27,7 @@ def test_killed_broker_that_restarts_does_not_wait_for_its_old_session(cluster: 
     cluster.nodes[3].start()
     wait_until(
         "node 3 registered again",
-        lambda: cluster.nodes[3].output_file.read_text().count("is unfenced") >= 2,
+        lambda: cluster.nodes[3].output_file.read_text().count("broker 3 is unfenced, epoch") >= 2,
         60,
     )
 

@@ -16,7 +16,8 @@ from confluent_kafka.cimpl import NewTopic
 from pykraft.jepsen_like.awaiting import PATIENCE_S, Deadline, wait_until
 from pykraft.jepsen_like.free_ports import free_ports
 from pykraft.jepsen_like.node_process import NodeProcess
-from pykraft.jepsen_like.process_cluster import cli, run_cli
+from pykraft.jepsen_like.process_cluster import run_cli
+from pykraft.jepsen_like.systems import cli
 from tests.narrowing import present
 
 pytestmark = pytest.mark.interop

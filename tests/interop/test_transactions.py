@@ -62,6 +62,7 @@ def read(cluster: ProcessCluster, topic: str, isolation: str, count: int) -> lis
     return found
 
 
+@pytest.mark.shows("confluent-kafka", "idempotence", "transactions")
 def test_committed_records_are_read_and_aborted_ones_are_not(
     trio: ProcessCluster, new_topic: NewTopic
 ) -> None:
@@ -99,6 +100,7 @@ def test_an_open_transaction_is_not_read_and_its_producer_is_fenced(
     assert read(trio, topic, "read_uncommitted", 2 * PARTITIONS) == [["old", "new"]] * PARTITIONS
 
 
+@pytest.mark.shows("kafka-clients", "idempotence", "transactions")
 def test_the_java_producer_commits_aborts_and_is_fenced(
     trio: ProcessCluster, new_topic: NewTopic, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

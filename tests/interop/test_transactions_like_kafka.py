@@ -15,19 +15,16 @@ from transactions_differential import ALL_KNOWN, PROPERTIES, prepare
 from pykraft.jepsen_like.differential.compare import Comparison
 from pykraft.jepsen_like.differential.draw import Versions
 from pykraft.jepsen_like.differential.generate_transactions import generate_transactions
-from tests.interop.java_jars import fetch_jars, need
+from tests.interop.java_jars import fetch_server
 
 SEEDS = range(1, 21)
-KAFKA_VERSION = "4.3.0"
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Comparison, Versions]]:
-    need("TRANSACTIONS LIKE KAFKA", "java")
-    artifacts = [f"org.apache.kafka:{name}:{KAFKA_VERSION}" for name in ("kafka_2.13", "kafka-tools")]
-    jars = fetch_jars("TRANSACTIONS LIKE KAFKA", f"kafka-tools-{KAFKA_VERSION}", artifacts)
+    jars = fetch_server("TRANSACTIONS LIKE KAFKA")
     directory = tmp_path_factory.mktemp("both")
     with both_systems(directory, Kafka(jars), PROPERTIES, prepare) as (ours, kafka):
         yield Comparison(ours, kafka, ALL_KNOWN), served_by_both(ours, kafka)
