@@ -6,14 +6,23 @@ VENV := .venv
 BIN := $(VENV)/bin
 SEED ?= 1
 SEEDS ?= 300
-TIME_LIMIT ?= 60
+TIME_LIMIT ?= 300
+NEMESIS ?= mixed
+TIER ?= portable
+HOURS ?= 8
 WORKLOAD ?= append
 RUNS ?= 1
 PARTITIONS ?= 1000,100000
 TRIALS ?= 100
 ROUNDS ?= 5
+SHARE ?= 1
+DRAW ?=
 
-.PHONY: setup java check test demo jepsen power-loss spark-faults sim sim-determinism mutants groups-differential transactions-differential bench bench-metadata bench-failover bench-kafka bench-groups bench-transactions bench-spark proto format clean
+# Everything is compiled once, also where the environment forbids bytecode beside the sources.
+unexport PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX := $(CURDIR)/build/bytecode
+
+.PHONY: setup java check test docs demo jepsen jepsen-long root-tools power-loss spark-faults sim sim-determinism mutants mutants-processes groups-differential transactions-differential bench bench-metadata bench-failover bench-kafka bench-groups bench-transactions bench-spark proto format clean
 
 setup: $(VENV)/installed build/path/pykraft
 
@@ -30,7 +39,7 @@ $(VENV)/installed: pyproject.toml $(wildcard kafka_protocol/*.c spark/*.c)
 	    echo "a C compiler is missing: installing it"; apt-get update -qq && apt-get install -y -qq gcc libc6-dev python3-dev >/dev/null; \
 	  else echo "a C compiler is missing: records will be read in Python, which is slower"; fi; }
 	@$(BIN)/pip install --quiet --upgrade "pip>=25.1"
-	@$(BIN)/pip install --quiet --editable ".[console,jepsen,spark]" --group test --group lint
+	@$(BIN)/pip install --quiet --editable ".[console,jepsen,spark,web]" --group test --group lint --group docs
 	@touch $@
 
 java:
@@ -50,11 +59,26 @@ check: setup
 test: check java
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "interop or spark or slow"
 
+# In build/site. A warning is an error: not with --quiet, which would count none.
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 demo: setup java
 	$(BIN)/python examples/demo.py
 
-jepsen: setup
-	$(BIN)/pykraft jepsen run --workload $(WORKLOAD) --time-limit $(TIME_LIMIT) --seed $(SEED) --runs $(RUNS) $(if $(filter spark,$(CHECK)),--check-in-spark)
+# TIER=root: in network namespaces and on file systems of the run's own (as root).
+jepsen: setup $(if $(filter root,$(TIER)),root-tools)
+	$(BIN)/pykraft jepsen run --workload $(WORKLOAD) --time-limit $(TIME_LIMIT) --seed $(SEED) --runs $(RUNS) --tier $(TIER) --nemesis $(NEMESIS) $(if $(filter spark,$(CHECK)),--check-in-spark)
+
+jepsen-long: setup $(if $(filter 0,$(shell id -u)),root-tools)
+	$(BIN)/python -m pykraft.jepsen_like.long_run --hours $(HOURS) --seed $(SEED)
+
+root-tools:
+	@command -v ip >/dev/null && command -v nft >/dev/null && command -v mkfs.ext4 >/dev/null || { \
+	  if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+	    echo "iproute2, nftables or e2fsprogs is missing: installing them"; \
+	    apt-get update -qq && apt-get install -y -qq iproute2 nftables e2fsprogs >/dev/null; \
+	  else echo "iproute2, nftables and e2fsprogs are needed, and root"; exit 1; fi; }
 
 power-loss: setup
 	$(BIN)/python -m pykraft.jepsen_like.power_loss --nodes 1 --rounds $(ROUNDS) --seed $(SEED)
@@ -70,8 +94,12 @@ sim: setup
 sim-determinism: setup
 	$(BIN)/python -m pykraft.jepsen_like.sim.determinism --ring quorum --seeds $(SEEDS)
 
+# SHARE=3 DRAW=TEXT: one bug in three, drawn by any text.
 mutants: setup
-	$(BIN)/python tests/mutants/run_mutants.py
+	$(BIN)/python tests/mutants/run_mutants.py --share $(SHARE) --draw "$(DRAW)"
+
+mutants-processes: setup
+	$(BIN)/python tests/mutants/run_mutants.py --suite processes --processes 2
 
 groups-differential: setup java
 	$(BIN)/python benchmarks/groups_differential.py --first $(SEED) --seeds $(SEEDS) $(if $(KAFKA_LIBS),--kafka-libs $(KAFKA_LIBS)) $(ARGUMENTS)

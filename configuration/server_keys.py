@@ -41,6 +41,9 @@ NODE_KEYS: Final = table(
     ConfigKey("log.dirs", LIST, None, "The data directories."),
     ConfigKey("metadata.log.dir", STRING, None, "The directory of the metadata log; the first of log.dirs by default."),
     ConfigKey("broker.rack", STRING, None, "The rack of this broker, for placement."),
+    ConfigKey("pykraft.http.listener", STRING, None, "host:port of metrics, health checks and the web console, without authentication; none by default."),
+    ConfigKey("pykraft.http.console", STRING, "read-only", "What the web console may do: nothing, show, or also produce records.", one_of("off", "read-only", "produce")),
+    ConfigKey("pykraft.slow.request.log.ms", LONG, "0", "Requests of clients that take this time or longer are logged; 0 for none. A Fetch may wait for its own maximum.", at_least(0)),
 )  # fmt: skip
 
 QUORUM_KEYS: Final = table(

@@ -229,6 +229,13 @@ class CoordinatorRuntime(ABC, Generic[S, R, H]):
         state: S = self._loaded(partition).shard.state
         return state
 
+    def states(self) -> Iterator[S]:
+        """The newest state of every loaded shard, for counting."""
+        for partition in self.hosted_partitions():
+            hosted = self._hosted.get(partition)
+            if hosted is not None and hosted.shard.loaded:
+                yield hosted.shard.state
+
     def max_batch_bytes(self, partition: int) -> int:
         """The size of the largest batch that can be written."""
         return self._writer.max_batch_bytes(partition)

@@ -159,6 +159,10 @@ class GroupCoordinatorService:
         """Whether this broker leads the partition and has loaded it."""
         return self._runtime.is_loaded(partition)
 
+    def states(self) -> Iterator[ShardState]:
+        """The newest state of every partition that it serves, for counting."""
+        return self._runtime.states()
+
     def on_elected(self, partition: int, leader_epoch: int) -> None:
         """This broker leads the partition: load it. Until then requests get COORDINATOR_LOAD_IN_PROGRESS."""
         self._runtime.elect(partition, leader_epoch)

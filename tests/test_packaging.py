@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from fnmatch import fnmatch
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -14,3 +15,11 @@ def test_every_package_is_in_the_wheel() -> None:
     folders = {path.parent.relative_to(ROOT) for path in ROOT.glob("[a-z]*/**/__init__.py")}
     shipped = {Path(), *(folder for folder in folders if folder.parts[0] not in ("build", "tests"))}
     assert listed == sorted(".".join(("pykraft", *folder.parts)) for folder in shipped)
+
+
+def test_sources_that_are_compiled_at_run_time_are_in_the_wheel() -> None:
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        shipped = tomllib.load(file)["tool"]["setuptools"]["package-data"]
+    sources = [path.name for path in (ROOT / "jepsen_like/surroundings").glob("*.[ch]")]
+    patterns = shipped["pykraft.jepsen_like.surroundings"]
+    assert sources and all(any(fnmatch(name, one) for one in patterns) for name in sources)

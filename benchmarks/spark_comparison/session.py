@@ -7,10 +7,10 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from comparison.maven import MavenError, cache_directory, download
 from spark_comparison.confluent_source import ConfluentSource
 from spark_comparison.prebuilt_source import PrebuiltSource
 
+from pykraft.jepsen_like.maven import MavenError, cache_directory, download
 from pykraft.spark.session import prepare_environment
 
 if TYPE_CHECKING:

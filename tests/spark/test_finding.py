@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from comparison.maven import cache_directory
 
+from pykraft.jepsen_like.maven import cache_directory
 from pykraft.kafka_client.blocking_producer import BlockingProducer
 from pykraft.kafka_client.cluster import ClientConfig
 from pykraft.kafka_client.network import parse_bootstrap_servers
