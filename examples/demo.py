@@ -36,9 +36,9 @@ from rich.table import Table
 from streamed_delays import Streamed, StreamedDelays
 
 from pykraft.jepsen_like.awaiting import WaitError
-from pykraft.jepsen_like.cluster_probe import ClusterProbe
 from pykraft.jepsen_like.observer import Observer
 from pykraft.jepsen_like.process_cluster import ProcessCluster
+from pykraft.kafka_client.cluster_probe import ClusterProbe
 from pykraft.spark.session import local_session
 
 if TYPE_CHECKING:

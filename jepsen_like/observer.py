@@ -11,9 +11,9 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pykraft.jepsen_like.cluster_probe import NO_LEADER, PartitionView, QuorumView, TopicView
 from pykraft.jepsen_like.history import HistoryWriter
 from pykraft.jepsen_like.process_cluster import ProcessCluster
+from pykraft.kafka_client.cluster_probe import NO_LEADER, PartitionView, QuorumView, TopicView
 
 INTERVAL_S = 0.1
 PROCESS = "observer"

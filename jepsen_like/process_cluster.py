@@ -23,7 +23,6 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from pykraft.jepsen_like.awaiting import POLL_INTERVAL_S, Deadline, WaitError, wait_until
-from pykraft.jepsen_like.cluster_probe import ClusterProbe, QuorumView, TopicView
 from pykraft.jepsen_like.free_ports import free_ports
 from pykraft.jepsen_like.keeper import Keeper
 from pykraft.jepsen_like.node_process import NodeProcess
@@ -31,6 +30,7 @@ from pykraft.jepsen_like.other_version import OtherVersion
 from pykraft.jepsen_like.surroundings.commands import run_command
 from pykraft.jepsen_like.surroundings.surroundings import LOOPBACK, Listeners, Surroundings
 from pykraft.jepsen_like.systems import Pykraft, System, cli
+from pykraft.kafka_client.cluster_probe import ClusterProbe, QuorumView, TopicView
 from pykraft.kafka_protocol.ids import uuid_to_str
 from pykraft.node.incarnation import draw_uuid
 from pykraft.runtime.address import Address

@@ -55,6 +55,7 @@ class AsyncCluster:
         return self.cluster.running_nodes
 
     create_topic = _awaited(Cluster.create_topic)
+    wait_in_sync = _awaited(Cluster.wait_in_sync)
     produce = _awaited(Cluster.produce)
     read = _awaited(Cluster.read)
     partition_leader = _awaited(Cluster.partition_leader)

@@ -10,19 +10,23 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from pykraft.kafka_client.admin import AdminClient
-from pykraft.kafka_client.admin_results import NewTopic, PartitionDescription
+from pykraft.kafka_client.admin_results import NewTopic
 from pykraft.kafka_client.cluster import ClientConfig
+from pykraft.kafka_client.cluster_probe import ClusterProbe, TopicView
 from pykraft.kafka_client.network import parse_bootstrap_servers
 from pykraft.kafka_protocol.errors import KafkaError
+from pykraft.runtime.address import parse_address
 from pykraft.testing.faults_on_demand import FaultsOnDemand
-from pykraft.testing.node_process import NodeInProcess
+from pykraft.testing.node_thread import NodeFailedError
 from pykraft.testing.nodes import Nodes
+from pykraft.testing.places import Places
 from pykraft.testing.records import Record, Writable, produce, read
 
 if TYPE_CHECKING:
@@ -40,10 +44,11 @@ PROPERTIES: Final[Mapping[str, str]] = {
     "transaction.state.log.num.partitions": "4",
 }
 """Beside those of ``pykraft dev``."""
+_CLIENT_ID: Final = "pykraft-testing"
 _POLL_S: Final = 0.02
 
 
-class Cluster(FaultsOnDemand):
+class Cluster(Places, FaultsOnDemand):
     """``nodes`` brokers with ids from 1, each of them a controller as well.
 
     ``properties`` are those of ``server.properties``, for every node. ``http``: with metrics and console, at
@@ -65,7 +70,7 @@ class Cluster(FaultsOnDemand):
         timeout_s: float = TIMEOUT_S,
     ) -> None:
         self.timeout_s = timeout_s
-        made = Nodes(
+        self._nodes = Nodes(
             nodes,
             {**PROPERTIES, **(properties or {})},
             None if directory is None else Path(directory),
@@ -73,7 +78,6 @@ class Cluster(FaultsOnDemand):
             in_processes=processes,
             serve_http=http,
         )
-        super().__init__(made)
 
     # --- life ----------------------------------------------------------------------------------------------
 
@@ -105,36 +109,7 @@ class Cluster(FaultsOnDemand):
     ) -> None:
         await asyncio.to_thread(self.stop)
 
-    # --- what there is -------------------------------------------------------------------------------------
-
-    @property
-    def nodes(self) -> tuple[int, ...]:
-        """Ids of all nodes, whether they run or not."""
-        return tuple(node.node_id for node in self._nodes)
-
-    @property
-    def running_nodes(self) -> tuple[int, ...]:
-        """Ids of those that run; a paused one does."""
-        return tuple(node.node_id for node in self._nodes if node.running)
-
-    @property
-    def bootstrap_servers(self) -> str:
-        """For clients: ``host:port`` of every broker, with commas between."""
-        return self._nodes.description.bootstrap_servers
-
-    @property
-    def bootstrap_controllers(self) -> str:
-        """For Kafka's tools with ``--bootstrap-controller``."""
-        return self._nodes.description.bootstrap_controllers
-
-    @property
-    def http_addresses(self) -> Mapping[int, str]:
-        """``host:port`` of metrics, health checks and console of each node."""
-        return dict(zip(self.nodes, self._nodes.description.http_addresses, strict=False))
-
-    def outputs(self) -> dict[int, str]:
-        """The last of what each node has printed, if it is a process; nodes in threads use ``logging``."""
-        return {node.node_id: node.output_tail() for node in self._nodes if isinstance(node, NodeInProcess)}
+    # --- topics and records --------------------------------------------------------------------------------
 
     def admin(self) -> AdminClient:
         """pykraft's admin client, which the caller closes."""
@@ -144,11 +119,9 @@ class Cluster(FaultsOnDemand):
     def _client(self) -> ClientConfig:
         return ClientConfig(
             parse_bootstrap_servers(self.bootstrap_servers),
-            client_id="pykraft-testing",
+            client_id=_CLIENT_ID,
             unknown_topic_grace_ms=0,  # every broker knows a topic that was created
         )
-
-    # --- topics and records --------------------------------------------------------------------------------
 
     def create_topic(
         self,
@@ -165,8 +138,18 @@ class Cluster(FaultsOnDemand):
         with self.admin() as admin:
             (created,) = admin.create_topics([NewTopic(name, partitions, factor, configs or {})])
             created.check()
-            self._until(f"{name} has leaders", lambda: self._is_led(admin, name))
+        self._until_seen(f"{name} has leaders", name, _are_led)
         return name
+
+    def wait_in_sync(self, topic: str, timeout_s: float | None = None) -> None:
+        """Until all replicas of the topic are on nodes that run, each partition has a leader and all of them
+        in sync, and every running broker knows it."""
+
+        def is_in_sync(views: Sequence[TopicView]) -> bool:
+            needed = {node for view in views for one in view.partitions.values() for node in one.replicas}
+            return needed <= set(self.running_nodes) and all(view.fully_in_sync for view in views)
+
+        self._until_seen(f"{topic} is in sync", topic, is_in_sync, timeout_s)
 
     def produce(
         self, topic: str, *records: Writable, partition: int | None = None, timeout_s: float | None = None
@@ -204,24 +187,16 @@ class Cluster(FaultsOnDemand):
         """The id of the node that leads a partition; waits until there is one that runs."""
         leaders: list[int] = []
 
-        def is_led() -> bool:
-            leader = self._partitions(admin, topic)[partition].leader
-            if leader is None or leader not in self.running_nodes:
+        def is_led(views: Sequence[TopicView]) -> bool:
+            known = [view.partitions[partition] for view in views if partition in view.partitions]
+            newest = max(known, key=lambda one: one.leader_epoch, default=None)
+            if newest is None or newest.leader not in self.running_nodes:
                 return False
-            leaders.append(leader)
+            leaders.append(newest.leader)
             return True
 
-        with self.admin() as admin:
-            self._until(f"{topic}-{partition} has a leader", is_led)
+        self._until_seen(f"{topic}-{partition} has a leader", topic, is_led)
         return leaders[0]
-
-    def _is_led(self, admin: AdminClient, topic: str) -> bool:
-        return all(one.leader is not None for one in self._partitions(admin, topic).values())
-
-    @staticmethod
-    def _partitions(admin: AdminClient, topic: str) -> dict[int, PartitionDescription]:
-        (described,) = admin.describe_topics([topic])
-        return {one.index: one for one in described.partitions}
 
     # --- nodes ---------------------------------------------------------------------------------------------
 
@@ -231,8 +206,10 @@ class Cluster(FaultsOnDemand):
         self._nodes[node].kill()
 
     def shut_down(self, node: int) -> None:
-        """Stop a node in order: it hands its leaderships over first."""
-        self._nodes[node].stop()
+        """Stop a node in order: it hands its leaderships over first. :class:`NodeFailedError` if it ends in
+        another way."""
+        if not self._nodes[node].stop():
+            raise NodeFailedError(f"node {node} did not stop in order")
 
     def restart(self, node: int) -> None:
         """Start a node that does not run, after stopping it in order if it does; with the same data and
@@ -262,8 +239,28 @@ class Cluster(FaultsOnDemand):
     def _timeout_s(self, given: float | None) -> float:
         return self.timeout_s if given is None else given
 
-    def _until(self, what: str, is_so: Callable[[], bool]) -> None:
-        end = time.monotonic() + self.timeout_s
+    def _until_seen(
+        self,
+        what: str,
+        topic: str,
+        is_so: Callable[[Sequence[TopicView]], bool],
+        timeout_s: float | None = None,
+    ) -> None:
+        """``is_so`` gets what each running broker knows; one that does not answer, as it is paused, is left
+        out."""
+        addresses = {node: parse_address(at) for node, at in self.broker_addresses.items()}
+        with closing(ClusterProbe(addresses, _CLIENT_ID)) as probe:
+
+            def is_seen() -> bool:
+                asked = [probe.topic(node, topic) for node in self.running_nodes]
+                views = [view for view in asked if view is not None]
+                return bool(views) and is_so(views)
+
+            self._until(what, is_seen, timeout_s)
+
+    def _until(self, what: str, is_so: Callable[[], bool], timeout_s: float | None = None) -> None:
+        timeout_s = self._timeout_s(timeout_s)
+        end = time.monotonic() + timeout_s
         while True:
             try:
                 if is_so():
@@ -272,5 +269,9 @@ class Cluster(FaultsOnDemand):
             except KafkaError as error:
                 last = f" ({error})"
             if time.monotonic() > end:
-                raise TimeoutError(f"{what}: not within {self.timeout_s:g} s{last}")
+                raise TimeoutError(f"{what}: not within {timeout_s:g} s{last}")
             time.sleep(_POLL_S)
+
+
+def _are_led(views: Sequence[TopicView]) -> bool:
+    return all(view.is_led for view in views)

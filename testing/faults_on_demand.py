@@ -13,8 +13,7 @@ from pykraft.testing.request_faults import Effect, RequestFault
 class FaultsOnDemand:
     """The part of a cluster that breaks requests and clocks of its nodes, which must be in threads."""
 
-    def __init__(self, nodes: Nodes) -> None:
-        self._nodes = nodes
+    _nodes: Nodes
 
     def set_clock(self, time: datetime | float, node: int | None = None) -> None:
         """Set the wall clock of one node, or of all; it goes on from there. A float is in seconds since 1970.

@@ -69,10 +69,12 @@ class NodeInProcess:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
             return file.read().decode("utf-8", "replace").strip()
 
-    def stop(self) -> None:
-        """SIGTERM. One that does not stop in time is killed."""
+    def stop(self) -> bool:
+        """SIGTERM. Whether it has stopped in order; one that does not in time is killed."""
+        process = self._process
         self._signal(signal.SIGCONT, signal.SIGTERM)
         self._wait(_STOP_TIMEOUT_S)
+        return process is None or process.returncode == 0
 
     def kill(self) -> None:
         self._signal(signal.SIGKILL)

@@ -56,9 +56,9 @@ class NodeThread:
         self._life.thread.start()
         return self._life.started
 
-    def stop(self) -> None:
-        """Hand over, and stop in order."""
-        self._end(hands_over=True)
+    def stop(self) -> bool:
+        """Hand over, and stop. Whether it has done so in order."""
+        return self._end(hands_over=True)
 
     def kill(self) -> None:
         """Hand nothing over: the others learn of it when its session has expired."""
@@ -73,10 +73,9 @@ class NodeThread:
         if self._life is not None:
             self._life.may_go_on.set()
 
-    def _end(self, *, hands_over: bool) -> None:
+    def _end(self, *, hands_over: bool) -> bool:
         life, self._life = self._life, None
-        if life is not None:
-            life.end(hands_over=hands_over)
+        return life is None or life.end(hands_over=hands_over)
 
 
 class _Life:
@@ -87,6 +86,7 @@ class _Life:
         self._clock = clock
         self._around_requests = around_requests
         self._hands_over = True
+        self._failed = False
         self._loop = new_loop()
         self._end = asyncio.Event()
         self.started: Future[None] = Future()
@@ -94,12 +94,13 @@ class _Life:
         self.may_go_on.set()
         self.thread = threading.Thread(target=self._main, name=f"pykraft-node-{config.node_id}", daemon=True)
 
-    def end(self, *, hands_over: bool) -> None:
-        """Returns when everything is closed."""
-        self._hands_over = hands_over
+    def end(self, *, hands_over: bool) -> bool:
+        """Returns when everything is closed: whether it had not failed."""
+        self._hands_over = hands_over and not self._failed
         self.may_go_on.set()
         self._call(self._end.set)
         self.thread.join()
+        return not self._failed
 
     def pause(self) -> None:
         stands_still = threading.Event()
@@ -125,6 +126,7 @@ class _Life:
             with ExitStack() as locks, asyncio.Runner(loop_factory=lambda: self._loop) as runner:
                 runner.run(self._live(locks))
         except BaseException as error:
+            self._failed = True
             if self.started.done():
                 logger.error("node %d ended", self._config.node_id, exc_info=error)
             else:
@@ -173,6 +175,7 @@ class _Life:
     def _fail(self, error: BaseException) -> NoReturn:
         """Also called from the node's worker threads."""
         logger.critical("node %d fails: %s", self._config.node_id, error, exc_info=error)
+        self._failed = True
         self._hands_over = False
         self._call(self._end.set)
         raise NodeFailedError(str(error)) from error

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from pykraft.jepsen_like.awaiting import WaitError
-from pykraft.jepsen_like.cluster_probe import ClusterProbe
 from pykraft.jepsen_like.history import NEMESIS, REPAIRED, HistoryWriter
 from pykraft.jepsen_like.nemeses.administrator import Administrator
 from pykraft.jepsen_like.nemeses.fault import Fault, Plan
@@ -24,6 +23,7 @@ from pykraft.jepsen_like.nemeses.kinds import KINDS
 from pykraft.jepsen_like.nemeses.node_watch import NodeWatch
 from pykraft.jepsen_like.nemeses.victims import choose_victims
 from pykraft.jepsen_like.process_cluster import ProcessCluster
+from pykraft.kafka_client.cluster_probe import ClusterProbe
 from pykraft.kafka_protocol.enums import ElectionType
 from pykraft.kafka_protocol.errors import KafkaError
 

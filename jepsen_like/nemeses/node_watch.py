@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
-from pykraft.jepsen_like.cluster_probe import ClusterProbe
 from pykraft.jepsen_like.history import NEMESIS, HistoryWriter
 from pykraft.jepsen_like.process_cluster import ProcessCluster
+from pykraft.kafka_client.cluster_probe import ClusterProbe
 
 INTERNAL_TOPICS: Final = ("__consumer_offsets", "__transaction_state")
 MIN_INSYNC_REPLICAS: Final = 2

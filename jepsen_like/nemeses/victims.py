@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from pykraft.jepsen_like.cluster_probe import ClusterProbe
 from pykraft.jepsen_like.nemeses.fault import Fault, Target
 from pykraft.jepsen_like.nemeses.kind import Kind
+from pykraft.kafka_client.cluster_probe import ClusterProbe
 
 if TYPE_CHECKING:
     from pykraft.jepsen_like.process_cluster import ProcessCluster

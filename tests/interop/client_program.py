@@ -12,7 +12,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, TopicPartition
 
 from pykraft.jepsen_like.awaiting import PATIENCE_S, Deadline
-from pykraft.jepsen_like.process_cluster import ProcessCluster
+from pykraft.testing import Cluster
 from tests.interop.built_programs import built
 from tests.interop.clients import PROGRAMS
 from tests.interop.fleet import MemberProcess
@@ -32,13 +32,13 @@ class ClientProgram:
     name: str
     executable: Path
 
-    def run(self, do: str, cluster: ProcessCluster, **order: object) -> Any:
+    def run(self, do: str, cluster: Cluster, **order: object) -> Any:
         """Carry out an order (main.go and order.rs say which there are); the answer is a value of JSON."""
         done = self._ask(do, cluster, order)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
-    def refusal(self, do: str, cluster: ProcessCluster, **order: object) -> str:
+    def refusal(self, do: str, cluster: Cluster, **order: object) -> str:
         """What it says of an order that must fail."""
         done = self._ask(do, cluster, order)
         assert done.returncode == 1, done.stdout + done.stderr
@@ -49,7 +49,7 @@ class ClientProgram:
         return MemberProcess([str(self.executable), self.name, "members"], directory)
 
     def _ask(
-        self, do: str, cluster: ProcessCluster, order: Mapping[str, object]
+        self, do: str, cluster: Cluster, order: Mapping[str, object]
     ) -> subprocess.CompletedProcess[str]:
         ordered = json.dumps({"do": do, "servers": cluster.bootstrap_servers, **order})
         return run([str(self.executable), self.name, "do", ordered], ORDER_TIMEOUT_S)
@@ -61,7 +61,7 @@ def client_program(name: str) -> ClientProgram:
 
 
 def read_by_confluent(
-    cluster: ProcessCluster, topic: str, partitions: int, count: int, *, committed: bool = False
+    cluster: Cluster, topic: str, partitions: int, count: int, *, committed: bool = False
 ) -> list[Record]:
     """So many records from the beginning of all partitions, in the order of partitions and offsets."""
     consumer = Consumer(

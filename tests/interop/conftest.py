@@ -1,8 +1,7 @@
 """Real server processes for unmodified clients: one cluster of one node, one of three, for the whole session.
 
-Every node is a ``pykraft server start`` process on free loopback ports, formatted by ``pykraft storage
-format``. All of them are stopped by process id when the session ends, however it ends. When a test fails, its
-report shows the ends of the servers' logs; a traceback in a server's log fails the session.
+Every node is a process of its own on free loopback ports (:mod:`tests.interop.clusters`). When a test fails,
+its report shows the ends of the servers' logs; a traceback in a server's log fails the session.
 """
 
 from __future__ import annotations
@@ -14,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from pykraft.jepsen_like.process_cluster import ProcessCluster
+from pykraft.testing import Cluster
 from tests.interop import fleet_hall, shown_features
+from tests.interop.clusters import create_in_sync, own_cluster, refuse_tracebacks, running
 from tests.interop.fleet_hall import Hall
 from tests.interop.java_jars import KafkaTools, fetch_server
 from tests.interop.peer import MAX_GROWTH_BYTES, OtherClient, memory_bytes
@@ -28,7 +28,6 @@ GROUP_PROPERTIES = {
 }
 
 NewTopic = Callable[..., str]
-_running: list[ProcessCluster] = []
 _numbers = itertools.count(1)
 _shown = shown_features.Shown()
 
@@ -48,44 +47,18 @@ def features_are_published(request: pytest.FixtureRequest) -> None:
     shown_features.check(request.node)
 
 
-def _run_cluster(nodes: int, properties: dict[str, str]) -> Iterator[ProcessCluster]:
-    with (
-        tempfile.TemporaryDirectory(prefix="pykraft-interop-") as directory,
-        ProcessCluster(Path(directory) / "cluster", nodes, GROUP_PROPERTIES | properties) as cluster,
-    ):
-        _running.append(cluster)
-        try:
-            cluster.format()
-            try:
-                cluster.start()
-            except Exception as error:
-                pytest.fail(f"the cluster did not start: {error}\n{cluster.output_tails()}", pytrace=False)
-            yield cluster
-            not_clean = cluster.stop()
-            assert not not_clean, f"nodes that did not stop cleanly: {not_clean}\n{cluster.output_tails()}"
-            refuse_tracebacks(cluster)
-        finally:
-            _running.remove(cluster)
-
-
-def refuse_tracebacks(cluster: ProcessCluster) -> None:
-    """No node may have printed a traceback, whatever its clients did."""
-    for node in cluster.nodes.values():
-        printed = node.output_file.read_text("utf-8", "replace")
-        at = printed.find("Traceback (most recent call last)")
-        assert at < 0, f"node {node.node_id} printed a traceback:\n{printed[max(0, at - 500) : at + 3000]}"
-
-
 @pytest.fixture(scope="session")
-def trio() -> Iterator[ProcessCluster]:
+def trio() -> Iterator[Cluster]:
     """Three combined nodes."""
-    yield from _run_cluster(3, {"min.insync.replicas": "2"})
+    with own_cluster(3, GROUP_PROPERTIES | {"min.insync.replicas": "2"}) as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="session")
-def single() -> Iterator[ProcessCluster]:
+def single() -> Iterator[Cluster]:
     """One combined node, which creates topics on demand."""
-    yield from _run_cluster(1, {"auto.create.topics.enable": "true"})
+    with own_cluster(1, GROUP_PROPERTIES | {"auto.create.topics.enable": "true"}) as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="session")
@@ -102,18 +75,15 @@ def hall() -> Iterator[Hall]:
 
     Not for longer than a module: the members go on reading, which costs a third of a core.
     """
-    with tempfile.TemporaryDirectory(prefix="pykraft-fleets-") as directory:
-        for cluster in _run_cluster(3, dict(fleet_hall.PROPERTIES)):
-            hall = Hall(cluster, Path(directory))
-            try:
-                yield hall
-            finally:
-                hall.end()
-
-
-@pytest.fixture
-def no_tracebacks() -> Callable[[ProcessCluster], None]:
-    return refuse_tracebacks
+    with (
+        tempfile.TemporaryDirectory(prefix="pykraft-fleets-") as directory,
+        own_cluster(3, GROUP_PROPERTIES | fleet_hall.PROPERTIES) as cluster,
+    ):
+        hall = Hall(cluster, Path(directory))
+        try:
+            yield hall
+        finally:
+            hall.end()
 
 
 @pytest.fixture
@@ -127,13 +97,12 @@ def fresh(request: pytest.FixtureRequest) -> Callable[[str], str]:
 
 
 @pytest.fixture
-def new_topic(trio: ProcessCluster, fresh: Callable[[str], str]) -> NewTopic:
+def new_topic(trio: Cluster, fresh: Callable[[str], str]) -> NewTopic:
     """Create a topic on the three nodes and return its name; all of its replicas are in sync."""
 
     def create(partitions: int = 1, **configs: str) -> str:
         name = fresh("topic")
-        trio.create_topic(name, partitions, 3, {k.replace("_", "."): v for k, v in configs.items()})
-        return name
+        return create_in_sync(trio, name, partitions, {k.replace("_", "."): v for k, v in configs.items()})
 
     return create
 
@@ -144,29 +113,28 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     _shown.note(item, report)
-    if report.failed and _running and Path(__file__).parent in item.path.parents:
-        for cluster in _running:
-            report.sections.append((f"Servers in {cluster.directory}", cluster.output_tails()))
+    if report.failed and Path(__file__).parent in item.path.parents:
+        report.sections += [
+            (f"Node {node}", text) for cluster in running for node, text in cluster.outputs().items()
+        ]
     return report
 
 
 @pytest.fixture(scope="module")
-def other_client(single: ProcessCluster) -> Iterator[OtherClient]:
+def other_client(single: Cluster) -> Iterator[OtherClient]:
     other_client = OtherClient(single.bootstrap_servers)
     yield other_client
     other_client.stop()
 
 
 @pytest.fixture
-def unharmed(
-    single: ProcessCluster, other_client: OtherClient, no_tracebacks: Callable[[ProcessCluster], None]
-) -> Iterator[None]:
+def unharmed(single: Cluster, other_client: OtherClient) -> Iterator[None]:
     """Other clients continue, no traceback is printed, and the server does not grow."""
     other_client.check()
     before = memory_bytes(single)
     yield
     other_client.check()
-    no_tracebacks(single)
-    assert single.nodes[1].unordered_exit is None
+    refuse_tracebacks(single)
+    assert single.running_nodes == (1,)
     grown = memory_bytes(single) - before
     assert grown < MAX_GROWTH_BYTES, f"the server has grown by {grown / 2**20:.0f} MiB"

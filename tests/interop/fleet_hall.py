@@ -12,10 +12,12 @@ from confluent_kafka import TopicPartition as ConfluentPartition
 from pykraft.group_coordinator.codec import decode_record
 from pykraft.group_coordinator.records import GroupMetadataKey, GroupMetadataValue
 from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
-from pykraft.jepsen_like.process_cluster import FAST_FAILOVER, ProcessCluster
+from pykraft.jepsen_like.process_cluster import FAST_FAILOVER
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_protocol.enums import ElectionType
 from pykraft.kafka_protocol.errors import KafkaError
+from pykraft.testing import Cluster
+from tests.interop.clusters import create_in_sync, probing
 from tests.interop.fleet import KINDS, SESSION_MS, Fleet, MemberProcess, Produced, group_at, program_command
 from tests.interop.java_jars import compile_client
 from tests.interop.node_packages import node_packages
@@ -40,7 +42,7 @@ PROPERTIES: Final = {
 class Hall:
     """The cluster, and the processes that host the members of all fleets."""
 
-    def __init__(self, cluster: ProcessCluster, directory: Path) -> None:
+    def __init__(self, cluster: Cluster, directory: Path) -> None:
         self.cluster = cluster
         self.directory = directory
         self.missing: dict[str, str] = {}
@@ -61,7 +63,7 @@ class Hall:
         return self._processes[program, number]
 
     def topic(self, name: str, partitions: int) -> Produced:
-        self.cluster.create_topic(name, partitions)
+        create_in_sync(self.cluster, name, partitions)
         return Produced(self.cluster.bootstrap_servers, name, partitions)
 
     def fleets(self, scenario: str, produced: Produced) -> dict[str, Fleet]:
@@ -78,27 +80,23 @@ class Hall:
     def coordinator(self) -> int:
         """The broker that leads the groups' partition."""
         found: list[int] = []
-        probe = self.cluster.probe("coordinator")
 
         def known() -> bool:
-            for node_id in self.cluster.serving():
+            for node_id in self.cluster.running_nodes:
                 view = probe.topic(node_id, OFFSETS_TOPIC)
                 partition = None if view is None else view.partitions.get(COORDINATOR)
                 if partition is not None and partition.leader == node_id:
                     found.append(node_id)
             return bool(found)
 
-        try:
+        with probing(self.cluster) as probe:
             wait_until("a coordinator", known, PATIENCE_S)
-        finally:
-            probe.close()
         return found[0]
 
     def settle(self, topic: str) -> None:
         """Every replica in sync, and every partition led by its preferred replica."""
         for name in (topic, OFFSETS_TOPIC):
             self.cluster.wait_in_sync(name, PATIENCE_S)
-        probe = self.cluster.probe("preferred")
 
         def preferred() -> bool:
             try:
@@ -106,17 +104,15 @@ class Hall:
                     admin.elect_leaders(ElectionType.PREFERRED, timeout_ms=5000)
             except KafkaError:
                 return False
-            for node_id in self.cluster.serving():
+            for node_id in self.cluster.running_nodes:
                 for name in (topic, OFFSETS_TOPIC):
                     view = probe.topic(node_id, name)
                     if view is None or any(p.leader != p.replicas[0] for p in view.partitions.values()):
                         return False
             return True
 
-        try:
+        with probing(self.cluster) as probe:
             wait_until("preferred leaders", preferred, PATIENCE_S)
-        finally:
-            probe.close()
 
     def generations(self) -> dict[str, set[int]]:
         """Of each classic group: every generation that its coordinator has recorded."""

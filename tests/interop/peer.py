@@ -9,9 +9,10 @@ from typing import Unpack
 from confluent_kafka import KafkaError, Message, Producer
 
 from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
-from pykraft.jepsen_like.process_cluster import ProcessCluster
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
+from pykraft.testing import Cluster
 from tests.batch_fields import BatchFields
+from tests.interop.clusters import addresses_of, printed_by
 from tests.wire_client import WireClient
 
 SEED = 20_26
@@ -23,26 +24,22 @@ TIMEOUT_S = PATIENCE_S
 class Peer(WireClient):
     """A bare connection to the broker."""
 
-    def __init__(self, cluster: ProcessCluster) -> None:
-        super().__init__(cluster.addresses[1])
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(addresses_of(cluster)[1])
 
 
-def log_of(cluster: ProcessCluster) -> str:
-    return cluster.nodes[1].output_file.read_text("utf-8", "replace")
+def log_of(cluster: Cluster) -> str:
+    return printed_by(cluster, 1)
 
 
-def memory_bytes(cluster: ProcessCluster) -> int:
+def memory_bytes(cluster: Cluster) -> int:
     """The resident memory of the server process."""
-    process = cluster.nodes[1]._process
-    assert process is not None
-    status = Path(f"/proc/{process.pid}/status").read_text()
+    status = Path(f"/proc/{cluster.pids[1]}/status").read_text()
     return int(next(line for line in status.splitlines() if line.startswith("VmRSS:")).split()[1]) * 1024
 
 
-def open_files(cluster: ProcessCluster) -> int:
-    process = cluster.nodes[1]._process
-    assert process is not None
-    return len(list(Path(f"/proc/{process.pid}/fd").iterdir()))
+def open_files(cluster: Cluster) -> int:
+    return len(list(Path(f"/proc/{cluster.pids[1]}/fd").iterdir()))
 
 
 class OtherClient:

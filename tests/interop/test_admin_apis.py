@@ -8,7 +8,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -26,7 +25,6 @@ from confluent_kafka.admin import (
 )
 
 from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
-from pykraft.jepsen_like.process_cluster import ProcessCluster
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_client.admin_results import ConfigChange
 from pykraft.kafka_protocol.api_keys import ApiKey, request_class
@@ -45,6 +43,8 @@ from pykraft.kafka_protocol.messages import (
     update_features,
 )
 from pykraft.kafka_protocol.schema import Message
+from pykraft.testing import Cluster
+from tests.interop.clusters import addresses_of, create_in_sync, own_cluster, printed_by, wait_ready
 from tests.narrowing import present
 from tests.wire_client import WireClient
 
@@ -67,7 +67,7 @@ NewTopic = Callable[..., str]
 
 
 @pytest.fixture(scope="module")
-def admin(trio: ProcessCluster) -> Iterator[KafkaAdminClient]:
+def admin(trio: Cluster) -> Iterator[KafkaAdminClient]:
     with closing(KafkaAdminClient(bootstrap_servers=trio.bootstrap_servers)) as client:
         yield client
 
@@ -84,13 +84,13 @@ def alter(admin: KafkaAdminClient, kind: str, name: str, configs: dict[str, Any]
     return str(outcome[kind.lower()][name])
 
 
-def alter_all_brokers(trio: ProcessCluster, *changes: ConfigChange) -> None:
+def alter_all_brokers(trio: Cluster, *changes: ConfigChange) -> None:
     """Allow the empty name for all brokers, which kafka-python refuses."""
     with AdminClient(trio.bootstrap_servers) as client:
         client.alter_configs(OurResourceType.BROKER, "", changes)
 
 
-def produce(trio: ProcessCluster, topic: str, size: int = 10) -> ConfluentError | None:
+def produce(trio: Cluster, topic: str, size: int = 10) -> ConfluentError | None:
     """Write one record; returns why it was refused."""
     outcome: list[Any] = []
     producer = Producer({"bootstrap.servers": trio.bootstrap_servers, "message.max.bytes": 4_000_000})
@@ -100,7 +100,7 @@ def produce(trio: ProcessCluster, topic: str, size: int = 10) -> ConfluentError 
 
 
 def test_broker_wide_value_is_set_for_all_and_for_one_while_they_run(
-    trio: ProcessCluster, admin: KafkaAdminClient, new_topic: NewTopic
+    trio: Cluster, admin: KafkaAdminClient, new_topic: NewTopic
 ) -> None:
     topic = new_topic()
     assert produce(trio, topic, 100_000) is None
@@ -133,9 +133,7 @@ def test_broker_wide_value_is_set_for_all_and_for_one_while_they_run(
     )
 
 
-def test_both_alter_apis_of_both_clients(
-    trio: ProcessCluster, admin: KafkaAdminClient, new_topic: NewTopic
-) -> None:
+def test_both_alter_apis_of_both_clients(trio: Cluster, admin: KafkaAdminClient, new_topic: NewTopic) -> None:
     topic = new_topic(retention_ms="5000")
     assert alter(admin, "TOPIC", topic, {"segment.ms": "7000"}, incremental=False) == "OK"
     wait_until("both", lambda: described(admin, "TOPIC", topic)["segment.ms"]["value"] == "7000", PATIENCE_S)
@@ -178,7 +176,7 @@ def test_group_has_a_session_of_its_own(admin: KafkaAdminClient, fresh: Callable
     assert listed["broker"] == ["1", "2", "3"]
 
 
-def test_features_are_described_and_changed(trio: ProcessCluster, admin: KafkaAdminClient) -> None:
+def test_features_are_described_and_changed(trio: Cluster, admin: KafkaAdminClient) -> None:
     known = admin.describe_features()
     assert known["metadata.version"]["finalized"] == (30, 30)
     assert known["metadata.version"]["supported"] == (7, 30)
@@ -209,13 +207,13 @@ def _can_downgrade(admin: KafkaAdminClient) -> bool:
 
 
 def test_log_directories_are_described_with_sizes(
-    trio: ProcessCluster, admin: KafkaAdminClient, new_topic: NewTopic
+    trio: Cluster, admin: KafkaAdminClient, new_topic: NewTopic
 ) -> None:
     topic = new_topic(2)
     assert produce(trio, topic, 5000) is None
     for answer in admin.describe_log_dirs({topic: [0, 1]}):
         (log_dir,) = answer["log_dirs"]
-        assert log_dir["error_code"] == 0 and log_dir["log_dir"] == str(trio.log_dir(answer["broker"]))
+        assert log_dir["error_code"] == 0 and log_dir["log_dir"] == str(trio.log_dirs[answer["broker"]])
         assert log_dir["total_bytes"] > log_dir["usable_bytes"] > 0
         (shown,) = log_dir["topics"]
         assert [partition["partition_index"] for partition in shown["partitions"]] == [0, 1]
@@ -236,14 +234,14 @@ def test_cluster_is_described_with_its_fenced_brokers(admin: KafkaAdminClient) -
 # --- bad input -------------------------------------------------------------------------------------------
 
 
-def ask(cluster: ProcessCluster, request: Message, version: int, response_class: type[M]) -> M:
+def ask(cluster: Cluster, request: Message, version: int, response_class: type[M]) -> M:
     """Send one request to the first broker on its own connection."""
-    with WireClient(cluster.addresses[1]) as client:
+    with WireClient(addresses_of(cluster)[1]) as client:
         return client.call(request, version, response_class)
 
 
 def test_bad_configuration_requests_change_nothing_and_affect_no_other_client(
-    trio: ProcessCluster, admin: KafkaAdminClient, new_topic: NewTopic
+    trio: Cluster, admin: KafkaAdminClient, new_topic: NewTopic
 ) -> None:
     topic, other_client = new_topic(), new_topic()
     incremental = incremental_alter_configs
@@ -292,7 +290,7 @@ def test_bad_configuration_requests_change_nothing_and_affect_no_other_client(
     assert produce(trio, other_client) is None
 
 
-def test_bad_registry_feature_and_directory_requests_change_nothing(trio: ProcessCluster) -> None:
+def test_bad_registry_feature_and_directory_requests_change_nothing(trio: Cluster) -> None:
     updates = update_features
     for broker_id, code in (
         (9999, ErrorCode.BROKER_ID_NOT_REGISTERED),
@@ -356,26 +354,24 @@ def test_bad_registry_feature_and_directory_requests_change_nothing(trio: Proces
     ],
 )
 def test_malformed_request_costs_its_own_connection_only(
-    trio: ProcessCluster, new_topic: NewTopic, key: ApiKey
+    trio: Cluster, new_topic: NewTopic, key: ApiKey
 ) -> None:
     topic = new_topic()
     version = request_class(key).MIN_VERSION
     whole = encode_request(request_class(key)(), version, 7, "bad")
     header = whole[: len(whole) - len(request_class(key)().encode(version))]
     for body in (b"\x7f" * 40, b""):
-        with WireClient(trio.addresses[1]) as client:
+        with WireClient(addresses_of(trio)[1]) as client:
             client.send_frame(header + body)
             assert client.receive() is None
     assert produce(trio, topic) is None
 
 
-def test_broker_that_will_not_return_is_unregistered(tmp_path: Path) -> None:
+def test_broker_that_will_not_return_is_unregistered() -> None:
     timers = {"broker.session.timeout.ms": "1500", "broker.heartbeat.interval.ms": "300"}
-    with ProcessCluster(tmp_path / "cluster", 3, timers) as cluster:
-        cluster.format()
-        cluster.start()
-        cluster.create_topic("t", 2, 3)
-        cluster.nodes[3].kill()
+    with own_cluster(3, timers) as cluster:
+        create_in_sync(cluster, "t", 2)
+        cluster.kill(3)
 
         def answer() -> Any:
             request = unregister_broker.UnregisterBrokerRequest(broker_id=3)
@@ -392,19 +388,17 @@ def test_broker_that_will_not_return_is_unregistered(tmp_path: Path) -> None:
         with AdminClient(cluster.bootstrap_servers) as client:
             assert {broker.id for broker in client.describe_cluster().brokers} == {1, 2}
         assert produce(cluster, "t") is None
-        cluster.nodes[3].start()  # a broker that returns after all is accepted
-        cluster.wait_ready()
+        cluster.restart(3)  # a broker that returns after all is accepted
+        wait_ready(cluster)
 
 
-def test_live_broker_that_is_unregistered_returns_by_itself(tmp_path: Path) -> None:
-    with ProcessCluster(tmp_path / "cluster", 3, {"broker.heartbeat.interval.ms": "300"}) as cluster:
-        cluster.format()
-        cluster.start()
-        cluster.create_topic("t", 3, 3, {"min.insync.replicas": "2"})
+def test_live_broker_that_is_unregistered_returns_by_itself() -> None:
+    with own_cluster(3, {"broker.heartbeat.interval.ms": "300"}) as cluster:
+        create_in_sync(cluster, "t", 3, {"min.insync.replicas": "2"})
         request = unregister_broker.UnregisterBrokerRequest(broker_id=3)
         answer = ask(cluster, request, 0, unregister_broker.UnregisterBrokerResponse)
         assert answer.error_code == ErrorCode.NONE
         for _ in range(3):
             assert produce(cluster, "t") is None
-        cluster.wait_in_sync("t", 30)
-        assert "registered broker 3" in cluster.output_tails(1 << 20)
+        cluster.wait_in_sync("t")
+        assert "registered broker 3" in "".join(printed_by(cluster, node) for node in cluster.nodes)

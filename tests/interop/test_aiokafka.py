@@ -11,7 +11,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin import NewTopic as TopicRequest
 
 from pykraft.jepsen_like.awaiting import PATIENCE_S
-from pykraft.jepsen_like.process_cluster import ProcessCluster
+from pykraft.testing import Cluster
 
 pytestmark = pytest.mark.interop
 
@@ -21,7 +21,7 @@ TIMEOUT_S = PATIENCE_S
 
 
 async def produce(
-    cluster: ProcessCluster, topic: str, values: list[bytes], partitions: int, **settings: object
+    cluster: Cluster, topic: str, values: list[bytes], partitions: int, **settings: object
 ) -> list[int]:
     """Send the values to the partitions in turn; returns their offsets."""
     producer = AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers, **settings)
@@ -35,7 +35,7 @@ async def produce(
         await producer.stop()
 
 
-def group_member(cluster: ProcessCluster, topic: str, group: str) -> AIOKafkaConsumer:
+def group_member(cluster: Cluster, topic: str, group: str) -> AIOKafkaConsumer:
     return AIOKafkaConsumer(
         topic,
         bootstrap_servers=cluster.bootstrap_servers,
@@ -61,7 +61,7 @@ async def poll_until(consumers: list[AIOKafkaConsumer], done: Callable[[list[byt
 @pytest.mark.shows("aiokafka", "produce", "{codec}", "assign", "idempotence")
 @pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
 def test_records_of_an_idempotent_producer_come_back_in_order(
-    trio: ProcessCluster, new_topic: NewTopic, codec: str | None
+    trio: Cluster, new_topic: NewTopic, codec: str | None
 ) -> None:
     topic = new_topic()
     values = [b"value %d " % n * 5 for n in range(500)]
@@ -84,7 +84,7 @@ def test_records_of_an_idempotent_producer_come_back_in_order(
 
 @pytest.mark.shows("aiokafka", "classic group")
 def test_two_members_share_a_topic_and_commits_survive_them(
-    trio: ProcessCluster, new_topic: NewTopic, fresh: Fresh
+    trio: Cluster, new_topic: NewTopic, fresh: Fresh
 ) -> None:
     topic, group = new_topic(4), fresh("group")
     values = [b"%02d" % n for n in range(40)]
@@ -118,7 +118,7 @@ def test_two_members_share_a_topic_and_commits_survive_them(
 
 
 @pytest.mark.shows("aiokafka", "admin")
-def test_admin_creates_lists_and_deletes_topics(trio: ProcessCluster, fresh: Fresh) -> None:
+def test_admin_creates_lists_and_deletes_topics(trio: Cluster, fresh: Fresh) -> None:
     topic = fresh("topic")
 
     async def scenario() -> None:

@@ -10,7 +10,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import ProducerFenced
 
 from pykraft.jepsen_like.awaiting import PATIENCE_S
-from pykraft.jepsen_like.process_cluster import ProcessCluster
+from pykraft.testing import Cluster
 
 pytestmark = pytest.mark.interop
 
@@ -22,7 +22,7 @@ def run(scenario: Coroutine[object, object, None]) -> None:
     asyncio.run(asyncio.wait_for(scenario, PATIENCE_S))
 
 
-def make_producer(cluster: ProcessCluster, transactional_id: str) -> AIOKafkaProducer:
+def make_producer(cluster: Cluster, transactional_id: str) -> AIOKafkaProducer:
     """Entering it starts it."""
     return AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers, transactional_id=transactional_id)
 
@@ -34,7 +34,7 @@ async def send(producer: AIOKafkaProducer, topic: str, value: bytes) -> None:
         await future
 
 
-async def read(cluster: ProcessCluster, topic: str, isolation: str, count: int) -> list[list[bytes]]:
+async def read(cluster: Cluster, topic: str, isolation: str, count: int) -> list[list[bytes]]:
     """The values of each partition up to its end, which is awaited until there are ``count`` in all."""
     everything = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
     found: list[list[bytes]] = [[] for _ in everything]
@@ -52,9 +52,7 @@ async def read(cluster: ProcessCluster, topic: str, isolation: str, count: int) 
 
 
 @pytest.mark.shows("aiokafka", "transactions")
-def test_committed_records_are_read_and_aborted_ones_are_not(
-    trio: ProcessCluster, new_topic: NewTopic
-) -> None:
+def test_committed_records_are_read_and_aborted_ones_are_not(trio: Cluster, new_topic: NewTopic) -> None:
     topic = new_topic(PARTITIONS)
 
     async def scenario() -> None:
@@ -74,7 +72,7 @@ def test_committed_records_are_read_and_aborted_ones_are_not(
     run(scenario())
 
 
-def test_second_producer_aborts_and_fences_the_first(trio: ProcessCluster, new_topic: NewTopic) -> None:
+def test_second_producer_aborts_and_fences_the_first(trio: Cluster, new_topic: NewTopic) -> None:
     topic = new_topic(PARTITIONS)
 
     async def scenario() -> None:
@@ -93,9 +91,7 @@ def test_second_producer_aborts_and_fences_the_first(trio: ProcessCluster, new_t
     run(scenario())
 
 
-def test_records_that_are_read_and_processed_are_written_once(
-    trio: ProcessCluster, new_topic: NewTopic
-) -> None:
+def test_records_that_are_read_and_processed_are_written_once(trio: Cluster, new_topic: NewTopic) -> None:
     """Offsets of an aborted transaction do not count: whoever reads next processes the same records."""
     source, sink = new_topic(PARTITIONS), new_topic(PARTITIONS)
     everything = [TopicPartition(source, partition) for partition in range(PARTITIONS)]

@@ -9,12 +9,12 @@ from collections.abc import Callable
 import pytest
 
 from pykraft.broker.apis.table import make_apis
-from pykraft.jepsen_like.process_cluster import ProcessCluster
 from pykraft.kafka_protocol.api_keys import ApiKey, request_class, response_class
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.api_versions import ApiVersionsResponse
 from pykraft.kafka_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from pykraft.kafka_protocol.primitives import ProtocolError
+from pykraft.testing import Cluster
 from tests.interop.peer import SEED, Peer, batch
 from tests.kafka_protocol.values import Generator
 from tests.wire_client import decode_answer
@@ -39,7 +39,7 @@ MAY_WAIT = {ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.PRODUCE}
     sorted({key for key, _ in SERVED} - {ApiKey.API_VERSIONS}),
     ids=lambda api_key: api_key.name,
 )
-def test_version_that_is_not_served_closes_the_connection(single: ProcessCluster, api_key: ApiKey) -> None:
+def test_version_that_is_not_served_closes_the_connection(single: Cluster, api_key: ApiKey) -> None:
     versions = [version for key, version in SERVED if key is api_key]
     for version in {min(versions) - 1, max(versions) + 1, 32767, -32768}:
         with Peer(single) as peer:
@@ -47,7 +47,7 @@ def test_version_that_is_not_served_closes_the_connection(single: ProcessCluster
             assert peer.receive() is None, version
 
 
-def expect_sane_outcome(cluster: ProcessCluster, api_key: ApiKey, version: int, body: bytes) -> None:
+def expect_sane_outcome(cluster: Cluster, api_key: ApiKey, version: int, body: bytes) -> None:
     """Send a body: malformed ones end the connection, the others get a well-formed answer or wait."""
     tagged = b"\0" if version >= request_class(api_key).FLEXIBLE_FROM else b""
     header = struct.pack(">hhih", api_key, version, 7, 4) + b"fuzz" + tagged
@@ -75,7 +75,7 @@ def expect_sane_outcome(cluster: ProcessCluster, api_key: ApiKey, version: int, 
 
 
 @every_version
-def test_truncated_and_random_bodies_are_refused(single: ProcessCluster, api_key: ApiKey) -> None:
+def test_truncated_and_random_bodies_are_refused(single: Cluster, api_key: ApiKey) -> None:
     rng = random.Random(f"{SEED} {api_key.name}")
     for version in (version for key, version in SERVED if key is api_key):
         values = Generator(f"{SEED} {api_key.name} {version}")
@@ -93,7 +93,7 @@ def test_truncated_and_random_bodies_are_refused(single: ProcessCluster, api_key
 
 
 @every_version
-def test_well_formed_random_bodies_are_answered(single: ProcessCluster, api_key: ApiKey) -> None:
+def test_well_formed_random_bodies_are_answered(single: Cluster, api_key: ApiKey) -> None:
     for version in (version for key, version in SERVED if key is api_key):
         values = Generator(f"{SEED} nonsense {api_key.name} {version}")
         for _ in range(3):
@@ -102,10 +102,10 @@ def test_well_formed_random_bodies_are_answered(single: ProcessCluster, api_key:
 
 
 def test_random_bodies_about_existing_topics_and_groups_are_answered(
-    single: ProcessCluster, fresh: Callable[[str], str]
+    single: Cluster, fresh: Callable[[str], str]
 ) -> None:
     topic, group, member = fresh("victim"), fresh("group"), "m"
-    single.create_topic(topic, 2, 1)
+    single.create_topic(topic, 2)
     words = [topic, group, member, "", "range", "uniform", "consumer", "retention.ms", "100", "1"]
     with Peer(single) as peer:
         about = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
@@ -159,7 +159,7 @@ def test_random_bodies_about_existing_topics_and_groups_are_answered(
     ],
 )
 def test_counts_larger_than_the_bytes_left_end_the_connection(
-    single: ProcessCluster, api_key: ApiKey, version: int, body: bytes
+    single: Cluster, api_key: ApiKey, version: int, body: bytes
 ) -> None:
     tagged = b"\0" if version >= request_class(api_key).FLEXIBLE_FROM else b""
     with Peer(single) as peer:
@@ -167,7 +167,7 @@ def test_counts_larger_than_the_bytes_left_end_the_connection(
         assert peer.receive() is None
 
 
-def test_unknown_tagged_fields_are_skipped(single: ProcessCluster) -> None:
+def test_unknown_tagged_fields_are_skipped(single: Cluster) -> None:
     header = struct.pack(">hhih", ApiKey.API_VERSIONS, 4, 7, -1) + b"\x01\x2a\x01z"
     body = b"\x02a\x02b" + b"\x01\x63\x03abc"  # a name, a version, and tag 99
     with Peer(single) as peer:

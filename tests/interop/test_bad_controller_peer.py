@@ -27,12 +27,15 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from pykraft.jepsen_like.awaiting import PATIENCE_S
-from pykraft.jepsen_like.process_cluster import FAST_FAILOVER, HOST, ProcessCluster
+from pykraft.jepsen_like.process_cluster import FAST_FAILOVER, HOST
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.metadata_log.features import SUPPORTED_RANGES
 from pykraft.metadata_log.pb import controller_pb2
 from pykraft.quorum.pb import quorum_pb2
+from pykraft.runtime.address import Address
+from pykraft.testing import Cluster
+from tests.interop.clusters import create_in_sync, own_cluster, refuse_tracebacks
 
 P = TypeVar("P", bound=Message)
 
@@ -107,7 +110,7 @@ class Malformed:
 
 
 @pytest.fixture
-def client(single: ProcessCluster) -> Iterator[AdminClient]:
+def client(single: Cluster) -> Iterator[AdminClient]:
     with AdminClient(single.bootstrap_servers) as client:
         yield client
 
@@ -124,12 +127,17 @@ def cluster_state(client: AdminClient) -> tuple[object, ...]:
     )
 
 
+def quorum_addresses(client: AdminClient) -> dict[int, Address]:
+    """Where each controller listens to the others."""
+    return {node: listeners["CONTROLLER"] for node, listeners in client.describe_quorum().nodes.items()}
+
+
 def test_calls_of_unknown_clients_are_refused_and_change_nothing(
-    single: ProcessCluster, client: AdminClient, no_tracebacks: Callable[[ProcessCluster], None]
+    single: Cluster, client: AdminClient
 ) -> None:
     before = cluster_state(client)
     malformed = Malformed(client.describe_cluster().cluster_id)
-    target = f"{single.addresses[1].host}:{single.listeners[1].controller.port}"
+    target = str(quorum_addresses(client)[1])
     answered: Counter[str] = Counter()
     with grpc.insecure_channel(target) as channel:
         for _ in range(CALLS):
@@ -147,7 +155,7 @@ def test_calls_of_unknown_clients_are_refused_and_change_nothing(
             answered[name] += 1
     assert len(answered) == len(METHODS)
     assert cluster_state(client) == before
-    no_tracebacks(single)
+    refuse_tracebacks(single)
 
 
 # --- one that speaks as others ---------------------------------------------------------------------------
@@ -276,50 +284,46 @@ class ForgedPeer:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[ProcessCluster]:
-    with ProcessCluster(tmp_path / "cluster", 3, FAST_FAILOVER) as cluster:
-        cluster.format()
-        cluster.start()
+def cluster() -> Iterator[Cluster]:
+    with own_cluster(3, FAST_FAILOVER) as cluster:
         yield cluster
 
 
-def resident_bytes(cluster: ProcessCluster) -> int:
+def resident_bytes(cluster: Cluster) -> int:
     """Of the largest node."""
     sizes = []
-    for node in cluster.nodes.values():
-        status = Path(f"/proc/{node.pid}/status").read_text("ascii")
+    for pid in cluster.pids.values():
+        status = Path(f"/proc/{pid}/status").read_text("ascii")
         sizes.append(int(status.partition("VmRSS:")[2].split()[0]) << 10)
     return max(sizes)
 
 
-def written_epochs(cluster: ProcessCluster) -> list[int]:
-    files = [cluster.log_dir(id) / "__cluster_metadata-0" / "quorum-state" for id in cluster.nodes]
+def written_epochs(cluster: Cluster) -> list[int]:
+    files = [at / "__cluster_metadata-0" / "quorum-state" for at in cluster.log_dirs.values()]
     return [json.loads(file.read_text("utf-8"))["leaderEpoch"] for file in files]
 
 
-def test_cluster_continues_after_a_flood_from_a_forged_peer(
-    cluster: ProcessCluster, no_tracebacks: Callable[[ProcessCluster], None]
-) -> None:
-    cluster.create_topic("before", 3)
+def test_cluster_continues_after_a_flood_from_a_forged_peer(cluster: Cluster) -> None:
+    create_in_sync(cluster, "before", 3)
     with AdminClient(cluster.bootstrap_servers) as client:
         forged_peer = ForgedPeer(client.describe_cluster().cluster_id, client.describe_quorum().leader_epoch)
     before_bytes = resident_bytes(cluster)
     flood(cluster, forged_peer)
-    assert all(node.running for node in cluster.nodes.values())
+    assert cluster.running_nodes == cluster.nodes
     assert resident_bytes(cluster) - before_bytes < MOST_GROWTH_BYTES
     cluster.wait_in_sync("before", PATIENCE_S)
-    cluster.create_topic("after", 3, timeout_s=PATIENCE_S)
+    create_in_sync(cluster, "after", 3)
     assert max(written_epochs(cluster)) < 2**20
-    for node in cluster.nodes.values():
-        assert node.stop()
-        node.start()
+    for node in cluster.nodes:
+        cluster.shut_down(node)
+        cluster.restart(node)
         cluster.wait_in_sync("after", PATIENCE_S)
-    no_tracebacks(cluster)
 
 
-def flood(cluster: ProcessCluster, forged_peer: ForgedPeer) -> None:
+def flood(cluster: Cluster, forged_peer: ForgedPeer) -> None:
     """Dozens of calls, most of them without a waiting caller, and connections that send nothing."""
-    ports = {i: one.controller.port for i, one in cluster.listeners.items()}
+    with AdminClient(cluster.bootstrap_servers) as client:
+        ports = {node: address.port for node, address in quorum_addresses(client).items()}
     with ExitStack() as held:
         for number in range(IDLE_CONNECTIONS):
             held.enter_context(

@@ -10,11 +10,11 @@ import struct
 import pytest
 
 from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
-from pykraft.jepsen_like.process_cluster import ProcessCluster
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.headers import encode_request
 from pykraft.kafka_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from pykraft.testing import Cluster
 from tests.interop.peer import (
     MAX_FRAME_BYTES,
     MAX_GROWTH_BYTES,
@@ -32,9 +32,7 @@ CONNECTIONS = 2000
 
 
 @pytest.mark.parametrize("size", [-1, -(2**31), 0, MAX_FRAME_BYTES + 1, 2**31 - 1])
-def test_impossible_frame_size_closes_the_connection_with_one_line_of_log(
-    single: ProcessCluster, size: int
-) -> None:
+def test_impossible_frame_size_closes_the_connection_with_one_line_of_log(single: Cluster, size: int) -> None:
     lines = log_of(single).count("\n")
     with Peer(single) as peer:
         assert peer.call(ApiVersionsRequest(), 0, ApiVersionsResponse).error_code == 0
@@ -44,13 +42,13 @@ def test_impossible_frame_size_closes_the_connection_with_one_line_of_log(
     assert str(size) in log_of(single).splitlines()[-1]
 
 
-def test_http_request_closes_the_connection(single: ProcessCluster) -> None:
+def test_http_request_closes_the_connection(single: Cluster) -> None:
     with Peer(single) as peer:
         peer.send(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert peer.receive() is None
 
 
-def test_frame_that_arrives_byte_by_byte_is_answered(single: ProcessCluster) -> None:
+def test_frame_that_arrives_byte_by_byte_is_answered(single: Cluster) -> None:
     frame = encode_request(ApiVersionsRequest(), 0, 7, "slow")
     with Peer(single) as peer:
         peer.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -62,7 +60,7 @@ def test_frame_that_arrives_byte_by_byte_is_answered(single: ProcessCluster) -> 
 
 
 def test_thousands_of_connections_that_never_finish_a_frame_cost_little(
-    single: ProcessCluster, other_client: OtherClient
+    single: Cluster, other_client: OtherClient
 ) -> None:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     count = min(CONNECTIONS, soft // 2 - 200)
@@ -84,7 +82,7 @@ def test_thousands_of_connections_that_never_finish_a_frame_cost_little(
     wait_until("all connections to be given up", lambda: open_files(single) <= files + 10, PATIENCE_S)
 
 
-def test_pipelined_requests_without_a_reader_do_not_accumulate(single: ProcessCluster) -> None:
+def test_pipelined_requests_without_a_reader_do_not_accumulate(single: Cluster) -> None:
     request = encode_request(ApiVersionsRequest(), 0, 7, "deaf")
     flood = (struct.pack(">i", len(request)) + request) * 1000
     with Peer(single) as peer:
@@ -98,16 +96,14 @@ def test_pipelined_requests_without_a_reader_do_not_accumulate(single: ProcessCl
 
 
 @pytest.mark.parametrize("api_key", [-1, 4, 7, 52, 999, 32767])
-def test_unknown_api_closes_the_connection(single: ProcessCluster, api_key: int) -> None:
+def test_unknown_api_closes_the_connection(single: Cluster, api_key: int) -> None:
     with Peer(single) as peer:
         peer.send_frame(struct.pack(">hhih", api_key, 0, 7, -1))
         assert peer.receive() is None
 
 
 @pytest.mark.parametrize("version", [5, 99, 32767, -1])
-def test_unknown_version_of_api_versions_is_answered_in_version_0(
-    single: ProcessCluster, version: int
-) -> None:
+def test_unknown_version_of_api_versions_is_answered_in_version_0(single: Cluster, version: int) -> None:
     with Peer(single) as peer:
         peer.send_frame(struct.pack(">hhih", ApiKey.API_VERSIONS, version, 7, -1) + b"\0\x04abc\x04def\0")
         frame = peer.receive()

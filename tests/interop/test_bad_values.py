@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from pykraft.jepsen_like.awaiting import wait_until
-from pykraft.jepsen_like.process_cluster import ProcessCluster
 from pykraft.kafka_protocol.api_keys import response_class
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
@@ -51,6 +50,7 @@ from pykraft.kafka_protocol.messages.produce import (
     TopicProduceData,
 )
 from pykraft.kafka_protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from pykraft.testing import Cluster
 from tests.interop.peer import SEED, Peer, batch
 
 pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("unharmed")]
@@ -102,7 +102,7 @@ def changed(data: bytearray, position: int, new: bytes, *, checksum: bool = True
     ],
 )
 def test_bad_record_batch_is_refused_with_its_error_and_the_next_good_one_is_accepted(
-    single: ProcessCluster, fresh: Callable[[str], str], what: str, error: ErrorCode
+    single: Cluster, fresh: Callable[[str], str], what: str, error: ErrorCode
 ) -> None:
     bad: dict[str, bytes | None] = {
         "bad crc": changed(batch(b"v"), 17, b"\0\0\0\0", checksum=False),
@@ -140,7 +140,7 @@ def test_bad_record_batch_is_refused_with_its_error_and_the_next_good_one_is_acc
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "\u00e9", "a\0b", "x" * 250])
-def test_illegal_topic_name_is_refused_wherever_it_is_given(single: ProcessCluster, name: str) -> None:
+def test_illegal_topic_name_is_refused_wherever_it_is_given(single: Cluster, name: str) -> None:
     topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
     with Peer(single) as peer:
         created = peer.call(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 5, CreateTopicsResponse)
@@ -154,9 +154,7 @@ def test_illegal_topic_name_is_refused_wherever_it_is_given(single: ProcessClust
         assert all(item.name != name for item in listed.topics)
 
 
-def test_absurd_partition_count_is_refused_at_once(
-    single: ProcessCluster, fresh: Callable[[str], str]
-) -> None:
+def test_absurd_partition_count_is_refused_at_once(single: Cluster, fresh: Callable[[str], str]) -> None:
     with Peer(single) as peer:
         for count in (2**31 - 1, 100_000, 0, -2):
             topic = CreatableTopic(name=fresh("huge"), num_partitions=count, replication_factor=1)
@@ -239,7 +237,7 @@ def _many_items() -> dict[str, tuple[Any, int]]:
 
 @pytest.mark.parametrize("kind", sorted(_many_items()))
 def test_as_many_items_as_fit_into_a_request_are_answered_in_time_and_change_nothing(
-    single: ProcessCluster, kind: str
+    single: Cluster, kind: str
 ) -> None:
     request, version = _many_items()[kind]
     quorum = DescribeQuorumRequest(
@@ -261,7 +259,7 @@ def test_as_many_items_as_fit_into_a_request_are_answered_in_time_and_change_not
 
 
 def test_refusal_with_a_very_long_name_does_not_prevent_the_rest_of_the_answer(
-    single: ProcessCluster,
+    single: Cluster,
 ) -> None:
     longest = "x" * 32_767
     with Peer(single) as peer:

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 
 import pytest
 
-from pykraft.jepsen_like.process_cluster import ProcessCluster
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_client.admin_results import ConfigChange
 from pykraft.kafka_protocol.enums import ConfigOperation, ConfigResourceType
+from pykraft.testing import Cluster
 from tests.interop.built_programs import GO_CLIENTS, RUST_CLIENTS, Program, built
 from tests.interop.client_program import client_program
 from tests.interop.clients import CLIENTS, PROGRAMS, each_program
+from tests.interop.clusters import create_in_sync
 from tests.interop.fleet import SESSION_MS, Fleet, Kind, MemberProcess, Produced, describe, wait_for
 
 pytestmark = pytest.mark.interop
@@ -47,9 +48,9 @@ class Lives:
 
 
 @pytest.fixture(scope="module")
-def lives(trio: ProcessCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lives]:
+def lives(trio: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lives]:
     directory = tmp_path_factory.mktemp("members")
-    trio.create_topic("shared", PARTITIONS)
+    create_in_sync(trio, "shared", PARTITIONS)
     produced = Produced(trio.bootstrap_servers, "shared", PARTITIONS)
     processes: dict[str, MemberProcess] = {}
     found = Lives({}, {}, {})

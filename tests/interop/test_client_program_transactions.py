@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from pykraft.jepsen_like.process_cluster import ProcessCluster
 from pykraft.kafka_client.admin import AdminClient
+from pykraft.testing import Cluster
 from tests.interop.client_program import ClientProgram, Record, client_program, read_by_confluent
 from tests.interop.clients import each_program
 
@@ -35,7 +35,7 @@ def values_of(records: list[Record]) -> list[list[str]]:
 
 @transactional
 def test_committed_records_are_read_and_aborted_ones_are_not(
-    trio: ProcessCluster, new_topic: NewTopic, client: ClientProgram
+    trio: Cluster, new_topic: NewTopic, client: ClientProgram
 ) -> None:
     topic = new_topic(PARTITIONS)
     ends = [True, False, True, False, True]
@@ -51,7 +51,7 @@ def test_committed_records_are_read_and_aborted_ones_are_not(
 
 @transactional
 def test_second_producer_aborts_and_fences_the_first(
-    trio: ProcessCluster, new_topic: NewTopic, client: ClientProgram
+    trio: Cluster, new_topic: NewTopic, client: ClientProgram
 ) -> None:
     topic = new_topic(PARTITIONS)
     told = client.run("fence", trio, topic=topic, partitions=PARTITIONS, id=topic, ends=[True])
@@ -66,7 +66,7 @@ def test_second_producer_aborts_and_fences_the_first(
 
 @transactional
 def test_records_that_are_read_and_processed_are_written_once(
-    trio: ProcessCluster, new_topic: NewTopic, client: ClientProgram
+    trio: Cluster, new_topic: NewTopic, client: ClientProgram
 ) -> None:
     """Offsets of an aborted transaction do not count: whoever reads next processes the same records."""
     source, sink = new_topic(), new_topic()

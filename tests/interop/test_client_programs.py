@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka import Producer
 
 from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
-from pykraft.jepsen_like.process_cluster import ProcessCluster
 from pykraft.kafka_protocol.records import BatchHeader, iter_headers
+from pykraft.testing import Cluster
 from tests.interop.client_program import ClientProgram, Record, client_program, in_order, read_by_confluent
 from tests.interop.clients import CODECS, each_program
 
@@ -54,18 +54,19 @@ def as_read_by(client: ClientProgram, records: list[Record]) -> list[Record]:
     return [record | {part: record[part] or None for part in ("key", "value")} for record in records]
 
 
-def headers_on_disk(cluster: ProcessCluster, topic: str) -> list[BatchHeader]:
-    logs = [(cluster.log_dir(1) / f"{topic}-{n}").glob("*.log") for n in range(PARTITIONS)]
+def headers_on_disk(cluster: Cluster, topic: str) -> list[BatchHeader]:
+    logs = [(cluster.log_dirs[1] / f"{topic}-{n}").glob("*.log") for n in range(PARTITIONS)]
     return [header for found in logs for log in found for _, header in iter_headers(log.read_bytes())]
 
 
-def topics_of(cluster: ProcessCluster) -> Collection[str]:
-    return cluster.admin().list_topics(timeout=PATIENCE_S).topics
+def topics_of(cluster: Cluster) -> Collection[str]:
+    with cluster.admin() as admin:
+        return [topic.name for topic in admin.list_topics()]
 
 
 @each_program("produce", "{codec}", "assign", codec=("none", *CODECS))
 def test_records_are_the_same_for_every_reader(
-    trio: ProcessCluster, new_topic: NewTopic, client: ClientProgram, codec: str
+    trio: Cluster, new_topic: NewTopic, client: ClientProgram, codec: str
 ) -> None:
     topic = new_topic(PARTITIONS)
     records = records_to_write()
@@ -80,7 +81,7 @@ def test_records_are_the_same_for_every_reader(
 
 @each_program("assign", codec=("none", *CODECS))
 def test_what_others_wrote_is_read(
-    trio: ProcessCluster, new_topic: NewTopic, client: ClientProgram, codec: str
+    trio: Cluster, new_topic: NewTopic, client: ClientProgram, codec: str
 ) -> None:
     topic = new_topic(PARTITIONS)
     producer = Producer({"bootstrap.servers": trio.bootstrap_servers, "compression.type": codec})
@@ -95,7 +96,7 @@ def test_what_others_wrote_is_read(
 
 @each_program("idempotence")
 def test_idempotent_producer_numbers_its_batches(
-    trio: ProcessCluster, new_topic: NewTopic, client: ClientProgram
+    trio: Cluster, new_topic: NewTopic, client: ClientProgram
 ) -> None:
     topic = new_topic(PARTITIONS)
     records = records_to_write()
@@ -108,7 +109,7 @@ def test_idempotent_producer_numbers_its_batches(
 
 @each_program("admin")
 def test_topics_are_created_described_and_deleted(
-    trio: ProcessCluster, fresh: Callable[[str], str], client: ClientProgram
+    trio: Cluster, fresh: Callable[[str], str], client: ClientProgram
 ) -> None:
     topic = fresh("topic")
     client.run("create", trio, topic=topic, partitions=4, replicas=3)
@@ -122,7 +123,7 @@ def test_topics_are_created_described_and_deleted(
 
 
 @each_program("admin")
-def test_offsets_are_listed(trio: ProcessCluster, new_topic: NewTopic, client: ClientProgram) -> None:
+def test_offsets_are_listed(trio: Cluster, new_topic: NewTopic, client: ClientProgram) -> None:
     topic = new_topic()
     producer = Producer({"bootstrap.servers": trio.bootstrap_servers})
     for n in range(5):

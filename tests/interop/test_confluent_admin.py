@@ -32,7 +32,8 @@ from confluent_kafka.admin import (
 from confluent_kafka.cimpl import NewTopic as TopicRequest
 
 from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
-from pykraft.jepsen_like.process_cluster import ProcessCluster
+from pykraft.testing import Cluster
+from tests.interop.clusters import probing
 from tests.narrowing import present
 
 pytestmark = pytest.mark.interop
@@ -43,7 +44,7 @@ TIMEOUT_S = PATIENCE_S
 
 
 @pytest.fixture(scope="module")
-def admin(trio: ProcessCluster) -> AdminClient:
+def admin(trio: Cluster) -> AdminClient:
     return AdminClient({"bootstrap.servers": trio.bootstrap_servers})
 
 
@@ -96,7 +97,7 @@ def test_created_topic_is_described_and_deleted_topic_is_gone(admin: AdminClient
 
 
 def test_topic_created_again_has_another_id_and_no_old_records(
-    trio: ProcessCluster, admin: AdminClient, fresh: Fresh
+    trio: Cluster, admin: AdminClient, fresh: Fresh
 ) -> None:
     topic = fresh("topic")
     ids = []
@@ -149,18 +150,17 @@ def test_replica_assignment_is_followed(admin: AdminClient, fresh: Fresh) -> Non
 
 
 def test_partitions_are_added_and_never_removed(
-    trio: ProcessCluster, admin: AdminClient, new_topic: NewTopic
+    trio: Cluster, admin: AdminClient, new_topic: NewTopic
 ) -> None:
     topic = new_topic(1)
     admin.create_partitions([NewPartitions(topic, 4)], operation_timeout=TIMEOUT_S)[topic].result(TIMEOUT_S)
-    probe = trio.probe("partitions")
 
     def known_everywhere() -> bool:
-        views = list(trio.views(probe, topic))
+        views = [present(probe.topic(node, topic)) for node in trio.nodes]
         return [len(view.partitions) for view in views if view.fully_in_sync] == [4, 4, 4]
 
-    wait_until("four partitions", known_everywhere, PATIENCE_S)
-    probe.close()
+    with probing(trio) as probe:
+        wait_until("four partitions", known_everywhere, PATIENCE_S)
     assert refusal(admin.create_partitions([NewPartitions(topic, 2)])[topic]) == "INVALID_PARTITIONS"
     assert (
         refusal(admin.create_partitions([NewPartitions("missing", 2)])["missing"]) == "UNKNOWN_TOPIC_OR_PART"
@@ -206,7 +206,7 @@ def test_topic_configs_are_set_read_with_their_source_and_reset(
 
 
 def test_min_insync_replicas_above_the_replicas_requires_all_of_them(
-    trio: ProcessCluster, admin: AdminClient, fresh: Fresh
+    trio: Cluster, admin: AdminClient, fresh: Fresh
 ) -> None:
     topic = fresh("topic")
     create(admin, TopicRequest(topic, 1, 1, config={"min.insync.replicas": "2"}))[topic].result(TIMEOUT_S)
@@ -231,7 +231,7 @@ def test_broker_configs_are_described(admin: AdminClient) -> None:
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_groups_are_listed_described_altered_and_deleted(
-    trio: ProcessCluster, admin: AdminClient, new_topic: NewTopic, fresh: Fresh, protocol: str
+    trio: Cluster, admin: AdminClient, new_topic: NewTopic, fresh: Fresh, protocol: str
 ) -> None:
     def ids(**filters: object) -> set[str]:
         """The groups that match."""
@@ -287,7 +287,7 @@ def test_groups_are_listed_described_altered_and_deleted(
 
 
 def test_offsets_are_listed_by_every_specification(
-    trio: ProcessCluster, admin: AdminClient, new_topic: NewTopic
+    trio: Cluster, admin: AdminClient, new_topic: NewTopic
 ) -> None:
     topic = new_topic()
     producer = Producer({"bootstrap.servers": trio.bootstrap_servers})
@@ -307,10 +307,8 @@ def test_offsets_are_listed_by_every_specification(
     assert listed(OffsetSpec.for_timestamp(9999)) == -1
 
 
-def test_cluster_is_described(trio: ProcessCluster, admin: AdminClient) -> None:
+def test_cluster_is_described(trio: Cluster, admin: AdminClient) -> None:
     cluster = admin.describe_cluster().result(TIMEOUT_S)
-    assert {node.id: f"{node.host}:{node.port}" for node in cluster.nodes} == {
-        node_id: str(address) for node_id, address in trio.addresses.items()
-    }
+    assert {node.id: f"{node.host}:{node.port}" for node in cluster.nodes} == {**trio.broker_addresses}
     assert len(cluster.cluster_id) == 22
-    assert cluster.controller.id in trio.addresses
+    assert cluster.controller.id in trio.nodes

@@ -16,7 +16,8 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaException, Message, Producer, TopicPartition
 
 from pykraft.jepsen_like.awaiting import PATIENCE_S, Deadline, WaitError
-from pykraft.jepsen_like.process_cluster import ProcessCluster
+from pykraft.testing import Cluster
+from tests.interop.clusters import create_in_sync
 from tests.narrowing import present
 
 pytestmark = pytest.mark.interop
@@ -45,7 +46,7 @@ every_protocol = pytest.mark.parametrize("protocol", list(PROTOCOLS))
 both_protocols = pytest.mark.parametrize("protocol", ["classic", "consumer"])
 
 
-def group_settings(cluster: ProcessCluster, group: str, protocol: str, **more: object) -> Settings:
+def group_settings(cluster: Cluster, group: str, protocol: str, **more: object) -> Settings:
     return {
         "bootstrap.servers": cluster.bootstrap_servers,
         "group.id": group,
@@ -59,7 +60,7 @@ def group_settings(cluster: ProcessCluster, group: str, protocol: str, **more: o
     }
 
 
-def produce(cluster: ProcessCluster, topic: str, values: Sequence[str], partitions: int = 1) -> None:
+def produce(cluster: Cluster, topic: str, values: Sequence[str], partitions: int = 1) -> None:
     # Some tests expect each partition's records in this order, even if a batch is refused at first.
     producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "enable.idempotence": True})
     for n, value in enumerate(values):
@@ -115,7 +116,7 @@ def values_of(messages: Sequence[Message]) -> list[str]:
 
 @every_protocol
 def test_three_members_share_the_partitions_and_a_leaving_one_hands_its_over(
-    trio: ProcessCluster, new_topic: NewTopic, fresh: Fresh, protocol: str
+    trio: Cluster, new_topic: NewTopic, fresh: Fresh, protocol: str
 ) -> None:
     topic = new_topic(6)
     settings = group_settings(trio, fresh("group"), protocol)
@@ -140,7 +141,7 @@ def test_three_members_share_the_partitions_and_a_leaving_one_hands_its_over(
 
 @both_protocols
 def test_partitions_of_a_crashed_member_are_assigned_to_the_others(
-    trio: ProcessCluster, new_topic: NewTopic, fresh: Fresh, protocol: str
+    trio: Cluster, new_topic: NewTopic, fresh: Fresh, protocol: str
 ) -> None:
     topic = new_topic(4)
     settings = group_settings(trio, fresh("group"), protocol)
@@ -167,7 +168,7 @@ def test_partitions_of_a_crashed_member_are_assigned_to_the_others(
 @pytest.mark.shows("confluent-kafka", "{protocol} group")
 @both_protocols
 def test_committed_offsets_are_where_the_next_member_resumes(
-    trio: ProcessCluster, new_topic: NewTopic, fresh: Fresh, protocol: str
+    trio: Cluster, new_topic: NewTopic, fresh: Fresh, protocol: str
 ) -> None:
     topic = new_topic()
     group = fresh("group")
@@ -187,7 +188,7 @@ def test_committed_offsets_are_where_the_next_member_resumes(
 
 @both_protocols
 def test_automatic_commit_and_commit_metadata_are_kept(
-    trio: ProcessCluster, new_topic: NewTopic, fresh: Fresh, protocol: str
+    trio: Cluster, new_topic: NewTopic, fresh: Fresh, protocol: str
 ) -> None:
     topic = new_topic(2)
     produce(trio, topic, ["x"] * 10)
@@ -203,7 +204,7 @@ def test_automatic_commit_and_commit_metadata_are_kept(
         reader.close()
 
 
-def test_commit_metadata_is_returned(trio: ProcessCluster, new_topic: NewTopic, fresh: Fresh) -> None:
+def test_commit_metadata_is_returned(trio: Cluster, new_topic: NewTopic, fresh: Fresh) -> None:
     topic = new_topic()
     consumer = Consumer(group_settings(trio, fresh("group"), "classic"))
     try:
@@ -218,7 +219,7 @@ def test_commit_metadata_is_returned(trio: ProcessCluster, new_topic: NewTopic, 
 
 
 def test_static_member_that_restarts_in_time_keeps_its_partitions_without_a_rebalance(
-    trio: ProcessCluster, new_topic: NewTopic, fresh: Fresh
+    trio: Cluster, new_topic: NewTopic, fresh: Fresh
 ) -> None:
     topic = new_topic(2)
     settings = group_settings(trio, fresh("group"), "classic", session_timeout_ms=6000)
@@ -241,22 +242,22 @@ def test_static_member_that_restarts_in_time_keeps_its_partitions_without_a_reba
 
 @both_protocols
 def test_new_partitions_and_topics_of_a_pattern_reach_the_group(
-    trio: ProcessCluster, new_topic: NewTopic, fresh: Fresh, protocol: str
+    trio: Cluster, new_topic: NewTopic, fresh: Fresh, protocol: str
 ) -> None:
     prefix = fresh("pattern")
     settings = group_settings(trio, fresh("group"), protocol, topic_metadata_refresh_interval_ms=500)
-    trio.create_topic(f"{prefix}.one", 1)
+    create_in_sync(trio, f"{prefix}.one", 1)
     consumer = Consumer(settings)
     try:
         consumer.subscribe([f"^{prefix}\\..*"])
         poll_until([consumer], lambda _: owned_counts([consumer]) == [1], "the first topic")
-        trio.create_topic(f"{prefix}.two", 2)
+        create_in_sync(trio, f"{prefix}.two", 2)
         poll_until([consumer], lambda _: owned_counts([consumer]) == [3], "the second topic")
     finally:
         consumer.close()
 
 
-def test_seek_moves_back_and_forth(trio: ProcessCluster, new_topic: NewTopic, fresh: Fresh) -> None:
+def test_seek_moves_back_and_forth(trio: Cluster, new_topic: NewTopic, fresh: Fresh) -> None:
     topic = new_topic()
     produce(trio, topic, [str(n) for n in range(50)])
     with members(group_settings(trio, fresh("group"), "consumer"), 1, topic) as consumers:
@@ -268,7 +269,7 @@ def test_seek_moves_back_and_forth(trio: ProcessCluster, new_topic: NewTopic, fr
             assert [m.offset() for m in found] == wanted
 
 
-def test_offsets_are_found_by_time(trio: ProcessCluster, new_topic: NewTopic, fresh: Fresh) -> None:
+def test_offsets_are_found_by_time(trio: Cluster, new_topic: NewTopic, fresh: Fresh) -> None:
     topic = new_topic()
     producer = Producer({"bootstrap.servers": trio.bootstrap_servers})
     start_ms = int(time.time() * 1000) - 100_000
@@ -287,9 +288,7 @@ def test_offsets_are_found_by_time(trio: ProcessCluster, new_topic: NewTopic, fr
         consumer.close()
 
 
-def test_offset_out_of_range_resets_as_configured(
-    trio: ProcessCluster, new_topic: NewTopic, fresh: Fresh
-) -> None:
+def test_offset_out_of_range_resets_as_configured(trio: Cluster, new_topic: NewTopic, fresh: Fresh) -> None:
     topic = new_topic()
     produce(trio, topic, ["a", "b"])
     consumer = Consumer(group_settings(trio, fresh("group"), "classic"))

@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 from pykraft.jepsen_like.awaiting import PATIENCE_S, Deadline
-from pykraft.jepsen_like.process_cluster import ProcessCluster
 from pykraft.kafka_protocol.records import iter_headers
+from pykraft.testing import Cluster
 from tests.narrowing import present
 
 pytestmark = pytest.mark.interop
@@ -25,7 +25,7 @@ CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
 
 def produce(
-    cluster: ProcessCluster, topic: str, items: Iterable[dict[str, Any]], **settings: object
+    cluster: Cluster, topic: str, items: Iterable[dict[str, Any]], **settings: object
 ) -> list[Message]:
     """Send the records; returns their delivery reports in order. Fails if any is not delivered."""
     reports: list[Message] = []
@@ -46,7 +46,7 @@ def produce(
     return reports
 
 
-def consume(cluster: ProcessCluster, topic: str, count: int, partition: int = 0) -> list[Message]:
+def consume(cluster: Cluster, topic: str, count: int, partition: int = 0) -> list[Message]:
     """The first records of one partition, without a group's help."""
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "none"})
     try:
@@ -66,21 +66,19 @@ def consume(cluster: ProcessCluster, topic: str, count: int, partition: int = 0)
 @pytest.mark.shows("confluent-kafka", "produce", "{codec}", "assign")
 @pytest.mark.parametrize("codec", CODECS)
 def test_compressed_records_are_returned_and_stored_as_sent(
-    trio: ProcessCluster, new_topic: NewTopic, codec: str
+    trio: Cluster, new_topic: NewTopic, codec: str
 ) -> None:
     topic = new_topic()
     values = [f"record {n} ".encode() * 20 for n in range(500)]
     produce(trio, topic, ({"value": value} for value in values), **{"compression.type": codec})
     assert [message.value() for message in consume(trio, topic, 500)] == values
-    (log,) = (trio.log_dir(1) / f"{topic}-0").glob("*.log")
+    (log,) = (trio.log_dirs[1] / f"{topic}-0").glob("*.log")
     compressions = {header.compression for _, header in iter_headers(log.read_bytes())}
     assert compressions == {CODECS.index(codec)}
 
 
 @pytest.mark.shows("confluent-kafka", "idempotence")
-def test_idempotent_producer_gets_consecutive_offsets_in_order(
-    trio: ProcessCluster, new_topic: NewTopic
-) -> None:
+def test_idempotent_producer_gets_consecutive_offsets_in_order(trio: Cluster, new_topic: NewTopic) -> None:
     topic = new_topic()
     values = [str(n).encode() for n in range(5000)]
     reports = produce(
@@ -95,7 +93,7 @@ def test_idempotent_producer_gets_consecutive_offsets_in_order(
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
 def test_records_arrive_with_each_level_of_acknowledgement(
-    trio: ProcessCluster, new_topic: NewTopic, acks: str
+    trio: Cluster, new_topic: NewTopic, acks: str
 ) -> None:
     topic = new_topic()
     # A leader that is still opening its log would lose records that are not acknowledged.
@@ -104,9 +102,7 @@ def test_records_arrive_with_each_level_of_acknowledgement(
     assert [message.value() for message in consume(trio, topic, 100)] == [b"%d" % n for n in range(100)]
 
 
-def test_headers_timestamps_and_missing_keys_and_values_are_kept(
-    trio: ProcessCluster, new_topic: NewTopic
-) -> None:
+def test_headers_timestamps_and_missing_keys_and_values_are_kept(trio: Cluster, new_topic: NewTopic) -> None:
     topic = new_topic()
     headers = [("twice", b"1"), ("twice", b"2"), ("null", None), ("empty", b""), ("ünï", b"\x00\xff")]
     items: list[dict[str, object]] = [
@@ -126,7 +122,7 @@ def test_headers_timestamps_and_missing_keys_and_values_are_kept(
     assert kind == 1 and before_ms <= timestamp <= int(time.time() * 1000)
 
 
-def test_log_append_time_replaces_the_producers_timestamp(trio: ProcessCluster, new_topic: NewTopic) -> None:
+def test_log_append_time_replaces_the_producers_timestamp(trio: Cluster, new_topic: NewTopic) -> None:
     topic = new_topic(1, message_timestamp_type="LogAppendTime")
     before_ms = int(time.time() * 1000)
     produce(trio, topic, [{"value": b"v", "timestamp": 1}])
@@ -135,7 +131,7 @@ def test_log_append_time_replaces_the_producers_timestamp(trio: ProcessCluster, 
 
 
 def test_message_of_exactly_the_limit_is_accepted_and_one_byte_more_is_refused(
-    trio: ProcessCluster, new_topic: NewTopic
+    trio: Cluster, new_topic: NewTopic
 ) -> None:
     topic = new_topic()
     settings = {"message.max.bytes": 3_000_000, "linger.ms": 0}
@@ -151,7 +147,7 @@ def test_message_of_exactly_the_limit_is_accepted_and_one_byte_more_is_refused(
     assert [m.value() for m in consume(trio, topic, 2)] == [largest, b"after"]
 
 
-def test_topic_may_allow_larger_messages_than_the_broker(trio: ProcessCluster, new_topic: NewTopic) -> None:
+def test_topic_may_allow_larger_messages_than_the_broker(trio: Cluster, new_topic: NewTopic) -> None:
     topic = new_topic(1, max_message_bytes="4000000")
     value = random.Random(8).randbytes(3_500_000)
     produce(trio, topic, [{"value": value}], **{"message.max.bytes": 4_000_000})
@@ -159,7 +155,7 @@ def test_topic_may_allow_larger_messages_than_the_broker(trio: ProcessCluster, n
 
 
 def test_keys_choose_partitions_and_every_partition_keeps_its_order(
-    trio: ProcessCluster, new_topic: NewTopic
+    trio: Cluster, new_topic: NewTopic
 ) -> None:
     topic = new_topic(6)
     reports = produce(trio, topic, ({"key": f"k{n % 40}", "value": str(n)} for n in range(2000)))
@@ -172,7 +168,7 @@ def test_keys_choose_partitions_and_every_partition_keeps_its_order(
 
 
 def test_producing_to_a_missing_topic_creates_it_if_the_broker_may(
-    single: ProcessCluster, fresh: Callable[[str], str]
+    single: Cluster, fresh: Callable[[str], str]
 ) -> None:
     topic = fresh("on-demand")
     (report,) = produce(single, topic, [{"value": b"first"}])
@@ -180,7 +176,7 @@ def test_producing_to_a_missing_topic_creates_it_if_the_broker_may(
 
 
 def test_producing_to_a_missing_topic_fails_if_the_broker_may_not_create_it(
-    trio: ProcessCluster, fresh: Callable[[str], str]
+    trio: Cluster, fresh: Callable[[str], str]
 ) -> None:
     outcomes: list[KafkaError | None] = []
     producer = Producer(

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, To
 from confluent_kafka.admin import AdminClient
 
 from pykraft.jepsen_like.awaiting import PATIENCE_S, Deadline
-from pykraft.jepsen_like.process_cluster import ProcessCluster
+from pykraft.testing import Cluster
 from tests.narrowing import present
 
 pytestmark = pytest.mark.interop
@@ -21,7 +21,7 @@ UNSTABLE_OFFSET_COMMIT = 88
 
 @pytest.mark.parametrize("commits", [True, False])
 def test_offsets_count_when_the_transaction_is_committed(
-    trio: ProcessCluster, new_topic: NewTopic, commits: bool
+    trio: Cluster, new_topic: NewTopic, commits: bool
 ) -> None:
     topic, name = new_topic(), f"read-process-write-{uuid4()}"
     servers: dict[str, str | int | float | bool] = {"bootstrap.servers": trio.bootstrap_servers}

@@ -9,8 +9,9 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
-from pykraft.jepsen_like.process_cluster import ProcessCluster
 from pykraft.jepsen_like.replica_dump import iter_batches
+from pykraft.testing import Cluster
+from tests.interop.clusters import create_in_sync, own_cluster, printed_by
 
 pytestmark = pytest.mark.interop
 
@@ -18,16 +19,14 @@ RECORDS, VALUE_BYTES = 400, 10_000
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[ProcessCluster]:
-    with ProcessCluster(tmp_path / "cluster", 3, {"log.scrub.bytes.per.second": "1000000000"}) as cluster:
-        cluster.format()
-        cluster.start()
+def cluster() -> Iterator[Cluster]:
+    with own_cluster(3, {"log.scrub.bytes.per.second": "1000000000"}) as cluster:
         for topic in ("t", "u"):
-            cluster.create_topic(topic, 1, 3, {"segment.bytes": str(1 << 20)})
+            create_in_sync(cluster, topic, 1, {"segment.bytes": str(1 << 20)})
         yield cluster
 
 
-def fill(cluster: ProcessCluster, topic: str) -> None:
+def fill(cluster: Cluster, topic: str) -> None:
     producer = Producer(
         {"bootstrap.servers": cluster.bootstrap_servers, "acks": "all", "enable.idempotence": True}
     )
@@ -38,7 +37,7 @@ def fill(cluster: ProcessCluster, topic: str) -> None:
     assert producer.flush(PATIENCE_S) == 0
 
 
-def consume(cluster: ProcessCluster, topic: str) -> list[int]:
+def consume(cluster: Cluster, topic: str) -> list[int]:
     consumer = Consumer(
         {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "none", "check.crcs": True}
     )
@@ -54,9 +53,8 @@ def consume(cluster: ProcessCluster, topic: str) -> list[int]:
         consumer.close()
 
 
-def closed_segment(cluster: ProcessCluster, node_id: int, topic: str) -> Path:
-    (directory,) = cluster.directory.glob(f"node-{node_id}/**/{topic}-0")
-    segments = sorted(directory.glob("*.log"))
+def closed_segment(cluster: Cluster, node_id: int, topic: str) -> Path:
+    segments = sorted((cluster.log_dirs[node_id] / f"{topic}-0").glob("*.log"))
     assert len(segments) >= 4
     return segments[1]
 
@@ -73,27 +71,25 @@ def flip_a_length(path: Path) -> None:
 
 @pytest.mark.parametrize("damage", [remove, flip_a_length], ids=["removed", "flipped"])
 def test_replica_damaged_while_stopped_is_copied_again(
-    cluster: ProcessCluster, damage: Callable[[Path], None]
+    cluster: Cluster, damage: Callable[[Path], None]
 ) -> None:
     for topic in ("t", "u"):
         fill(cluster, topic)
-    assert cluster.nodes[2].stop()
+    cluster.shut_down(2)
     path = closed_segment(cluster, 2, "t")
     damage(path)
-    cluster.nodes[2].start()
-    output = cluster.nodes[2].output_file
-    wait_until("the damage is found", lambda: "t-0 is damaged" in output.read_text(), PATIENCE_S)
+    cluster.restart(2)
+    wait_until("the damage is found", lambda: "t-0 is damaged" in printed_by(cluster, 2), PATIENCE_S)
     for topic in ("t", "u"):
         cluster.wait_in_sync(topic, PATIENCE_S)
     assert consume(cluster, "t") == consume(cluster, "u") == list(range(RECORDS))
-    for node in cluster.nodes.values():
-        assert node.stop()
+    for node in cluster.nodes:
+        cluster.shut_down(node)
     found = {
-        topic: [list(iter_batches(p)) for p in cluster.directory.glob(f"node-*/**/{topic}-0")]
-        for topic in "tu"
+        topic: [list(iter_batches(at / f"{topic}-0")) for at in cluster.log_dirs.values()] for topic in "tu"
     }
     for copies in found.values():
         assert len(copies) == 3
         assert len({tuple(header for header, _ in copy) for copy in copies}) == 1
-    assert "u-0 is damaged" not in output.read_text()
-    assert len(list(cluster.directory.glob("node-2/**/t-0.00000000-damaged/*.log"))) >= 3
+    assert "u-0 is damaged" not in printed_by(cluster, 2)
+    assert len(list(cluster.log_dirs[2].glob("t-0.00000000-damaged/*.log"))) >= 3

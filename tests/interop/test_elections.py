@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, ElectionType, KafkaError, KafkaException, Producer, TopicPartition
@@ -17,7 +16,8 @@ from confluent_kafka.admin import (
 from confluent_kafka.cimpl import NewTopic
 
 from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
-from pykraft.jepsen_like.process_cluster import ProcessCluster
+from pykraft.testing import Cluster
+from tests.interop.clusters import own_cluster, wait_ready
 from tests.narrowing import present
 
 pytestmark = pytest.mark.interop
@@ -31,15 +31,13 @@ PROPERTIES = {
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[ProcessCluster]:
-    with ProcessCluster(tmp_path / "cluster", 3, PROPERTIES) as cluster:
-        cluster.format()
-        cluster.start()
+def cluster() -> Iterator[Cluster]:
+    with own_cluster(3, PROPERTIES) as cluster:
         yield cluster
 
 
 @pytest.fixture
-def admin(cluster: ProcessCluster) -> AdminClient:
+def admin(cluster: Cluster) -> AdminClient:
     return AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
 
 
@@ -58,7 +56,7 @@ def partition_of(admin: AdminClient, topic: str) -> tuple[int, list[int]]:
     return (-2, []) if described is None else (described.leader, sorted(described.isrs))
 
 
-def write(cluster: ProcessCluster, topic: str, values: range) -> None:
+def write(cluster: Cluster, topic: str, values: range) -> None:
     """Produce the values; all are acknowledged with acks=all."""
     failed: list[object] = []
 
@@ -72,7 +70,7 @@ def write(cluster: ProcessCluster, topic: str, values: range) -> None:
     assert producer.flush(TIMEOUT_S) == 0 and not failed
 
 
-def read(cluster: ProcessCluster, topic: str) -> list[int]:
+def read(cluster: Cluster, topic: str) -> list[int]:
     """All values of the partition."""
     consumer = Consumer(
         {
@@ -107,22 +105,22 @@ def until_led(admin: AdminClient, topic: str, leader: int, isr: list[int] | None
     wait_until(f"{topic} is led by {leader}", led, TIMEOUT_S)
 
 
-def until_leaderless(cluster: ProcessCluster, admin: AdminClient, topic: str) -> None:
+def until_leaderless(cluster: Cluster, admin: AdminClient, topic: str) -> None:
     """Also wait until every running broker is unfenced, so that it could be elected."""
-    cluster.wait_ready(TIMEOUT_S)
+    wait_ready(cluster)
     until_led(admin, topic, -1)
 
 
 def test_a_replica_outside_the_isr_leads_only_by_an_unclean_election_and_the_preferred_one_leads_in_the_end(
-    cluster: ProcessCluster, admin: AdminClient
+    cluster: Cluster, admin: AdminClient
 ) -> None:
     create(admin, "t", [1, 2], min_isr=1)
     write(cluster, "t", range(10))
-    cluster.nodes[2].kill()
+    cluster.kill(2)
     until_led(admin, "t", 1, [1])
     write(cluster, "t", range(10, 30))
-    cluster.nodes[1].kill()
-    cluster.nodes[2].start()
+    cluster.kill(1)
+    cluster.restart(2)
     until_leaderless(cluster, admin, "t")
 
     answer = admin.elect_leaders(ElectionType.UNCLEAN, [TopicPartition("t", 0)]).result(TIMEOUT_S)
@@ -131,35 +129,33 @@ def test_a_replica_outside_the_isr_leads_only_by_an_unclean_election_and_the_pre
     assert read(cluster, "t") == list(range(10)), "records that only 1 had are lost"
     write(cluster, "t", range(100, 105))
 
-    cluster.nodes[1].start()
+    cluster.restart(1)
     # Its log is truncated to the new leader's; then it is in sync and, as the preferred replica, leads again.
     until_led(admin, "t", 1, [1, 2])
     assert read(cluster, "t") == [*range(10), *range(100, 105)]
 
 
-def test_replicas_that_stopped_in_order_stay_eligible(cluster: ProcessCluster, admin: AdminClient) -> None:
+def test_replicas_that_stopped_in_order_stay_eligible(cluster: Cluster, admin: AdminClient) -> None:
     create(admin, "t", [1, 2], min_isr=2)
     write(cluster, "t", range(10))
-    assert cluster.nodes[2].stop()
+    cluster.shut_down(2)
     until_led(admin, "t", 1, [1])
-    cluster.nodes[1].kill()
-    cluster.nodes[2].start()
+    cluster.kill(1)
+    cluster.restart(2)
     until_led(admin, "t", 2, [2])  # commits nothing until there are two again
-    cluster.nodes[1].start()
+    cluster.restart(1)
     until_led(admin, "t", 1, [1, 2])
     write(cluster, "t", range(10, 20))
     assert read(cluster, "t") == list(range(20))
 
 
-def test_unclean_elections_happen_once_a_topic_allows_them(
-    cluster: ProcessCluster, admin: AdminClient
-) -> None:
+def test_unclean_elections_happen_once_a_topic_allows_them(cluster: Cluster, admin: AdminClient) -> None:
     create(admin, "t", [1, 2], min_isr=1)
-    cluster.nodes[2].kill()
+    cluster.kill(2)
     until_led(admin, "t", 1, [1])
     write(cluster, "t", range(5))
-    cluster.nodes[1].kill()
-    cluster.nodes[2].start()
+    cluster.kill(1)
+    cluster.restart(2)
     until_leaderless(cluster, admin, "t")
     entry = ConfigEntry("unclean.leader.election.enable", "true", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, "t", incremental_configs=[entry])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -20,7 +20,9 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from pykraft.jepsen_like.awaiting import PATIENCE_S, Deadline, wait_until
 from pykraft.jepsen_like.free_ports import free_ports
-from pykraft.jepsen_like.process_cluster import FAST_FAILOVER, ProcessCluster
+from pykraft.jepsen_like.process_cluster import FAST_FAILOVER
+from pykraft.testing import Cluster
+from tests.interop.clusters import create_in_sync, own_cluster, probing, wait_ready
 from tests.interop.java_jars import compile_java, fetch_jars, need
 from tests.interop.processors import Processor
 from tests.narrowing import present
@@ -43,40 +45,27 @@ PROPERTIES = {
 
 
 @pytest.fixture(scope="module")
-def cluster(no_tracebacks_at_end: Callable[[ProcessCluster], None]) -> Iterator[ProcessCluster]:
-    with (
-        tempfile.TemporaryDirectory(prefix="pykraft-exactly-once-") as directory,
-        ProcessCluster(Path(directory) / "cluster", 3, PROPERTIES) as started,
-    ):
-        started.format()
-        started.start()
-        yield started
-        no_tracebacks_at_end(started)
+def cluster() -> Iterator[Cluster]:
+    with own_cluster(3, PROPERTIES) as cluster:
+        yield cluster
 
 
 @pytest.fixture(autouse=True)
-def whole(cluster: ProcessCluster) -> None:
+def whole(cluster: Cluster) -> None:
     """A test that failed may have left a broker dead: the next one is not to fail for it."""
     cluster.heal()
-    cluster.wait_ready()
+    wait_ready(cluster)
 
 
-@pytest.fixture(scope="module")
-def no_tracebacks_at_end() -> Callable[[ProcessCluster], None]:
-    def check(cluster: ProcessCluster) -> None:
-        for node in cluster.nodes.values():
-            printed = node.output_file.read_text("utf-8", "replace")
-            assert "Traceback (most recent call last)" not in printed, cluster.output_tails()
-
-    return check
+def leader_of(cluster: Cluster, topic: str) -> int:
+    """The broker that leads most of its partitions."""
+    with probing(cluster) as probe:
+        views = [present(probe.topic(node, topic)) for node in cluster.running_nodes]
+    led = Counter(one.leader for view in views for one in view.partitions.values())
+    return led.most_common(1)[0][0]
 
 
-def leader_of(cluster: ProcessCluster, topic: str) -> int:
-    with closing(cluster.probe("leader")) as probe:
-        return present(cluster.busiest_broker(probe, topic))
-
-
-def restart(cluster: ProcessCluster, topic: str) -> None:
+def restart(cluster: Cluster, topic: str) -> None:
     """What was killed is started again, and has caught up."""
     cluster.heal()
     cluster.wait_in_sync(topic, PATIENCE_S)
@@ -87,7 +76,7 @@ class Source:
 
     def __init__(
         self,
-        cluster: ProcessCluster,
+        cluster: Cluster,
         topic: str,
         text: Callable[[int, int], str] = lambda number, _: str(number),
     ) -> None:
@@ -128,7 +117,7 @@ class Progress:
     answers that it is not the coordinator.
     """
 
-    def __init__(self, cluster: ProcessCluster, group: str, topic: str) -> None:
+    def __init__(self, cluster: Cluster, group: str, topic: str) -> None:
         settings = {"isolation.level": "read_committed", "log_level": 0}
         self._consumer = Consumer(
             settings | {"bootstrap.servers": cluster.bootstrap_servers, "group.id": group}
@@ -147,7 +136,7 @@ class Progress:
 
 
 def read_committed(
-    cluster: ProcessCluster,
+    cluster: Cluster,
     topic: str,
     partitions: int,
     count: int,
@@ -182,11 +171,11 @@ def read_committed(
     return found
 
 
-def test_processors_of_confluent_kafka_write_each_record_once(cluster: ProcessCluster, fresh: Fresh) -> None:
+def test_processors_of_confluent_kafka_write_each_record_once(cluster: Cluster, fresh: Fresh) -> None:
     """Processors join, leave and crash in the middle of transactions, and the busiest broker is killed."""
     topic, sink, group = fresh("source"), fresh("sink"), fresh("group")
     for name in (topic, sink):
-        cluster.create_topic(name, PARTITIONS, 3)
+        create_in_sync(cluster, name, PARTITIONS)
     source = Source(cluster, topic)
 
     def more(each: int) -> None:
@@ -205,7 +194,7 @@ def test_processors_of_confluent_kafka_write_each_record_once(cluster: ProcessCl
         crashing, leaving = start("a"), start("b")
         more(60)
         victim = leader_of(cluster, "__transaction_state")
-        cluster.nodes[victim].kill()
+        cluster.kill(victim)
         start("c")
         more(60)
         crashing.crash(lambda: source.write(60))
@@ -222,7 +211,7 @@ def test_processors_of_confluent_kafka_write_each_record_once(cluster: ProcessCl
     assert read_committed(cluster, sink, PARTITIONS, count) == [everything] * PARTITIONS
 
 
-def test_kafka_streams_counts_each_word_once(cluster: ProcessCluster, fresh: Fresh, tmp_path: Path) -> None:
+def test_kafka_streams_counts_each_word_once(cluster: Cluster, fresh: Fresh, tmp_path: Path) -> None:
     """The busiest transaction coordinator is killed, then the busiest group coordinator.
 
     The counts of each word that are read are 1, 2, 3, …: none is missing, and none appears twice.
@@ -230,7 +219,7 @@ def test_kafka_streams_counts_each_word_once(cluster: ProcessCluster, fresh: Fre
     classpath = compile_java("KAFKA STREAMS", "WordCount", tmp_path, "kafka-streams", KAFKA_VERSION)
     topic, sink, application = fresh("lines"), fresh("counts"), fresh("word-count")
     for name in (topic, sink):
-        cluster.create_topic(name, PARTITIONS, 3)
+        create_in_sync(cluster, name, PARTITIONS)
     source = Source(cluster, topic, lambda number, partition: f"all p{partition} n{number % 5}")
 
     def more(each: int) -> None:
@@ -248,7 +237,7 @@ def test_kafka_streams_counts_each_word_once(cluster: ProcessCluster, fresh: Fre
         more(20)
         for coordinators in ("__transaction_state", "__consumer_offsets"):
             victim = leader_of(cluster, coordinators)
-            cluster.nodes[victim].kill()
+            cluster.kill(victim)
             more(20)
             restart(cluster, coordinators)
         source.write(20)
@@ -267,9 +256,7 @@ def test_kafka_streams_counts_each_word_once(cluster: ProcessCluster, fresh: Fre
     assert counts == {word: list(range(1, count + 1)) for word, count in each.items()}
 
 
-def test_kafka_connect_takes_each_line_of_a_file_once(
-    cluster: ProcessCluster, fresh: Fresh, tmp_path: Path
-) -> None:
+def test_kafka_connect_takes_each_line_of_a_file_once(cluster: Cluster, fresh: Fresh, tmp_path: Path) -> None:
     """A worker is killed while it writes, and the busiest transaction coordinator while its successor does.
 
     Not both at once: Java's admin client, which a worker that starts needs, may wait a minute for a broker
@@ -280,7 +267,7 @@ def test_kafka_connect_takes_each_line_of_a_file_once(
     artifacts = [f"org.apache.kafka:{name}:{KAFKA_VERSION}" for name in ("connect-runtime", "connect-file")]
     jars = fetch_jars(what, f"connect-{KAFKA_VERSION}", artifacts)
     topic, group, (port,) = fresh("file"), fresh("connect"), free_ports(1)
-    cluster.create_topic(topic, 1, 3)
+    create_in_sync(cluster, topic, 1)
     file, properties = tmp_path / "lines.txt", tmp_path / "worker.properties"
     lines = [f"line {number}" for number in range(6000)]
     file.write_text("".join(f"{line}\n" for line in lines[:5000]))
@@ -315,14 +302,14 @@ def test_kafka_connect_takes_each_line_of_a_file_once(
         longer.writelines(f"{line}\n" for line in lines[5000:])
     with started(command, tmp_path / "successor.log"):
         read_committed(cluster, topic, 1, 2500, to_the_end=False)
-        cluster.nodes[leader_of(cluster, "__transaction_state")].kill()
+        cluster.kill(leader_of(cluster, "__transaction_state"))
         # At the end of its file, FileStreamSource keeps back some lines: up to a buffer of 1,024 bytes.
         (found,) = read_committed(cluster, topic, 1, 5800, patience_s=CONNECT_PATIENCE_S)
     restart(cluster, topic)
     assert found == [line.encode() for line in lines[: len(found)]]
 
 
-def worker_properties(cluster: ProcessCluster, group: str, port: int) -> str:
+def worker_properties(cluster: Cluster, group: str, port: int) -> str:
     """Of a distributed worker. The tasks of a worker that is lost are given to others at once."""
     storage = {
         f"{kind}.storage.{key}": value

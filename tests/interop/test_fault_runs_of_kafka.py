@@ -26,7 +26,9 @@ from pykraft.jepsen_like.workloads.client import (
     UnknownOutcomeError,
 )
 from pykraft.jepsen_like.workloads.java_clients import JavaClients
+from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_client.metadata import TopicPartition
+from pykraft.testing import Cluster
 from tests.interop.conftest import NewTopic
 from tests.interop.java_jars import FETCH_TIMEOUT_S
 
@@ -74,10 +76,10 @@ def judged(directory: Path, **config: Any) -> tuple[Result, str]:
     return result, text
 
 
-def topics_of(cluster: ProcessCluster) -> set[str]:
+def topics_of(bootstrap_servers: str) -> set[str]:
     """Without those of the brokers."""
-    found = cluster.admin().list_topics(timeout=30).topics
-    return {topic for topic in found if not topic.startswith("__")}
+    with AdminClient(bootstrap_servers) as admin:
+        return {topic.name for topic in admin.list_topics()}
 
 
 @pytest.mark.usefixtures("kafka_jars")
@@ -89,29 +91,30 @@ def test_kafka_survives_signals(tmp_path: Path) -> None:
     assert "KafkaServer" in output or "KafkaRaftServer" in output or "BrokerServer" in output
 
 
-def test_cluster_of_somebody_else_is_left_as_it_was(trio: ProcessCluster, tmp_path: Path) -> None:
-    before = topics_of(trio)
+def test_cluster_of_somebody_else_is_left_as_it_was(trio: Cluster, tmp_path: Path) -> None:
+    before = topics_of(trio.bootstrap_servers)
     result, text = judged(tmp_path, bootstrap_servers=trio.bootstrap_servers, time_limit_s=5)
     assert result.verdict.counts, text
     assert result.nodes == 3
     assert "NOT CHECKED: leaderships" in text
-    assert topics_of(trio) == before
+    assert topics_of(trio.bootstrap_servers) == before
 
 
-def test_groups_on_the_cluster_of_somebody_else_are_removed(trio: ProcessCluster, tmp_path: Path) -> None:
+def test_groups_on_the_cluster_of_somebody_else_are_removed(trio: Cluster, tmp_path: Path) -> None:
     judged(tmp_path, bootstrap_servers=trio.bootstrap_servers, workload="transactions", time_limit_s=5)
-    listed = trio.admin().list_consumer_groups(request_timeout=30).result(30)
-    assert not [group.group_id for group in listed.valid if group.group_id.startswith("pykraft-jepsen-")]
+    with trio.admin() as admin:
+        groups = [group.group_id for group in admin.list_groups()]
+    assert not [group for group in groups if group.startswith("pykraft-jepsen-")]
 
 
 @pytest.mark.parametrize("client", ["confluent", "java"])
 def test_one_node_of_kafka_is_judged_like_any_cluster(
     kafka: ProcessCluster, java: None, tmp_path: Path, client: str
 ) -> None:
-    before = topics_of(kafka)
+    before = topics_of(kafka.bootstrap_servers)
     result, text = judged(tmp_path, bootstrap_servers=kafka.bootstrap_servers, client=client, time_limit_s=5)
     assert result.verdict.tally.acknowledged >= 1, text
-    assert topics_of(kafka) == before
+    assert topics_of(kafka.bootstrap_servers) == before
 
 
 @pytest.mark.usefixtures("java")
@@ -121,7 +124,7 @@ def test_java_client_under_signals(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("java")
-def test_java_client_says_what_is_certain(trio: ProcessCluster, new_topic: NewTopic) -> None:
+def test_java_client_says_what_is_certain(trio: Cluster, new_topic: NewTopic) -> None:
     here = TopicPartition(new_topic(1, max_message_bytes="20000"), 0)
     nowhere = TopicPartition("there-is-no-such-topic", 0)
 

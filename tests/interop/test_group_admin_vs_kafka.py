@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from pykraft.jepsen_like.process_cluster import ProcessCluster
 from pykraft.runtime.address import parse_address
+from tests.interop.clusters import own_cluster
 from tests.interop.group_script import NAMES, GroupScript
 from tests.interop.java_jars import KafkaTools
 from tests.interop.kafka_logs import kafka
@@ -23,11 +23,9 @@ def both(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> I
     directory = tmp_path_factory.mktemp("brokers")
     with (
         kafka(kafka_tools, directory) as broker,
-        ProcessCluster(directory / "own", 1, {"group.initial.rebalance.delay.ms": "0"}) as cluster,
+        own_cluster(1) as cluster,
     ):
         broker.start(group_initial_rebalance_delay_ms="0")
-        cluster.format()
-        cluster.start()
         scripts = [GroupScript(parse_address(at)) for at in (broker.address, cluster.bootstrap_servers)]
         for script in scripts:
             script.prepare()

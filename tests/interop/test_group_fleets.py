@@ -136,9 +136,9 @@ def rolled(hall: Hall) -> Rolled:
     before = states(hall, everyone)
     with Watch(produced.servers, everyone):
         with Background(produced):
-            for node in hall.cluster.nodes.values():
-                assert node.stop(), node.output_tail()
-                node.start()
+            for node in hall.cluster.nodes:
+                hall.cluster.shut_down(node)
+                hall.cluster.restart(node)
                 hall.settle(produced.topic)
         produce_until_committed(everyone, produced, "after the brokers were restarted")
         wait_for(everyone, "offsets were read back", lambda fleet: fleet.read_back)
@@ -210,7 +210,7 @@ def bereft(hall: Hall) -> dict[str, Fleet]:
                 fleet.start(hall.process(fleet.kind.program, 0), MEMBERS, session_ms=fleet.kind.session_ms)
             wait_for(everyone, "a rebalance has begun", partial(is_rebalancing, admin))
             killed = hall.coordinator()
-            hall.cluster.nodes[killed].kill()
+            hall.cluster.kill(killed)
             produced.produce(3)
             assert hall.coordinator() != killed
         finally:

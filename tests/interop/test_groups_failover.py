@@ -8,11 +8,9 @@ every client does when its coordinator dies is tested in test_group_fleets.py.
 from __future__ import annotations
 
 import socket
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from pathlib import Path
 from threading import Event
 
 import pytest
@@ -20,13 +18,15 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from pykraft.coordinator.partitioning import partition_for_key
 from pykraft.jepsen_like.awaiting import PATIENCE_S, WaitError, wait_until
-from pykraft.jepsen_like.process_cluster import FAST_FAILOVER, ProcessCluster
+from pykraft.jepsen_like.process_cluster import FAST_FAILOVER
 from pykraft.kafka_protocol.headers import decode_response_header, encode_request
 from pykraft.kafka_protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchResponse,
 )
+from pykraft.testing import Cluster
+from tests.interop.clusters import addresses_of, create_in_sync, own_cluster, probing
 
 pytestmark = pytest.mark.interop
 
@@ -57,43 +57,26 @@ STATIC = CLASSIC | {"session.timeout.ms": 2500}
 
 
 @pytest.fixture(scope="module")
-def cluster(no_tracebacks_at_end: Callable[[ProcessCluster], None]) -> Iterator[ProcessCluster]:
-    with (
-        tempfile.TemporaryDirectory(prefix="pykraft-groups-") as directory,
-        ProcessCluster(Path(directory) / "cluster", 3, PROPERTIES) as started,
-    ):
-        started.format()
-        started.start()
-        yield started
-        no_tracebacks_at_end(started)
-
-
-@pytest.fixture(scope="module")
-def no_tracebacks_at_end() -> Callable[[ProcessCluster], None]:
-    def check(cluster: ProcessCluster) -> None:
-        for node in cluster.nodes.values():
-            printed = node.output_file.read_text("utf-8", "replace")
-            at = printed.find("Traceback (most recent call last)")
-            assert at < 0, f"node {node.node_id}:\n{printed[max(0, at - 500) : at + 3000]}"
-
-    return check
+def cluster() -> Iterator[Cluster]:
+    with own_cluster(3, PROPERTIES) as cluster:
+        yield cluster
 
 
 @pytest.fixture
-def topic(cluster: ProcessCluster, fresh: Fresh) -> str:
+def topic(cluster: Cluster, fresh: Fresh) -> str:
     name = fresh("failover")
-    cluster.create_topic(name, PARTITIONS)
+    create_in_sync(cluster, name, PARTITIONS)
     return name
 
 
-def coordinator_of(cluster: ProcessCluster, group: str, *, other_than: int = 0) -> int:
+def coordinator_of(cluster: Cluster, group: str, *, other_than: int = 0) -> int:
     """The serving node that says that it coordinates ``group``."""
     index = partition_for_key(group, OFFSETS_PARTITIONS)
     found: list[int] = []
-    with closing(cluster.probe("coordinator")) as probe:
+    with probing(cluster) as probe:
 
         def known() -> bool:
-            for node_id in cluster.serving():
+            for node_id in cluster.running_nodes:
                 view = probe.topic(node_id, OFFSETS_TOPIC)
                 if view is not None and index in view.partitions:
                     leader = view.partitions[index].leader
@@ -105,13 +88,13 @@ def coordinator_of(cluster: ProcessCluster, group: str, *, other_than: int = 0) 
     return found[0]
 
 
-def heal(cluster: ProcessCluster, topic: str) -> None:
+def heal(cluster: Cluster, topic: str) -> None:
     cluster.heal()
     cluster.wait_in_sync(topic, TIMEOUT_S)
     cluster.wait_in_sync(OFFSETS_TOPIC, TIMEOUT_S)
 
 
-def settings_for(cluster: ProcessCluster, group: str, settings: Settings = CLASSIC) -> Settings:
+def settings_for(cluster: Cluster, group: str, settings: Settings = CLASSIC) -> Settings:
     return {
         "bootstrap.servers": cluster.bootstrap_servers,
         "group.id": group,
@@ -126,7 +109,7 @@ def settings_for(cluster: ProcessCluster, group: str, settings: Settings = CLASS
 class Ledger:
     """What was produced, consumed and committed, and whether a committed offset ever went back."""
 
-    def __init__(self, cluster: ProcessCluster, topic: str) -> None:
+    def __init__(self, cluster: Cluster, topic: str) -> None:
         self.topic = topic
         self.consumed: set[tuple[int, int]] = set()
         self.committed: dict[int, int] = {}
@@ -241,7 +224,7 @@ def shared(members: Sequence[Member], count: int) -> bool:
 
 
 def test_static_members_whose_sessions_run_out_while_there_is_no_coordinator_share_again(
-    cluster: ProcessCluster, topic: str, fresh: Fresh
+    cluster: Cluster, topic: str, fresh: Fresh
 ) -> None:
     group = fresh("group")
     settings = settings_for(cluster, group, STATIC)
@@ -256,7 +239,7 @@ def test_static_members_whose_sessions_run_out_while_there_is_no_coordinator_sha
         wait_for(members, lambda: ledger.all_consumed and shared(members, 2), "two members share")
         members.append(member(2))
         wait_for(members, lambda: not shared(members[:2], 2), "a rebalance has begun")
-        cluster.nodes[coordinator_of(cluster, group)].kill()
+        cluster.kill(coordinator_of(cluster, group))
         ledger.produce()
         wait_for(members, lambda: ledger.all_consumed and shared(members, 3), "three members share")
         assert max(ledger.committed.values()) >= 10
@@ -270,7 +253,7 @@ def test_static_members_whose_sessions_run_out_while_there_is_no_coordinator_sha
 
 
 def test_stalled_coordinator_does_not_answer_with_outdated_offsets(
-    cluster: ProcessCluster, topic: str, fresh: Fresh
+    cluster: Cluster, topic: str, fresh: Fresh
 ) -> None:
     """A request that waits in its socket is handled before the broker knows what it missed."""
     group = fresh("group")
@@ -279,16 +262,16 @@ def test_stalled_coordinator_does_not_answer_with_outdated_offsets(
     try:
         committer.commit(offsets=[TopicPartition(topic, 0, 10)], asynchronous=False)
         paused = coordinator_of(cluster, group)
-        address = cluster.addresses[paused]
+        address = addresses_of(cluster)[paused]
         with socket.create_connection((address.host, address.port), timeout=TIMEOUT_S) as asking:
-            cluster.nodes[paused].pause()
+            cluster.pause(paused)
             coordinator_of(cluster, group, other_than=paused)
             with closing(Consumer(settings_for(cluster, group))) as newer:
                 newer.commit(offsets=[TopicPartition(topic, 0, 20)], asynchronous=False)
             request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
             frame = encode_request(request, 8, 1, "asking")
             asking.sendall(len(frame).to_bytes(4, "big") + frame)
-            cluster.nodes[paused].resume()
+            cluster.resume(paused)
             with asking.makefile("rb") as stream:
                 answer = stream.read(int.from_bytes(stream.read(4), "big"))
         _, body_at = decode_response_header(OffsetFetchRequest.API_KEY, 8, answer)

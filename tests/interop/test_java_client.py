@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pykraft.jepsen_like.process_cluster import ProcessCluster
+from pykraft.testing import Cluster
 from tests.interop.java_jars import RUN_TIMEOUT_S, compile_client, run
 
 pytestmark = pytest.mark.interop
@@ -29,7 +29,7 @@ def classpath(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.shows("kafka-clients", "produce", "gzip", "snappy", "lz4", "zstd", "{protocol} group", "admin")
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_java_clients_administer_produce_and_share_a_group(
-    trio: ProcessCluster, fresh: Fresh, classpath: str, tmp_path: Path, protocol: str
+    trio: Cluster, fresh: Fresh, classpath: str, tmp_path: Path, protocol: str
 ) -> None:
     arguments = [trio.bootstrap_servers, fresh("java"), fresh("group"), protocol]
     command = ["java", "-XX:TieredStopAtLevel=1", "-cp", classpath, "JavaClient", *arguments]

@@ -11,11 +11,11 @@ from typing import Any, Final
 import pytest
 
 from pykraft.coordinator.partitioning import OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, partition_for_key
-from pykraft.jepsen_like.process_cluster import ProcessCluster
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_client.list_offsets import LATEST_TIMESTAMP
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.node.cli.kafka_flags_consoles import CONSOLE_TOOLS
+from pykraft.testing import Cluster
 from tests.interop.java_jars import RUN_TIMEOUT_S, KafkaTools
 from tests.node.cli_runner import invoke
 
@@ -41,7 +41,7 @@ Consume = Callable[..., str]
 
 
 @pytest.fixture
-def both(single: ProcessCluster, kafka_tools: KafkaTools) -> Consume:
+def both(single: Cluster, kafka_tools: KafkaTools) -> Consume:
     """What both console consumers print, each of a partition from its beginning; it must be the same."""
 
     def run(topic: str, partition: int, count: int, *words: str) -> str:
@@ -97,11 +97,11 @@ def test_flags_are_those_of_kafkas_tool(kafka_tools: KafkaTools, script: str) ->
 
 
 def test_lines_become_the_same_records_and_records_the_same_lines(
-    single: ProcessCluster, kafka_tools: KafkaTools, fresh: Callable[..., str], both: Consume
+    single: Cluster, kafka_tools: KafkaTools, fresh: Callable[..., str], both: Consume
 ) -> None:
     by_kafka, by_us = fresh(), fresh()
     for topic in (by_kafka, by_us):
-        single.create_topic(topic, 1, 1, {})
+        single.create_topic(topic, 1)
     reading = [word for item in READING for word in ("--reader-property", item)]
     server = ("--bootstrap-server", single.bootstrap_servers, "--topic")
     alone(kafka_tools, CLASSES["kafka-console-producer"], *server, by_kafka, *reading, stdin=LINES)
@@ -118,11 +118,9 @@ def test_lines_become_the_same_records_and_records_the_same_lines(
     both(by_us, 0, 4, *(f"--formatter-property={it}" for it in (*printing, *separators, escaped)))
 
 
-def test_internal_topics_are_shown_alike(
-    single: ProcessCluster, fresh: Callable[..., str], both: Consume
-) -> None:
+def test_internal_topics_are_shown_alike(single: Cluster, fresh: Callable[..., str], both: Consume) -> None:
     topic, name = fresh(), fresh("name")
-    single.create_topic(topic, 1, 1, {})
+    single.create_topic(topic, 1)
     server = ("--bootstrap-server", single.bootstrap_servers, "--topic", topic)
     load = ("--num-records", "3", "--payload-monotonic", "--throughput", "-1", "--transactional-id", name)
     assert invoke("producer-perf-test", *server, *load).exit_code == 0
@@ -143,11 +141,11 @@ def test_internal_topics_are_shown_alike(
 
 
 def test_verifiable_tools_print_the_same_events(
-    single: ProcessCluster, kafka_tools: KafkaTools, fresh: Callable[..., str]
+    single: Cluster, kafka_tools: KafkaTools, fresh: Callable[..., str]
 ) -> None:
     topics = {"theirs": fresh(), "ours": fresh()}
     for topic in topics.values():
-        single.create_topic(topic, 1, 1, {})
+        single.create_topic(topic, 1)
     server = ("--bootstrap-server", single.bootstrap_servers, "--max-messages", "3")
     produce = (*server, "--value-prefix", "1", "--repeating-keys", "2", "--topic")
     # By the classic protocol a group would wait for members.

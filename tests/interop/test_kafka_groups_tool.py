@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka import Producer
 
-from pykraft.jepsen_like.process_cluster import ProcessCluster
 from pykraft.node.cli.root import cli
 from pykraft.runtime.address import parse_address
+from tests.interop.clusters import own_cluster
 from tests.interop.group_script import GroupScript
 from tests.interop.java_jars import KafkaTools
 
@@ -43,12 +43,9 @@ Tool = Callable[..., Printed]
 
 
 @pytest.fixture(scope="module")
-def script(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GroupScript]:
+def script() -> Iterator[GroupScript]:
     """A broker with groups of every kind, and records in topic ``t``."""
-    directory = tmp_path_factory.mktemp("tools")
-    with ProcessCluster(directory / "own", 1, LONG_SESSIONS) as cluster:
-        cluster.format()
-        cluster.start()
+    with own_cluster(1, LONG_SESSIONS) as cluster:
         script = GroupScript(parse_address(cluster.bootstrap_servers))
         try:
             script.prepare()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pykraft.jepsen_like.awaiting import PATIENCE_S, Deadline, wait_until
-from pykraft.jepsen_like.process_cluster import ProcessCluster
+from pykraft.testing import Cluster
 
 with warnings.catch_warnings():
     # It reads its message definitions by a function that Python 3.11 deprecated and 3.13 restored.
@@ -52,7 +52,7 @@ CODECS = {"none": None, "gzip": "gzip"} | {
 }
 
 
-def new_consumer(cluster: ProcessCluster, *topics: str, **settings: object) -> KafkaConsumer:
+def new_consumer(cluster: Cluster, *topics: str, **settings: object) -> KafkaConsumer:
     defaults = {
         "bootstrap_servers": cluster.bootstrap_servers,
         "auto_offset_reset": "earliest",
@@ -70,7 +70,7 @@ class Member:
     It polls with a long timeout: a poll that ends while it joins its group makes it join again.
     """
 
-    def __init__(self, cluster: ProcessCluster, topic: str, group: str) -> None:
+    def __init__(self, cluster: Cluster, topic: str, group: str) -> None:
         self._consumer = new_consumer(cluster, topic, group_id=group)
         self._stop = threading.Event()
         self.owned: set[int] = set()
@@ -95,7 +95,7 @@ class Member:
 
 
 @contextmanager
-def group_of(cluster: ProcessCluster, topic: str, group: str, count: int) -> Iterator[list[Member]]:
+def group_of(cluster: Cluster, topic: str, group: str, count: int) -> Iterator[list[Member]]:
     members = [Member(cluster, topic, group) for _ in range(count)]
     try:
         yield members
@@ -117,7 +117,7 @@ def poll_until(consumers: list[KafkaConsumer], done: Callable[[list[Any]], bool]
 
 
 @pytest.fixture(scope="module")
-def admin(trio: ProcessCluster) -> Iterator[KafkaAdminClient]:
+def admin(trio: Cluster) -> Iterator[KafkaAdminClient]:
     with closing(KafkaAdminClient(bootstrap_servers=trio.bootstrap_servers)) as client:
         yield client
 
@@ -125,7 +125,7 @@ def admin(trio: ProcessCluster) -> Iterator[KafkaAdminClient]:
 @pytest.mark.shows("kafka-python", "produce", "{codec}", "assign", "idempotence")
 @pytest.mark.parametrize("codec", list(CODECS))
 def test_records_of_an_idempotent_producer_come_back_in_order(
-    trio: ProcessCluster, new_topic: NewTopic, codec: str
+    trio: Cluster, new_topic: NewTopic, codec: str
 ) -> None:
     topic = new_topic()
     with closing(
@@ -146,7 +146,7 @@ def test_records_of_an_idempotent_producer_come_back_in_order(
 
 @pytest.mark.shows("kafka-python", "classic group")
 def test_two_members_share_a_topic_and_the_remaining_one_gets_everything(
-    trio: ProcessCluster, new_topic: NewTopic, fresh: Fresh
+    trio: Cluster, new_topic: NewTopic, fresh: Fresh
 ) -> None:
     topic, group = new_topic(4), fresh("group")
     with (
@@ -177,7 +177,7 @@ def test_two_members_share_a_topic_and_the_remaining_one_gets_everything(
         assert [reader.committed(TopicPartition(topic, n)) for n in range(4)] == [20] * 4
 
 
-def test_consumer_finds_offsets_by_time_and_seeks(trio: ProcessCluster, new_topic: NewTopic) -> None:
+def test_consumer_finds_offsets_by_time_and_seeks(trio: Cluster, new_topic: NewTopic) -> None:
     topic = new_topic()
     partition = TopicPartition(topic, 0)
     with closing(KafkaProducer(bootstrap_servers=trio.bootstrap_servers, linger_ms=0)) as producer:
@@ -222,7 +222,7 @@ def test_admin_pages_through_topic_partitions(admin: KafkaAdminClient, new_topic
     assert rest["next_cursor"] is None
 
 
-def test_admin_describes_the_cluster_and_its_quorum(trio: ProcessCluster, admin: KafkaAdminClient) -> None:
+def test_admin_describes_the_cluster_and_its_quorum(trio: Cluster, admin: KafkaAdminClient) -> None:
     cluster = admin.describe_cluster()
     assert {broker["broker_id"] for broker in cluster["brokers"]} == {1, 2, 3}
     assert len(cluster["cluster_id"]) == 22
@@ -252,7 +252,7 @@ def test_admin_changes_topic_configs(admin: KafkaAdminClient, new_topic: NewTopi
 
 
 def test_admin_lists_describes_and_deletes_groups(
-    trio: ProcessCluster, admin: KafkaAdminClient, new_topic: NewTopic, fresh: Fresh
+    trio: Cluster, admin: KafkaAdminClient, new_topic: NewTopic, fresh: Fresh
 ) -> None:
     topic, group = new_topic(2), fresh("group")
     with group_of(trio, topic, group, 1) as (member,):
@@ -273,7 +273,7 @@ def test_admin_lists_describes_and_deletes_groups(
 
 
 def test_admin_sets_resets_and_deletes_offsets_of_groups(
-    trio: ProcessCluster, admin: KafkaAdminClient, new_topic: NewTopic, fresh: Fresh
+    trio: Cluster, admin: KafkaAdminClient, new_topic: NewTopic, fresh: Fresh
 ) -> None:
     topic, group = new_topic(3), fresh("group")
     first, second, third = (TopicPartition(topic, index) for index in range(3))
@@ -307,7 +307,7 @@ def test_admin_sets_resets_and_deletes_offsets_of_groups(
 
 
 def test_admin_deletes_no_offsets_that_are_read_and_removes_members(
-    trio: ProcessCluster, admin: KafkaAdminClient, new_topic: NewTopic, fresh: Fresh
+    trio: Cluster, admin: KafkaAdminClient, new_topic: NewTopic, fresh: Fresh
 ) -> None:
     topic, other, group = new_topic(1), new_topic(1), fresh("group")
     read, unread = TopicPartition(topic, 0), TopicPartition(other, 0)
@@ -333,7 +333,7 @@ def test_admin_deletes_no_offsets_that_are_read_and_removes_members(
         )
 
 
-def test_admin_lists_offsets(trio: ProcessCluster, admin: KafkaAdminClient, new_topic: NewTopic) -> None:
+def test_admin_lists_offsets(trio: Cluster, admin: KafkaAdminClient, new_topic: NewTopic) -> None:
     topic = new_topic()
     with closing(KafkaProducer(bootstrap_servers=trio.bootstrap_servers, linger_ms=0)) as producer:
         for timestamp in (1000, 3000, 2000):

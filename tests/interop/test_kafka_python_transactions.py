@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 
 from pykraft.jepsen_like.awaiting import PATIENCE_S, Deadline
-from pykraft.jepsen_like.process_cluster import ProcessCluster
+from pykraft.testing import Cluster
 
 with warnings.catch_warnings():
     # It reads its message definitions by a function that Python 3.11 deprecated and 3.13 restored.
@@ -28,7 +28,7 @@ NewTopic = Callable[..., str]
 PARTITIONS = 3
 
 
-def start_producer(cluster: ProcessCluster, transactional_id: str) -> KafkaProducer:
+def start_producer(cluster: Cluster, transactional_id: str) -> KafkaProducer:
     producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, transactional_id=transactional_id)
     producer.init_transactions()
     return producer
@@ -41,7 +41,7 @@ def send(producer: KafkaProducer, topic: str, value: bytes) -> None:
         future.get(PATIENCE_S)
 
 
-def read(cluster: ProcessCluster, topic: str, isolation: str, count: int) -> list[list[bytes]]:
+def read(cluster: Cluster, topic: str, isolation: str, count: int) -> list[list[bytes]]:
     """The values of each partition up to its end, which is awaited until there are ``count`` in all."""
     everything = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
     found: list[list[bytes]] = [[] for _ in everything]
@@ -65,9 +65,7 @@ def read(cluster: ProcessCluster, topic: str, isolation: str, count: int) -> lis
 
 
 @pytest.mark.shows("kafka-python", "transactions")
-def test_committed_records_are_read_and_aborted_ones_are_not(
-    trio: ProcessCluster, new_topic: NewTopic
-) -> None:
+def test_committed_records_are_read_and_aborted_ones_are_not(trio: Cluster, new_topic: NewTopic) -> None:
     topic = new_topic(PARTITIONS)
     with closing(start_producer(trio, topic)) as producer:
         for number in range(5):
@@ -82,7 +80,7 @@ def test_committed_records_are_read_and_aborted_ones_are_not(
     assert read(trio, topic, "read_uncommitted", 5 * PARTITIONS) == [everything] * PARTITIONS
 
 
-def test_second_producer_aborts_and_fences_the_first(trio: ProcessCluster, new_topic: NewTopic) -> None:
+def test_second_producer_aborts_and_fences_the_first(trio: Cluster, new_topic: NewTopic) -> None:
     topic = new_topic(PARTITIONS)
     with closing(start_producer(trio, topic)) as old:
         old.begin_transaction()
@@ -98,9 +96,7 @@ def test_second_producer_aborts_and_fences_the_first(trio: ProcessCluster, new_t
     assert read(trio, topic, "read_uncommitted", 2 * PARTITIONS) == [[b"old", b"new"]] * PARTITIONS
 
 
-def test_records_that_are_read_and_processed_are_written_once(
-    trio: ProcessCluster, new_topic: NewTopic
-) -> None:
+def test_records_that_are_read_and_processed_are_written_once(trio: Cluster, new_topic: NewTopic) -> None:
     """Offsets of an aborted transaction do not count: whoever reads next processes the same records."""
     source, sink = new_topic(PARTITIONS), new_topic(PARTITIONS)
     everything = [TopicPartition(source, partition) for partition in range(PARTITIONS)]

@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from confluent_kafka import Producer
 
 from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
-from pykraft.jepsen_like.process_cluster import ProcessCluster
 from pykraft.node.cli.root import cli
+from pykraft.testing import Cluster
 from tests.interop.java_jars import KafkaTools
 from tests.node.sites import Site, create, run_node
 
@@ -32,7 +32,7 @@ Ask = Callable[..., str]
 
 
 @pytest.fixture
-def ask(trio: ProcessCluster, kafka_tools: KafkaTools) -> Ask:
+def ask(trio: Cluster, kafka_tools: KafkaTools) -> Ask:
     """Run a tool that must succeed."""
 
     def run(tool: str, *arguments: object) -> str:
@@ -74,7 +74,7 @@ def test_replicas_are_moved_verified_and_cancelled(
 
 
 def test_moves_are_prepared_throttled_and_verified_as_by_own_tool(
-    ask: Ask, trio: ProcessCluster, new_topic: NewTopic, tmp_path: Path
+    ask: Ask, trio: Cluster, new_topic: NewTopic, tmp_path: Path
 ) -> None:
     topic = new_topic()
     topics, file = tmp_path / "topics.json", tmp_path / "move.json"
@@ -168,7 +168,7 @@ def test_moves_between_directories_are_begun_shown_and_cancelled_as_by_own_tool(
 
 
 def test_records_are_deleted_and_the_same_offsets_listed_as_by_own_tools(
-    ask: Ask, trio: ProcessCluster, new_topic: NewTopic, tmp_path: Path
+    ask: Ask, trio: Cluster, new_topic: NewTopic, tmp_path: Path
 ) -> None:
     topic = new_topic()
     producer = Producer({"bootstrap.servers": trio.bootstrap_servers, "acks": "all"})

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pykraft.jepsen_like.process_cluster import ProcessCluster
+from pykraft.testing import Cluster
 from tests.interop.java_jars import KafkaTools
 
 pytestmark = pytest.mark.interop
@@ -23,7 +23,7 @@ Ask = Callable[..., str]
 
 
 @pytest.fixture
-def ask(trio: ProcessCluster, kafka_tools: KafkaTools) -> Ask:
+def ask(trio: Cluster, kafka_tools: KafkaTools) -> Ask:
     """Run a tool that must succeed: its class, its command words, its options."""
     address = ("--bootstrap-controller", trio.bootstrap_controllers)
 
@@ -34,7 +34,7 @@ def ask(trio: ProcessCluster, kafka_tools: KafkaTools) -> Ask:
     return run
 
 
-def test_quorum_is_described(trio: ProcessCluster, ask: Ask) -> None:
+def test_quorum_is_described(trio: Cluster, ask: Ask) -> None:
     status = ask(QUORUM, "describe", "--status")
     leader = int(re.findall(r"LeaderId:\s+(\d+)", status)[0])
     voters = json.loads(re.findall(r"CurrentVoters:\s+(\[.*\])", status)[0])
@@ -45,12 +45,10 @@ def test_quorum_is_described(trio: ProcessCluster, ask: Ask) -> None:
     assert [int(node) for node, role in roles if role == "Leader"] == [leader]
 
 
-def test_controllers_are_listed_and_features_shown(trio: ProcessCluster, ask: Ask) -> None:
+def test_controllers_are_listed_and_features_shown(trio: Cluster, ask: Ask) -> None:
     listed = ask(CLUSTER, "list-endpoints")
     found = re.findall(r"^(\d+)\s+(\S+)\s+(\d+)\s+\S+\s+controller", listed, re.M)
-    assert {int(node): f"{host}:{port}" for node, host, port in found} == {
-        node: str(address) for node, address in trio.controllers.items()
-    }
+    assert {int(node): f"{host}:{port}" for node, host, port in found} == {**trio.controller_addresses}
     assert "Cluster ID: " in ask(CLUSTER, "cluster-id")
     assert re.search(r"metadata\.version\s.*FinalizedVersionLevel: 4\.3-IV0", ask(FEATURES, "describe"))
 
@@ -78,7 +76,7 @@ def test_reassignments_are_listed(ask: Ask) -> None:
     assert "No partition reassignments found" in ask(REASSIGN, "--list")
 
 
-def test_unknown_broker_cannot_be_unregistered(trio: ProcessCluster, kafka_tools: KafkaTools) -> None:
+def test_unknown_broker_cannot_be_unregistered(trio: Cluster, kafka_tools: KafkaTools) -> None:
     address = ("--bootstrap-controller", trio.bootstrap_controllers)
     done = kafka_tools.run(CLUSTER, "unregister", *address, "--id", "77")
     assert "BrokerIdNotRegisteredException" in done.stdout + done.stderr

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 from click.testing import CliRunner
 
-from pykraft.jepsen_like.process_cluster import ProcessCluster
 from pykraft.node.cli.root import cli
+from pykraft.testing import Cluster
 from tests.interop.java_jars import KafkaTools
 
 pytestmark = pytest.mark.interop
@@ -33,7 +33,7 @@ def shapes(text: str) -> set[str]:
 
 
 @pytest.fixture
-def own(single: ProcessCluster) -> Callable[..., str]:
+def own(single: Cluster) -> Callable[..., str]:
     def run(command: str, *arguments: str) -> str:
         ran = CliRunner().invoke(cli, [command, "--bootstrap-server", single.bootstrap_servers, *arguments])
         assert ran.exit_code == 0, ran.output
@@ -43,7 +43,7 @@ def own(single: ProcessCluster) -> Callable[..., str]:
 
 
 @pytest.fixture
-def kafkas(single: ProcessCluster, kafka_tools: KafkaTools) -> Callable[..., str]:
+def kafkas(single: Cluster, kafka_tools: KafkaTools) -> Callable[..., str]:
     def run(tool: str, *arguments: str) -> str:
         return kafka_tools.check(tool, "--bootstrap-server", single.bootstrap_servers, *arguments)
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import pytest
 from click.testing import CliRunner
 
-from pykraft.jepsen_like.process_cluster import ProcessCluster
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.node.cli.root import cli
 from pykraft.runtime.address import parse_address
 from pykraft.runtime.clock import SystemClock
+from tests.interop.clusters import own_cluster
 from tests.interop.java_jars import KafkaTools
 from tests.interop.kafka_logs import kafka
 from tests.interop.transaction_script import FIRST_MS, NOT_VERIFIED, T0, T1, U0, Producer, TransactionScript
@@ -74,9 +74,7 @@ def script(
             yield script
             script.close()
         return
-    with ProcessCluster(directory / "own", 1, NOT_VERIFIED) as cluster:
-        cluster.format()
-        cluster.start()
+    with own_cluster(1, NOT_VERIFIED) as cluster:
         script = prepared(cluster.bootstrap_servers)
         yield script
         script.close()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pykraft.jepsen_like.process_cluster import ProcessCluster
+from pykraft.testing import Cluster
 
 pytestmark = [
     pytest.mark.interop,
@@ -20,7 +20,7 @@ NewTopic = Callable[..., str]
 Fresh = Callable[[str], str]
 
 
-def kcat(cluster: ProcessCluster, *arguments: str, stdin: str = "") -> str:
+def kcat(cluster: Cluster, *arguments: str, stdin: str = "") -> str:
     result = subprocess.run(
         ["kcat", "-b", cluster.bootstrap_servers, *arguments],
         input=stdin,
@@ -36,7 +36,7 @@ def kcat(cluster: ProcessCluster, *arguments: str, stdin: str = "") -> str:
 @pytest.mark.shows("kcat", "produce", "{codec}", "assign")
 @pytest.mark.parametrize("codec", ["none", "zstd"])
 def test_produced_lines_are_consumed_with_keys_and_headers(
-    trio: ProcessCluster, new_topic: NewTopic, codec: str
+    trio: Cluster, new_topic: NewTopic, codec: str
 ) -> None:
     topic = new_topic()
     lines = [f"k{n}:value {n}" for n in range(200)]
@@ -45,20 +45,16 @@ def test_produced_lines_are_consumed_with_keys_and_headers(
     assert got.splitlines() == [f"{n} {line} source=kcat" for n, line in enumerate(lines)]
 
 
-def test_metadata_lists_brokers_topics_and_partitions(trio: ProcessCluster, new_topic: NewTopic) -> None:
+def test_metadata_lists_brokers_topics_and_partitions(trio: Cluster, new_topic: NewTopic) -> None:
     topic = new_topic(3)
     metadata = json.loads(kcat(trio, "-L", "-J"))
-    assert {broker["id"]: broker["name"] for broker in metadata["brokers"]} == {
-        node_id: str(address) for node_id, address in trio.addresses.items()
-    }
+    assert {broker["id"]: broker["name"] for broker in metadata["brokers"]} == {**trio.broker_addresses}
     (found,) = [item for item in metadata["topics"] if item["topic"] == topic]
     assert [len(partition["isrs"]) for partition in found["partitions"]] == [3, 3, 3]
 
 
 @pytest.mark.shows("kcat", "classic group")
-def test_balanced_consumer_reads_everything_once(
-    trio: ProcessCluster, new_topic: NewTopic, fresh: Fresh
-) -> None:
+def test_balanced_consumer_reads_everything_once(trio: Cluster, new_topic: NewTopic, fresh: Fresh) -> None:
     topic, group = new_topic(3), fresh("group")
     kcat(trio, "-P", "-t", topic, stdin="\n".join(map(str, range(90))))
     consume = ("-G", group, "-q", "-e", "-X", "auto.offset.reset=earliest", topic)
@@ -66,7 +62,7 @@ def test_balanced_consumer_reads_everything_once(
     assert kcat(trio, *consume) == ""
 
 
-def test_offset_is_queried_by_time(trio: ProcessCluster, new_topic: NewTopic) -> None:
+def test_offset_is_queried_by_time(trio: Cluster, new_topic: NewTopic) -> None:
     topic = new_topic()
     kcat(trio, "-P", "-t", topic, stdin="one\ntwo")
     assert kcat(trio, "-Q", "-t", f"{topic}:0:0").strip() == f"{topic} [0] offset 0"

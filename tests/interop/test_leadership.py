@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, ElectionType, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
-from pykraft.jepsen_like.process_cluster import ProcessCluster
+from pykraft.testing import Cluster
 from tests.narrowing import present
 
 with warnings.catch_warnings():
@@ -32,14 +32,14 @@ TIMEOUT_S = PATIENCE_S
 
 
 @pytest.fixture(scope="module")
-def admin(trio: ProcessCluster) -> Iterator[KafkaAdminClient]:
+def admin(trio: Cluster) -> Iterator[KafkaAdminClient]:
     client = KafkaAdminClient(bootstrap_servers=trio.bootstrap_servers.split(","))
     yield client
     client.close()
 
 
 @pytest.fixture(scope="module")
-def confluent(trio: ProcessCluster) -> AdminClient:
+def confluent(trio: Cluster) -> AdminClient:
     return AdminClient({"bootstrap.servers": trio.bootstrap_servers})
 
 
@@ -118,7 +118,7 @@ def partition_of(confluent: AdminClient, topic: str) -> tuple[int, list[int], li
 
 
 def test_a_partition_moves_through_the_cluster_under_writes_and_loses_nothing(
-    trio: ProcessCluster, admin: KafkaAdminClient, confluent: AdminClient, new_topic: NewTopic
+    trio: Cluster, admin: KafkaAdminClient, confluent: AdminClient, new_topic: NewTopic
 ) -> None:
     topic = new_topic(min_insync_replicas="1")
     partition = KafkaPartition(topic, 0)
@@ -147,16 +147,16 @@ def test_a_partition_moves_through_the_cluster_under_writes_and_loses_nothing(
 
 
 def test_removed_replicas_delete_their_logs(
-    trio: ProcessCluster, admin: KafkaAdminClient, new_topic: NewTopic
+    trio: Cluster, admin: KafkaAdminClient, new_topic: NewTopic
 ) -> None:
     topic = new_topic()
     partition = KafkaPartition(topic, 0)
-    wait_until("it is there", lambda: (trio.log_dir(3) / f"{topic}-0").is_dir(), TIMEOUT_S)
+    wait_until("it is there", lambda: (trio.log_dirs[3] / f"{topic}-0").is_dir(), TIMEOUT_S)
     admin.alter_partition_reassignments({partition: [1, 2]})
-    wait_until("it is gone", lambda: not list(trio.log_dir(3).glob(f"{topic}-0*")), TIMEOUT_S)
-    assert (trio.log_dir(1) / f"{topic}-0").is_dir()
+    wait_until("it is gone", lambda: not list(trio.log_dirs[3].glob(f"{topic}-0*")), TIMEOUT_S)
+    assert (trio.log_dirs[1] / f"{topic}-0").is_dir()
     admin.alter_partition_reassignments({partition: [1, 2, 3]})
-    wait_until("it is back", lambda: (trio.log_dir(3) / f"{topic}-0").is_dir(), TIMEOUT_S)
+    wait_until("it is back", lambda: (trio.log_dirs[3] / f"{topic}-0").is_dir(), TIMEOUT_S)
 
 
 def test_cancelling_without_a_reassignment_is_refused(admin: KafkaAdminClient, new_topic: NewTopic) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pykraft.jepsen_like.process_cluster import ProcessCluster
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages import create_topics, fetch, list_offsets, metadata, produce
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
+from pykraft.testing import Cluster
+from tests.interop.clusters import addresses_of
 from tests.narrowing import present
 from tests.wire_client import WireClient
 
@@ -58,9 +59,9 @@ def look_up(client: WireClient, name: str) -> int:
 
 
 def test_leader_of_a_topic_that_was_just_created_serves_as_soon_as_it_is_named(
-    trio: ProcessCluster, fresh: Callable[[str], str]
+    trio: Cluster, fresh: Callable[[str], str]
 ) -> None:
-    clients = {node_id: WireClient(address) for node_id, address in trio.addresses.items()}
+    clients = {node_id: WireClient(address) for node_id, address in addresses_of(trio).items()}
     first = min(clients)
     refused: list[tuple[str, str, str]] = []
     for ask in (write, read, look_up):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pykraft.jepsen_like.process_cluster import ProcessCluster
+from pykraft.testing import Cluster
 from tests.interop.node_packages import node_packages
 
 pytestmark = pytest.mark.interop
@@ -44,7 +44,7 @@ def run_script(tmp_path: Path) -> Callable[..., dict[str, object]]:
 
 @pytest.mark.shows("kafkajs", "produce", "gzip", "classic group", "idempotence", "admin")
 def test_kafkajs_produces_consumes_in_a_group_and_administers(
-    trio: ProcessCluster, fresh: Fresh, run_script: Callable[..., dict[str, object]]
+    trio: Cluster, fresh: Fresh, run_script: Callable[..., dict[str, object]]
 ) -> None:
     seen = run_script("kafkajs_client.mjs", trio.bootstrap_servers, fresh("kafkajs"), fresh("group"))
     assert seen == {
@@ -59,7 +59,7 @@ def test_kafkajs_produces_consumes_in_a_group_and_administers(
 
 @pytest.mark.shows("kafkajs", "transactions")
 def test_transactions_of_kafkajs_commit_abort_carry_offsets_and_are_fenced(
-    trio: ProcessCluster, new_topic: Callable[..., str], run_script: Callable[..., dict[str, object]]
+    trio: Cluster, new_topic: Callable[..., str], run_script: Callable[..., dict[str, object]]
 ) -> None:
     seen = run_script("kafkajs_transactions.mjs", trio.bootstrap_servers, new_topic(), new_topic())
     assert seen == {
@@ -75,7 +75,7 @@ def test_transactions_of_kafkajs_commit_abort_carry_offsets_and_are_fenced(
 @pytest.mark.shows("@platformatic/kafka", "produce", "gzip", "{protocol} group", "idempotence", "admin")
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_platformatic_produces_consumes_in_a_group_and_administers(
-    trio: ProcessCluster, fresh: Fresh, run_script: Callable[..., dict[str, object]], protocol: str
+    trio: Cluster, fresh: Fresh, run_script: Callable[..., dict[str, object]], protocol: str
 ) -> None:
     topic = fresh("platformatic")
     seen = run_script("platformatic_client.mjs", trio.bootstrap_servers, topic, fresh("group"), protocol)

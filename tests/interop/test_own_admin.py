@@ -8,12 +8,12 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 
 from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
-from pykraft.jepsen_like.process_cluster import ProcessCluster
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_client.admin_results import GroupDescription, ProducerIdAndEpoch, TransactionDescription
 from pykraft.kafka_client.group_offsets import OffsetAndMetadata
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.testing import Cluster
 from tests.narrowing import present
 
 pytestmark = pytest.mark.interop
@@ -23,7 +23,7 @@ Fresh = Callable[[str], str]
 
 
 @pytest.fixture
-def admin(trio: ProcessCluster) -> Iterator[AdminClient]:
+def admin(trio: Cluster) -> Iterator[AdminClient]:
     with AdminClient(trio.bootstrap_servers) as client:
         yield client
 
@@ -56,7 +56,7 @@ def test_many_groups_on_all_coordinators_are_set_described_and_deleted(
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_live_group_keeps_its_offsets_and_loses_the_members_that_are_removed(
-    trio: ProcessCluster, admin: AdminClient, new_topic: NewTopic, fresh: Fresh, protocol: str
+    trio: Cluster, admin: AdminClient, new_topic: NewTopic, fresh: Fresh, protocol: str
 ) -> None:
     topic, other, group = new_topic(1), new_topic(1), fresh("group")
     read, unread = TopicPartition(topic, 0), TopicPartition(other, 0)
@@ -87,7 +87,7 @@ def test_live_group_keeps_its_offsets_and_loses_the_members_that_are_removed(
 
 
 def test_transactions_on_all_coordinators_are_listed_described_and_taken_from_their_producers(
-    trio: ProcessCluster, admin: AdminClient, new_topic: NewTopic, fresh: Fresh
+    trio: Cluster, admin: AdminClient, new_topic: NewTopic, fresh: Fresh
 ) -> None:
     topic, name = new_topic(3), fresh("ids")
     partitions = [TopicPartition(topic, index) for index in range(3)]

@@ -11,12 +11,12 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from pykraft.jepsen_like.awaiting import PATIENCE_S, Deadline
-from pykraft.jepsen_like.process_cluster import ProcessCluster
 from pykraft.kafka_client.aio import AsyncioNetwork
 from pykraft.kafka_client.cluster import ClientConfig
 from pykraft.kafka_client.group_member import GroupConfig, GroupMember, OffsetAndMetadata
 from pykraft.kafka_client.metadata import TopicPartition as Where
 from pykraft.kafka_client.network import parse_bootstrap_servers
+from pykraft.testing import Cluster
 from tests.narrowing import present
 
 pytestmark = pytest.mark.interop
@@ -60,7 +60,7 @@ class Belief:
 class Group:
     """Own members and confluent's in one group; every record any of them read."""
 
-    def __init__(self, cluster: ProcessCluster, topic: str, group: str, protocol: str) -> None:
+    def __init__(self, cluster: Cluster, topic: str, group: str, protocol: str) -> None:
         self.cluster = cluster
         self.topic = topic
         self.protocol = protocol
@@ -152,7 +152,7 @@ class Group:
 @pytest.mark.parametrize("own_first", [True, False], ids=["own first", "confluent first"])
 @pytest.mark.parametrize("protocol", list(PROTOCOLS))
 def test_members_of_both_kinds_share_a_group(
-    trio: ProcessCluster,
+    trio: Cluster,
     new_topic: Callable[..., str],
     fresh: Callable[[str], str],
     protocol: str,

@@ -9,7 +9,6 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from pykraft.jepsen_like.awaiting import PATIENCE_S, Deadline
-from pykraft.jepsen_like.process_cluster import ProcessCluster
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_client.aio import AsyncioNetwork
 from pykraft.kafka_client.cluster import ClientConfig
@@ -17,6 +16,7 @@ from pykraft.kafka_client.metadata import TopicPartition as Where
 from pykraft.kafka_client.network import parse_bootstrap_servers
 from pykraft.kafka_client.producer import Producer, ProducerConfig, RecordMetadata
 from pykraft.kafka_protocol.compression import Compression
+from pykraft.testing import Cluster
 from tests.narrowing import present
 
 pytestmark = pytest.mark.interop
@@ -25,7 +25,7 @@ PARTITIONS = 3
 RECORDS = 300
 
 
-def read_all(cluster: ProcessCluster, topic: str, count: int) -> dict[tuple[int, int], tuple[object, ...]]:
+def read_all(cluster: Cluster, topic: str, count: int) -> dict[tuple[int, int], tuple[object, ...]]:
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "none"})
     found: dict[tuple[int, int], tuple[object, ...]] = {}
     try:
@@ -51,7 +51,7 @@ def read_all(cluster: ProcessCluster, topic: str, count: int) -> dict[tuple[int,
     ids=["idempotent", "compressed", "acks=1"],
 )
 def test_its_records_are_read_at_the_reported_offsets(
-    trio: ProcessCluster, new_topic: Callable[..., str], config: ProducerConfig
+    trio: Cluster, new_topic: Callable[..., str], config: ProducerConfig
 ) -> None:
     topic = new_topic(PARTITIONS)
 
@@ -77,7 +77,7 @@ def test_its_records_are_read_at_the_reported_offsets(
 
 
 def test_moving_leaders_lose_no_record_and_write_none_twice(
-    trio: ProcessCluster, new_topic: Callable[..., str]
+    trio: Cluster, new_topic: Callable[..., str]
 ) -> None:
     topic = new_topic(PARTITIONS)
 

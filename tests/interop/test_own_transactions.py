@@ -19,7 +19,6 @@ from confluent_kafka.admin import AdminClient as ConfluentAdmin
 from confluent_kafka.admin import NewTopic
 
 from pykraft.jepsen_like.awaiting import PATIENCE_S, Deadline, wait_until
-from pykraft.jepsen_like.process_cluster import ProcessCluster
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_client.admin_results import FeatureUpdate
 from pykraft.kafka_client.blocking import BlockingNetwork, run
@@ -41,6 +40,7 @@ from pykraft.spark.discovery import ClusterLogs
 from pykraft.spark.options import parse_batch_options
 from pykraft.spark.planner import plan_batch
 from pykraft.spark.reader import read_task
+from tests.interop.clusters import own_cluster
 from tests.interop.java_jars import KafkaTools
 from tests.interop.kafka_logs import KafkaBroker
 from tests.narrowing import present
@@ -61,11 +61,8 @@ class System:
 def system(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     directory = tmp_path_factory.mktemp(request.param)
     if request.param == "pykraft":
-        with ProcessCluster(directory / "cluster", 1, {}) as cluster:
-            cluster.format()
-            cluster.start()
+        with own_cluster(1) as cluster:
             yield System("pykraft", cluster.bootstrap_servers)
-            assert not cluster.stop()
         return
     tools: KafkaTools = request.getfixturevalue("kafka_tools")
     broker = KafkaBroker(tools, Path(directory))

@@ -3,35 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from pykraft.jepsen_like.awaiting import wait_until
-from pykraft.jepsen_like.process_cluster import ProcessCluster
+from pykraft.testing import Cluster
+from tests.interop.clusters import create_in_sync, own_cluster, printed_by
 
 pytestmark = pytest.mark.interop
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[ProcessCluster]:
-    with ProcessCluster(tmp_path / "cluster", 3, {"broker.session.timeout.ms": "600000"}) as cluster:
-        cluster.format()
-        cluster.start()
-        cluster.create_topic("t", 3, 3)
+def cluster() -> Iterator[Cluster]:
+    with own_cluster(3, {"broker.session.timeout.ms": "600000"}) as cluster:
+        create_in_sync(cluster, "t", 3)
         yield cluster
 
 
-def test_killed_broker_that_restarts_does_not_wait_for_its_old_session(cluster: ProcessCluster) -> None:
-    cluster.nodes[3].kill()
-    cluster.nodes[3].start()
+def test_killed_broker_that_restarts_does_not_wait_for_its_old_session(cluster: Cluster) -> None:
+    cluster.kill(3)
+    cluster.restart(3)
     wait_until(
         "node 3 registered again",
-        lambda: cluster.nodes[3].output_file.read_text().count("broker 3 is unfenced, epoch") >= 2,
+        lambda: printed_by(cluster, 3).count("broker 3 is unfenced, epoch") >= 2,
         60,
     )
 
 
-def test_broker_that_shuts_down_waits_only_until_the_others_know(cluster: ProcessCluster) -> None:
-    assert cluster.nodes[2].stop()
-    assert "handed over" in cluster.nodes[2].output_file.read_text()
+def test_broker_that_shuts_down_waits_only_until_the_others_know(cluster: Cluster) -> None:
+    cluster.shut_down(2)
+    assert "handed over" in printed_by(cluster, 2)

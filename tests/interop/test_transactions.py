@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from pykraft.jepsen_like.awaiting import PATIENCE_S, Deadline
-from pykraft.jepsen_like.process_cluster import ProcessCluster
+from pykraft.testing import Cluster
 from tests.interop.java_jars import RUN_TIMEOUT_S, compile_client, run
 from tests.narrowing import present
 
@@ -19,7 +19,7 @@ NewTopic = Callable[..., str]
 PARTITIONS = 6
 
 
-def make_producer(cluster: ProcessCluster, transactional_id: str, **settings: object) -> Producer:
+def make_producer(cluster: Cluster, transactional_id: str, **settings: object) -> Producer:
     producer = Producer(
         {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": transactional_id} | settings
     )
@@ -34,7 +34,7 @@ def send(producer: Producer, topic: str, value: str) -> None:
     assert producer.flush(PATIENCE_S) == 0
 
 
-def read(cluster: ProcessCluster, topic: str, isolation: str, count: int) -> list[list[str]]:
+def read(cluster: Cluster, topic: str, isolation: str, count: int) -> list[list[str]]:
     """The values of each partition, once so many are read in all, and no more follow."""
     consumer = Consumer(
         {
@@ -63,9 +63,7 @@ def read(cluster: ProcessCluster, topic: str, isolation: str, count: int) -> lis
 
 
 @pytest.mark.shows("confluent-kafka", "idempotence", "transactions")
-def test_committed_records_are_read_and_aborted_ones_are_not(
-    trio: ProcessCluster, new_topic: NewTopic
-) -> None:
+def test_committed_records_are_read_and_aborted_ones_are_not(trio: Cluster, new_topic: NewTopic) -> None:
     topic = new_topic(partitions=PARTITIONS)
     producer = make_producer(trio, topic)
     for number in range(6):
@@ -82,7 +80,7 @@ def test_committed_records_are_read_and_aborted_ones_are_not(
 
 
 def test_an_open_transaction_is_not_read_and_its_producer_is_fenced(
-    trio: ProcessCluster, new_topic: NewTopic
+    trio: Cluster, new_topic: NewTopic
 ) -> None:
     topic = new_topic(partitions=PARTITIONS)
     old = make_producer(trio, topic)
@@ -102,7 +100,7 @@ def test_an_open_transaction_is_not_read_and_its_producer_is_fenced(
 
 @pytest.mark.shows("kafka-clients", "idempotence", "transactions")
 def test_the_java_producer_commits_aborts_and_is_fenced(
-    trio: ProcessCluster, new_topic: NewTopic, tmp_path_factory: pytest.TempPathFactory
+    trio: Cluster, new_topic: NewTopic, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """By the newest protocol (KIP-890): leaders add their partitions, and each end raises the epoch."""
     directory = tmp_path_factory.mktemp("java")

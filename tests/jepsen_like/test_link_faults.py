@@ -9,13 +9,13 @@ from contextlib import closing
 import pytest
 
 from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
-from pykraft.jepsen_like.cluster_probe import ClusterProbe
 from pykraft.jepsen_like.nemeses import bad_links, links
 from pykraft.jepsen_like.nemeses.fault import Fault, Target
 from pykraft.jepsen_like.nemeses.kind import Kind, Repair
 from pykraft.jepsen_like.process_cluster import FAST_FAILOVER, ProcessCluster
 from pykraft.jepsen_like.surroundings.portable import Portable
 from pykraft.jepsen_like.surroundings.shim import why_unavailable
+from pykraft.kafka_client.cluster_probe import ClusterProbe
 
 pytestmark = [
     pytest.mark.slow,

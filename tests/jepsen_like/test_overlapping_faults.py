@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from pykraft.jepsen_like.awaiting import PATIENCE_S, WaitError, wait_until
-from pykraft.jepsen_like.cluster_probe import ClusterProbe, TopicView
 from pykraft.jepsen_like.history import HistoryWriter, read_history
 from pykraft.jepsen_like.nemeses import nemesis, versions
 from pykraft.jepsen_like.nemeses.fault import Fault, Plan, Target
@@ -21,6 +20,7 @@ from pykraft.jepsen_like.nemeses.nemesis import Nemesis
 from pykraft.jepsen_like.nemeses.node_watch import NodeWatch
 from pykraft.jepsen_like.nemeses.victims import choose_victims
 from pykraft.jepsen_like.process_cluster import ProcessCluster
+from pykraft.kafka_client.cluster_probe import ClusterProbe, TopicView
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,6 @@ from rich.console import Console
 
 from pykraft.jepsen_like.awaiting import PATIENCE_S, WaitError, wait_until
 from pykraft.jepsen_like.checkers.self_test import PLANTS
-from pykraft.jepsen_like.cluster_probe import ClusterProbe
 from pykraft.jepsen_like.history import HistoryWriter, read_history
 from pykraft.jepsen_like.process_cluster import FAST_FAILOVER, ProcessCluster
 from pykraft.jepsen_like.process_run import await_in_sync
@@ -23,6 +22,7 @@ from pykraft.jepsen_like.run_config import RunConfig, RunError
 from pykraft.jepsen_like.runner import main, run
 from pykraft.jepsen_like.surroundings.commands import CommandError
 from pykraft.jepsen_like.surroundings.surroundings import Surroundings
+from pykraft.kafka_client.cluster_probe import ClusterProbe
 
 pytestmark = pytest.mark.slow
 

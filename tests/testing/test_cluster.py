@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -14,7 +15,8 @@ import pytest
 
 from pykraft.configuration.keys import ConfigError
 from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
-from pykraft.testing import AsyncCluster, Cluster, ErrorCode, KafkaError, Record
+from pykraft.kafka_client.admin import AdminClient
+from pykraft.testing import AsyncCluster, Cluster, ErrorCode, KafkaError, NodeFailedError, Record
 
 
 @pytest.fixture(scope="module")
@@ -250,11 +252,37 @@ def test_others_take_over_from_a_node_in_a_thread() -> None:
         _fail_over(cluster, "t")
 
 
+def test_places_of_a_cluster_are_known() -> None:
+    with Cluster(nodes=2) as cluster:
+        cluster.create_topic("t", 1)
+        cluster.wait_in_sync("t")
+        assert all((at / "t-0").is_dir() for at in cluster.log_dirs.values())
+        for node, address in cluster.broker_addresses.items():
+            with AdminClient(address) as admin:
+                assert node in {broker.id for broker in admin.describe_cluster().brokers}
+        assert set(cluster.controller_addresses) == set(cluster.broker_addresses) == {1, 2}
+        assert not cluster.pids and not cluster.output_files and not cluster.outputs()
+        cluster.kill(2)
+        with pytest.raises(TimeoutError, match="t is in sync: not within"):
+            cluster.wait_in_sync("t", timeout_s=0.1)
+
+
+@pytest.mark.slow
+def test_node_that_does_not_stop_in_order_is_told() -> None:
+    with Cluster(processes=True) as cluster:
+        os.kill(cluster.pids[1], signal.SIGKILL)
+        with pytest.raises(NodeFailedError, match="node 1 did not stop in order"):
+            cluster.shut_down(1)
+        cluster.restart(1)
+        cluster.shut_down(1)
+
+
 @pytest.mark.slow
 def test_nodes_are_processes_that_can_be_killed() -> None:
     with Cluster(nodes=3, processes=True) as cluster:
         _fail_over(cluster, "t")
-        assert "is up at" in cluster.outputs()[1]
+        assert "is up at" in cluster.output_files[1].read_text("utf-8")
+        assert cluster.outputs()[1] and set(cluster.pids) <= set(cluster.nodes)
         with pytest.raises(RuntimeError, match="cannot be reached"):
             cluster.refuse("Produce", ErrorCode.NOT_LEADER_OR_FOLLOWER)
 

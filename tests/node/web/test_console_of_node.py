@@ -70,6 +70,9 @@ def test_console_is_read_only_by_default_and_shows_the_node() -> None:
         assert "leader that it follows or is" in quorum and "has not opened" not in quorum
 
         def has_samples() -> bool:
+            client.ask(
+                "/console/topics"
+            )  # asks the broker: there may be no other request between two samples
             rates = json.loads(client.ask("/console/traffic.json")[1])
             return any(count > 0 for count in rates["requests"])
 

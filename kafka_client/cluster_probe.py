@@ -1,8 +1,8 @@
 """Asking one particular broker what it knows: topics, leaders, in-sync replicas, the active controller.
 
-An ordinary client picks a broker by itself and waits on one that is paused; the nemesis and the observer
-must choose. Every answer carries epochs, so that a broker that lags cannot make the view go back. A probe
-is for one thread.
+An ordinary client picks a broker by itself and waits on one that is paused; tests, the nemesis and the
+observer must choose. Every answer carries epochs, so that a broker that lags cannot make the view go back. A
+probe is for one thread.
 """
 
 from __future__ import annotations
@@ -53,10 +53,14 @@ class TopicView:
     partitions: Mapping[int, PartitionView]
 
     @property
+    def is_led(self) -> bool:
+        """Whether the topic is known, and every partition has a leader."""
+        return bool(self.partitions) and all(v.leader != NO_LEADER for v in self.partitions.values())
+
+    @property
     def fully_in_sync(self) -> bool:
         """Whether every partition has a leader and all of its replicas."""
-        views = self.partitions.values()
-        return bool(views) and all(v.leader != NO_LEADER and set(v.isr) == set(v.replicas) for v in views)
+        return self.is_led and all(set(v.isr) == set(v.replicas) for v in self.partitions.values())
 
 
 @dataclass(frozen=True, slots=True, order=True)
