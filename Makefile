@@ -22,7 +22,7 @@ DRAW ?=
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(CURDIR)/build/bytecode
 
-.PHONY: setup java check test docs demo jepsen jepsen-long root-tools power-loss spark-faults sim sim-determinism mutants mutants-processes groups-differential transactions-differential bench bench-metadata bench-failover bench-kafka bench-groups bench-transactions bench-spark proto format clean
+.PHONY: setup java kcat check test docs demo jepsen jepsen-long root-tools power-loss spark-faults sim sim-determinism mutants mutants-processes groups-differential transactions-differential bench bench-metadata bench-failover bench-kafka bench-groups bench-transactions bench-spark proto format clean
 
 setup: $(VENV)/installed build/path/pykraft
 
@@ -49,6 +49,12 @@ java:
 	  apt-get update -qq && { apt-get install -y -qq openjdk-17-jre-headless || apt-get install -y -qq default-jre-headless; } >/dev/null; \
 	else echo "Java 17 or newer is missing: Spark needs it. Install it (Debian: apt-get install openjdk-17-jre-headless)"; fi
 
+kcat:
+	@command -v kcat >/dev/null || { \
+	  if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+	    echo "kcat is missing: installing it"; apt-get update -qq && apt-get install -y -qq kcat >/dev/null; \
+	  else echo "kcat is missing: its tests are skipped (Debian: apt-get install kcat)"; fi; } || true
+
 check: setup
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
@@ -56,7 +62,7 @@ check: setup
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m pytest -q -n 2 -m "not interop and not spark and not slow"
 
-test: check java
+test: check java kcat
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "interop or spark or slow"
 
 # In build/site. A warning is an error: not with --quiet, which would count none.

@@ -20,7 +20,7 @@ from pykraft.jepsen_like.maven import MavenError, cache_directory, download
 
 FETCH_TIMEOUT_S: Final = 60
 RUN_TIMEOUT_S: Final = 60
-CLIENTS_VERSION: Final = "4.1.0"
+CLIENTS_VERSION: Final = "4.3.0"
 
 
 class KafkaTools:
