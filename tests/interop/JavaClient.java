@@ -51,6 +51,7 @@ public class JavaClient {
             manage(admin, topic, seen);
             produce(base, topic);
             consume(base, admin, topic, group, protocol, seen);
+            assign(base, topic, seen);
             admin.deleteTopics(List.of(topic)).all().get();
         }
         System.out.println(seen.append("\"done\": true}"));
@@ -177,6 +178,22 @@ public class JavaClient {
         note(seen, "committed", admin.listConsumerGroupOffsets(group).partitionsToOffsetAndMetadata().get()
             .values().stream().mapToLong(o -> o.offset()).sum());
         admin.deleteConsumerGroups(List.of(group)).all().get();
+    }
+
+    // Reads every partition to its end, without a group.
+    static void assign(Properties base, String topic, StringBuilder seen) {
+        Set<String> values = new HashSet<>();
+        try (KafkaConsumer<String, String> consumer = newConsumer(base)) {
+            List<TopicPartition> partitions =
+                consumer.partitionsFor(topic).stream().map(it -> new TopicPartition(topic, it.partition())).toList();
+            consumer.assign(partitions);
+            consumer.seekToBeginning(partitions);
+            Map<TopicPartition, Long> ends = consumer.endOffsets(partitions);
+            while (partitions.stream().anyMatch(it -> consumer.position(it) < ends.get(it))) {
+                consumer.poll(Duration.ofMillis(50)).forEach(record -> values.add(record.value()));
+            }
+        }
+        note(seen, "assigned", values.size());
     }
 
     static KafkaConsumer<String, String> newConsumer(Properties settings) {

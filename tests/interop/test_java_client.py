@@ -26,7 +26,9 @@ def classpath(tmp_path_factory: pytest.TempPathFactory) -> str:
     return compile_client("JavaClient", tmp_path_factory.mktemp("classes"))
 
 
-@pytest.mark.shows("kafka-clients", "produce", "gzip", "snappy", "lz4", "zstd", "{protocol} group", "admin")
+@pytest.mark.shows(
+    "kafka-clients", "produce", "gzip", "snappy", "lz4", "zstd", "assign", "{protocol} group", "admin"
+)
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_java_clients_administer_produce_and_share_a_group(
     trio: Cluster, fresh: Fresh, classpath: str, tmp_path: Path, protocol: str
@@ -50,5 +52,6 @@ def test_java_clients_administer_produce_and_share_a_group(
         "members": 2,
         "latest": 200,
         "committed": 200,
+        "assigned": 200,
         "done": True,
     }
