@@ -12,6 +12,7 @@ import pytest
 
 from pykraft.jepsen_like.awaiting import PATIENCE_S
 from pykraft.node.cli.kafka_scripts import launchers
+from pykraft.testing import Cluster
 from tests.node.cli_runner import answer, output, refusal
 
 SCRIPT = r"""
@@ -45,18 +46,19 @@ if kafka-topics.sh $B --describe --topic none 2>/dev/null; then exit 1; fi
 
 
 @pytest.mark.slow
-def test_script_that_was_written_for_kafka_runs_unchanged(dev_server: str, tmp_path: Path) -> None:
+def test_script_that_was_written_for_kafka_runs_unchanged(tmp_path: Path) -> None:
     output("kafka-scripts", "install", tmp_path / "bin")
     environment = os.environ | {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
-    done = subprocess.run(
-        ["sh", "-c", SCRIPT, "sh", dev_server, str(tmp_path / "offsets.json")],
-        env=environment,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    with Cluster() as cluster:  # of its own: the script lists all topics and groups
+        done = subprocess.run(
+            ["sh", "-c", SCRIPT, "sh", cluster.bootstrap_servers, str(tmp_path / "offsets.json")],
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines() == [
         "Created topic orders.",
