@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import sys
 from collections.abc import Callable, Sequence
 from reprlib import recursive_repr
 from threading import RLock
@@ -150,6 +151,18 @@ def _make_hash(cls: type, fields: _Fields) -> Any:
     return _compile(cls, "__hash__(self)", [f"return hash({_values('self', hashed)})"])
 
 
+def _make_eq(cls: type, fields: _Fields) -> Any:
+    """Of Python 3.13 and newer: value by value. Older ones compare tuples, where a NaN is equal to itself."""
+    compared = [field for field in fields if field.compare]
+    equal = " and ".join(f"self.{it.name} == other.{it.name}" for it in compared) or "True"
+    body = [
+        "if self is other: return True",
+        f"if other.__class__ is self.__class__: return {equal}",
+        "return NotImplemented",
+    ]
+    return _compile(cls, "__eq__(self, other)", body)
+
+
 def _comparison(name: str, operator: str) -> _Maker:
     def make(cls: type, fields: _Fields) -> Any:
         compared = [field for field in fields if field.compare]
@@ -168,10 +181,11 @@ def _values(instance: str, fields: Sequence[dataclasses.Field[Any]]) -> str:
     return "(" + "".join(f"{instance}.{field.name}, " for field in fields) + ")"
 
 
-_OPERATORS = {"__eq__": "==", "__lt__": "<", "__le__": "<=", "__gt__": ">", "__ge__": ">="}
+_OPERATORS = {"__lt__": "<", "__le__": "<=", "__gt__": ">", "__ge__": ">="}
 _MAKERS: dict[str, _Maker] = {
     "__init__": _make_init,
     "__repr__": _make_repr,
+    "__eq__": _make_eq if sys.version_info >= (3, 13) else _comparison("__eq__", "=="),
     "__hash__": _make_hash,
     **{name: _comparison(name, operator) for name, operator in _OPERATORS.items()},
 }

@@ -116,6 +116,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             handle = ready.popleft()
             if not handle._cancelled:
                 handle._run()
+            del handle  # the loop of the next turn would still hold the arguments of this one's last
 
     def close(self) -> None:
         super().close()

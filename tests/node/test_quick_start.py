@@ -49,7 +49,7 @@ NEEDLESS = {
     *("grpc", "click", "crc32c", "email", "importlib.metadata", "difflib", "shutil", "ctypes"),
     *("pykraft.kafka_client", "pykraft.spark", "pykraft.jepsen_like", "confluent_kafka", "numpy", "rich"),
 }
-MOST_MODULES = 720
+MOST_MODULES = 740
 """A module costs between a tenth of a millisecond and several. There are 710 now, of which 50 are for
 transactions.
 """

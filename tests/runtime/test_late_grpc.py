@@ -34,6 +34,15 @@ async def call(port: int, payload: bytes) -> bytes | RpcFailure:
         await transport.close()
 
 
+async def call_again(port: int, payload: bytes) -> bytes | RpcFailure:
+    """As nodes do: the connection of an earlier call, which gRPC goes on using, is reset by the start."""
+    for _ in range(20):
+        answer = await call(port, payload)
+        if not isinstance(answer, RpcFailure):
+            break
+    return answer
+
+
 def run(scenario: Callable[[LateGrpcServer, OwnCalls], Awaitable[None]]) -> None:
     async def main() -> None:
         own = OwnCalls()
@@ -53,7 +62,7 @@ def test_own_calls_are_served_before_the_start_and_those_of_others_after_it() ->
         assert await own.call("/Echo", b"abc", 1000) == b"cba"
         assert isinstance(await call(port, b"abc"), RpcFailure)
         await server.start()
-        assert await call(port, b"abc") == b"cba"
+        assert await call_again(port, b"abc") == b"cba"
 
     run(scenario)
 
@@ -62,10 +71,10 @@ def test_address_that_is_held_is_refused_to_others() -> None:
     async def scenario(server: LateGrpcServer, _: OwnCalls) -> None:
         port = await server.bind(HOST, 0)
         other = LateGrpcServer(OwnCalls())
-        with pytest.raises(OSError, match=r"^address already in use"):
+        with pytest.raises(OSError, match="address already in use"):
             await other.bind(HOST, port)
         await server.start()
-        with pytest.raises(OSError, match=r"^address already in use"):
+        with pytest.raises(OSError, match="address already in use"):
             await other.bind(HOST, port)
         await other.stop(0)
 
@@ -84,7 +93,7 @@ def test_address_that_another_process_took_meanwhile_ends_the_start(monkeypatch:
                 quick.listen()
 
             monkeypatch.setattr(server, "_release", release_and_lose)
-            with pytest.raises(OSError, match=r"^address already in use"):
+            with pytest.raises(OSError, match="address already in use"):
                 await server.start()
         monkeypatch.undo()
 
