@@ -23,6 +23,7 @@ _EXT4_SHUTDOWN: Final = 0x8004587D
 _WITHOUT_FLUSHING_THE_JOURNAL: Final = 2
 _IMAGE_BYTES: Final = 256 << 20
 _FILLER: Final = "filler"
+_MOUNT_PREFIX: Final = "mount-"
 _SMALLEST_PIECE_BYTES: Final = 4096
 _THAW_TIMEOUT_S: Final = 30.0
 
@@ -34,6 +35,24 @@ def why_unavailable() -> str | None:
     if not os.path.exists("/dev/loop-control"):
         return "no loop devices"
     return missing_commands("mkfs.ext4", "mount", "umount", "fsfreeze")
+
+
+def mount_point(directory: Path, node_id: int) -> Path:
+    """Where a run with this directory has the file system of a node."""
+    return directory / f"{_MOUNT_PREFIX}{node_id}"
+
+
+def mount_points() -> list[Path]:
+    """Of all loop disks in this mount namespace, whoever has made them.
+
+    A file system is only gone, and lost what was not flushed, when it is mounted in no namespace any more.
+    """
+    mounts = [line.split(" ") for line in Path("/proc/self/mounts").read_text("utf-8").splitlines()]
+    return [
+        Path(at.replace("\\040", " "))
+        for device, at, *_ in mounts
+        if device.startswith("/dev/loop") and Path(at).name.startswith(_MOUNT_PREFIX)
+    ]
 
 
 class LoopDisk:

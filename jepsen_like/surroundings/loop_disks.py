@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import ClassVar
 
-from pykraft.jepsen_like.surroundings.loop_disk import LoopDisk
+from pykraft.jepsen_like.surroundings.loop_disk import LoopDisk, mount_point
 from pykraft.jepsen_like.surroundings.surroundings import Listeners, Surroundings
 
 
@@ -22,7 +22,7 @@ class LoopDisks(Surroundings):
         self._made = ExitStack()
 
     def open(self, directory: Path, listeners: Mapping[int, Listeners]) -> None:
-        disks = {i: LoopDisk(_image(directory, i), directory / f"mount-{i}") for i in listeners}
+        disks = {i: LoopDisk(_image(directory, i), mount_point(directory, i)) for i in listeners}
         for disk in disks.values():
             self._made.callback(disk.unmount)
             disk.make()

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from pykraft.jepsen_like.surroundings import loop_disk
 from pykraft.jepsen_like.surroundings.commands import CommandError, missing_commands, run_command
 from pykraft.jepsen_like.surroundings.surroundings import CLIENTS
 
@@ -59,6 +60,8 @@ def enter_own_namespaces() -> None:
         raise NamespacesError(f"unshare: {os.strerror(ctypes.get_errno())}")
     try:
         run_command("mount", "--make-rprivate", "/")
+        for mount_point in loop_disk.mount_points():
+            run_command("umount", str(mount_point))  # of another run, which could not cut its power
         _NETNS_DIRECTORY.mkdir(parents=True, exist_ok=True)
         run_command("mount", "-t", "tmpfs", "jepsen", str(_NETNS_DIRECTORY))
         run_command("ip", "link", "set", "lo", "up")

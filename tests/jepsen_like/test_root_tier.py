@@ -69,6 +69,26 @@ def test_links_are_cut_reset_lossy_and_throttled() -> None:
     assert result.returncode == 0, result.stderr
 
 
+def test_run_in_namespaces_does_not_hold_the_disks_of_another(tmp_path: Path) -> None:
+    """Where mounts are private it has a copy of them, with which a file system lives on."""
+    disk = loop_disk.LoopDisk(tmp_path / "node-1.img", loop_disk.mount_point(tmp_path, 1))
+    disk.make()
+    program = "print('in', flush=True); input()"
+    enter = "from pykraft.jepsen_like.surroundings import namespaces; namespaces.enter_own_namespaces(); "
+    command = [sys.executable, "-c", enter + program]
+    try:
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+            assert other.stdout is not None
+            assert other.stdout.readline() == "in\n"
+            disk.cut_power()
+            disk.unmount()
+            disk.mount()
+            (disk.mount_point / "file").write_text("written after the power was back")
+            assert other.poll() is None
+    finally:
+        disk.unmount()
+
+
 def test_killed_run_leaves_nothing_even_with_a_frozen_disk(tmp_path: Path) -> None:
     command = [sys.executable, str(PARTS), "stand", str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as runner:

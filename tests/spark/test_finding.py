@@ -145,7 +145,7 @@ def test_python_without_the_package_is_told_what_to_set(bare_python: Path) -> No
 def connect_packages() -> Path:
     """What Spark Connect needs and pykraft does not, installed once in the user's cache directory."""
     grpc_version = version("grpcio")
-    directory = cache_directory() / f"spark-connect-{grpc_version}"
+    directory = cache_directory() / f"spark-connect-{grpc_version}-{sys.implementation.cache_tag}"
     if not directory.exists():
         directory.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=directory.parent) as target:
