@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from xml.etree.ElementTree import Element, tostring
 
 from pykraft.jepsen_like.plain_text import plain
@@ -28,6 +29,22 @@ def append(parent: Element, *children: Child) -> None:
             parent.append(child)
         elif child is not None:
             _append_text(parent, plain(child))
+
+
+def document(title: str, head: Sequence[Element], main: Element) -> Element:
+    """A page; ``head``: what it has there beside its title."""
+    return tag(
+        "html",
+        tag(
+            "head",
+            tag("meta", charset="utf-8"),
+            tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+            *head,
+            tag("title", title),
+        ),
+        tag("body", main),
+        lang="en",
+    )
 
 
 def to_html(root: Element) -> str:

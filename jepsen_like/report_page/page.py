@@ -7,7 +7,7 @@ from typing import Final
 from xml.etree.ElementTree import Element
 
 from pykraft.jepsen_like.report import Result
-from pykraft.jepsen_like.report_page.elements import append, tag, to_html
+from pykraft.jepsen_like.report_page.elements import append, document, tag, to_html
 from pykraft.jepsen_like.report_page.figures import group_seconds, latency_figure, main_rates, timeline_figure
 from pykraft.jepsen_like.report_page.sections import fault_section, recovery_section, unavailability_section
 from pykraft.jepsen_like.report_page.style import STYLE
@@ -47,20 +47,7 @@ def build_page(result: Result, directory: Path) -> str:
     title = f"{result.workload}, seed {result.seed}: {result.outcome}"
     policy = tag("meta", content=_POLICY)
     policy.set("http-equiv", "Content-Security-Policy")
-    document = tag(
-        "html",
-        tag(
-            "head",
-            tag("meta", charset="utf-8"),
-            tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-            policy,
-            tag("title", title),
-            tag("style", STYLE),
-        ),
-        tag("body", main),
-        lang="en",
-    )
-    return to_html(document)
+    return to_html(document(title, (policy, tag("style", STYLE)), main))
 
 
 def _timeline_section(result: Result) -> list[Element]:

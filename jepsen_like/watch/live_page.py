@@ -7,7 +7,7 @@ from typing import Final
 from xml.etree.ElementTree import Element, tostring
 
 from pykraft.jepsen_like.history import Event
-from pykraft.jepsen_like.report_page.elements import Child, tag, to_html
+from pykraft.jepsen_like.report_page.elements import Child, document, tag, to_html
 from pykraft.jepsen_like.report_page.figures import draw_figure, group_size, per_second
 from pykraft.jepsen_like.report_page.lanes import colour_of
 from pykraft.jepsen_like.report_page.plot import Plot, Series
@@ -28,22 +28,14 @@ def build_document(run: LiveRun | None, directory: str) -> str:
     """The whole page. It renews its main part by a script, or without one by loading itself anew."""
     reload = tag("meta", content="5")
     reload.set("http-equiv", "refresh")
-    document = tag(
-        "html",
-        tag(
-            "head",
-            tag("meta", charset="utf-8"),
-            tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-            tag("title", "Fault run" if run is None else f"Fault run {run.directory.name}"),
-            tag("link", rel="icon", href="/icon.svg", type="image/svg+xml"),
-            tag("link", rel="stylesheet", href="/style.css"),
-            tag("script", src="/watch.js", defer=""),
-            tag("noscript", reload),
-        ),
-        tag("body", build_main(run, directory)),
-        lang="en",
+    head = (
+        tag("link", rel="icon", href="/icon.svg", type="image/svg+xml"),
+        tag("link", rel="stylesheet", href="/style.css"),
+        tag("script", src="/watch.js", defer=""),
+        tag("noscript", reload),
     )
-    return to_html(document)
+    title = "Fault run" if run is None else f"Fault run {run.directory.name}"
+    return to_html(document(title, head, build_main(run, directory)))
 
 
 def build_fragment(run: LiveRun | None, directory: str) -> str:

@@ -27,7 +27,14 @@ from pykraft.jepsen_like.workloads.client import (
     ProducerConfig,
     Reader,
 )
-from pykraft.jepsen_like.workloads.workload import Limits, Tasks, TopicSpec, record_polled
+from pykraft.jepsen_like.workloads.workload import (
+    Limits,
+    Tasks,
+    TopicSpec,
+    branch,
+    record_no_progress,
+    record_polled,
+)
 from pykraft.kafka_client.metadata import TopicPartition
 
 TICK_S = 0.02
@@ -110,35 +117,32 @@ class AppendWorkload:
         for number in range(config.producers):
             in_flight = PIPELINED_REQUESTS if number < config.pipelined_producers else 1
             kind = replace(STRONG, name=f"p{number}", max_in_flight=in_flight)
-            self._producing.start(self._produce(kind, config.sends_per_s / config.producers, self._draw()))
+            self._producing.start(
+                self._produce(kind, config.sends_per_s / config.producers, branch(self._rng))
+            )
         for number, weak in enumerate(WEAK if config.weak_sends_per_s else ()):
             kind = replace(weak, name=f"w{number}")
-            self._producing.start(self._produce(kind, config.weak_sends_per_s, self._draw()))
-        self._reading.start(self._seek(self._draw()))
+            self._producing.start(self._produce(kind, config.weak_sends_per_s, branch(self._rng)))
+        self._reading.start(self._seek(branch(self._rng)))
         if config.delete_every_s is not None:
-            self._deleting.start(self._delete(config.delete_every_s, self._draw()))
+            self._deleting.start(self._delete(config.delete_every_s, branch(self._rng)))
 
     async def finish(self, limits: Limits) -> None:
         self._answers_s = limits.answers_s
         if not await self._producing.stop(limits.answers_s + CLOSE_S):
-            self._no_progress(None, "producers still wait for answers")
+            record_no_progress(self._history, "producers still wait for answers")
         if not await self._deleting.stop(limits.answers_s):
-            self._no_progress(None, "a deletion of records was not answered")
+            record_no_progress(self._history, "a deletion of records was not answered")
         for partition in range(self._config.partitions):
             if not await self._read_to_end(partition, limits):
-                self._no_progress(partition, "the final read did not reach the end")
+                record_no_progress(
+                    self._history, "the final read did not reach the end", self._place(partition)
+                )
         if not await self._reading.stop(limits.answers_s):
-            self._no_progress(None, "readers did not end")
-
-    def _draw(self) -> random.Random:
-        return random.Random(self._rng.random())
+            record_no_progress(self._history, "readers did not end")
 
     def _place(self, partition: int) -> TopicPartition:
         return TopicPartition(self._config.topic, partition)
-
-    def _no_progress(self, partition: int | None, error: str) -> None:
-        key = None if partition is None else str(self._place(partition))
-        self._history.record("info", "runner", "no-progress", key=key, error=error)
 
     # --- producers -----------------------------------------------------------------------------------------
 

@@ -15,7 +15,15 @@ from dataclasses import dataclass
 from pykraft.jepsen_like.history import EventType, Recorder
 from pykraft.jepsen_like.workloads.append import AppendConfig, AppendWorkload
 from pykraft.jepsen_like.workloads.client import Admin, Clients, OperationError
-from pykraft.jepsen_like.workloads.workload import Limits, Tasks, TopicSpec, recorded, repeated_since
+from pykraft.jepsen_like.workloads.workload import (
+    Limits,
+    Tasks,
+    TopicSpec,
+    branch,
+    record_no_progress,
+    recorded,
+    repeated_since,
+)
 
 POLL_S = 0.5
 CLOSE_S = 30.0
@@ -61,18 +69,15 @@ class ChangesWorkload:
     def start(self) -> None:
         self._append.start()
         for number in range(self._config.admins):
-            rng = random.Random(self._rng.random())
+            rng = branch(self._rng)
             self._changing.start(self._change(f"{ADMIN}{number}", rng))
 
     async def finish(self, limits: Limits) -> None:
         if not await self._changing.stop(CLOSE_S):
-            self._no_progress("a change was not answered")
+            record_no_progress(self._history, "a change was not answered")
         await self._append.finish(limits)
         await asyncio.sleep(limits.settle_s)
         await self._look(limits)
-
-    def _no_progress(self, error: str) -> None:
-        self._history.record("info", "runner", "no-progress", error=error)
 
     async def _change(self, name: str, rng: random.Random) -> None:
         admin, life, topic = self._clients.admin(name), 0, f"{name}-0"
@@ -142,7 +147,7 @@ class ChangesWorkload:
         for topic in self._changed:
             while not await self._look_at(admin, topic):
                 if asyncio.get_running_loop().time() > deadline:
-                    self._no_progress(f"{topic} could not be described")
+                    record_no_progress(self._history, f"{topic} could not be described")
                     break
                 await asyncio.sleep(POLL_S)
         await admin.close()

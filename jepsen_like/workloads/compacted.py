@@ -30,7 +30,7 @@ from pykraft.jepsen_like.workloads.client import (
     ProducerConfig,
     Reader,
 )
-from pykraft.jepsen_like.workloads.workload import Limits, Tasks, TopicSpec
+from pykraft.jepsen_like.workloads.workload import Limits, Tasks, TopicSpec, branch, record_no_progress
 from pykraft.kafka_client.metadata import TopicPartition
 
 TOPIC = "compacted"
@@ -119,26 +119,21 @@ class CompactedWorkload:
 
     def start(self) -> None:
         for number in range(self._config.writers):
-            self._writing.start(self._write(f"writer-{number}", self._draw()))
+            self._writing.start(self._write(f"writer-{number}", branch(self._rng)))
         for number in range(self._config.readers):
-            self._reading.start(self._read(f"reader-{number}", self._draw()))
+            self._reading.start(self._read(f"reader-{number}", branch(self._rng)))
 
     async def finish(self, limits: Limits) -> None:
         self._answers_s = limits.answers_s
         if not await self._writing.stop(limits.answers_s + CLOSE_S):
-            self._no_progress(None, "writers still wait for answers")
+            record_no_progress(self._history, "writers still wait for answers")
         if not await self._reading.stop(limits.answers_s):
-            self._no_progress(None, "readers did not end")
+            record_no_progress(self._history, "readers did not end")
         for place in self._ends:
             if not await self._read_to_end(f"final-{place.partition}", place, limits.read_s):
-                self._no_progress(place, "the last read did not reach every acknowledged offset")
-
-    def _draw(self) -> random.Random:
-        return random.Random(self._rng.random())
-
-    def _no_progress(self, place: TopicPartition | None, error: str) -> None:
-        key = None if place is None else str(place)
-        self._history.record("info", "runner", "no-progress", key=key, error=error)
+                record_no_progress(
+                    self._history, "the last read did not reach every acknowledged offset", place
+                )
 
     # --- writers -------------------------------------------------------------------------------------------
 

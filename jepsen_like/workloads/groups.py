@@ -15,7 +15,7 @@ from pykraft.jepsen_like.history import Recorder
 from pykraft.jepsen_like.workloads.append import AppendConfig, AppendWorkload
 from pykraft.jepsen_like.workloads.client import Admin, Clients, Commit, OperationError
 from pykraft.jepsen_like.workloads.group_seat import TOPICS, GroupsConfig, Seat
-from pykraft.jepsen_like.workloads.workload import Limits, Tasks, TopicSpec
+from pykraft.jepsen_like.workloads.workload import Limits, Tasks, TopicSpec, branch, record_no_progress
 from pykraft.kafka_client.metadata import TopicPartition
 
 POLL_S = 0.2
@@ -35,7 +35,7 @@ class GroupsWorkload:
         self._living = Tasks()
         self._calm = asyncio.Event()
         self._seats = [
-            Seat(clients, config, group, number, self._draw(), history, self._calm)
+            Seat(clients, config, group, number, branch(self._rng), history, self._calm)
             for group in config.all_groups
             for number in range(config.members)
         ]
@@ -49,7 +49,7 @@ class GroupsWorkload:
             feed.start()
         for seat in self._seats:
             self._living.start(seat.run(self._living))
-        self._looking.start(self._look(self._draw()))
+        self._looking.start(self._look(branch(self._rng)))
 
     async def finish(self, limits: Limits) -> None:
         self._calm.set()
@@ -57,7 +57,7 @@ class GroupsWorkload:
             try:
                 await asyncio.wait_for(seat.calm.wait(), CLOSE_S)
             except TimeoutError:
-                self._no_progress(f"{seat.name} does not become stable")
+                record_no_progress(self._history, f"{seat.name} does not become stable")
         await self._await_free_instance_ids()
         await self._settle(limits)
         await self._restart_static_members()
@@ -66,10 +66,7 @@ class GroupsWorkload:
         await self._catch_up(limits)
         for tasks in (self._living, self._looking):
             if not await tasks.stop(CLOSE_S):
-                self._no_progress("members did not end")
-
-    def _draw(self) -> random.Random:
-        return random.Random(self._rng.random())
+                record_no_progress(self._history, "members did not end")
 
     def _feed(self, topic: str, partitions: int) -> AppendWorkload:
         config = AppendConfig(
@@ -82,10 +79,6 @@ class GroupsWorkload:
             pipelined_producers=0,
         )
         return AppendWorkload(self._clients, config, self._rng.randrange(1 << 30), self._history)
-
-    def _no_progress(self, error: str, place: TopicPartition | None = None) -> None:
-        key = None if place is None else str(place)
-        self._history.record("info", "runner", "no-progress", key=key, error=error)
 
     async def _await_free_instance_ids(self) -> None:
         """Ids of members that were abandoned, or that were closed without reaching a coordinator, are in use
@@ -141,7 +134,9 @@ class GroupsWorkload:
                 while behind := await self._behind(admin, group.group, ends):
                     if loop.time() > deadline:
                         for place in behind:
-                            self._no_progress(f"{group.group} has not committed all of it", place)
+                            record_no_progress(
+                                self._history, f"{group.group} has not committed all of it", place
+                            )
                         break
                     await asyncio.sleep(POLL_S)
         await admin.close()

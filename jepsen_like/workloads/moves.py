@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pykraft.jepsen_like.history import Recorder
 from pykraft.jepsen_like.workloads.append import AppendConfig, AppendWorkload
 from pykraft.jepsen_like.workloads.client import Admin, Clients, OperationError
-from pykraft.jepsen_like.workloads.workload import Limits, Tasks, TopicSpec, recorded
+from pykraft.jepsen_like.workloads.workload import Limits, Tasks, TopicSpec, record_no_progress, recorded
 from pykraft.kafka_client.metadata import TopicPartition
 
 POLL_S = 0.2
@@ -55,12 +55,9 @@ class MovesWorkload:
 
     async def finish(self, limits: Limits) -> None:
         if not await self._moving.stop(CLOSE_S):
-            self._no_progress("a move was not answered")
+            record_no_progress(self._history, "a move was not answered")
         await self._move_home(limits)
         await self._append.finish(limits)
-
-    def _no_progress(self, error: str) -> None:
-        self._history.record("info", "runner", "no-progress", error=error)
 
     async def _move_about(self) -> None:
         admin, rng, replicas = self._clients.admin(PROCESS), self._rng, self._config.append.replication_factor
@@ -101,7 +98,7 @@ class MovesWorkload:
                     self._history.record("info", PROCESS, "get-failed", key=str(place), error=str(error))
                     await asyncio.sleep(POLL_S)
             if not there:
-                self._no_progress(f"{place} did not complete its move")
+                record_no_progress(self._history, f"{place} did not complete its move")
         await admin.close()
 
     async def _arrived(self, admin: Admin, place: TopicPartition, wanted: list[int], deadline: float) -> bool:

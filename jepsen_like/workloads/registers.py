@@ -25,7 +25,14 @@ from dataclasses import dataclass
 
 from pykraft.jepsen_like.history import EventType, Recorder
 from pykraft.jepsen_like.workloads.client import Clients, Commit, OperationError, Requests
-from pykraft.jepsen_like.workloads.workload import Limits, Tasks, TopicSpec, recorded
+from pykraft.jepsen_like.workloads.workload import (
+    Limits,
+    Tasks,
+    TopicSpec,
+    branch,
+    record_no_progress,
+    recorded,
+)
 from pykraft.kafka_client.metadata import TopicPartition
 
 TOPIC = "registers"
@@ -85,35 +92,29 @@ class RegistersWorkload:
         for name in CONFIGS:
             for outcome in BOTH:
                 self._history.record(outcome, "runner", "set", key=_key(name), value=str(FIRST_MS))
-            self._using.start(self._ask_brokers(f"setter-{name}", self._draw(), self._setting(name)))
+            self._using.start(self._ask_brokers(f"setter-{name}", branch(self._rng), self._setting(name)))
         for number in range(self._config.committers):
-            self._using.start(self._use_offsets(f"committer-{number}", self._draw()))
+            self._using.start(self._use_offsets(f"committer-{number}", branch(self._rng)))
         for number in range(self._config.lookers):
-            rng = self._draw()
+            rng = branch(self._rng)
             self._using.start(
                 self._ask_brokers(f"looker-{number}", rng, self._looking(f"looker-{number}", rng))
             )
         for number in range(self._config.allocators):
             name = f"allocator-{number}"
-            self._using.start(self._ask_brokers(name, self._draw(), self._allocating(name)))
+            self._using.start(self._ask_brokers(name, branch(self._rng), self._allocating(name)))
 
     async def finish(self, limits: Limits) -> None:
         if not await self._using.stop(limits.answers_s):
-            self._no_progress("an operation was not answered")
+            record_no_progress(self._history, "an operation was not answered")
         await asyncio.sleep(limits.settle_s)
         requests = self._clients.requests("last-look")
         try:
             async with asyncio.timeout(limits.read_s):
                 await self._look_at_all(requests)
         except TimeoutError:
-            self._no_progress("not every register could be read")
+            record_no_progress(self._history, "not every register could be read")
         await requests.close()
-
-    def _draw(self) -> random.Random:
-        return random.Random(self._rng.random())
-
-    def _no_progress(self, error: str) -> None:
-        self._history.record("info", "runner", "no-progress", error=error)
 
     async def _pause(self, rng: random.Random) -> bool:
         return await self._using.pause(rng.expovariate(1 / self._config.rest_s))

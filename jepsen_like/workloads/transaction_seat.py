@@ -19,7 +19,7 @@ from pykraft.jepsen_like.workloads.transaction_config import (
     places_of,
 )
 from pykraft.jepsen_like.workloads.transaction_instance import Instance, Transaction
-from pykraft.jepsen_like.workloads.workload import Tasks, record_polled
+from pykraft.jepsen_like.workloads.workload import Tasks, record_no_progress, record_polled
 
 PEEK_RECORDS = 10
 """How many offsets before a record of its own a transaction begins to read."""
@@ -58,7 +58,7 @@ class Seat:
             else:
                 self._tasks.start(_ended(living))
         if not await self._tasks.stop(CLOSE_S):
-            self._history.record("info", "runner", "no-progress", error="zombies did not end")
+            record_no_progress(self._history, "zombies did not end")
 
     async def _live(self, tasks: Tasks, life: int, replaced: asyncio.Event) -> None:
         rng = random.Random(f"{self._transactional_id} {life} {self._rng.random()}")

@@ -42,7 +42,14 @@ from pykraft.jepsen_like.workloads.transaction_config import (
 )
 from pykraft.jepsen_like.workloads.transaction_instance import Instance
 from pykraft.jepsen_like.workloads.transaction_seat import Seat
-from pykraft.jepsen_like.workloads.workload import Limits, Tasks, TopicSpec, record_polled
+from pykraft.jepsen_like.workloads.workload import (
+    Limits,
+    Tasks,
+    TopicSpec,
+    branch,
+    record_no_progress,
+    record_polled,
+)
 from pykraft.kafka_client.metadata import TopicPartition
 
 
@@ -71,21 +78,21 @@ class TransactionsWorkload:
 
     def start(self) -> None:
         for number in range(self._config.appenders):
-            seat = Seat(self._clients, self._config, f"appender-{number}", self._draw(), self._history)
+            seat = Seat(self._clients, self._config, f"appender-{number}", branch(self._rng), self._history)
             self._appending.start(seat.run(self._appending))
         for place in places_of(INPUT):
-            self._working.start(self._work(place, self._draw()))
+            self._working.start(self._work(place, branch(self._rng)))
         for number in range(2):
             places = [place for n, place in enumerate(places_of(TOPICS)) if n % 2 == number]
             self._reading.start(self._follow(f"reader-{number}", places))
 
     async def finish(self, limits: Limits) -> None:
         if not await self._appending.stop(limits.answers_s + CLOSE_S):
-            self._no_progress("appenders wait for answers")
+            record_no_progress(self._history, "appenders wait for answers")
         self._last_input = await self._close("closer", places_of({**APPENDED, **INPUT}), limits)
         self._closed.set()
         if not await self._working.stop(limits.answers_s + CLOSE_S):
-            self._no_progress("workers do not reach the end of their input")
+            record_no_progress(self._history, "workers do not reach the end of their input")
         await self._close("last-closer", places_of(OUTPUT), limits)
         await asyncio.sleep(max(TIMEOUTS_MS) / 1000 + SCAN_S)
         for place in places_of(TOPICS):
@@ -94,14 +101,7 @@ class TransactionsWorkload:
         for place in places_of(INPUT):
             await self._record_committed(place)
         if not await self._reading.stop(limits.answers_s):
-            self._no_progress("readers did not end")
-
-    def _draw(self) -> random.Random:
-        return random.Random(self._rng.random())
-
-    def _no_progress(self, error: str, place: TopicPartition | None = None) -> None:
-        key = None if place is None else str(place)
-        self._history.record("info", "runner", "no-progress", key=key, error=error)
+            record_no_progress(self._history, "readers did not end")
 
     async def _close(
         self, name: str, places: Sequence[TopicPartition], limits: Limits
@@ -123,7 +123,7 @@ class TransactionsWorkload:
                     return {place: offset for (place, _), offset in transaction.offsets.items()}
             await instance.close()
             await asyncio.sleep(RETRY_S)
-        self._no_progress(f"{name} cannot commit")
+        record_no_progress(self._history, f"{name} cannot commit")
         return {}
 
     # --- workers -----------------------------------------------------------------------------------------
@@ -250,7 +250,7 @@ class TransactionsWorkload:
         if seen:
             self._history.record("ok", name, "final-end", key=str(place), offset=position)
         else:
-            self._no_progress("the last transaction is not read", place)
+            record_no_progress(self._history, "the last transaction is not read", place)
 
     async def _look_for_hanging(self, place: TopicPartition, limits: Limits) -> None:
         """Nobody writes any more, and every timeout has passed: all is stable."""
@@ -265,7 +265,7 @@ class TransactionsWorkload:
                 if loop.time() < deadline:  # the leader may have moved since its address was learned
                     await asyncio.sleep(RETRY_S)
                     continue
-                self._no_progress(f"the end is not known: {error}", place)
+                record_no_progress(self._history, f"the end is not known: {error}", place)
                 break
             if stable != end:
                 error_text = f"stable up to {stable} of {end}"
@@ -279,7 +279,7 @@ class TransactionsWorkload:
         try:
             offset = await producer.committed(GROUP, place)
         except OperationError as error:
-            self._no_progress(f"the committed offset is not known: {error}", place)
+            record_no_progress(self._history, f"the committed offset is not known: {error}", place)
         else:
             key = f"{GROUP}/{place}"
             self._history.record("ok", "final", "txn-committed", key=key, offset=offset or 0)

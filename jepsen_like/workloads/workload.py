@@ -6,6 +6,7 @@ Also the common parts of all workloads: their tasks, and the record of an operat
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -93,6 +94,11 @@ class Tasks:
         return not late
 
 
+def branch(rng: random.Random) -> random.Random:
+    """A generator for one task: what it draws does not depend on when others draw."""
+    return random.Random(rng.random())
+
+
 async def recorded(
     history: Recorder,
     process: str,
@@ -120,6 +126,12 @@ async def recorded(
 def repeated_since(admin: Admin | None, before: int) -> dict[str, object] | None:
     """What the history says of a change that was repeated since ``admin.repeats`` was ``before``."""
     return None if admin is None or admin.repeats == before else {"repeated": admin.repeats - before}
+
+
+def record_no_progress(history: Recorder, error: str, place: TopicPartition | None = None) -> None:
+    """Something does not happen within its limit, although all faults have ended."""
+    key = None if place is None else str(place)
+    history.record("info", "runner", "no-progress", key=key, error=error)
 
 
 def record_polled(

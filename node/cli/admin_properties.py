@@ -11,32 +11,8 @@ from typing import Any, Final
 
 import click
 
-from pykraft.configuration.keys import (
-    INT,
-    LONG,
-    STRING,
-    ConfigError,
-    ConfigKey,
-    ConfigType,
-    Validator,
-    at_least,
-)
-from pykraft.node.cli.client_properties import read_properties
-
-
-def _key(name: str, kind: ConfigType, validator: Validator | None = None) -> ConfigKey:
-    return ConfigKey(name, kind, None, "", validator)
-
-
-_FIELDS: Final = {
-    "client_id": _key("client.id", STRING),
-    "connect_timeout_ms": _key("socket.connection.setup.timeout.ms", LONG, at_least(1)),
-    "default_api_timeout_ms": _key("default.api.timeout.ms", INT, at_least(1)),
-    "request_timeout_ms": _key("request.timeout.ms", INT, at_least(1)),
-    "retry_backoff_ms": _key("retry.backoff.ms", LONG, at_least(0)),
-    "retry_backoff_max_ms": _key("retry.backoff.max.ms", LONG, at_least(0)),
-}
-"""Keys by the field of the client's configuration that they set."""
+from pykraft.configuration.keys import ConfigError
+from pykraft.node.cli.client_properties import CLIENT_FIELDS, read_properties
 
 _BOOTSTRAP: Final = frozenset({"bootstrap.servers", "bootstrap.controllers"})
 """Kafka's tools, too, take these from their options only."""
@@ -57,13 +33,13 @@ def read_admin_settings(path: str | None) -> dict[str, Any]:
     protocol = given.pop(_PROTOCOL, "PLAINTEXT").strip()
     if protocol.upper() != "PLAINTEXT":
         raise ConfigError(f"{path}: {_PROTOCOL}={protocol} is not supported, only PLAINTEXT")
-    known = {key.name: field for field, key in _FIELDS.items()}
+    known = {key.name: field for field, key in CLIENT_FIELDS.items()}
     settings: dict[str, Any] = {}
     for name, value in given.items():
         if name.startswith(_SECURITY):
             raise ConfigError(f"{path}: {name} is not supported: there is neither TLS nor SASL")
         if name in known:
-            settings[known[name]] = _FIELDS[known[name]].parse(value)
+            settings[known[name]] = CLIENT_FIELDS[known[name]].parse(value)
         elif name not in _BOOTSTRAP:
             click.echo(f"warning: {path}: {name} has no effect here", err=True)
     return settings

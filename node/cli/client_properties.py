@@ -52,7 +52,7 @@ def _key(name: str, kind: ConfigType, validator: Validator | None = None) -> Con
 _Fields = Mapping[str, ConfigKey]
 """Keys by the field of the client's configuration that they set."""
 
-_CLIENT: Final[_Fields] = {
+CLIENT_FIELDS: Final[_Fields] = {
     "client_id": _key("client.id", STRING),
     "connect_timeout_ms": _key("socket.connection.setup.timeout.ms", LONG, at_least(1)),
     "default_api_timeout_ms": _key("default.api.timeout.ms", INT, at_least(1)),
@@ -118,7 +118,7 @@ def read_properties(items: Sequence[str], option: str, file: str | None) -> dict
 
 def check_known(given: Mapping[str, str], client: str, *tables: _Fields) -> None:
     """:class:`ConfigError` for a property that the client (``producer`` or ``consumer``) does not have."""
-    tables = (_CLIENT, _NETWORK, *tables)
+    tables = (CLIENT_FIELDS, _NETWORK, *tables)
     known = [BOOTSTRAP_SERVERS, *SERIALIZATION, *(key.name for table in tables for key in table.values())]
     for name in given:
         if name not in known:
@@ -130,7 +130,7 @@ def check_known(given: Mapping[str, str], client: str, *tables: _Fields) -> None
 def client_config(given: Mapping[str, str], bootstrap_server: str, client_id: str) -> ClientConfig:
     """:class:`ConfigError` for a value that is not allowed, as for the functions below."""
     config = ClientConfig(parse_bootstrap_servers(bootstrap_server), client_id=client_id)
-    return replace(config, **_values(given, _CLIENT))
+    return replace(config, **_values(given, CLIENT_FIELDS))
 
 
 def socket_buffers(given: Mapping[str, str]) -> dict[str, int]:

@@ -17,7 +17,6 @@ from pykraft.jepsen_like.checkers.history import examine
 from pykraft.jepsen_like.checkers.self_test_compacted import COMPACTED_PLANTS, clean_compacted
 from pykraft.jepsen_like.history import NEMESIS, Event, MemoryHistory
 from pykraft.jepsen_like.record_text import parse_pair, record_text
-from pykraft.jepsen_like.sim.virtual_loop import VirtualLoop
 from pykraft.jepsen_like.workloads.client import (
     OperationError,
     Polled,
@@ -29,6 +28,7 @@ from pykraft.jepsen_like.workloads.compacted import DELETE_RETENTION_MS, Compact
 from pykraft.jepsen_like.workloads.confluent_clients import ConfluentClients
 from pykraft.jepsen_like.workloads.workload import Limits
 from pykraft.kafka_client.metadata import TopicPartition
+from tests.jepsen_like.played import kinds, play
 from tests.mock_cluster import MockCluster
 
 CONFIG = CompactedConfig(partitions=1, writers=2, keys_each=4, readers=2, puts_per_s=10.0)
@@ -80,6 +80,7 @@ class Log:
         self._entries: list[Entry] = []
         self._may_go_s: dict[int, float] = {}
         self._end = 0
+        self.cleaning: asyncio.Task[None] | None = None
 
     async def clean(self) -> None:
         loop = asyncio.get_running_loop()
@@ -176,28 +177,12 @@ class Reader:
 
 
 def run(compact: Compact, run_s: float = 90.0, seed: int = 1) -> list[Event]:
-    loop = VirtualLoop()
-    history = MemoryHistory(lambda: int(loop.time() * 1e6))
-    history.record("info", "runner", "run", detail={"workload": "compacted"})
-
-    async def body() -> None:
+    def make(history: MemoryHistory) -> CompactedWorkload:
         log = Log(compact, seed)
-        workload = CompactedWorkload(log, CONFIG, seed, history)  # type: ignore[arg-type]
-        cleaning = loop.create_task(log.clean())
-        workload.start()
-        await asyncio.sleep(run_s)
-        await workload.finish(Limits(answers_s=10, read_s=10, settle_s=5))
-        cleaning.cancel()
+        log.cleaning = asyncio.get_running_loop().create_task(log.clean())
+        return CompactedWorkload(log, CONFIG, seed, history)  # type: ignore[arg-type]
 
-    try:
-        loop.run_until_complete(body())
-    finally:
-        loop.close()
-    return history.events
-
-
-def kinds(events: Sequence[Event]) -> set[Anomaly]:
-    return {finding.kind for finding in examine(events).findings}
+    return play("compacted", make, run_s)
 
 
 def test_a_log_that_is_compacted_rightly_has_no_finding() -> None:

@@ -12,11 +12,10 @@ from pykraft.jepsen_like.checkers.counting import count_run
 from pykraft.jepsen_like.checkers.findings import Anomaly
 from pykraft.jepsen_like.checkers.history import examine
 from pykraft.jepsen_like.history import Event, MemoryHistory
-from pykraft.jepsen_like.sim.virtual_loop import VirtualLoop
 from pykraft.jepsen_like.workloads.client import Commit, RefusedError, UnknownOutcomeError
 from pykraft.jepsen_like.workloads.registers import CONFIGS, FIRST_MS, RegistersConfig, RegistersWorkload
-from pykraft.jepsen_like.workloads.workload import Limits
 from pykraft.kafka_client.metadata import TopicPartition
+from tests.jepsen_like.played import kinds, play
 
 BROKERS = (1, 2, 3)
 CONFIG = RegistersConfig(committers=4, groups=1, rest_s=0.1)
@@ -97,25 +96,10 @@ class Cluster:
 
 
 def run(cluster: Cluster, seed: int = 1) -> list[Event]:
-    loop = VirtualLoop()
-    history = MemoryHistory(lambda: int(loop.time() * 1e6))
-    history.record("info", "runner", "run", detail={"workload": "registers"})
+    def make(history: MemoryHistory) -> RegistersWorkload:
+        return RegistersWorkload(cluster, CONFIG, seed, history)  # type: ignore[arg-type]
 
-    async def body() -> None:
-        workload = RegistersWorkload(cluster, CONFIG, seed, history)  # type: ignore[arg-type]
-        workload.start()
-        await asyncio.sleep(RUN_S)
-        await workload.finish(Limits(answers_s=10, read_s=10, settle_s=5))
-
-    try:
-        loop.run_until_complete(body())
-    finally:
-        loop.close()
-    return history.events
-
-
-def kinds(events: Sequence[Event]) -> set[Anomaly]:
-    return {finding.kind for finding in examine(events).findings}
+    return play("registers", make, RUN_S)
 
 
 def test_a_cluster_that_keeps_its_promises_has_no_finding() -> None:

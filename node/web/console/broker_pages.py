@@ -12,7 +12,7 @@ from pykraft.lazy_dataclass import dataclass
 from pykraft.node.web.console.cluster_calls import CallLimits
 from pykraft.node.web.console.page import Facts, NotFoundError, part
 from pykraft.node.web.console.parameters import BadParameterError, Parameters
-from pykraft.node.web.console.survey import all_topics, survey
+from pykraft.node.web.console.survey import cluster_facts
 
 _MOST_ID: Final = (1 << 31) - 1
 _MOST_REPLICAS: Final = 20
@@ -28,10 +28,7 @@ class BrokersPage:
         return cls()
 
     async def load(self, admin: Admin, limits: CallLimits) -> Facts:
-        topics = await all_topics(admin)
-        cluster = await admin.describe_cluster(include_fenced_brokers=True)
-        quorum = await part(admin.describe_quorum(timeout_ms=limits.section_ms))
-        return {"cluster": cluster, "survey": survey(topics), "quorum": quorum}
+        return await cluster_facts(admin, limits)
 
 
 @dataclass(frozen=True, slots=True)

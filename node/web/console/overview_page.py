@@ -10,7 +10,7 @@ from pykraft.lazy_dataclass import dataclass
 from pykraft.node.web.console.cluster_calls import CallLimits
 from pykraft.node.web.console.page import Facts, part
 from pykraft.node.web.console.parameters import Parameters
-from pykraft.node.web.console.survey import all_topics, survey
+from pykraft.node.web.console.survey import cluster_facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +23,5 @@ class OverviewPage:
         return cls()
 
     async def load(self, admin: Admin, limits: CallLimits) -> Facts:
-        topics = await all_topics(admin)
-        cluster = await admin.describe_cluster(include_fenced_brokers=True)
-        return {
-            "cluster": cluster,
-            "survey": survey(topics),
-            "quorum": await part(admin.describe_quorum(timeout_ms=limits.section_ms)),
-            "groups": await part(admin.list_groups(timeout_ms=limits.section_ms)),
-        }
+        cluster = await cluster_facts(admin, limits)
+        return {**cluster, "groups": await part(admin.list_groups(timeout_ms=limits.section_ms))}

@@ -9,6 +9,8 @@ from typing import Final
 from pykraft.kafka_client.admin import Admin
 from pykraft.kafka_client.metadata import Partition, Topic
 from pykraft.lazy_dataclass import dataclass
+from pykraft.node.web.console.cluster_calls import CallLimits
+from pykraft.node.web.console.page import Facts, part
 
 MOST_TROUBLED: Final = 8
 
@@ -41,6 +43,16 @@ class Survey:
     more_troubled: int
     leaders_of: Counter[int]
     replicas_of: Counter[int]
+
+
+async def cluster_facts(admin: Admin, limits: CallLimits) -> Facts:
+    """What both the overview and the list of brokers show; ``quorum`` is left out if it is not known."""
+    topics = await all_topics(admin)
+    return {
+        "cluster": await admin.describe_cluster(include_fenced_brokers=True),
+        "survey": survey(topics),
+        "quorum": await part(admin.describe_quorum(timeout_ms=limits.section_ms)),
+    }
 
 
 async def all_topics(admin: Admin) -> list[Topic]:
