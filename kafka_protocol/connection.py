@@ -21,7 +21,7 @@ from pykraft.kafka_protocol.framing import (
     pack_size_into,
     read_frame_size,
 )
-from pykraft.runtime.streams import Chunk
+from pykraft.runtime.streams import Chunk, size_of
 
 if TYPE_CHECKING:
     from pykraft.kafka_protocol.offset_commit_fast import UsualCommit
@@ -69,6 +69,19 @@ class RequestHandler(Protocol):
         ...
 
 
+class Holdable(Protocol):
+    """What can be held up before it is handled, and tried again: the current frame of a :class:`Connection`.
+
+    ``held_since_ms``: since when it has been held, by its handler's clock, or None.
+    """
+
+    held_since_ms: int | None
+
+    def hold_frame(self, now_ms: int) -> None: ...
+
+    def retry_frame(self) -> None: ...
+
+
 class AnswerObserver(Protocol):
     """Told what becomes of one answer. It must not fail, and must not complete other answers."""
 
@@ -104,13 +117,12 @@ class ResponseSlot:
 
     def complete(self, chunks: Sequence[Chunk]) -> None:
         """Answer with a response header and body; the size prefix is added here."""
-        size = sum(len(c) if isinstance(c, (bytes, bytearray, memoryview)) else c.size_bytes for c in chunks)
-        self.complete_framed([pack_size(size), *chunks])
+        self.complete_framed([pack_size(sum(map(size_of, chunks))), *chunks])
 
-    def complete_started(self, start: bytearray, rest: bytes = b"") -> None:
-        """Answer with a frame whose start has room for the size prefix, which is set here."""
-        pack_size_into(start, 0, len(start) + len(rest) - SIZE_BYTES)
-        self.complete_framed((start, rest) if rest else (start,))
+    def complete_started(self, frame: bytearray) -> None:
+        """Answer with a frame that has room for the size prefix, which is set here."""
+        pack_size_into(frame, 0, len(frame) - SIZE_BYTES)
+        self.complete_framed((frame,))
 
     def complete_framed(self, chunks: Sequence[Chunk]) -> None:
         """Answer with chunks that already start with the size prefix."""

@@ -3,17 +3,22 @@
 ``end`` is the length of the whole buffer. Reading past it raises ``struct.error`` or ``IndexError``, which
 the caller in ``schema`` converts; slices would silently be shortened, so every length is checked before the
 slice, and every count before the list.
+
+The same plan makes a second function for messages that may be large: ``decode(buffer, position, end, count)``
+is a generator that counts the elements of all arrays before it makes objects of them, and yields after each
+:data:`~pykraft.kafka_protocol.pace.SLICE_BYTES` of one. Structs without an array are read by the first.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import cache
 from typing import Any
 
 from pykraft.kafka_protocol import plan_source
 from pykraft.kafka_protocol.field_types import FIXED_FORMATS, FieldSpec
+from pykraft.kafka_protocol.pace import SLICE_BYTES, ItemCount, forget
 from pykraft.kafka_protocol.plan_source import PlanSource
 from pykraft.kafka_protocol.primitives import (
     MAX_STRING_BYTES,
@@ -25,6 +30,7 @@ from pykraft.kafka_protocol.primitives import (
 from pykraft.kafka_protocol.tagged import check_tag_size, read_tag, read_tag_count, skip_tagged_fields
 
 Decoder = Callable[[Buffer, int, int], tuple[Any, int]]
+SlicedDecoder = Callable[[Buffer, int, int, ItemCount], Generator[None, None, tuple[Any, int]]]
 
 _unpack_array = struct.unpack_from
 _unpack_int16 = struct.Struct(">h").unpack_from
@@ -38,8 +44,22 @@ def _null(what: str) -> ProtocolError:
 @cache
 def decoder(struct_class: Any, version: int, flexible: bool) -> Decoder:
     """The compiled decode function of ``struct_class`` at ``version``."""
-    source = PlanSource("def decode(buffer, position, end):")
-    reader = _Reader(source, struct_class.__name__, version, flexible)
+    compiled: Decoder = _compile(struct_class, version, flexible, sliced=False)
+    return compiled
+
+
+@cache
+def sliced_decoder(struct_class: Any, version: int, flexible: bool) -> SlicedDecoder:
+    """As :func:`decoder`, for what may be large."""
+    compiled: SlicedDecoder = _compile(struct_class, version, flexible, sliced=True)
+    return compiled
+
+
+def _compile(struct_class: Any, version: int, flexible: bool, *, sliced: bool) -> Any:
+    source = PlanSource(f"def decode(buffer, position, end{', count' if sliced else ''}):")
+    if sliced:
+        source.line("if False: yield")
+    reader = _Reader(source, struct_class.__name__, version, flexible, sliced)
     new = source.bind("allocate", struct_class.__new__)
     source.line(f"m = {new}({source.bind('cls', struct_class)})")
     plain, tagged = plan_source.fields_at(struct_class, version)
@@ -54,16 +74,20 @@ def decoder(struct_class: Any, version: int, flexible: bool) -> Decoder:
     if flexible:
         reader.read_tags(tagged)
     source.line("return m, position")
-    compiled: Decoder = source.compile("decode", f"decode {struct_class.__name__} v{version}")
-    return compiled
+    return source.compile(
+        "decode", f"decode {struct_class.__name__} v{version}{' in slices' if sliced else ''}"
+    )
 
 
 class _Reader:
-    def __init__(self, source: PlanSource, struct_name: str, version: int, flexible: bool) -> None:
+    def __init__(
+        self, source: PlanSource, struct_name: str, version: int, flexible: bool, sliced: bool
+    ) -> None:
         self._source = source
         self._struct_name = struct_name
         self._version = version
         self._flexible = flexible
+        self._sliced = sliced
 
     def read_run(self, specs: list[FieldSpec]) -> None:
         """Neighbouring fixed-size fields, unpacked by one call."""
@@ -114,6 +138,8 @@ class _Reader:
             if not self._flexible:
                 with source.block("if n != -1:"):
                     source.line(f"raise {source.bind('truncated', truncated)}({label!r})")
+            if self._sliced and spec.kind == "array":
+                source.line("count.add(0)")
             source.line(f"{target} = None")
         else:
             source.line(f"raise {source.bind('null', _null)}({label!r})")
@@ -161,6 +187,9 @@ class _Reader:
             source.line(f"{target}, position = {self._decode_call(spec.element)}")
 
     def _decode_call(self, struct_class: Any) -> str:
+        if self._sliced and plan_source.has_arrays(struct_class, self._version):
+            decode = self._source.bind("decode", sliced_decoder(struct_class, self._version, self._flexible))
+            return f"yield from {decode}(buffer, position, end, count)"
         decode = self._source.bind("decode", decoder(struct_class, self._version, self._flexible))
         return f"{decode}(buffer, position, end)"
 
@@ -170,23 +199,33 @@ class _Reader:
         size = plan_source.min_bytes(element, self._version, self._flexible)
         with source.block(f"if n > (end - position) // {size}:"):
             source.line(f"raise {source.bind('truncated', truncated)}({label!r})")
+        if self._sliced:
+            source.line("count.add(n)")
+        is_fixed = isinstance(element, str) and element in FIXED_FORMATS
         if element == "uuid":
-            source.line(
-                f"{target} = [bytes(buffer[p : p + 16]) for p in range(position, position + 16 * n, 16)]"
-            )
-            source.line("position += 16 * n")
-        elif isinstance(element, str) and element in FIXED_FORMATS:
+            read = f"[bytes(buffer[p : p + 16]) for p in range(position, position + {size} * n, {size})]"
+        elif is_fixed:
             unpack = source.bind("unpack_array", _unpack_array)
-            form = FIXED_FORMATS[element]
-            source.line(f"{target} = list({unpack}(f'>{{n}}{form}', buffer, position))")
+            read = f"{unpack}(f'>{{n}}{FIXED_FORMATS[str(element)]}', buffer, position)"
+        if is_fixed:
+            source.line(f"{target} = list({read if spec.distinct is None else f'dict.fromkeys({read})'})")
             source.line(f"position += {size} * n")
         else:
-            self._read_elements(element, target, label)
+            self._read_elements(spec, target, label)
 
-    def _read_elements(self, element: str | type, target: str, label: str) -> None:
-        source = self._source
+    def _read_elements(self, spec: FieldSpec, target: str, label: str) -> None:
+        source, element = self._source, spec.element
+        assert element is not None
         source.line(f"items = {target} = []")
+        if spec.distinct is not None:
+            source.line("seen = set()")
+        if self._sliced:
+            source.line(f"pause_at = position + {SLICE_BYTES}")
         with source.block("for _ in range(n):"):
+            if self._sliced:
+                with source.block("if position >= pause_at:"):
+                    source.line("yield")
+                    source.line(f"pause_at = position + {SLICE_BYTES}")
             if isinstance(element, str):
                 self._read_length(element)
                 with source.block("if n < 0:"):
@@ -194,4 +233,13 @@ class _Reader:
                 self._read_sized(element, "x", label)
             else:
                 source.line(f"x, position = {self._decode_call(element)}")
-            source.line("items.append(x)")
+            if spec.distinct is None:
+                source.line("items.append(x)")
+            else:
+                key = f"({', '.join(f'x.{name}' for name in spec.distinct)},)" if spec.distinct else "x"
+                source.line(f"key = {key}")
+                with source.block("if key not in seen:"):
+                    source.line("seen.add(key)")
+                    source.line("items.append(x)")
+        if self._sliced and spec.distinct is not None:
+            source.line(f"yield from {source.bind('forget', forget)}(seen)")

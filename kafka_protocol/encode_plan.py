@@ -3,59 +3,130 @@
 A value of a shape that the version cannot carry (null where null is not allowed, a string too long) raises
 :class:`ProtocolError`; an integer out of range surfaces as ``struct.error`` and is converted by the caller in
 ``schema``. Fields that the version does not have are silently left out.
+
+The same plan makes a second function for messages that may be large: a generator that yields after each
+:data:`~pykraft.kafka_protocol.pace.SLICE_BYTES` of an array. Structs without one are written by the first.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
 from pykraft.kafka_protocol import plan_source
 from pykraft.kafka_protocol.field_types import FIXED_FORMATS, FieldSpec, default_factory
+from pykraft.kafka_protocol.pace import SLICE_BYTES
 from pykraft.kafka_protocol.plan_source import PlanSource
-from pykraft.kafka_protocol.primitives import MAX_STRING_BYTES, ProtocolError, write_uvarint
+from pykraft.kafka_protocol.primitives import MAX_STRING_BYTES, Buffer, ProtocolError, write_uvarint
 from pykraft.kafka_protocol.tagged import write_tagged_field
+from pykraft.runtime.streams import Chunk, Pieces
 
 Encoder = Callable[[Any, bytearray], None]
+SlicedEncoder = Callable[[Any, bytearray], Generator[None, None, None]]
 
 _pack_array = struct.pack
 _pack_int16 = struct.Struct(">h").pack
 _pack_int32 = struct.Struct(">i").pack
 _join = b"".join
 
+CHUNK_BYTES = 64 << 10
+"""Of a message that is not joined."""
+_MIN_PIECE_BYTES = 128
+_PARTS_PER_SLICE = 1_000
+
 
 class Body(bytearray):
     """What a whole message is encoded into. Elements that are already encoded are inserted at the end."""
 
-    __slots__ = ("insertions",)
+    __slots__ = ("_insertions",)
 
-    def __init__(self) -> None:
-        self.insertions: list[tuple[int, EncodedElements]] = []
+    _insertions: list[tuple[int, EncodedElements]]
+
+    @property
+    def insertions(self) -> list[tuple[int, EncodedElements]]:
+        """(place, elements), in order."""
+        try:
+            return self._insertions
+        except AttributeError:  # it is made for every answer, so it is made by C
+            made: list[tuple[int, EncodedElements]] = []
+            self._insertions = made
+            return made
+
+    def add_encoded(self, encoded: bytes) -> None:
+        """Add what is encoded already."""
+        self.insertions.append((len(self), EncodedElements([encoded])))
+
+    @property
+    def size_bytes(self) -> int:
+        """With the inserted elements."""
+        return len(self) + sum(sum(map(len, elements)) for _, elements in self.insertions)
 
     def to_bytes(self) -> bytes:
         """The whole message, with the inserted elements in their places."""
-        if not self.insertions:
-            return bytes(self)
-        parts: list[bytes | bytearray] = []
-        start = 0
+        return b"".join(self._parts()) if self.insertions else bytes(self)
+
+    def in_chunks(self) -> Generator[None, None, list[Chunk]]:
+        """As :meth:`to_bytes`, but a long message is not joined; yields after each slice.
+
+        Nothing may be changed any more.
+        """
+        chunks: list[Chunk] = []
+        pieces: list[Buffer] = []
+        size_bytes = 0
+        for number, part in enumerate(self._parts()):
+            pieces.append(part)
+            size_bytes += len(part)
+            if size_bytes >= CHUNK_BYTES:
+                # Large pieces may be shared by many answers; small ones take longer to send than to copy.
+                is_large = size_bytes >= len(pieces) * _MIN_PIECE_BYTES
+                chunks.append(Pieces(pieces, size_bytes) if is_large else b"".join(pieces))
+                pieces, size_bytes = [], 0
+            if number % _PARTS_PER_SLICE == 0:
+                yield
+        chunks.append(b"".join(pieces))
+        return chunks
+
+    def _parts(self) -> Iterator[Buffer]:
+        view, start = memoryview(self), 0
         for at, elements in self.insertions:
-            parts.append(self[start:at])
-            parts += elements
+            yield view[start:at]
+            yield from elements
             start = at
-        parts.append(self[start:])
-        return b"".join(parts)
+        yield view[start:]
 
 
 class EncodedElements(list[Any]):
     """An array of structs whose elements are already encoded, each as it appears in the message."""
+
+    __slots__ = ()
+
+    @property
+    def length(self) -> int:
+        """How many elements the array has."""
+        return len(self)
 
     def write_to(self, out: bytearray) -> None:
         if isinstance(out, Body):
             out.insertions.append((len(out), self))
         else:
             out += b"".join(self)
+
+
+class EncodedRuns(EncodedElements):
+    """As :class:`EncodedElements`, in pieces that may hold several elements."""
+
+    __slots__ = ("_length",)
+
+    def __init__(self, pieces: Iterable[bytes], length: int) -> None:
+        super().__init__(pieces)
+        self._length = length
+
+    @property
+    def length(self) -> int:
+        return self._length
 
 
 def _null(what: str) -> ProtocolError:
@@ -73,9 +144,23 @@ def _bad_uuid(what: str) -> ProtocolError:
 @cache
 def encoder(struct_class: Any, version: int, flexible: bool) -> Encoder:
     """The compiled encode function of ``struct_class`` at ``version``."""
+    compiled: Encoder = _compile(struct_class, version, flexible, sliced=False)
+    return compiled
+
+
+@cache
+def sliced_encoder(struct_class: Any, version: int, flexible: bool) -> SlicedEncoder:
+    """As :func:`encoder`, for what may be large."""
+    compiled: SlicedEncoder = _compile(struct_class, version, flexible, sliced=True)
+    return compiled
+
+
+def _compile(struct_class: Any, version: int, flexible: bool, *, sliced: bool) -> Any:
     source = PlanSource("def encode(m, out):")
+    if sliced:
+        source.line("if False: yield")
     plain, tagged = plan_source.fields_at(struct_class, version)
-    writer = _Writer(source, struct_class.__name__, version, flexible)
+    writer = _Writer(source, struct_class.__name__, version, flexible, sliced)
     for run in plan_source.split_runs(plain):
         if run[0].kind in FIXED_FORMATS:
             writer.write_run(run)
@@ -84,16 +169,20 @@ def encoder(struct_class: Any, version: int, flexible: bool) -> Encoder:
     if flexible:
         writer.write_tags(tagged)
     source.line("return")
-    compiled: Encoder = source.compile("encode", f"encode {struct_class.__name__} v{version}")
-    return compiled
+    return source.compile(
+        "encode", f"encode {struct_class.__name__} v{version}{' in slices' if sliced else ''}"
+    )
 
 
 class _Writer:
-    def __init__(self, source: PlanSource, struct_name: str, version: int, flexible: bool) -> None:
+    def __init__(
+        self, source: PlanSource, struct_name: str, version: int, flexible: bool, sliced: bool
+    ) -> None:
         self._source = source
         self._struct_name = struct_name
         self._version = version
         self._flexible = flexible
+        self._sliced = sliced
 
     def write_run(self, specs: list[FieldSpec]) -> None:
         """Neighbouring fixed-size fields, packed by one call."""
@@ -178,6 +267,10 @@ class _Writer:
         self._source.line(f"out += {pack}({expression})")
 
     def _write_struct(self, struct_class: Any, expression: str) -> None:
+        if self._sliced and plan_source.has_arrays(struct_class, self._version):
+            encode = self._source.bind("encode", sliced_encoder(struct_class, self._version, self._flexible))
+            self._source.line(f"yield from {encode}({expression}, out)")
+            return
         encode = self._source.bind("encode", encoder(struct_class, self._version, self._flexible))
         self._source.line(f"{encode}({expression}, out)")
 
@@ -205,6 +298,9 @@ class _Writer:
 
     def _write_array(self, spec: FieldSpec, expression: str) -> None:
         source, element = self._source, spec.element
+        if isinstance(element, type):
+            self._write_structs(element, expression)
+            return
         self._write_length(f"len({expression})")
         if element == "uuid":
             source.line(f"out += {source.bind('join', _join)}({expression})")
@@ -213,11 +309,29 @@ class _Writer:
         elif isinstance(element, str) and element in FIXED_FORMATS:
             pack = source.bind("pack_array", _pack_array)
             source.line(f"out += {pack}(f'>{{len({expression})}}{FIXED_FORMATS[element]}', *{expression})")
-        elif isinstance(element, str):
-            with source.block(f"for x in {expression}:"):
-                self._write_sized(element, "x", self._label(spec))
         else:
-            with source.block(f"if {expression}.__class__ is {source.bind('encoded', EncodedElements)}:"):
-                source.line(f"{expression}.write_to(out)")
-            with source.block("else:"), source.block(f"for x in {expression}:"):
+            assert element is not None
+            with self._each(expression):
+                self._write_sized(element, "x", self._label(spec))
+
+    def _write_structs(self, element: type, expression: str) -> None:
+        source = self._source
+        with source.block(f"if isinstance({expression}, {source.bind('encoded', EncodedElements)}):"):
+            self._write_length(f"{expression}.length")
+            source.line(f"{expression}.write_to(out)")
+        with source.block("else:"):
+            self._write_length(f"len({expression})")
+            with self._each(expression):
                 self._write_struct(element, "x")
+
+    @contextmanager
+    def _each(self, expression: str) -> Iterator[None]:
+        source = self._source
+        if self._sliced:
+            source.line(f"pause_at = len(out) + {SLICE_BYTES}")
+        with source.block(f"for x in {expression}:"):
+            if self._sliced:
+                with source.block("if len(out) >= pause_at:"):
+                    source.line("yield")
+                    source.line(f"pause_at = len(out) + {SLICE_BYTES}")
+            yield

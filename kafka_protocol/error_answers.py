@@ -7,12 +7,13 @@ name it. A response whose version has no place for an error carries none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from functools import cache
 from typing import Any, Final, TypeVar
 
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.kafka_protocol.field_types import FieldSpec
+from pykraft.kafka_protocol.pace import at_once
 from pykraft.kafka_protocol.schema import Message
 from pykraft.lazy_dataclass import dataclass
 
@@ -50,12 +51,25 @@ class _Lists:
 
 def error_answer(response: type[R], request: Message, version: int, error: KafkaError) -> R:
     """The ``response`` to ``request`` with ``error`` for everything it asked."""
+    return at_once(error_answer_in_slices(response, request, version, error))
+
+
+def error_answer_in_slices(
+    response: type[R], request: Message, version: int, error: KafkaError
+) -> Generator[None, None, R]:
+    """As :func:`error_answer`; yields after each element."""
     answer = response()
-    _set_error(answer, request, version, error)
+    yield from _set_error(answer, request, version, error)
     return answer
 
 
-def _set_error(answer: Any, asked: Any, version: int, error: KafkaError) -> None:
+def has_own_error(response: type[Message], version: int) -> bool:
+    """Whether the response has a place for one error, whatever the request asked."""
+    table: Any = response
+    return _CODE in _fields(table, version)
+
+
+def _set_error(answer: Any, asked: Any, version: int, error: KafkaError) -> Generator[None, None, None]:
     answer_type: Any = type(answer)
     asked_type: Any = type(asked)
     fields = _fields(answer_type, version)
@@ -66,17 +80,21 @@ def _set_error(answer: Any, asked: Any, version: int, error: KafkaError) -> None
         return
     lists = _find_lists(answer_type, asked_type, version)
     if lists is not None:
-        elements = [_element(lists, item, version, error) for item in getattr(asked, lists.asked) or ()]
+        elements: list[Any] = []
         setattr(answer, lists.answered, elements)
+        for item in getattr(asked, lists.asked) or ():
+            element = _element(lists, item, version)
+            yield from _set_error(element, item, version, error)
+            elements.append(element)
+            yield
 
 
-def _element(lists: _Lists, item: Any, version: int, error: KafkaError) -> Any:
+def _element(lists: _Lists, item: Any, version: int) -> Any:
     element = lists.element()
     for spec in lists.copied:
         name = getattr(item, spec.name) if hasattr(item, "FIELDS") else item
         if name is not None or version in spec.nullable:
             setattr(element, spec.name, name)
-    _set_error(element, item, version, error)
     return element
 
 

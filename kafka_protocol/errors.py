@@ -151,6 +151,11 @@ class ErrorCode(IntEnum):
     STREAMS_TOPOLOGY_FENCED = 132
     SHARE_SESSION_LIMIT_REACHED = 133
 
+    @classmethod
+    def _missing_(cls, value: object) -> ErrorCode | None:
+        """A number that only newer brokers know is one like any that says nothing, as in Kafka's clients."""
+        return cls.UNKNOWN_SERVER_ERROR if isinstance(value, int) else None
+
     @property
     def retriable(self) -> bool:
         """Whether the same request may succeed when a client sends it again."""
@@ -199,12 +204,18 @@ MAX_MESSAGE_CHARS: Final = 1000
 """A message may repeat what a client sent; longer ones are shortened so that they fit into every answer."""
 
 
+def shortened(message: str) -> str:
+    """A message that fits into every answer."""
+    if len(message) <= MAX_MESSAGE_CHARS:
+        return message
+    return message[: MAX_MESSAGE_CHARS - 1] + "…"
+
+
 class KafkaError(Exception):
     """An answer that is an error: a code for the client and a message for a person."""
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
-        if len(message) > MAX_MESSAGE_CHARS:
-            message = message[: MAX_MESSAGE_CHARS - 1] + "…"
+        message = shortened(message)
         super().__init__(message or code.name)
         self.code = code
         self.message = message or code.name

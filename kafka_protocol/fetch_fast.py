@@ -1,14 +1,14 @@
 """Hand-written Fetch codec of the server: requests of version 4 to 18 parsed in place, responses as chunks.
 
 A response is a list of chunks: memory for the fields and, for the records, the file ranges that the log
-returned; records are never copied here. The follower's side is in
-:mod:`pykraft.kafka_protocol.fetch_follower`. Checked in tests against the table-driven messages for every
-version.
+returned; records are never copied here. Long messages are parsed and built in slices, by the same code. The
+follower's side is in :mod:`pykraft.kafka_protocol.fetch_follower`. Checked in tests against the table-driven
+messages for every version.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from struct import Struct
 from struct import error as struct_error
 from typing import NamedTuple
@@ -33,6 +33,7 @@ from pykraft.kafka_protocol.hot_wire import (
 )
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages import fetch as tables
+from pykraft.kafka_protocol.pace import MAX_ITEMS, MAX_LISTS, SLICE_BYTES, TooManyItemsError, at_once
 from pykraft.kafka_protocol.primitives import ProtocolError, read_uvarint, write_uvarint
 from pykraft.kafka_protocol.produce_fast import NodeEndpoint, write_node_endpoints
 from pykraft.kafka_protocol.tagged import read_tag, read_tag_count
@@ -44,9 +45,11 @@ TOPIC_IDS_FROM = since(tables.FetchTopic, "topic_id")
 _REPLICA_STATE_FROM = since(tables.FetchRequest, "replica_state")
 _SESSIONS_FROM = since(tables.FetchRequest, "session_id")
 _RACK_FROM = since(tables.FetchRequest, "rack_id")
+OWN_ERROR_FROM = since(tables.FetchResponse, "error_code")
 _LEADER_EPOCH_FROM = since(tables.FetchPartition, "current_leader_epoch")
 _LOG_START_FROM = since(tables.FetchPartition, "log_start_offset")
 _MIN_TOPIC_BYTES = 3
+_RESULTS_PER_SLICE = 500
 READ_COMMITTED = 1
 """An isolation level."""
 
@@ -153,11 +156,23 @@ class FetchResult(NamedTuple):
 
 def parse_fetch_request(body: memoryview, position: int, version: int) -> FetchRequestView:
     """Parse the body that starts at ``position`` and fills the rest of the frame."""
+    steps = parse_in_slices(body, position, version)
     try:
-        if version >= _FLEXIBLE_FROM:
-            request, position = _parse_flexible(body, position, version)
-        else:
-            request, position = _parse_classic(body, position, version)
+        while True:
+            next(steps)
+    except StopIteration as end:
+        request: FetchRequestView = end.value
+        return request
+
+
+def parse_in_slices(body: memoryview, position: int, version: int) -> Generator[None, None, FetchRequestView]:
+    """As :func:`parse_fetch_request`; yields after each slice.
+
+    :class:`~.pace.TooManyItemsError` if topics and partitions together are too many.
+    """
+    try:
+        parse = _parse_flexible if version >= _FLEXIBLE_FROM else _parse_classic
+        request, position = yield from parse(body, position, version)
     except (struct_error, IndexError, UnicodeDecodeError) as error:
         raise ProtocolError(f"malformed Fetch request: {error}") from None
     if position != len(body):
@@ -165,7 +180,9 @@ def parse_fetch_request(body: memoryview, position: int, version: int) -> FetchR
     return request
 
 
-def _parse_classic(body: memoryview, position: int, version: int) -> tuple[FetchRequestView, int]:
+def _parse_classic(
+    body: memoryview, position: int, version: int
+) -> Generator[None, None, tuple[FetchRequestView, int]]:
     end = len(body)
     head = _HEADS[version]
     fields = head.unpack_from(body, position)
@@ -177,14 +194,27 @@ def _parse_classic(body: memoryview, position: int, version: int) -> tuple[Fetch
     (topic_count,) = unpack_int32(body, position)
     position += INT32_BYTES
     check_count(topic_count, end - position, _MIN_TOPIC_BYTES)
+    allowed = MAX_ITEMS - topic_count
+    if topic_count > MAX_LISTS:
+        raise _too_many()
     topics: list[FetchTopic] = []
+    pause_at = position + SLICE_BYTES
     for _ in range(topic_count):
+        if position >= pause_at:
+            yield
+            pause_at = position + SLICE_BYTES
         name, position = read_text(body, position)
         (count,) = unpack_int32(body, position)
         position += INT32_BYTES
         check_count(count, end - position, partition_layout.size)
+        allowed -= count
+        if allowed < 0:
+            raise _too_many()
         partitions: list[FetchPartition] = []
         for _ in range(count):
+            if position >= pause_at:
+                yield
+                pause_at = position + SLICE_BYTES
             fields = partition_layout.unpack_from(body, position)
             position += partition_layout.size
             if version >= _LEADER_EPOCH_FROM:
@@ -203,11 +233,20 @@ def _parse_classic(body: memoryview, position: int, version: int) -> tuple[Fetch
         (topic_count,) = unpack_int32(body, position)
         position += INT32_BYTES
         check_count(topic_count, end - position, _MIN_TOPIC_BYTES)
+        allowed -= topic_count
+        if allowed < 0 or topic_count > MAX_LISTS:
+            raise _too_many()
         for _ in range(topic_count):
+            if position >= pause_at:
+                yield
+                pause_at = position + SLICE_BYTES
             name, position = read_text(body, position)
             (count,) = unpack_int32(body, position)
             position += INT32_BYTES
             check_count(count, end - position, INT32_BYTES)
+            allowed -= count
+            if allowed < 0:
+                raise _too_many()
             forgotten.append(ForgottenTopic(name, None, _int_array(body, position, count)))
             position += INT32_BYTES * count
     if version >= _RACK_FROM:
@@ -231,7 +270,9 @@ def _parse_classic(body: memoryview, position: int, version: int) -> tuple[Fetch
     )
 
 
-def _parse_flexible(body: memoryview, position: int, version: int) -> tuple[FetchRequestView, int]:
+def _parse_flexible(
+    body: memoryview, position: int, version: int
+) -> Generator[None, None, tuple[FetchRequestView, int]]:
     end = len(body)
     head = _HEADS[version]
     fields = head.unpack_from(body, position)
@@ -239,29 +280,57 @@ def _parse_flexible(body: memoryview, position: int, version: int) -> tuple[Fetc
         fields = _NO_REPLICA + fields
     replica_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch = fields
     topic_count, position = read_uvarint(body, position + head.size)
-    check_count(topic_count - 1, end - position, _MIN_TOPIC_BYTES)
+    topic_count -= 1
+    check_count(topic_count, end - position, _MIN_TOPIC_BYTES)
+    allowed = MAX_ITEMS - topic_count
+    if topic_count > MAX_LISTS:
+        raise _too_many()
     topics: list[FetchTopic] = []
+    pause_at = position + SLICE_BYTES
     partition_layout = _PARTITIONS[version]
     unpack, partition_bytes = partition_layout.unpack_from, partition_layout.size
-    for _ in range(topic_count - 1):
+    for _ in range(topic_count):
+        if position >= pause_at:
+            yield
+            pause_at = position + SLICE_BYTES
         name, topic_id, position = _topic_key(body, position, version)
         count, position = read_uvarint(body, position)
-        check_count(count - 1, end - position, partition_bytes + 1)
+        count -= 1
+        check_count(count, end - position, partition_bytes + 1)
+        allowed -= count
+        if allowed < 0:
+            raise _too_many()
         partitions: list[FetchPartition] = []
-        for _ in range(count - 1):
+        for _ in range(count):
+            if position >= pause_at:
+                yield
+                pause_at = position + SLICE_BYTES
             partitions.append(FetchPartition(*unpack(body, position)))
-            position = skip_tags(body, position + partition_bytes, end)
+            position += partition_bytes
+            # Nearly always there are no tags, and a call takes as long as the rest of a partition.
+            position = skip_tags(body, position, end) if body[position] else position + 1
         topics.append(FetchTopic(name, topic_id, partitions))
-        position = skip_tags(body, position, end)
+        position = skip_tags(body, position, end) if body[position] else position + 1
     topic_count, position = read_uvarint(body, position)
-    check_count(topic_count - 1, end - position, _MIN_TOPIC_BYTES)
+    topic_count -= 1
+    check_count(topic_count, end - position, _MIN_TOPIC_BYTES)
+    allowed -= topic_count
+    if allowed < 0 or topic_count > MAX_LISTS:
+        raise _too_many()
     forgotten: list[ForgottenTopic] = []
-    for _ in range(topic_count - 1):
+    for _ in range(topic_count):
+        if position >= pause_at:
+            yield
+            pause_at = position + SLICE_BYTES
         name, topic_id, position = _topic_key(body, position, version)
         count, position = read_uvarint(body, position)
-        check_count(count - 1, end - position, INT32_BYTES)
-        forgotten.append(ForgottenTopic(name, topic_id, _int_array(body, position, count - 1)))
-        position = skip_tags(body, position + INT32_BYTES * (count - 1), end)
+        count -= 1
+        check_count(count, end - position, INT32_BYTES)
+        allowed -= count
+        if allowed < 0:
+            raise _too_many()
+        forgotten.append(ForgottenTopic(name, topic_id, _int_array(body, position, count)))
+        position = skip_tags(body, position + INT32_BYTES * count, end)
     rack_id, position = read_compact_text(body, position)
     replica_epoch = -1
     cluster_id: str | None = None
@@ -294,6 +363,10 @@ def _parse_flexible(body: memoryview, position: int, version: int) -> tuple[Fetc
     )
 
 
+def _too_many() -> TooManyItemsError:
+    return TooManyItemsError(f"more than {MAX_ITEMS} topics and partitions, or than {MAX_LISTS} topics")
+
+
 def _topic_key(body: memoryview, position: int, version: int) -> tuple[str | None, Uuid | None, int]:
     if version >= TOPIC_IDS_FROM:
         following = position + UUID_BYTES
@@ -319,6 +392,30 @@ def build_fetch_response(
     endpoints: Sequence[NodeEndpoint] = (),
 ) -> list[Chunk]:
     """The whole frame as chunks, size prefix and response header included."""
+    return at_once(
+        build_in_slices(
+            version,
+            correlation_id,
+            topics,
+            error_code=error_code,
+            session_id=session_id,
+            throttle_time_ms=throttle_time_ms,
+            endpoints=endpoints,
+        )
+    )
+
+
+def build_in_slices(
+    version: int,
+    correlation_id: int,
+    topics: Sequence[tuple[str | Uuid, Sequence[FetchResult]]],
+    *,
+    error_code: int = 0,
+    session_id: int = 0,
+    throttle_time_ms: int = 0,
+    endpoints: Sequence[NodeEndpoint] = (),
+) -> Generator[None, None, list[Chunk]]:
+    """As :func:`build_fetch_response`; yields after each slice."""
     flexible = version >= _FLEXIBLE_FROM
     out = bytearray(SIZE_BYTES)
     first = out
@@ -332,6 +429,7 @@ def build_fetch_response(
     else:
         out += pack_int32(throttle_time_ms)
     write_count(out, len(topics), flexible)
+    until_pause = _RESULTS_PER_SLICE
     no_aborted = b"\0" if flexible else b"\xff\xff\xff\xff"
     for topic, results in topics:
         if isinstance(topic, str):
@@ -343,8 +441,16 @@ def build_fetch_response(
             out += raw
         else:
             out += topic
-        write_count(out, len(results), flexible)
+        if flexible and len(results) < 127:
+            out.append(len(results) + 1)
+        else:
+            write_count(out, len(results), flexible)
+        until_pause -= 1
         for result in results:
+            until_pause -= 1
+            if until_pause <= 0:
+                yield
+                until_pause = _RESULTS_PER_SLICE
             index, code, high_watermark, log_start, records, diverging, leader, preferred, stable, aborted = (
                 result
             )
@@ -361,10 +467,12 @@ def build_fetch_response(
             size = 0
             if records is not None:
                 size = len(records) if isinstance(records, bytes) else records.size_bytes
-            if flexible:
+            if not flexible:
+                out += pack_int32(size)
+            elif size:
                 write_uvarint(out, size + 1)
             else:
-                out += pack_int32(size)
+                out.append(1)
             if size:
                 assert records is not None
                 total += len(out) + size
@@ -372,7 +480,10 @@ def build_fetch_response(
                 out = bytearray()
                 chunks.append(out)
             if flexible:
-                _write_partition_tags(out, diverging, leader)
+                if diverging is None and leader is None:
+                    out.append(0)
+                else:
+                    _write_partition_tags(out, diverging, leader)
         if flexible:
             out.append(0)
     if flexible:
@@ -398,9 +509,6 @@ def _write_aborted(out: bytearray, aborted: Sequence[tuple[int, int]], flexible:
 def _write_partition_tags(
     out: bytearray, diverging: tuple[int, int] | None, leader: tuple[int, int] | None
 ) -> None:
-    if diverging is None and leader is None:
-        out.append(0)
-        return
     out.append((diverging is not None) + (leader is not None))
     if diverging is not None:
         out += _DIVERGING.encode(*diverging)

@@ -58,7 +58,8 @@ class FieldSpec(NamedTuple):
 
     ``kind`` is a name of :data:`FIXED_FORMATS` or ``string bytes records struct array``. ``element`` is the
     element of an array: a kind, or a struct class; for ``struct`` it is that class. ``name`` is filled in by
-    the decorator.
+    the decorator. ``distinct``: the fields by which the elements of an array are told apart, none of which
+    is kept twice; empty for elements without fields, None if all are kept.
     """
 
     kind: str
@@ -67,6 +68,7 @@ class FieldSpec(NamedTuple):
     tag: int | None
     default: object
     element: str | type | None = None
+    distinct: tuple[str, ...] | None = None
     name: str = ""
 
 
@@ -159,10 +161,19 @@ def array(
     nullable: str = "none",
     default_null: bool = False,
     tag: int | None = None,
+    distinct: bool | tuple[str, ...] = False,
 ) -> Any:
-    """A list of structs (a class) or of a kind (its name, as in ``array("int32")``)."""
+    """A list of structs (a class) or of a kind (its name, as in ``array("int32")``).
+
+    ``distinct``: the list is a set, and what is named twice is decoded once. Structs are told apart by the
+    fields that are given.
+    """
     default = None if default_null else _DEFAULT_LISTS
-    return _spec("array", versions, default, tag, nullable, element)
+    spec = _spec("array", versions, default, tag, nullable, element)
+    if distinct is False:
+        return spec
+    assert isinstance(distinct, tuple) is isinstance(element, type), "structs, and only they, have fields"
+    return spec._replace(distinct=distinct if isinstance(distinct, tuple) else ())
 
 
 def default_factory(spec: FieldSpec) -> Any:

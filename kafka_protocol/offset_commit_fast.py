@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from struct import Struct, pack, unpack
 from struct import error as struct_error
-from typing import NamedTuple, TypeAlias, cast
+from typing import NamedTuple, TypeAlias
 
 from pykraft.kafka_protocol.framing import SIZE_BYTES
 from pykraft.kafka_protocol.hot_wire import (
@@ -35,6 +35,7 @@ from pykraft.kafka_protocol.hot_wire import (
 )
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
 from pykraft.kafka_protocol.messages import offset_commit as tables
+from pykraft.kafka_protocol.pace import at_once
 from pykraft.kafka_protocol.primitives import ProtocolError, read_uvarint, write_uvarint
 
 MAX_TOPICS = 20_000
@@ -115,12 +116,7 @@ class CommitRequestView(NamedTuple):
 
 def parse_offset_commit(body: memoryview, position: int, version: int) -> CommitRequestView:
     """Parse the body that starts at ``position``: a small one, which is sliced faster as bytes."""
-    steps = parse_in_slices(bytes(body), position, version)
-    try:
-        while True:
-            next(steps)
-    except StopIteration as parsed:
-        return cast(CommitRequestView, parsed.value)
+    return at_once(parse_in_slices(bytes(body), position, version))
 
 
 class UsualCommit:

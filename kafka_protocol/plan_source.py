@@ -70,6 +70,15 @@ def fields_at(struct: Any, version: int) -> tuple[list[FieldSpec], list[FieldSpe
     return [spec for spec in present if spec.tag is None], tagged
 
 
+def has_arrays(struct: Any, version: int) -> bool:
+    """Whether a value of ``struct`` can have very many parts."""
+    plain, tagged = fields_at(struct, version)
+    return any(
+        spec.kind == "array" or (spec.kind == "struct" and has_arrays(spec.element, version))
+        for spec in (*plain, *tagged)
+    )
+
+
 def split_runs(specs: list[FieldSpec]) -> Iterator[list[FieldSpec]]:
     """Neighbouring fields of fixed size together (they are packed by one call), every other field alone."""
     run: list[FieldSpec] = []

@@ -1,13 +1,13 @@
 """Hand-written Produce codec: requests of version 3 to 13 parsed in place, responses written in one pass.
 
-Record sets stay views into the frame, so they are valid (and writable) only as long as the frame is. Checked
-in tests against the table-driven messages for every version. Decides nothing about records; malformed bodies
-raise :class:`ProtocolError`.
+Record sets stay views into the frame, so they are valid (and writable) only as long as the frame is. Long
+messages are parsed and built in slices, by the same code. Checked in tests against the table-driven messages
+for every version. Decides nothing about records; malformed bodies raise :class:`ProtocolError`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from struct import Struct
 from struct import error as struct_error
 from typing import NamedTuple
@@ -35,6 +35,7 @@ from pykraft.kafka_protocol.hot_wire import (
 )
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages import produce as tables
+from pykraft.kafka_protocol.pace import SLICE_BYTES
 from pykraft.kafka_protocol.primitives import ProtocolError, read_uvarint, write_uvarint
 from pykraft.kafka_protocol.tagged import write_tagged_field
 
@@ -43,8 +44,10 @@ _TOPIC_IDS_FROM = since(tables.TopicProduceData, "topic_id")
 _MIN_TOPIC_BYTES = 3
 _MIN_PARTITION_BYTES = 5
 
-MAX_ELEMENTS = 100_000
-"""Topics and partitions of a request, together: the objects made of each take some sixty times its bytes."""
+MAX_ELEMENTS = 10_000
+"""Topics and partitions of a request, together."""
+
+RESULTS_PER_SLICE = 500
 
 _ACKS_TIMEOUT = layout(tables.ProduceRequest, "acks", _FLEXIBLE_FROM)
 _INDEX = layout(tables.PartitionProduceData, "index", _FLEXIBLE_FROM)
@@ -60,6 +63,7 @@ _RESULT_V3 = layout(tables.PartitionProduceResponse, "index", tables.ProduceResp
 _RESULT_V5 = layout(tables.PartitionProduceResponse, "index", _LOG_START_FROM)
 _LEADER = TaggedStruct(tables.PartitionProduceResponse, "current_leader", "leader_id")
 _ENDPOINTS_TAG = 0
+_MALFORMED = (struct_error, IndexError, UnicodeDecodeError)
 
 
 class ProducePartition(NamedTuple):
@@ -110,24 +114,42 @@ class NodeEndpoint(NamedTuple):
     rack: str | None
 
 
-def parse_produce_request(body: memoryview, position: int, version: int) -> ProduceRequestView:
-    """Parse the body that starts at ``position`` and fills the rest of the frame.
+def parse_if_short(body: memoryview, position: int, version: int) -> ProduceRequestView | None:
+    """Parse the body that starts at ``position`` and fills the rest of the frame, if that takes one slice
+    only; None otherwise. Errors as in :func:`parse_in_slices`.
+    """
+    parse = _parse_flexible if version >= _FLEXIBLE_FROM else _parse_classic
+    try:
+        next(parse(body, position, version))
+    except StopIteration as end:
+        request: ProduceRequestView = end.value
+        return request
+    except _MALFORMED as error:
+        raise _malformed(error) from None
+    return None
+
+
+def parse_in_slices(
+    body: memoryview, position: int, version: int
+) -> Generator[None, None, ProduceRequestView]:
+    """As :func:`parse_if_short`; yields between slices of :data:`~.pace.SLICE_BYTES`, records not counted.
 
     :class:`ProtocolError` for a malformed body or more than :data:`MAX_ELEMENTS` topics and partitions.
     """
+    parse = _parse_flexible if version >= _FLEXIBLE_FROM else _parse_classic
     try:
-        if version >= _FLEXIBLE_FROM:
-            request, position = _parse_flexible(body, position, version)
-        else:
-            request, position = _parse_classic(body, position)
-    except (struct_error, IndexError, UnicodeDecodeError) as error:
-        raise ProtocolError(f"malformed Produce request: {error}") from None
-    if position != len(body):
-        raise ProtocolError(f"{len(body) - position} bytes after a Produce request")
-    return request
+        return (yield from parse(body, position, version))
+    except _MALFORMED as error:
+        raise _malformed(error) from None
 
 
-def _parse_classic(body: memoryview, position: int) -> tuple[ProduceRequestView, int]:
+def _malformed(error: Exception) -> ProtocolError:
+    return ProtocolError(f"malformed Produce request: {error}")
+
+
+def _parse_classic(
+    body: memoryview, position: int, version: int
+) -> Generator[None, None, ProduceRequestView]:
     end = len(body)
     transactional_id: str | None = None
     (length,) = unpack_int16(body, position)
@@ -142,7 +164,11 @@ def _parse_classic(body: memoryview, position: int) -> tuple[ProduceRequestView,
     check_count(topic_count, end - position, _MIN_TOPIC_BYTES)
     allowed = MAX_ELEMENTS - topic_count
     topics: list[ProduceTopic] = []
+    pause_at = position + SLICE_BYTES
     for _ in range(topic_count):
+        if position >= pause_at:
+            yield
+            pause_at = position + SLICE_BYTES
         name, position = read_text(body, position)
         (partition_count,) = unpack_int32(body, position)
         position += INT32_BYTES
@@ -152,6 +178,9 @@ def _parse_classic(body: memoryview, position: int) -> tuple[ProduceRequestView,
             raise _too_many()
         partitions: list[ProducePartition] = []
         for _ in range(partition_count):
+            if position >= pause_at:
+                yield
+                pause_at = position + SLICE_BYTES
             index, size = _INDEX_SIZE.unpack_from(body, position)
             position += _INDEX_SIZE_BYTES
             if size < 0:
@@ -160,13 +189,17 @@ def _parse_classic(body: memoryview, position: int) -> tuple[ProduceRequestView,
             following = position + size
             if following > end:
                 raise ProtocolError("a record set reaches past the end of the request")
+            pause_at += size
             partitions.append(ProducePartition(index, body[position:following]))
             position = following
         topics.append(ProduceTopic(name, None, partitions))
-    return ProduceRequestView(transactional_id, acks, timeout_ms, topics), position
+    _check_end(body, position)
+    return ProduceRequestView(transactional_id, acks, timeout_ms, topics)
 
 
-def _parse_flexible(body: memoryview, position: int, version: int) -> tuple[ProduceRequestView, int]:
+def _parse_flexible(
+    body: memoryview, position: int, version: int
+) -> Generator[None, None, ProduceRequestView]:
     end = len(body)
     transactional_id, position = read_nullable_compact_text(body, position)
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(body, position)
@@ -174,7 +207,11 @@ def _parse_flexible(body: memoryview, position: int, version: int) -> tuple[Prod
     check_count(count - 1, end - position, _MIN_TOPIC_BYTES)
     allowed = MAX_ELEMENTS - (count - 1)
     topics: list[ProduceTopic] = []
+    pause_at = position + SLICE_BYTES
     for _ in range(count - 1):
+        if position >= pause_at:
+            yield
+            pause_at = position + SLICE_BYTES
         name: str | None = None
         topic_id: Uuid | None = None
         if version >= _TOPIC_IDS_FROM:
@@ -189,6 +226,9 @@ def _parse_flexible(body: memoryview, position: int, version: int) -> tuple[Prod
             raise _too_many()
         partitions: list[ProducePartition] = []
         for _ in range(partition_count - 1):
+            if position >= pause_at:
+                yield
+                pause_at = position + SLICE_BYTES
             (index,) = _INDEX.unpack_from(body, position)
             size, position = read_uvarint(body, position + _INDEX_BYTES)
             records: memoryview | None = None
@@ -197,13 +237,20 @@ def _parse_flexible(body: memoryview, position: int, version: int) -> tuple[Prod
                 if following > end:
                     raise ProtocolError("a record set reaches past the end of the request")
                 records = body[position:following]
+                pause_at += size
                 position = following
             partitions.append(ProducePartition(index, records))
             position = skip_tags(body, position, end)
         topics.append(ProduceTopic(name, topic_id, partitions))
         position = skip_tags(body, position, end)
     position = skip_tags(body, position, end)
-    return ProduceRequestView(transactional_id, acks, timeout_ms, topics), position
+    _check_end(body, position)
+    return ProduceRequestView(transactional_id, acks, timeout_ms, topics)
+
+
+def _check_end(body: memoryview, position: int) -> None:
+    if position != len(body):
+        raise ProtocolError(f"{len(body) - position} bytes after a Produce request")
 
 
 def _too_many() -> ProtocolError:
@@ -221,10 +268,26 @@ def build_produce_response(
     """The whole frame, size prefix and response header included."""
     out = bytearray(SIZE_BYTES)
     out += pack_int32(correlation_id)
-    if version >= _FLEXIBLE_FROM:
-        _write_flexible(out, version, topics, throttle_time_ms, endpoints)
-    else:
-        _write_classic(out, version, topics, throttle_time_ms)
+    write = _write_flexible if version >= _FLEXIBLE_FROM else _write_classic
+    for _ in write(out, version, topics, throttle_time_ms, endpoints):
+        pass  # it is short
+    pack_int32_into(out, 0, len(out) - SIZE_BYTES)
+    return out
+
+
+def build_in_slices(
+    version: int,
+    correlation_id: int,
+    topics: Sequence[tuple[str | Uuid, Sequence[ProduceResult]]],
+    *,
+    throttle_time_ms: int = 0,
+    endpoints: Sequence[NodeEndpoint] = (),
+) -> Generator[None, None, bytearray]:
+    """As :func:`build_produce_response`; yields between slices of :data:`RESULTS_PER_SLICE`."""
+    out = bytearray(SIZE_BYTES)
+    out += pack_int32(correlation_id)
+    write = _write_flexible if version >= _FLEXIBLE_FROM else _write_classic
+    yield from write(out, version, topics, throttle_time_ms, endpoints)
     pack_int32_into(out, 0, len(out) - SIZE_BYTES)
     return out
 
@@ -234,15 +297,25 @@ def _write_classic(
     version: int,
     topics: Sequence[tuple[str | Uuid, Sequence[ProduceResult]]],
     throttle_time_ms: int,
-) -> None:
+    endpoints: Sequence[NodeEndpoint],
+) -> Generator[None, None, None]:
     out += pack_int32(len(topics))
+    left = RESULTS_PER_SLICE
     for name, results in topics:
+        if left <= 0:
+            yield
+            left = RESULTS_PER_SLICE
+        left -= 1
         raw = name.encode() if isinstance(name, str) else name
         out += pack_int16(len(raw))
         out += raw
         out += pack_int32(len(results))
         for result in results:
+            if left <= 0:
+                yield
+                left = RESULTS_PER_SLICE
             index, error_code, base_offset, append_time, log_start, message, _, record_errors = result
+            left -= 1 + len(record_errors)
             if version >= _LOG_START_FROM:
                 out += _RESULT_V5.pack(index, error_code, base_offset, append_time, log_start)
                 if version >= _MESSAGES_FROM:
@@ -262,10 +335,15 @@ def _write_flexible(
     topics: Sequence[tuple[str | Uuid, Sequence[ProduceResult]]],
     throttle_time_ms: int,
     endpoints: Sequence[NodeEndpoint],
-) -> None:
+) -> Generator[None, None, None]:
     out.append(0)  # no tagged fields in the response header
     write_uvarint(out, len(topics) + 1)
+    left = RESULTS_PER_SLICE
     for topic, results in topics:
+        if left <= 0:
+            yield
+            left = RESULTS_PER_SLICE
+        left -= 1
         if isinstance(topic, str):
             raw = topic.encode()
             write_uvarint(out, len(raw) + 1)
@@ -274,7 +352,11 @@ def _write_flexible(
             out += topic
         write_uvarint(out, len(results) + 1)
         for result in results:
+            if left <= 0:
+                yield
+                left = RESULTS_PER_SLICE
             index, error_code, base_offset, append_time, log_start, message, leader, record_errors = result
+            left -= 1 + len(record_errors)
             out += _RESULT_V5.pack(index, error_code, base_offset, append_time, log_start)
             write_uvarint(out, len(record_errors) + 1)
             for record_index, record_message in record_errors:

@@ -213,10 +213,7 @@ def find_record(
     """
     with memoryview(batch) as whole, whole[records.HEADER_BYTES : header.size_bytes] as payload:
         body = decompress(header.compression, payload, max(max_bytes, len(payload)))
-    least_delta, least_timestamp_delta = (
-        least_offset - header.base_offset,
-        timestamp_ms - header.base_timestamp,
-    )
+    least_delta, base_timestamp = least_offset - header.base_offset, header.base_timestamp
     position = 0
     try:
         for _ in range(header.record_count):
@@ -224,10 +221,11 @@ def find_record(
             if length < MIN_RECORD_BYTES - 1:
                 raise corrupt_batch("a record is cut short")
             timestamp_delta, at = read_varlong(body, position + 1)
-            if timestamp_delta >= least_timestamp_delta:
+            found_ms = records.timestamp_of(base_timestamp, timestamp_delta)
+            if found_ms >= timestamp_ms:
                 offset_delta, _ = read_varint(body, at)
                 if offset_delta >= least_delta:
-                    return header.base_timestamp + timestamp_delta, header.base_offset + offset_delta
+                    return found_ms, header.base_offset + offset_delta
             position += length
     except IndexError:
         raise corrupt_batch("the last record is cut short") from None

@@ -87,10 +87,10 @@ def _iter_spans(body: bytes, record_count: int) -> Generator[RecordSpan, None, i
     return position
 
 
-def write_shifted(out: bytearray, body: bytes, span: RecordSpan, shift_ms: int) -> None:
-    """Append a record for a base timestamp that is ``shift_ms`` later."""
+def write_record(out: bytearray, timestamp_delta: int, rest: bytes) -> None:
+    """Append a record with another timestamp delta than the one before ``rest``."""
     head = bytearray(1)  # the record's attributes
-    write_varint(head, span.timestamp_delta - shift_ms)
-    write_varint(out, len(head) + span.end - span.rest)
+    write_varint(head, timestamp_delta)
+    write_varint(out, len(head) + len(rest))
     out += head
-    out += body[span.rest : span.end]
+    out += rest

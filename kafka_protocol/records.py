@@ -72,6 +72,9 @@ NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
 
+LEAST_TIMESTAMP, GREATEST_TIMESTAMP = -(1 << 63), (1 << 63) - 1
+"""Of 64 bits."""
+
 _SEQUENCE_MASK = 0x7FFFFFFF
 _CRC = struct.Struct(">I")
 _OFFSET = struct.Struct(">q")
@@ -152,6 +155,16 @@ class BatchHeader(NamedTuple):
     def delete_horizon_ms(self) -> int | None:
         """When compaction may remove the tombstones of this batch; None if it has not been decided."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON_BIT else None
+
+
+def timestamp_of(base_timestamp: int, delta: int) -> int:
+    """The time of a record. The sum wraps, as that of Kafka does: where its compaction has set a delete
+    horizon, records of very early times have deltas that rely on it.
+    """
+    timestamp_ms = base_timestamp + delta
+    if LEAST_TIMESTAMP <= timestamp_ms <= GREATEST_TIMESTAMP:
+        return timestamp_ms
+    return (timestamp_ms - LEAST_TIMESTAMP) % (1 << 64) + LEAST_TIMESTAMP
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:

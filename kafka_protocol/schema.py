@@ -13,17 +13,29 @@ arguments and Kafka's defaults (``table_class``). Values are what the wire carri
 error codes are integers, ids are sixteen bytes. A field that the encoded version lacks is left out; a field
 that the decoded version lacks has its default.
 
-Functions for a (class, version) are compiled on first use and kept (``encode_plan``, ``decode_plan``).
+Functions for a (class, version) are compiled on first use and kept (``encode_plan``, ``decode_plan``). What
+may be large is read and written in slices: by generators that yield after each (:mod:`.pace`).
 """
 
 from __future__ import annotations
 
 import struct as struct_module
-from collections.abc import Callable
-from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
+from collections.abc import Callable, Generator
+from sys import getrefcount
+from typing import Any, ClassVar, Final, Self, TypeVar, dataclass_transform
 
-from pykraft.kafka_protocol.decode_plan import Decoder, decoder
-from pykraft.kafka_protocol.encode_plan import Body, EncodedElements, Encoder, encoder
+from pykraft.kafka_protocol import pace
+from pykraft.kafka_protocol.decode_plan import Decoder, decoder, sliced_decoder
+from pykraft.kafka_protocol.encode_plan import (
+    CHUNK_BYTES,
+    Body,
+    EncodedElements,
+    EncodedRuns,
+    Encoder,
+    SlicedEncoder,
+    encoder,
+    sliced_encoder,
+)
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.field_types import (
     FieldSpec,
@@ -43,12 +55,15 @@ from pykraft.kafka_protocol.field_types import (
     uint32,
     uuid,
 )
+from pykraft.kafka_protocol.pace import ItemCount
 from pykraft.kafka_protocol.primitives import Buffer, ProtocolError
 from pykraft.kafka_protocol.table_class import table_class
 
 __all__ = [
+    "CHUNK_BYTES",
     "Body",
     "EncodedElements",
+    "EncodedRuns",
     "Message",
     "ProtocolError",
     "message",
@@ -76,6 +91,20 @@ _T = TypeVar("_T")
 _M = TypeVar("_M", bound="Message")
 
 
+def _references_of_one(owner: list[object]) -> int:
+    for item in owner:
+        return getrefcount(item)
+    raise AssertionError("it has one")
+
+
+_ALONE: Final = _references_of_one([object()])
+"""References to a value that only its owner has, as :func:`_release` sees them: 3 up to CPython 3.13."""
+
+
+_HOLDERS: Final = ("array", "struct")
+"""Kinds of fields that may hold very many elements."""
+
+
 class Message:
     """The base of all requests, responses and versioned data structures."""
 
@@ -87,6 +116,7 @@ class Message:
     FLEXIBLE_FROM: ClassVar[int]
     FIELDS: ClassVar[tuple[FieldSpec, ...]]
     _ENCODERS: ClassVar[dict[int, Encoder]]
+    _SLICED_ENCODERS: ClassVar[dict[int, SlicedEncoder]]
     _DECODERS: ClassVar[dict[int, Decoder]]
 
     def encode(self, version: int) -> bytes:
@@ -109,6 +139,19 @@ class Message:
             encode(value, out)
         except (struct_module.error, UnicodeEncodeError) as error:
             raise ProtocolError(f"{cls.__name__} v{version} cannot be encoded: {error}") from error
+
+    def encode_in_slices(self, version: int, out: Body) -> Generator[None, None, None]:
+        """As :meth:`encode_into`, for what does not change meanwhile; yields after each slice.
+
+        What cannot be encoded raises any exception.
+        """
+        encode = self._SLICED_ENCODERS.get(version)
+        if encode is None:
+            self._check_version(version)
+            table: Any = type(self)
+            encode = sliced_encoder(table, version, version >= self.FLEXIBLE_FROM)
+            self._SLICED_ENCODERS[version] = encode
+        return encode(self, out)
 
     @classmethod
     def encode_part(cls, part: object, version: int) -> bytes:
@@ -134,10 +177,41 @@ class Message:
             decode = cls._compile_decoder(version)
         try:
             return decode(data, position, len(data))
-        except (struct_module.error, IndexError):
-            raise ProtocolError(f"truncated {cls.__name__} v{version}") from None
-        except UnicodeDecodeError:
-            raise ProtocolError(f"{cls.__name__} v{version} holds a string that is not UTF-8") from None
+        except (struct_module.error, IndexError, UnicodeDecodeError) as error:
+            raise cls._undecodable(version, error) from None
+
+    @classmethod
+    def decode_in_slices(cls, data: bytes, version: int, max_items: int) -> Generator[None, None, Self]:
+        """Read a message from the start of ``data``; yields after each slice. Bytes after it are ignored.
+
+        :class:`~.pace.TooManyItemsError` if all its arrays together have more elements than ``max_items``.
+        """
+        cls._check_version(version)
+        table: Any = cls
+        decode = sliced_decoder(table, version, version >= cls.FLEXIBLE_FROM)
+        try:
+            value, _ = yield from decode(data, 0, len(data), ItemCount(max_items))
+        except (struct_module.error, IndexError, UnicodeDecodeError) as error:
+            raise cls._undecodable(version, error) from None
+        decoded: Self = value
+        return decoded
+
+    def release(self) -> Generator[None, None, None]:
+        """Let go of the elements of all arrays, in slices: nobody needs this message any more. An array, or
+        an element, that somebody else has stays as it is.
+        """
+        count = 0
+        for done in _release(self):
+            count += done
+            if count >= pace.FREED_AT_ONCE:
+                yield
+                count = 0
+
+    @classmethod
+    def _undecodable(cls, version: int, error: Exception) -> ProtocolError:
+        if isinstance(error, UnicodeDecodeError):
+            return ProtocolError(f"{cls.__name__} v{version} holds a string that is not UTF-8")
+        return ProtocolError(f"truncated {cls.__name__} v{version}")
 
     @classmethod
     def _compile_encoder(cls, version: int) -> Encoder:
@@ -164,6 +238,26 @@ class Message:
             )
 
 
+def _release(value: Any) -> Generator[int, None, None]:
+    """Yields how many elements were looked at, or freed, since the last time."""
+    for spec in value.FIELDS:
+        inner = getattr(value, spec.name) if spec.kind in _HOLDERS else None
+        if inner is None or getrefcount(inner) > _ALONE:
+            continue
+        if spec.kind == "struct":
+            yield from _release(inner)
+        elif type(inner) is list:
+            if any(of_element.kind in _HOLDERS for of_element in getattr(spec.element, "FIELDS", ())):
+                for item in inner:
+                    yield 1
+                    if getrefcount(item) <= _ALONE:
+                        yield from _release(item)
+            left = len(inner)
+            for _ in pace.let_go(inner):
+                yield left - len(inner)
+                left = len(inner)
+
+
 @dataclass_transform(kw_only_default=True)
 def struct(cls: type[_T]) -> type[_T]:
     """Class decorator: a struct nested in messages, read and written at the message's version."""
@@ -184,6 +278,7 @@ def message(
         result.MAX_VERSION = existing.highest
         result.FLEXIBLE_FROM = compact.lowest if compact.highest >= 0 else NEVER_FLEXIBLE
         result._ENCODERS = {}
+        result._SLICED_ENCODERS = {}
         result._DECODERS = {}
         return result
 

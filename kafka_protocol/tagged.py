@@ -11,12 +11,19 @@ from pykraft.kafka_protocol.primitives import Buffer, ProtocolError, read_uvarin
 
 _MIN_TAGGED_FIELD_BYTES = 2
 
+MAX_TAGGED_FIELDS = 100
+"""In one section. Kafka's messages have three at most; every field takes as long to skip as to read, and a
+request of 2 MB would have room for a million.
+"""
+
 
 def read_tag_count(buffer: Buffer, position: int, end: int) -> tuple[int, int]:
     """How many tagged fields follow, checked against the bytes left: (count, next position)."""
     count, position = read_uvarint(buffer, position)
     if count > (end - position) // _MIN_TAGGED_FIELD_BYTES:
         raise truncated(f"{count} tagged fields")
+    if count > MAX_TAGGED_FIELDS:
+        raise ProtocolError(f"{count} tagged fields in one section")
     return count, position
 
 

@@ -36,7 +36,8 @@ def encode_values(
     assert values, "a batch holds at least one record"
     varints = _VARINTS
     if len(varints) < min(len(values), _MOST_VARINTS):
-        varints.extend(map(_varint, range(len(varints), _MOST_VARINTS)))
+        two_bytes = range(len(varints), _MOST_VARINTS)
+        varints.extend([bytes((value << 1 & 127 | 128, value >> 6)) for value in two_bytes])
     known = len(varints)
     parts = []
     size_bytes = records.HEADER_BYTES
@@ -80,9 +81,11 @@ def decode_values(batch: bytes, header: BatchHeader) -> tuple[bytes, ...]:
 
 
 def _read_values(batch: bytes, header: BatchHeader) -> list[bytes] | None:
-    """None if any record has another form."""
+    """None if any record has another form, or a number of more than two bytes in its head. Offset deltas have
+    three from 8192 on: they are in order, and so need not be read.
+    """
     position, end = records.HEADER_BYTES, header.size_bytes
-    if header.magic != records.MAGIC or not position <= end <= len(batch):
+    if header.magic != records.MAGIC or header.record_count < 0 or not position <= end <= len(batch):
         return None
     found: list[bytes] = []
     try:
@@ -98,11 +101,15 @@ def _read_values(batch: bytes, header: BatchHeader) -> list[bytes] | None:
             record_end = position + (n >> 1)
             if n & 1 or batch[position : position + 2] != _HEAD:
                 return None
-            position += 3 if batch[position + 2] < 128 else 4
-            if batch[position - 1] > 127 or batch[position] != 1:
-                return None
-            n = batch[position + 1]
             position += 2
+            if batch[position] > 127:
+                position += 1
+                if batch[position] > 127:
+                    position += 1
+            if batch[position] > 127 or batch[position + 1] != 1:
+                return None
+            n = batch[position + 2]
+            position += 3
             if n > 127:
                 high = batch[position]
                 if high > 127:

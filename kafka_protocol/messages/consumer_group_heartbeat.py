@@ -25,7 +25,9 @@ class ConsumerGroupHeartbeatRequest(Message):
     instance_id: str | None = string(nullable="0+", default=None)
     rack_id: str | None = string(nullable="0+", default=None)
     rebalance_timeout_ms: int = int32(default=-1)
-    subscribed_topic_names: list[str] | None = array("string", nullable="0+", default_null=True)
+    subscribed_topic_names: list[str] | None = array(
+        "string", nullable="0+", default_null=True, distinct=True
+    )
     subscribed_topic_regex: str | None = string("1+", nullable="1+", default=None)
     server_assignor: str | None = string(nullable="0+", default=None)
     topic_partitions: list[ConsumerGroupHeartbeatRequestTopicPartitions] | None = array(

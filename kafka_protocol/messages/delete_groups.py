@@ -7,7 +7,7 @@ from pykraft.kafka_protocol.schema import Message, array, int16, int32, message,
 
 @message(42, versions="0-2", flexible="2+")
 class DeleteGroupsRequest(Message):
-    groups_names: list[str] = array("string")
+    groups_names: list[str] = array("string", distinct=True)
 
 
 @struct

@@ -1,7 +1,7 @@
 """DescribeConfigs (32): configuration of topics, brokers and groups, with where values come from.
 
-Version 1 adds the source and the synonyms of each value, 3 types and documentation. A null key list asks
-for all keys.
+Version 1 adds the source and the synonyms of each value, 3 types and documentation. A list of keys that is
+null or empty asks for all keys.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from pykraft.kafka_protocol.schema import Message, array, boolean, int8, int16, 
 class DescribeConfigsResource:
     resource_type: int = int8()
     resource_name: str = string()
-    configuration_keys: list[str] | None = array("string", nullable="0+")
+    configuration_keys: list[str] | None = array("string", nullable="0+", distinct=True)
 
 
 @message(32, versions="1-4", flexible="4+")
 class DescribeConfigsRequest(Message):
-    resources: list[DescribeConfigsResource] = array(DescribeConfigsResource)
+    resources: list[DescribeConfigsResource] = array(
+        DescribeConfigsResource, distinct=("resource_type", "resource_name")
+    )
     include_synonyms: bool = boolean()
     include_documentation: bool = boolean("3+")
 

@@ -33,7 +33,7 @@ class DescribeTopicPartitionsRequestCursor:
 
 @message(75, versions="0", flexible="0+")
 class DescribeTopicPartitionsRequest(Message):
-    topics: list[TopicRequest] = array(TopicRequest)
+    topics: list[TopicRequest] = array(TopicRequest, distinct=("name",))
     response_partition_limit: int = int32(default=2000)
     cursor: DescribeTopicPartitionsRequestCursor | None = nested(
         DescribeTopicPartitionsRequestCursor, nullable="0+"

@@ -10,7 +10,7 @@ from pykraft.kafka_protocol.schema import Message, array, int8, int16, int32, me
 
 @message(74, versions="0-1", flexible="0+")
 class ListConfigResourcesRequest(Message):
-    resource_types: list[int] = array("int8", "1+")
+    resource_types: list[int] = array("int8", "1+", distinct=True)
 
 
 @struct

@@ -10,8 +10,8 @@ from pykraft.kafka_protocol.schema import Message, array, int16, int32, message,
 
 @message(16, versions="0-5", flexible="3+")
 class ListGroupsRequest(Message):
-    states_filter: list[str] = array("string", "4+")
-    types_filter: list[str] = array("string", "5+")
+    states_filter: list[str] = array("string", "4+", distinct=True)
+    types_filter: list[str] = array("string", "5+", distinct=True)
 
 
 @struct

@@ -11,8 +11,8 @@ from pykraft.kafka_protocol.schema import Message, array, int16, int32, int64, m
 
 @message(66, versions="0-2", flexible="0+")
 class ListTransactionsRequest(Message):
-    state_filters: list[str] = array("string")
-    producer_id_filters: list[int] = array("int64")
+    state_filters: list[str] = array("string", distinct=True)
+    producer_id_filters: list[int] = array("int64", distinct=True)
     duration_filter: int = int64("1+", default=-1)
     transactional_id_pattern: str | None = string("2+", nullable="2+", default=None)
 

@@ -30,7 +30,9 @@ class MetadataRequestTopic:
 
 @message(3, versions="0-13", flexible="9+")
 class MetadataRequest(Message):
-    topics: list[MetadataRequestTopic] | None = array(MetadataRequestTopic, nullable="1+")
+    topics: list[MetadataRequestTopic] | None = array(
+        MetadataRequestTopic, nullable="1+", distinct=("topic_id", "name")
+    )
     allow_auto_topic_creation: bool = boolean("4+", default=True)
     include_cluster_authorized_operations: bool = boolean("8-10")
     include_topic_authorized_operations: bool = boolean("8+")

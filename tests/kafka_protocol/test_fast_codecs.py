@@ -13,6 +13,7 @@ from pykraft.kafka_protocol import fetch_fast, fetch_follower, produce_fast
 from pykraft.kafka_protocol.headers import decode_request_header, encode_response_header
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages import fetch, produce
+from pykraft.kafka_protocol.pace import at_once
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.runtime.disk import DiskFile
 from pykraft.runtime.streams import Chunk
@@ -43,12 +44,27 @@ def produce_requests(draw: st.DrawFn, version: int) -> produce.ProduceRequest:
     )
 
 
+def parse_produce_request(body: memoryview, position: int, version: int) -> produce_fast.ProduceRequestView:
+    """In slices; at once there is the same, or nothing if there are several slices."""
+    slices = produce_fast.parse_in_slices(body, position, version)
+    number, request = 0, None
+    while request is None:
+        number += 1
+        try:
+            next(slices)
+        except StopIteration as end:
+            request = end.value
+    assert produce_fast.parse_if_short(body, position, version) == (request if number == 1 else None)
+    parsed: produce_fast.ProduceRequestView = request
+    return parsed
+
+
 @EXAMPLES
 @given(st.data(), produce_versions, st.integers(0, 9))
 def test_produce_requests_parse_to_what_was_encoded(data: st.DataObject, version: int, prefix: int) -> None:
     request = data.draw(produce_requests(version))
     body = memoryview(bytearray(b"p" * prefix + request.encode(version)))
-    parsed = produce_fast.parse_produce_request(body, prefix, version)
+    parsed = parse_produce_request(body, prefix, version)
     assert (parsed.transactional_id, parsed.acks, parsed.timeout_ms) == (
         request.transactional_id,
         request.acks,
@@ -322,6 +338,34 @@ def test_every_truncation_of_a_fetch_request_is_refused(version: int) -> None:
         fetch_fast.parse_fetch_request(memoryview(body + b"x"), 0, version)
 
 
+@pytest.mark.parametrize("version", [8, 12, 13])
+def test_long_produce_messages_take_several_slices_whatever_their_records(
+    monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    monkeypatch.setattr(produce_fast, "SLICE_BYTES", 64)
+    monkeypatch.setattr(produce_fast, "RESULTS_PER_SLICE", 4)
+
+    def slices_of(topics: int, partitions: int, record_bytes: int) -> int:
+        data = [produce.PartitionProduceData(index=7, records=bytes(record_bytes))] * partitions
+        topic = produce.TopicProduceData(name="topic", partition_data=data)
+        body = memoryview(bytearray(produce.ProduceRequest(topic_data=[topic] * topics).encode(version)))
+        assert len(parse_produce_request(body, 0, version).topics) == topics
+        return 1 + sum(1 for _ in produce_fast.parse_in_slices(body, 0, version))
+
+    assert slices_of(1, 1, 100_000) == slices_of(1, 3, 1000) == 1
+    for shape in ((40, 0), (20, 1), (1, 40)):
+        assert slices_of(*shape, 0) > 2
+        assert slices_of(*shape, 1000) == slices_of(*shape, 900)
+
+    result = produce_fast.ProduceResult(1, 0, record_errors=[(0, "refused")])
+    key: str | Uuid = Uuid(b"t" * 16) if version >= 13 else "t"
+    answers = [(key, [result] * 8), *[(key, list[produce_fast.ProduceResult]())] * 16]
+    built = produce_fast.build_in_slices(version, 1, answers)
+    assert sum(1 for _ in built) >= 7
+    whole = at_once(produce_fast.build_in_slices(version, 1, answers))
+    assert whole == produce_fast.build_produce_response(version, 1, answers)
+
+
 @pytest.mark.parametrize("version", [8, 12])
 @pytest.mark.parametrize("partitions", [0, 20])
 def test_produce_request_for_more_partitions_than_any_broker_has_is_refused(
@@ -333,10 +377,10 @@ def test_produce_request_for_more_partitions_than_any_broker_has_is_refused(
     request = produce.ProduceRequest(topic_data=[topic] * 30)
     body = memoryview(bytearray(request.encode(version)))
     monkeypatch.setattr(produce_fast, "MAX_ELEMENTS", 30 * (1 + partitions))
-    assert len(produce_fast.parse_produce_request(body, 0, version).topics) == 30
+    assert len(parse_produce_request(body, 0, version).topics) == 30
     monkeypatch.setattr(produce_fast, "MAX_ELEMENTS", 30 * (1 + partitions) - 1)
     with pytest.raises(ProtocolError, match="more than"):
-        produce_fast.parse_produce_request(body, 0, version)
+        parse_produce_request(body, 0, version)
 
 
 @pytest.mark.parametrize(
@@ -350,7 +394,7 @@ def test_every_truncation_of_a_produce_request_is_refused(version: int) -> None:
     ).encode(version)
     for end in range(len(body)):
         with pytest.raises(ProtocolError):
-            produce_fast.parse_produce_request(memoryview(body)[:end], 0, version)
+            parse_produce_request(memoryview(body)[:end], 0, version)
 
 
 @settings(max_examples=400, deadline=None)
@@ -360,7 +404,7 @@ def test_random_bodies_never_raise_anything_else(
 ) -> None:
     for parse, version in (
         (fetch_fast.parse_fetch_request, fetch_version),
-        (produce_fast.parse_produce_request, produce_version),
+        (parse_produce_request, produce_version),
     ):
         try:
             parse(memoryview(body), 0, version)

@@ -10,7 +10,7 @@ import pytest
 from pykraft.kafka_protocol.compression import Compression
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.kafka_protocol.record_codec import RecordInput, decode_batch, encode_batch
-from pykraft.kafka_protocol.records import crc_is_valid, read_header
+from pykraft.kafka_protocol.records import HEADER_BYTES, LOG_OVERHEAD_BYTES, crc_is_valid, read_header
 from pykraft.kafka_protocol.value_batches import decode_values, encode_values
 
 SIZES = (0, 1, 57, 58, 59, 60, 63, 64, 65, 8180, 8186, 8191, 8192, 20_000)
@@ -53,6 +53,16 @@ def test_batches_of_other_forms_are_read_as_well(inputs: list[RecordInput], comp
     batch = encode_batch(inputs, compression=compression)
     expected = tuple(record.value or b"" for record in decode_batch(batch))
     assert decode_values(batch, read_header(batch)) == expected
+
+
+def test_negative_number_of_values_is_refused() -> None:
+    batch = encode_values([b"a"], base_offset=0, leader_epoch=1, timestamp_ms=5)
+    for count in (-1, -(2**31)):
+        header = read_header(batch)._replace(
+            record_count=count, batch_length=HEADER_BYTES - LOG_OVERHEAD_BYTES
+        )
+        with pytest.raises(KafkaError, match="CORRUPT_MESSAGE"):
+            decode_values(batch, header)
 
 
 @pytest.mark.parametrize("seed", range(300))

@@ -54,8 +54,13 @@ class Generator:
         count = self._rng.randint(0, self._max_items)
         if isinstance(spec.element, str):
             count = 130 if self._rng.random() < 0.02 else count
-            return [self._scalar(spec.element, spec.name) for _ in range(count)]
-        return [self.message(nested_table(spec), version) for _ in range(count)]
+            scalars = [self._scalar(spec.element, spec.name) for _ in range(count)]
+            return scalars if spec.distinct is None else list(dict.fromkeys(scalars))
+        elements = [self.message(nested_table(spec), version) for _ in range(count)]
+        if not spec.distinct:
+            return elements
+        names = spec.distinct
+        return list({tuple(getattr(it, name) for name in names): it for it in elements}.values())
 
     def _scalar(self, kind: str, name: str) -> object:
         rng = self._rng
