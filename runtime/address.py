@@ -22,7 +22,7 @@ class Address:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def parse_address(text: str) -> Address:
+def parse_address(text: str, least_port: int = 1) -> Address:
     """Parse ``host:port``, an IPv6 host in brackets. :class:`ValueError` if ``text`` has another form."""
     host, _, port = text.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
@@ -30,7 +30,7 @@ def parse_address(text: str) -> Address:
     elif ":" in host:
         raise ValueError(f"write the IPv6 address of {text!r} in brackets")
     is_port = port.isascii() and port.isdecimal() and len(port) <= len(str(MAX_PORT))
-    if not host or not is_port or not 0 < int(port) <= MAX_PORT:
+    if not host or not is_port or not least_port <= int(port) <= MAX_PORT:
         raise ValueError(f"{text!r} is not host:port")
     return Address(host, int(port))
 

@@ -32,7 +32,8 @@ class DirectoryLock:
     def __init__(self, directory: str, boot_id_file: str = _BOOT_ID_FILE) -> None:
         """Take the lock. :class:`DirectoryInUseError` if another process has it."""
         self._boot_id_file = boot_id_file
-        self._fd = os.open(f"{directory}/{LOCK_FILE}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._path = f"{directory}/{LOCK_FILE}"
+        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -50,8 +51,12 @@ class DirectoryLock:
         before = tuple(word for word in holders if word) if first == place else ()
         kept = before[-(MAX_HOLDERS - 1) :]
         text = "\n".join([place, *kept, holder, ""]).encode("ascii")
-        os.pwrite(self._fd, text, 0)  # before the old names are gone: there may be no room, or no time
-        os.ftruncate(self._fd, len(text))
+        try:
+            os.pwrite(self._fd, text, 0)  # before the old names are gone: there may be no room, or no time
+            os.ftruncate(self._fd, len(text))
+        except OSError as error:
+            error.filename = self._path
+            raise
         return kept
 
     def _place(self) -> str | None:

@@ -36,12 +36,15 @@ class FileHolder(Protocol):
 
 
 class FileBudget:
-    """The descriptors of one process. Thread-safe."""
+    """The descriptors of one process. Thread-safe.
 
-    def __init__(self, limit: int) -> None:
+    ``rpc_connections``: how many connections other nodes may make to it (:mod:`.rpc_limits`).
+    """
+
+    def __init__(self, limit: int, rpc_connections: int = 0) -> None:
         self.limit = limit
-        self.reserve = max(_LEAST_RESERVE, min(limit // _RESERVE_SHARE, _MOST_RESERVE))
-        """For everything that is not counted: listeners, the controllers' connections, temporary files."""
+        self.reserve = rpc_connections + max(_LEAST_RESERVE, min(limit // _RESERVE_SHARE, _MOST_RESERVE))
+        """For everything that is not counted: listeners, connections between nodes, temporary files."""
         self.files = 0
         self.connections = 0
         self._holders: WeakKeyDictionary[FileHolder, None] = WeakKeyDictionary()

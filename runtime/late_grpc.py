@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pykraft.runtime.own_calls import OwnCalls
 from pykraft.runtime.rpc import RpcHandler, RpcServer, RpcTransport
+from pykraft.runtime.rpc_limits import ServerLimits
 from pykraft.runtime.tasks import FatalHandler
 
 if TYPE_CHECKING:
@@ -31,8 +32,9 @@ _LACKING: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 class LateGrpcServer:
     """The serving side, on one address. What is registered serves this node's own calls, too."""
 
-    def __init__(self, own: OwnCalls) -> None:
+    def __init__(self, own: OwnCalls, limits: ServerLimits | None = None) -> None:
         self._own = own
+        self._limits = limits
         self._handlers: dict[str, RpcHandler] = {}
         self._address = ("", 0)
         self._holders: list[socket.socket] = []
@@ -65,7 +67,7 @@ class LateGrpcServer:
 
     async def start(self) -> None:
         grpc_rpc = await asyncio.get_running_loop().run_in_executor(None, _import_beside_the_loop)
-        server: RpcServer = grpc_rpc.GrpcServer()
+        server: RpcServer = grpc_rpc.GrpcServer(self._limits)
         self._server = server
         for method, handler in self._handlers.items():
             server.register(method, handler)

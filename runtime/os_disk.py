@@ -68,7 +68,11 @@ class OsFile:
         return self._path
 
     def append(self, data: Buffer) -> None:
-        written = os.write(self._descriptor, data)
+        try:
+            written = os.write(self._descriptor, data)
+        except OSError as error:
+            error.filename = self._path
+            raise
         if written == len(data):
             self._size_bytes += written
             return
@@ -79,6 +83,9 @@ class OsFile:
         try:
             while rest:
                 rest = rest[os.write(self._descriptor, rest) :]
+        except OSError as error:
+            error.filename = self._path
+            raise
         finally:
             self._size_bytes = os.fstat(self._descriptor).st_size
 
@@ -103,7 +110,11 @@ class OsFile:
         _preallocate(self._descriptor, size_bytes, self._path)
 
     def truncate(self, size_bytes: int) -> None:
-        os.ftruncate(self._descriptor, size_bytes)
+        try:
+            os.ftruncate(self._descriptor, size_bytes)
+        except OSError as error:
+            error.filename = self._path
+            raise
         self._size_bytes = size_bytes
 
     def flush(self) -> None:
@@ -113,6 +124,7 @@ class OsFile:
             _sync_data(self._descriptor)
         except OSError as error:
             self._flush_fault = error
+            error.filename = self._path
             raise
 
     def fileno(self) -> int:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Final
+
 from pykraft.lazy_dataclass import dataclass
+
+_FILES_SHARE: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,3 +24,15 @@ class ServerLimits:
     calls_of_a_connection: int = 500
     request_bytes: int = 8 << 20
     served_bytes: int = 64 << 20
+
+
+def limits_within(files_limit: int, servers: int) -> ServerLimits:
+    """The limits of each of some servers of a process that may have ``files_limit`` files open: all their
+    connections together take at most an eighth.
+
+    gRPC knows no other limit: without this one, connections that do nothing would use up what the node needs
+    to write its files.
+    """
+    usual = ServerLimits()
+    share = files_limit // _FILES_SHARE // max(servers, 1)
+    return replace(usual, connections=max(1, min(usual.connections, share)))

@@ -34,7 +34,23 @@ class FileSlice(Protocol):
     def size_bytes(self) -> int: ...
 
 
-Chunk = Buffer | FileSlice
+class Pieces:
+    """Memory in pieces, sent one after the other and never joined: many of them may be the same object."""
+
+    __slots__ = ("pieces", "size_bytes")
+
+    def __init__(self, pieces: Sequence[Buffer], size_bytes: int) -> None:
+        """``size_bytes``: of all ``pieces``, of which there are some."""
+        self.pieces = pieces
+        self.size_bytes = size_bytes
+
+
+Chunk = Buffer | FileSlice | Pieces
+
+
+def size_of(chunk: Chunk) -> int:
+    """In bytes."""
+    return len(chunk) if isinstance(chunk, (bytes, bytearray, memoryview)) else chunk.size_bytes
 
 
 class ByteSink(Protocol):
@@ -88,6 +104,8 @@ class OutputQueue:
         for chunk in chunks:
             if isinstance(chunk, (bytes, bytearray, memoryview)):
                 self.memory_bytes += len(chunk)
+            elif isinstance(chunk, Pieces):
+                self.memory_bytes += chunk.size_bytes
             self._chunks.append(chunk)
 
     def clear(self) -> None:
@@ -127,6 +145,11 @@ class OutputQueue:
     def _send_some(self, sink: ByteSink) -> tuple[int, int]:
         """Offer the head of the queue once. Returns (offered, accepted)."""
         head = self._chunks[0]
+        if isinstance(head, Pieces):
+            self._chunks.popleft()
+            self._chunks.extendleft(reversed(head.pieces))
+            head = self._chunks[0]
+            assert isinstance(head, (bytes, bytearray, memoryview))
         if isinstance(head, (bytes, bytearray, memoryview)):
             left = len(head) - self._offset
             if len(self._chunks) == 1 or left >= DIRECT_BYTES:
@@ -151,6 +174,8 @@ class OutputQueue:
             if isinstance(chunk, (bytes, bytearray, memoryview)):
                 take = min(len(chunk) - offset, room - filled)
                 self._scratch[filled : filled + take] = memoryview(chunk)[offset : offset + take]
+            elif isinstance(chunk, Pieces):
+                break  # until it is the head
             else:
                 take = min(chunk.size_bytes - offset, room - filled)
                 if take and _read_fully(chunk, offset, self._scratch[filled : filled + take]) < take:
@@ -166,15 +191,11 @@ class OutputQueue:
         self._offset += accepted
         while chunks:
             head = chunks[0]
+            size = size_of(head)
+            if self._offset < size:
+                return
             if isinstance(head, (bytes, bytearray, memoryview)):
-                size = len(head)
-                if self._offset < size:
-                    return
                 self.memory_bytes -= size
-            else:
-                size = head.size_bytes
-                if self._offset < size:
-                    return
             chunks.popleft()
             self._offset -= size
 

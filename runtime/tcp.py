@@ -45,6 +45,7 @@ OUTPUT_MEMORY_BYTES_MAX = 4 * 1024 * 1024
 _DEFERRED = 1  # its share of the turn is used up
 _STALLED = 2  # too many open requests
 _CONGESTED = 4  # the peer does not read its responses
+_WAITING = 8  # for its place among the connections
 
 
 class StreamSession(Protocol):
@@ -91,6 +92,7 @@ class StreamRuntime:
         self.files = files
         self.retained_bytes = 0
         self.tick = loop.time()  # the last sweep of a server; a connection notes it when it receives
+        self.received = 0  # how often any connection has received; notes who did last
 
 
 class StreamConnection(asyncio.BufferedProtocol):
@@ -116,6 +118,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         "_transport",
         "_trusted",
         "closed",
+        "last_received",
         "last_tick",
         "session",
     )
@@ -147,6 +150,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._reading = True
         self.closed = False
         self.last_tick = runtime.tick
+        self.last_received = runtime.received
         self.session: StreamSession | None = None
 
     # -- asyncio -----------------------------------------------------------------------------------------
@@ -201,11 +205,15 @@ class StreamConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         runtime = self._runtime
         self.last_tick = runtime.tick
+        runtime.received += 1
+        self.last_received = runtime.received
         if nbytes > self._trusted:
             self._trusted = nbytes
         self._end += nbytes
         within_budget = runtime.budget.spend(nbytes)
         if self._paused:  # it waits for its turn, and its peer sends on
+            if self._buffer is None:
+                self._keep(self._end - self._start, 0)
             self._sync_reading()
             return
         self._process()
@@ -258,6 +266,16 @@ class StreamConnection(asyncio.BufferedProtocol):
         """
         self._is_kept = self._buffer is not None
         return self._is_kept
+
+    def wait_for_place(self) -> None:
+        """Called while the connection is made: read nothing until :meth:`take_place`."""
+        self._paused |= _WAITING
+        self._runtime.loop.call_soon(self._sync_reading)  # some loops begin to read after this callback
+
+    def take_place(self, session: StreamSession) -> None:
+        """The connection is served from now on, by ``session``."""
+        self.session = session
+        self._unpause(_WAITING)
 
     def close(self) -> None:
         """End the connection now; unsent output is dropped."""

@@ -1,14 +1,17 @@
-"""Listening sockets: how many connections are accepted, and how long one may stay idle.
+"""Listening sockets: which connections are served, and how long one may stay idle.
 
-A connection over a limit is closed at once, with one log line for all that are refused between two sweeps.
-The bytes of connections are handled elsewhere (:mod:`.tcp`).
+A connection over the limit of all waits for its place (:mod:`.connection_quota`). One over another limit is
+closed at once, with one log line for all that are refused between two sweeps. The bytes of connections are
+handled elsewhere (:mod:`.tcp`).
 """
 
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
+from pykraft.runtime.connection_quota import ConnectionQuota
 from pykraft.runtime.tcp import OnUnreadable, SessionFactory, StreamConnection, StreamRuntime, StreamSession
 from pykraft.runtime.turns import BULK
 
@@ -24,7 +27,10 @@ def bind_failure(error: OSError) -> str:
 
 
 class StreamServer:
-    """A listening socket and its connections, with limits on their number and idle time."""
+    """A listening socket and its connections, with limits on their number and idle time.
+
+    ``quota`` is shared by the listeners of a broker; ``is_exempt``: connections of this one do not wait.
+    """
 
     def __init__(
         self,
@@ -32,26 +38,24 @@ class StreamServer:
         host: str | None,
         port: int,
         *,
-        max_connections: int,
-        max_connections_per_ip: int,
+        quota: ConnectionQuota,
         idle_timeout_ms: int,
+        is_exempt: bool = False,
     ) -> None:
         self._runtime = runtime
         self._host = host
         self._port = port
         self._factory: SessionFactory = _refuse
         self._on_unreadable: OnUnreadable | None = None
-        self.max_connections = max_connections
-        """May be changed at any time; open connections are kept."""
-        self.max_connections_per_ip = max_connections_per_ip
-        """As ``max_connections``."""
+        self._quota = quota
+        self._is_exempt = is_exempt
         self._sweep_s = max(0.05, min(2.0, idle_timeout_ms / 4000))
         self._idle_s = idle_timeout_ms / 1000 + self._sweep_s
-        self._connections: dict[StreamConnection, str] = {}
-        self._per_ip: dict[str, int] = {}
+        self._connections: dict[StreamConnection, None] = {}
         self._server: Server | None = None
         self._sweeper: TimerHandle | None = None
         self._refused = 0
+        self._waiting = 0
         self._drained: Future[None] | None = None
         self.port = port
 
@@ -106,42 +110,42 @@ class StreamServer:
 
     def _accept(self, connection: StreamConnection) -> StreamSession:
         address = connection.peer[0]
-        count = self._per_ip.get(address, 0)
-        self._per_ip[address] = count + 1
-        self._connections[connection] = address
-        reason = self._refusal(count)
+        self._connections[connection] = None
+        reason = self._refusal(address)
         if reason is not None:
             if self._refused == 0:
                 logger.warning(
-                    "refusing connections, %s: %d open, %d from %s",
-                    *(reason, len(self._connections) - 1, count, address),
+                    "refusing connections, %s: %d open here; one is from %s",
+                    *(reason, len(self._connections) - 1, address),
                 )
             self._refused += 1
             connection.close()
-            return _RefusedSession()
-        return self._factory(connection)
+            return _UnservedSession()
+        if self._quota.enter(
+            connection, address, partial(self._admit, connection), is_exempt=self._is_exempt
+        ):
+            return self._factory(connection)
+        if not self._waiting:
+            logger.warning("max.connections is reached: new connections wait; one is from %s", address)
+        self._waiting += 1
+        connection.wait_for_place()
+        return _UnservedSession()
 
-    def _refusal(self, from_address: int) -> str | None:
-        """The limit that the newest connection exceeds, if any; ``from_address`` are open from its
-        address.
-        """
-        if len(self._connections) > self.max_connections:
-            return "max.connections is reached"
-        if from_address >= self.max_connections_per_ip:
-            return "max.connections.per.ip is reached"
+    def _admit(self, connection: StreamConnection) -> None:
+        """A connection that waited has a place."""
+        if not connection.closed:
+            connection.take_place(self._factory(connection))
+
+    def _refusal(self, address: str) -> str | None:
+        """The limit that the newest connection exceeds, if any."""
         files = self._runtime.files
         if files is not None and not files.may_stay():
             return f"the process may open only {files.limit} files"
-        return None
+        return self._quota.find_objection(address, is_exempt=self._is_exempt)
 
     def _lost(self, connection: StreamConnection) -> None:
-        address = self._connections.pop(connection, None)
-        if address is not None:
-            left = self._per_ip[address] - 1
-            if left:
-                self._per_ip[address] = left
-            else:
-                del self._per_ip[address]
+        self._connections.pop(connection, None)
+        self._quota.leave(connection)
         if self._drained is not None and not self._connections and not self._drained.done():
             self._drained.set_result(None)
 
@@ -152,6 +156,7 @@ class StreamServer:
         if self._refused:
             logger.warning("refused %d connections", self._refused)
             self._refused = 0
+        self._waiting = 0
         for connection in list(self._connections):
             if connection.last_tick < now_s - self._idle_s:
                 connection.close()
@@ -160,8 +165,8 @@ class StreamServer:
         self._sweeper = runtime.loop.call_later(self._sweep_s, self._sweep)
 
 
-class _RefusedSession:
-    """The session of a connection that is already being closed."""
+class _UnservedSession:
+    """The session of a connection that is being closed, or waits to be served."""
 
     need_bytes = 1
     stalled = False
@@ -175,4 +180,4 @@ class _RefusedSession:
 
 
 def _refuse(connection: StreamConnection) -> StreamSession:
-    return _RefusedSession()
+    return _UnservedSession()

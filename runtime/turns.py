@@ -20,6 +20,8 @@ from typing import Final, Protocol
 TURN_BYTES = 1024 * 1024
 TURN_US = 4_000
 TURN_STEPS = 8
+SHARE_US = 1_000
+"""Of a turn, for one work that was resumed and can stop anywhere."""
 RESUMED_PER_TURN = 2
 """Connections with bulk data that are resumed per turn; each moves a large part of :data:`TURN_BYTES`."""
 
@@ -40,6 +42,14 @@ class Turns(Protocol):
         """Whether the next piece of work may be done in this turn."""
         ...
 
+    def has_time(self) -> bool:
+        """As :meth:`has_room`, for finishing work that was started: does not count the steps of this turn."""
+        ...
+
+    def has_share(self) -> bool:
+        """Whether the work that was resumed last may go on before another is."""
+        ...
+
     def spend(self, count_bytes: int = 0, steps: int = 0) -> bool:
         """Account for bytes moved or tasks started; False once the turn has moved enough bytes."""
         ...
@@ -53,6 +63,12 @@ class UnlimitedTurn:
     """For code that has the event loop to itself."""
 
     def has_room(self) -> bool:
+        return True
+
+    def has_time(self) -> bool:
+        return True
+
+    def has_share(self) -> bool:
         return True
 
     def spend(self, count_bytes: int = 0, steps: int = 0) -> bool:
@@ -71,6 +87,7 @@ class TurnBudget:
         "_is_open",
         "_lanes",
         "_now_us",
+        "_resumed_us",
         "_spent_bytes",
         "_steps",
         "turn_bytes",
@@ -91,6 +108,7 @@ class TurnBudget:
         self._now_us = now_us
         self._is_open = False
         self._began_us = 0
+        self._resumed_us = 0
         self._spent_bytes = 0
         self._steps = 0
         self._lanes: dict[object, deque[Callable[[], None]]] = {}
@@ -109,10 +127,13 @@ class TurnBudget:
         return self._steps < self.turn_steps and self._now_us() - self._began_us < self.turn_us
 
     def has_time(self) -> bool:
-        """As :meth:`has_room`, for finishing work that was started: does not count the steps of this turn."""
         if not self._is_open:
             self._open()
         return self._now_us() - self._began_us < self.turn_us
+
+    def has_share(self) -> bool:
+        now_us = self._now_us()
+        return now_us - self._resumed_us < SHARE_US and now_us - self._began_us < self.turn_us
 
     def spend(self, count_bytes: int = 0, steps: int = 0) -> bool:
         if not self._is_open:
@@ -152,6 +173,7 @@ class TurnBudget:
         bulk = 0
         while (lane := self._next_lane(bulk)) is not None:
             bulk += lane == BULK
+            self._resumed_us = self._now_us()
             self._take(lane)()
             if not self.has_room():
                 return

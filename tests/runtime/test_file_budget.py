@@ -14,6 +14,7 @@ import pytest
 
 from pykraft.runtime.file_budget import FileBudget
 from pykraft.runtime.os_disk import OsDisk
+from pykraft.runtime.rpc_limits import limits_within
 
 
 class Holder:
@@ -194,3 +195,31 @@ def test_limit_that_cannot_be_raised_is_used_unchanged(monkeypatch: pytest.Monke
     monkeypatch.setattr(resource, "setrlimit", refuse)
     assert raise_file_limit() == 10_240
     assert tried == [resource.RLIM_INFINITY, 10_240]
+
+
+@pytest.mark.parametrize(
+    ("files", "servers", "connections"),
+    [
+        (256, 1, 32),
+        (256, 2, 16),
+        (1024, 1, 128),
+        (20_000, 1, 500),
+        (1 << 20, 3, 500),
+        (4, 9, 1),
+        (256, 0, 32),
+    ],
+)
+def test_connections_between_nodes_take_an_eighth_of_all_files(
+    files: int, servers: int, connections: int
+) -> None:
+    assert limits_within(files, servers).connections == connections
+
+
+def test_connections_between_nodes_are_kept_free_of_clients_and_logs() -> None:
+    without, budget = FileBudget(1000), FileBudget(1000, rpc_connections=125)
+    assert budget.reserve == without.reserve + 125 and budget.files_limit == without.files_limit - 125
+    for _ in range(10_000):
+        budget.connection_made()
+        if not budget.may_stay():
+            break
+    assert 2 * (budget.connections - 1) + 1000 // 4 + 125 <= 1000

@@ -5,12 +5,13 @@ at a time. What arrives is what was added, once and in order, and nothing that w
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from random import Random
 
 import pytest
 
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk, MemoryFile
-from pykraft.runtime.streams import OutputQueue
+from pykraft.runtime.streams import OutputQueue, Pieces
 
 CONTENT = bytes(i * 7 % 251 for i in range(200_000))
 
@@ -71,11 +72,22 @@ class World:
         position = self.rng.randrange(len(CONTENT) - size)
         data = CONTENT[position : position + size]
         self.added += data
-        if self.rng.random() < 0.5:
+        kind = self.rng.random()
+        if kind < 0.3:
             self.queue.add([data])
             self.in_memory.append((len(self.added), size))
+        elif kind < 0.5:
+            self._add_pieces(data)
         else:
             self.queue.add([Slice(self.file, position, size)])
+
+    def _add_pieces(self, data: bytes) -> None:
+        """The data in one chunk of some pieces, some of them empty."""
+        cuts = sorted([0, len(data), *(self.rng.randint(0, len(data)) for _ in range(self.rng.randrange(5)))])
+        pieces = [data[start:end] for start, end in pairwise(cuts)]
+        self.queue.add([Pieces(pieces, len(data))])
+        start = len(self.added) - len(data)
+        self.in_memory += [(start + end, end - begin) for begin, end in pairwise(cuts)]
 
     def pump(self) -> None:
         before = len(self.arrived)
