@@ -105,6 +105,7 @@ class Log:
         self._config = config
         #: Below it compaction may have left gaps.
         self.compacted_offset = parts.compacted_offset
+        self._whole_from = parts.whole_from
         #: Compaction has removed records because of later ones, all of them below it. Truncated to less, the
         #: log would have neither.
         self.cleaned_end_offset = 0
@@ -361,9 +362,12 @@ class Log:
 
     @property
     def first_stored_offset(self) -> int:
-        """Where the segment of the log start begins: the batches from there on are stored without gaps, those
-        below the log start too.
-        """
+        """Where the batches begin that are stored without gaps, those below the log start too."""
+        return max(self._base_offsets[0], self._whole_from)
+
+    @property
+    def first_retained_offset(self) -> int:
+        """Where the segment of the log start begins: retention deletes those before it."""
         return self._base_offsets[segment_index(self._base_offsets, self.log_start_offset)]
 
     def offset_before(self, offset: int, size_bytes: int) -> int:
@@ -700,7 +704,7 @@ class Log:
         self._use_segments((create_segment(self._disk, self.directory, offset, self._config, now_ms),))
         self._disk.flush_dir(self.directory)
         self.epoch_cache.clear()
-        self.log_start_offset = self.stored_log_start_offset = offset
+        self.log_start_offset = self.stored_log_start_offset = self._whole_from = offset
         self.unindexed_from = None
         self._truncated_to(offset)
         self.recovery_point = offset

@@ -8,8 +8,9 @@ from dataclasses import replace
 from pykraft.kafka_protocol.records import HEADER_BYTES, BatchHeader
 from pykraft.lazy_dataclass import dataclass
 from pykraft.log_store.epoch_cache import LeaderEpochCache
-from pykraft.log_store.interface import CorruptLogError, LogConfig, RecoveryReport
-from pykraft.log_store.reader import Extent, walk
+from pykraft.log_store.index_build import repairing_indexes
+from pykraft.log_store.interface import DAMAGE_ERRORS, CorruptLogError, LogConfig, RecoveryReport
+from pykraft.log_store.reader import Extent, segment_index, walk
 from pykraft.log_store.recovery import check_continuity, check_reaches, list_segments, recover
 from pykraft.log_store.scan import SCAN_READ_AHEAD_BYTES
 from pykraft.log_store.segment import MAX_SEGMENT_BYTES, Segment
@@ -18,7 +19,9 @@ from pykraft.runtime.disk import Disk
 
 @dataclass(frozen=True, slots=True)
 class LogParts:
-    """What :class:`Log` is made of. ``is_durable``: even the names of the files are."""
+    """What :class:`Log` is made of. ``is_durable``: even the names of the files are. ``whole_from``: where
+    the first of those segments begins that follow each other without a gap.
+    """
 
     segments: tuple[Segment, ...]
     epochs: LeaderEpochCache
@@ -26,6 +29,7 @@ class LogParts:
     log_end_offset: int
     recovery_point: int
     compacted_offset: int
+    whole_from: int
     report: RecoveryReport
     is_durable: bool
     is_cut_unflushed: bool
@@ -98,10 +102,27 @@ def open_parts(
         log_end_offset=end_offset,
         recovery_point=min(recovery_point, end_offset),
         compacted_offset=compacted_offset,
+        whole_from=_whole_from(segments, start_offset),
         report=report,
         is_durable=is_durable,
         is_cut_unflushed=is_recovered and not flush,
     )
+
+
+def _whole_from(segments: Sequence[Segment], start_offset: int) -> int:
+    """The base offset of the oldest segment from which on none is missing. Below the log start, where
+    retention was interrupted, a power loss may have restored any of them.
+    """
+    index = segment_index([segment.base_offset for segment in segments], start_offset)
+    while index > 0:
+        try:
+            end_offset = repairing_indexes(segments[index - 1].read_end_offset)
+        except DAMAGE_ERRORS:
+            break
+        if end_offset != segments[index].base_offset:
+            break
+        index -= 1
+    return segments[index].base_offset
 
 
 def _check_start(

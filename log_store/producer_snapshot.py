@@ -57,10 +57,15 @@ class FoundSnapshot(NamedTuple):
     is_complete: bool
 
 
-def encode_snapshot(entries: Iterable[SnapshotEntry]) -> bytes:
-    """The bytes of a file."""
-    packed = [_ENTRY.pack(*entry) for entry in entries]
-    body = b"".join((_COUNT.pack(len(packed)), *packed))
+def pack_entries(entries: Iterable[SnapshotEntry]) -> bytes:
+    """A part of a file."""
+    return b"".join([_ENTRY.pack(*entry) for entry in entries])
+
+
+def encode_snapshot(parts: Iterable[bytes]) -> bytes:
+    """The bytes of a file, of :func:`pack_entries`."""
+    entries = b"".join(parts)
+    body = _COUNT.pack(len(entries) // _ENTRY.size) + entries
     return _HEADER.pack(SNAPSHOT_VERSION, crc32c(body)) + body
 
 

@@ -376,7 +376,6 @@ class Segment:
         if position < self.file.size():
             self.file.truncate(position)
         self._size_bytes = position
-        self.positions.clear()
 
     def seal(self) -> None:
         """The segment grows no more: complete its index files and leave memory (KIP-33: last time entry)."""

@@ -15,7 +15,7 @@ from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.kafka_protocol.record_codec import find_record
 from pykraft.kafka_protocol.record_spans import iter_spans
-from pykraft.kafka_protocol.records import HEADER_BYTES, BatchHeader
+from pykraft.kafka_protocol.records import HEADER_BYTES, NO_TIMESTAMP, BatchHeader, timestamp_of
 from pykraft.lazy_dataclass import dataclass
 from pykraft.log_store.interface import CorruptLogError, TimestampOffset
 from pykraft.log_store.scan import SCAN_READ_AHEAD_BYTES, iter_headers
@@ -90,17 +90,16 @@ class TimeLookup:
             body = decompress(
                 header.compression, batch[HEADER_BYTES : header.size_bytes], MOST_UNFOLDED_BYTES
             )
-            deltas = (
-                span.timestamp_delta
+            times = (
+                timestamp_of(header.base_timestamp, span.timestamp_delta)
                 for span in iter_spans(body, header.record_count)
                 if span.offset_delta >= least_delta
             )
-            latest_delta = max(deltas, default=None)
+            return max(times, default=NO_TIMESTAMP)
         except ProtocolError as error:
             if error.code is ErrorCode.MESSAGE_TOO_LARGE:
                 return header.max_timestamp
             raise CorruptLogError(file.path, position, error.message) from error
-        return -1 if latest_delta is None else header.base_timestamp + latest_delta
 
 
 @dataclass(frozen=True, slots=True)

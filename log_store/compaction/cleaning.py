@@ -120,6 +120,8 @@ class CleaningRound:
         :class:`CorruptLogError` and :class:`OSError` name the file; :class:`ProtocolError` if records cannot
         be decoded.
         """
+        for records in self._producers.gather():
+            yield Step(0, records)
         yield from self._find_transactions()
         yield from self._map_keys()
         sources = [source for source in self._sources if source.base_offset < self._newest.end_offset]
@@ -216,9 +218,18 @@ class CleaningRound:
                 epoch = header.partition_leader_epoch
                 yield Step(len(batch) + writer.size_bytes - written, 1)
         cleaned = writer.finish(sources[-1].end_offset, epoch, rules.transactions.take_index())
+        yield from self._check(Source(cleaned, sources[-1].end_offset, cleaned.size_bytes))
         replaced = tuple(source.segment for source in sources)
         yield Replacement(cleaned, replaced, self._truncations, self.end_offset)
         self._unfinished = None
+
+    def _check(self, cleaned: Source) -> Iterator[Step]:
+        """Read a segment that was just written, trusting it no more than those that it replaces."""
+        try:
+            for header, _ in self._batches(cleaned):
+                yield Step(header.size_bytes, 1)
+        except CorruptLogError as error:
+            raise AssertionError(f"a compacted segment is wrong: {error}") from error
 
     def _batches(self, source: Source) -> Iterator[tuple[BatchHeader, bytes]]:
         """The batches of a segment, checked as by the scrub."""

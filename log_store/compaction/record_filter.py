@@ -4,24 +4,37 @@ A record stays if it is the newest with its key, or lies beyond the offset map. 
 delete horizon of its batch, which the first round sets that leaves it (KIP-534): until then a reader that is
 on its way through the log learns of the deletion. A batch that an active producer's state rests on stays,
 without records if need be. Data of an aborted transaction goes at once, a marker after its delete horizon.
+
+The horizon takes the place of the base timestamp, so the times of the records become deltas to it. Where one
+is so early that its delta has more than 64 bits, the batch gets no horizon, and its tombstones stay. (The
+arithmetic of Kafka wraps there, and that of most clients.) What is written anew is read again and compared
+before it is believed: a wrong batch with a valid checksum would stay for good.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from array import array
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import field, replace
+from functools import partial
+from itertools import islice
 
 from pykraft.kafka_protocol.compression import Compression, compress, decompress
 from pykraft.kafka_protocol.markers import read_kind
 from pykraft.kafka_protocol.record_codec import MAX_DECOMPRESSED_BYTES
-from pykraft.kafka_protocol.record_spans import RecordSpan, iter_spans, write_shifted
+from pykraft.kafka_protocol.record_spans import RecordSpan, iter_spans, write_record
 from pykraft.kafka_protocol.records import (
     COMPRESSION_MASK,
     DELETE_HORIZON_BIT,
+    GREATEST_TIMESTAMP,
     HEADER_BYTES,
+    LEAST_TIMESTAMP,
     NO_TIMESTAMP,
     BatchHeader,
+    crc_is_valid,
+    read_header,
     replace_records,
+    timestamp_of,
 )
 from pykraft.lazy_dataclass import dataclass
 from pykraft.log_store.compaction.offset_map import OffsetMap
@@ -33,14 +46,28 @@ Work = Generator[int, None, bytes | None]
 """Yields the number of records looked at, returns what stays of a batch; None for nothing."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ActiveProducers:
     """The batches that the state of producers rests on: the last offsets of those with data, and of producers
     that have only a marker (producer id, epoch).
+
+    ``rest``: the producers that are not among them yet, each with its id, its epoch and the last offsets of
+    its batches. There may be very many, so they are taken in by and by.
     """
 
-    last_offsets: frozenset[int] = frozenset()
-    marker_epochs: tuple[tuple[int, int], ...] = ()
+    last_offsets: set[int] = field(default_factory=set)
+    marker_epochs: set[tuple[int, int]] = field(default_factory=set)
+    rest: Iterator[tuple[int, int, Sequence[int]]] = iter(())
+
+    def gather(self) -> Iterator[int]:
+        """Take in the rest, and tell after each part how many those were."""
+        while part := list(islice(self.rest, RECORDS_PER_PAUSE)):
+            for producer_id, epoch, last_offsets in part:
+                if last_offsets:
+                    self.last_offsets.update(last_offsets)
+                else:
+                    self.marker_epochs.add((producer_id, epoch))
+            yield len(part)
 
     def need(self, header: BatchHeader) -> bool:
         """Whether this batch must stay, if only as an empty one."""
@@ -53,15 +80,29 @@ class ActiveProducers:
 
 @dataclass(slots=True)
 class Kept:
-    """Those records of a batch that stay. ``newest_delta_ms``: the greatest of their timestamp deltas."""
+    """Those records of a batch that stay: ``records``, their bytes, and of each its time and where in
+    ``body``, the records of the whole batch, the part is that follows it.
+    """
 
+    body: bytes
+    base_timestamp: int
     records: bytearray = field(default_factory=bytearray)
-    record_count: int = 0
-    newest_delta_ms: int = -(1 << 63)
+    times_ms: array[int] = field(default_factory=partial(array, "q"))
+    _rests: array[int] = field(default_factory=partial(array, "i"))
+    _ends: array[int] = field(default_factory=partial(array, "i"))
+
+    @property
+    def record_count(self) -> int:
+        return len(self.times_ms)
 
     def count(self, span: RecordSpan) -> None:
-        self.record_count += 1
-        self.newest_delta_ms = max(self.newest_delta_ms, span.timestamp_delta)
+        self.times_ms.append(timestamp_of(self.base_timestamp, span.timestamp_delta))
+        self._rests.append(span.rest)
+        self._ends.append(span.end)
+
+    def rest(self, index: int) -> bytes:
+        """What follows the time of one of them."""
+        return self.body[self._rests[index] : self._ends[index]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +130,7 @@ class BatchFilter:
         if header.base_offset >= self.newest.end_offset:
             return batch
         body = read_body(header, batch)
-        kept = Kept()
+        kept = Kept(body, header.base_timestamp)
         starts_horizon = False
         run_start = -1  # of the records that are kept and not yet copied
         for index, span in enumerate(iter_spans(body, header.record_count), start=1):
@@ -107,14 +148,14 @@ class BatchFilter:
         yield header.record_count % RECORDS_PER_PAUSE
         if kept.record_count == 0:
             return None
-        needs_horizon = starts_horizon and header.delete_horizon_ms is None
+        needs_horizon = starts_horizon and self._may_have_horizon(header, kept)
         if kept.record_count == header.record_count and not needs_horizon:
             return batch
         if run_start >= 0:
             kept.records += body[run_start:]
         if needs_horizon:
             return (yield from self._with_horizon(header, kept))
-        return rebuild_batch(header, kept)
+        return (yield from rebuild_batch(header, kept))
 
     def _is_kept(self, header: BatchHeader, offset: int, span: RecordSpan) -> bool:
         if span.key is None or not self.newest.is_newest(span.key, offset):
@@ -129,22 +170,31 @@ class BatchFilter:
         horizon_ms = header.delete_horizon_ms
         if kind is None or (horizon_ms is not None and horizon_ms <= self.now_ms):
             return None
-        if horizon_ms is not None:
-            return batch
-        kept = Kept(bytearray(read_body(header, batch)))
-        for span in iter_spans(bytes(kept.records), header.record_count):
+        body = read_body(header, batch)
+        kept = Kept(body, header.base_timestamp, bytearray(body))
+        for span in iter_spans(body, header.record_count):
             kept.count(span)
+        if not self._may_have_horizon(header, kept):
+            return batch
         return (yield from self._with_horizon(header, kept))
+
+    @property
+    def _horizon_ms(self) -> int:
+        """Of batches that this pass gives one."""
+        return min(self.now_ms + self.delete_retention_ms, GREATEST_TIMESTAMP)
+
+    def _may_have_horizon(self, header: BatchHeader, kept: Kept) -> bool:
+        """Whether a batch has no horizon yet, and the times of its records can be told from one."""
+        return header.delete_horizon_ms is None and min(kept.times_ms) - self._horizon_ms >= LEAST_TIMESTAMP
 
     def _with_horizon(self, header: BatchHeader, kept: Kept) -> Work:
         """The batch with the time from which its tombstones, or its marker, may go."""
-        horizon_ms = self.now_ms + self.delete_retention_ms
-        body, shifted = bytes(kept.records), bytearray()
-        for index, span in enumerate(iter_spans(body, kept.record_count), start=1):
-            write_shifted(shifted, body, span, horizon_ms - header.base_timestamp)
+        horizon_ms, shifted = self._horizon_ms, bytearray()
+        for index, time_ms in enumerate(kept.times_ms):
+            write_record(shifted, time_ms - horizon_ms, kept.rest(index))
             if index % RECORDS_PER_PAUSE == 0:
                 yield RECORDS_PER_PAUSE
-        return rebuild_batch(header, replace(kept, records=shifted), horizon_ms)
+        return (yield from rebuild_batch(header, replace(kept, records=shifted), horizon_ms))
 
 
 def read_body(header: BatchHeader, batch: bytes) -> bytes:
@@ -153,17 +203,35 @@ def read_body(header: BatchHeader, batch: bytes) -> bytes:
         return decompress(header.compression, payload, max(MAX_DECOMPRESSED_BYTES, len(payload)))
 
 
-def rebuild_batch(header: BatchHeader, kept: Kept, delete_horizon_ms: int | None = None) -> bytes:
+def rebuild_batch(header: BatchHeader, kept: Kept, delete_horizon_ms: int | None = None) -> Work:
     """A batch of these records, with the offsets, sequences, epoch and codec of the original."""
     header = header._replace(record_count=kept.record_count)
     if not header.is_log_append_time:
-        header = header._replace(max_timestamp=header.base_timestamp + kept.newest_delta_ms)
+        header = header._replace(max_timestamp=max(NO_TIMESTAMP, *kept.times_ms))
     if delete_horizon_ms is not None:
         header = header._replace(
             base_timestamp=delete_horizon_ms, attributes=header.attributes | DELETE_HORIZON_BIT
         )
     codec = header.compression
-    return bytes(replace_records(header, compress(codec, kept.records), codec))
+    batch = bytes(replace_records(header, compress(codec, kept.records), codec))
+    yield from _check_rebuilt(batch, kept)
+    return batch
+
+
+def _check_rebuilt(batch: bytes, kept: Kept) -> Generator[int, None, None]:
+    """A batch that was written anew reads as the records that stay: the same times and contents."""
+    header = read_header(batch)
+    is_same = header.record_count == kept.record_count and crc_is_valid(batch, 0, header)
+    body = read_body(header, batch)
+    for index, span in enumerate(iter_spans(body, kept.record_count)):
+        time_ms = timestamp_of(header.base_timestamp, span.timestamp_delta)
+        is_same = (
+            is_same and time_ms == kept.times_ms[index] and body[span.rest : span.end] == kept.rest(index)
+        )
+        if index % RECORDS_PER_PAUSE == 0:
+            yield RECORDS_PER_PAUSE
+    if not is_same:
+        raise AssertionError(f"the batch of offset {header.base_offset} would be read with other records")
 
 
 def empty_batch(header: BatchHeader) -> bytes:

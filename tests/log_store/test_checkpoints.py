@@ -21,7 +21,7 @@ def test_offset_checkpoint_has_kafkas_bytes(place: Place) -> None:
     assert checkpoint.read_offset_checkpoint(place.disk, path) == {}
     offsets = {("orders", 10): 7, ("orders", 2): 1 << 40, ("a-b.c_d", 0): 0}
     checkpoint.write_offset_checkpoint(place.disk, path, offsets)
-    assert place.disk.read(path) == b"0\n3\na-b.c_d 0 0\norders 2 1099511627776\norders 10 7\n"
+    assert place.disk.read(path) == b"0\n3\norders 10 7\norders 2 1099511627776\na-b.c_d 0 0\n"
     assert checkpoint.read_offset_checkpoint(place.disk, path) == offsets
     checkpoint.write_offset_checkpoint(place.disk, path, {})
     assert place.disk.read(path) == b"0\n0\n"

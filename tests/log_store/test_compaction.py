@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -16,7 +17,7 @@ from pykraft.kafka_protocol.compression import Compression
 from pykraft.kafka_protocol.markers import ABORT, COMMIT
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.kafka_protocol.record_codec import Record, RecordInput, decode_batch, encode_batch
-from pykraft.kafka_protocol.record_spans import iter_spans
+from pykraft.kafka_protocol.record_spans import iter_spans, write_record
 from pykraft.kafka_protocol.records import (
     HEADER_BYTES,
     BatchHeader,
@@ -24,6 +25,7 @@ from pykraft.kafka_protocol.records import (
     read_header,
     set_log_append_time,
 )
+from pykraft.log_store.compaction import record_filter
 from pykraft.log_store.compaction.candidates import find_cleanable
 from pykraft.log_store.compaction.grouping import MAX_SEGMENTS, group_segments
 from pykraft.log_store.compaction.offset_map import BYTES_PER_KEY, OffsetMap
@@ -31,7 +33,9 @@ from pykraft.log_store.compaction.record_filter import ActiveProducers, BatchFil
 from pykraft.log_store.compaction.transactions import CleanedTransactions
 from pykraft.log_store.interface import CorruptLogError
 from pykraft.log_store.log import Log, LogConfig
+from pykraft.log_store.segment import Segment
 from pykraft.log_store.transaction_index import AbortedTransaction
+from pykraft.runtime.disk import Buffer
 from tests.log_store.cleaned_logs import clean, contents, records
 from tests.log_store.test_compaction_model import CrashingDisk, PowerLossError
 
@@ -85,6 +89,75 @@ def test_tombstone_stays_until_the_horizon_that_the_first_round_sets(log: Log) -
     clean(log, cleaned_offset=end, now_ms=6000)
     assert offsets(log) == [1, 3, 4]
     assert [record.timestamp_ms for record in records(log)] == [1000] * 3
+
+
+@pytest.mark.parametrize("timestamp_ms", [-(1 << 63), -2, 1000, (1 << 63) - 1])
+@pytest.mark.parametrize("retention_ms", [0, 1000, (1 << 63) - 1])
+def test_records_of_any_time_are_compacted_again_and_again(
+    disk: MemoryDisk, timestamp_ms: int, retention_ms: int
+) -> None:
+    log = open_log(disk, replace(CONFIG, delete_retention_ms=retention_ms))
+    append(log, (b"a", b"1"), (b"b", b"1"), timestamp_ms=timestamp_ms)
+    append(log, (b"a", None), (b"c", b"1"), timestamp_ms=timestamp_ms)
+    log.roll(0)
+    end = 0
+    for number in range(3):
+        append(log, (b"c", b"%d" % number), timestamp_ms=timestamp_ms)
+        log.roll(0)
+        append(log, (b"z", b"1"), timestamp_ms=timestamp_ms)
+        end = clean(log, cleaned_offset=end, now_ms=5000 + number)
+        assert {record.timestamp_ms for record in records(log)} == {timestamp_ms}
+    is_kept = timestamp_ms - (5000 + retention_ms) < -(1 << 63) or retention_ms > 0
+    assert (2 in offsets(log)) == is_kept
+    assert contents(records(log)) == {b"b": b"1", b"c": b"2", b"z": b"1"}
+
+
+def test_batch_that_would_be_read_with_other_records_is_not_written(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bug in how records are written is no damage: the log stays as it is."""
+    append(log, (b"a", b"1"), (b"b", b"1"))
+    append(log, (b"a", None), (b"c", b"1"))
+    log.roll(0)
+    append(log, (b"d", b"1"))
+    before = records(log)
+    write = write_record
+
+    def write_late(out: bytearray, timestamp_delta: int, rest: bytes) -> None:
+        write(out, timestamp_delta + 1, rest)
+
+    for name, wrong in (
+        ("write_record", write_late),
+        ("write_record", lambda out, delta, rest: write(out, delta, rest.replace(b"c", b"x"))),
+        ("compress", lambda codec, payload: bytes(len(payload))),
+        ("compress", lambda codec, payload: payload[: len(payload) // 2]),
+    ):
+        with monkeypatch.context() as bug:
+            bug.setattr(record_filter, name, wrong)
+            with pytest.raises((AssertionError, ProtocolError)):
+                clean(log, now_ms=5000)
+            assert records(log) == before
+
+
+def test_segment_that_is_not_written_as_it_should_be_does_not_take_its_place(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(log, (b"a", b"1"))
+    append(log, (b"a", b"2"))
+    log.roll(0)
+    append(log, (b"d", b"1"))
+    before = records(log)
+    append_to = Segment.append
+
+    def append_wrong(segment: Segment, data: Buffer, headers: Sequence[BatchHeader]) -> None:
+        wrong = bytearray(data)
+        wrong[-1] ^= 1
+        append_to(segment, wrong, headers)
+
+    monkeypatch.setattr(Segment, "append", append_wrong)
+    with pytest.raises(AssertionError, match="a compacted segment is wrong"):
+        clean(log)
+    assert records(log) == before
 
 
 def test_horizon_does_not_begin_for_a_tombstone_that_was_not_mapped(log: Log) -> None:
@@ -149,15 +222,25 @@ def test_append_time_stays(log: Log) -> None:
     assert latest is not None and latest.timestamp_ms == 5555
 
 
+@st.composite
+def times_of_one_batch(draw: st.DrawFn) -> list[int]:
+    """Any that a producer may give its records: their deltas have 64 bits."""
+    extremes = (-(1 << 63), -2, -1, 0, 1, 10**12, (1 << 63) - 1)
+    first = draw(st.sampled_from(extremes)) + draw(st.integers(-(10**6), 10**6))
+    times = [first + draw(st.integers(-(10**6), 10**6) | st.just(1 << 62)) for _ in range(3)]
+    return [max(-(1 << 63), min(time, (1 << 63) - 1)) for time in times]
+
+
 @given(
     st.lists(st.tuples(st.none() | st.binary(max_size=3), st.none() | st.binary(max_size=80)), min_size=1),
-    st.lists(st.integers(-(10**6), 10**6), min_size=1, max_size=3),
+    times_of_one_batch(),
     st.sampled_from(list(Compression)),
     st.integers(0, 40),
+    st.sampled_from((0, 500, (1 << 63) - 1)),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_any_batch_keeps_what_the_rules_say(
-    keyed: list[Keyed], times: list[int], codec: Compression, map_end: int
+    keyed: list[Keyed], times: list[int], codec: Compression, map_end: int, retention_ms: int
 ) -> None:
     inputs = [
         RecordInput(key, value, [("h", value)], times[index % len(times)])
@@ -169,7 +252,7 @@ def test_any_batch_keeps_what_the_rules_say(
         if key is not None:
             newest.put(key, offset)
     newest.end_offset = map_end
-    rules = BatchFilter(newest, CleanedTransactions(()), ActiveProducers(), 10**7, 500)
+    rules = BatchFilter(newest, CleanedTransactions(()), ActiveProducers(), 10**7, retention_ms)
     kept = run_filter(rules, batch)
     expected = [
         record
@@ -181,9 +264,12 @@ def test_any_batch_keeps_what_the_rules_say(
     if kept is not None:
         header = read_header(kept)
         assert crc_is_valid(kept, 0, header) and header.last_offset == len(keyed) - 1
-        assert header.max_timestamp == max(record.timestamp_ms for record in expected)
+        if kept != batch:
+            assert header.max_timestamp == max(-1, *(record.timestamp_ms for record in expected))
         has_tombstone = any(record.value is None and record.offset < map_end for record in expected)
-        assert header.delete_horizon_ms == (10**7 + 500 if has_tombstone else None)
+        horizon_ms = min(10**7 + retention_ms, (1 << 63) - 1)
+        may_have_one = min(record.timestamp_ms for record in expected) - horizon_ms >= -(1 << 63)
+        assert header.delete_horizon_ms == (horizon_ms if has_tombstone and may_have_one else None)
 
 
 def last_index(keyed: list[Keyed], key: bytes) -> int:
@@ -253,7 +339,7 @@ def test_batch_of_an_active_producer_stays_without_records(log: Log) -> None:
     append(log, (b"a", b"3"), (b"b", b"3"))
     log.roll(0)
     append(log, (b"z", b"1"))
-    producers = ActiveProducers(frozenset([last.last_offset]))
+    producers = ActiveProducers({last.last_offset})
     for now_ms in (0, 10**6):
         clean(log, producers=producers, now_ms=now_ms)
         spanning, empty, *_ = log.iter_headers(0)
@@ -325,7 +411,7 @@ def test_transaction_under_way_bounds_the_round(log: Log) -> None:
 
 def test_marker_of_a_producer_without_data_stays() -> None:
     transactions = CleanedTransactions([AbortedTransaction(7, 1, 3, 4)])
-    rules = BatchFilter(OffsetMap(1000), transactions, ActiveProducers(frozenset(), ((8, 0),)), 10**6, 0)
+    rules = BatchFilter(OffsetMap(1000), transactions, ActiveProducers(set(), {(8, 0)}), 10**6, 0)
     key, value = struct.pack(">hh", 0, COMMIT), struct.pack(">hi", 0, 1)
     batch = encode_batch(
         [RecordInput(key, value, (), 1)],
@@ -525,7 +611,7 @@ def test_latest_time_is_of_a_record_that_is_there(log: Log) -> None:
     append(log, (b"a", b"2"), timestamp_ms=50)
     log.roll(0)
     append(log, (b"z", b"1"), timestamp_ms=40)
-    clean(log, producers=ActiveProducers(frozenset([0])))
+    clean(log, producers=ActiveProducers({0}))
     assert log.max_timestamp() == (50, 1, 1)
     assert log.lookup_timestamp(60) is None
 

@@ -156,7 +156,7 @@ class Model:
         assert cleanable is not None
         assert cleanable.end_offset <= max(self.committed, cleanable.first_dirty_offset)
         self.touched = max(self.touched, cleanable.end_offset)
-        producers = ActiveProducers(frozenset(self.last_of_producer.values()))
+        producers = ActiveProducers(set(self.last_of_producer.values()))
         cleaning = cleaned_logs.begin(log, cleanable, keys, producers, self.now_ms)
         end_offset = cleaned_logs.finish(log, cleaning, before_swap)
         self.cleaned_offset = end_offset
@@ -183,7 +183,7 @@ class Model:
         )
         assert cleanable is not None
         cleaning = cleaned_logs.begin(
-            self.log, cleanable, 100, ActiveProducers(frozenset(self.last_of_producer.values())), self.now_ms
+            self.log, cleanable, 100, ActiveProducers(set(self.last_of_producer.values())), self.now_ms
         )
         is_cut = False
         try:

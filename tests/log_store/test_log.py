@@ -304,6 +304,17 @@ def test_truncated_log_ends_there_and_grows_again(
         log.close()
 
 
+def test_reads_after_a_truncation_begin_where_the_new_batches_do(place: Place, fill: Fill) -> None:
+    """Where earlier reads ended is remembered."""
+    log = place.open()
+    fill(log, 6)
+    for offset in range(6):
+        assert log.read(offset, 1) is not None
+    assert log.truncate_to(2)
+    more = fill(log, 4, epoch=2, value_bytes=33)
+    assert [_bytes(log.read(offset, 1)) for offset in range(2, 6)] == [batch.data for batch in more]
+
+
 def test_truncation_beyond_the_end_does_nothing(place: Place, fill: Fill) -> None:
     log = place.open()
     fill(log, 3)

@@ -14,6 +14,7 @@ from pykraft.log_store.producer_snapshot import (
     decode_snapshot,
     encode_snapshot,
     list_snapshots,
+    pack_entries,
     prepare_snapshot,
     read_newest_snapshot,
     remove_snapshots_above,
@@ -36,10 +37,10 @@ FILE = struct.pack(">hI", 1, crc32c(BODY)) + BODY
 
 
 def test_bytes_are_kafkas() -> None:
-    assert encode_snapshot(ENTRIES) == FILE
+    assert encode_snapshot([pack_entries(ENTRIES)]) == FILE
     assert len(FILE) == 6 + 4 + 2 * 46
     assert decode_snapshot(FILE, "p") == ENTRIES
-    assert decode_snapshot(encode_snapshot([]), "p") == []
+    assert decode_snapshot(encode_snapshot([pack_entries([])]), "p") == []
 
 
 @pytest.mark.parametrize("position", [0, 1, 2, 5, 6, 9, 10, 60, len(FILE) - 1])
@@ -64,7 +65,7 @@ def store(place: Place, *offsets: int) -> str:
     directory = f"{place.root}/orders-3"
     place.disk.make_dirs(directory)
     for offset in offsets:
-        data = encode_snapshot(entry(offset) if offset else [])
+        data = encode_snapshot([pack_entries(entry(offset) if offset else [])])
         place.disk.write_atomic(snapshot_path(directory, offset), data)
     return directory
 
@@ -98,7 +99,7 @@ def test_empty_snapshot_at_offset_0_is_a_mark_without_state(place: Place) -> Non
 
 def test_unfinished_snapshots_are_ignored_and_removed(place: Place) -> None:
     directory = store(place, 10)
-    prepared = prepare_snapshot(place.disk, directory, 20, encode_snapshot(entry(20)))
+    prepared = prepare_snapshot(place.disk, directory, 20, encode_snapshot([pack_entries(entry(20))]))
     place.disk.write_atomic(f"{prepared}.tmp", b"")
     assert list_snapshots(place.disk, directory) == [10]
     remove_unfinished_snapshots(place.disk, directory)

@@ -11,6 +11,9 @@ import pytest
 
 from pykraft.log_store.interface import CorruptLogError
 from pykraft.log_store.log import LogConfig
+from pykraft.log_store.offset_index import OffsetIndex
+from pykraft.log_store.scan import SCAN_BLOCK_BYTES
+from pykraft.log_store.time_index import TimeIndex
 from pykraft.runtime.disk import UnreadableError
 from tests.log_store.places import Fill, MakeBatch, MemoryPlace, Place, Stored
 
@@ -537,3 +540,45 @@ def test_start_leaves_only_the_newest_segment_open(memory: MemoryPlace, fill: Fi
     log = memory.open(SMALL, clean=True)
     assert len(log.segment_base_offsets) == 8
     assert [segment._file is None for segment in log._segments] == 7 * [True] + [False]
+
+
+def test_index_whose_last_batch_is_beyond_the_segment_makes_no_sense(place: Place) -> None:
+    index = OffsetIndex(place.disk, f"{place.root}/x.index", 0)
+    index.start_empty()
+    index.append(3, 0)
+    index.append(7, 200)
+    index.seal()
+    assert [index.is_sane(size) for size in (0, 199, 200, 201)] == [False, False, False, True]
+
+
+@pytest.mark.parametrize("kind", [OffsetIndex, TimeIndex])
+def test_index_that_is_missing_or_ends_within_an_entry_makes_no_sense(
+    place: Place, kind: type[OffsetIndex | TimeIndex]
+) -> None:
+    index = kind(place.disk, f"{place.root}/x.some", 0)
+
+    def is_sane() -> bool:
+        return index.is_sane(1_000) if isinstance(index, OffsetIndex) else index.is_sane()
+
+    assert not is_sane()
+    assert not place.disk.exists(f"{place.root}/x.some"), "to look at it makes no file"
+    index.start_empty()
+    index.seal()
+    assert is_sane()
+    entry = bytes(index.storage.entry_bytes)
+    for torn, whole in ((entry[:1], entry[1:]), (entry[:-1], entry[-1:])):
+        index.storage.file.append(torn)
+        assert not is_sane()
+        index.storage.file.append(whole)
+        assert is_sane()
+
+
+def test_batch_that_is_larger_than_what_is_read_at_once_is_recovered(
+    place: Place, make_batch: MakeBatch
+) -> None:
+    log = place.open()
+    for offset, size in enumerate((10, SCAN_BLOCK_BYTES + 1, 10)):
+        batch = make_batch(offset, value_bytes=size)
+        log.append(batch.data, [batch.header], now_ms=0)
+    log.abandon()
+    assert place.open().log_end_offset == 3

@@ -12,6 +12,7 @@ from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import read_header, set_log_append_time
 from pykraft.log_store.interface import TimestampOffset
 from pykraft.log_store.log import Log, LogConfig
+from pykraft.log_store.segment import BadIndexError
 from tests.log_store.places import Place
 
 SMALL = LogConfig(segment_bytes=500, index_interval_bytes=100)
@@ -153,3 +154,34 @@ def test_lost_time_index_does_not_lose_the_latest_time(place: Place) -> None:
     log = place.open(LogConfig(index_interval_bytes=100), recovery_point=14)
     assert log.max_timestamp() == TimestampOffset(9, 1, 1)
     assert log.lookup_timestamp(8) == TimestampOffset(9, 1, 1)
+
+
+@pytest.mark.parametrize("timestamp_ms", [1_010, None], ids=["a time", "the latest"])
+def test_look_up_that_meets_a_wrong_index_reports_it_and_is_right_when_it_is_built_again(
+    place: Place, timestamp_ms: int | None
+) -> None:
+    log = place.open(LogConfig(index_interval_bytes=0))
+    for number in range(20):
+        _append(log, 1_000 + number)
+    log.roll(0)
+    path = place.path(f"{0:020d}.timeindex")
+    for segment in log._segments:
+        segment.close()
+    place.disk.write_atomic(path, bytes(len(place.disk.read(path))))
+    reported: list[BadIndexError] = []
+    log.on_bad_index = reported.append
+
+    def find() -> TimestampOffset | None:
+        return log.prepare_lookup(timestamp_ms).run()
+
+    with pytest.raises(BadIndexError):
+        find()
+    (error,) = reported
+    build = log.prepare_index_build(error.segment)
+    assert build is not None
+    build.run()
+    assert log.complete_index_build(build)
+    assert find() == (
+        TimestampOffset(1_019, 19, 1) if timestamp_ms is None else TimestampOffset(1_010, 10, 1)
+    )
+    assert reported == [error]

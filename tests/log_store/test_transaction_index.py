@@ -185,3 +185,19 @@ class _Nothing:
 
     def randrange(self, stop: int) -> int:
         return 0
+
+
+def test_entry_that_was_added_while_the_index_was_bad_goes_with_its_marker() -> None:
+    disk = MemoryDisk()
+    index, built = TransactionIndex(disk, PATH, 0), TransactionIndex(disk, f"{PATH}.rebuilt", 0)
+    for entry in ENTRIES[:4]:
+        index.append(entry)
+        built.append(entry)
+    index.is_bad = True
+    for entry in ENTRIES[4:8]:
+        index.append(entry)
+    index.truncate_to_offset(ENTRIES[6].last_offset)
+    index.adopt(built)
+    assert list(index.entries()) == ENTRIES[:6] and not index.is_bad
+    index.append(ENTRIES[8])
+    assert list(index.entries()) == [*ENTRIES[:6], ENTRIES[8]]
