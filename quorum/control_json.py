@@ -24,13 +24,13 @@ from pykraft.quorum.control_records import (
 
 def control_to_json(key: bytes | None, value: bytes | None) -> dict[str, Any]:
     """``{"type", "data"}`` of one control record, with Kafka's names."""
-    kind = control_type(key)
-    data = value or b""
+    data, name = value or b"", "CONTROL"
     try:
-        name = ControlType(kind).name
-        return {"type": name, "data": _parse(ControlType(kind), data)}
+        kind = control_type(key)
+        name = f"CONTROL_{kind}"
+        return {"type": ControlType(kind).name, "data": _parse(ControlType(kind), data)}
     except (ValueError, KafkaError):
-        return {"type": f"CONTROL_{kind}", "data": {"hex": data.hex()}}
+        return {"type": name, "data": {"hex": data.hex()}}
 
 
 def _parse(kind: ControlType, value: bytes) -> dict[str, Any]:

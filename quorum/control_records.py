@@ -30,11 +30,10 @@ from pykraft.kafka_protocol.schema import (
     uuid,
 )
 from pykraft.kafka_protocol.versioned import VERSION_BYTES, decode_versioned, encode_versioned
-from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
+from pykraft.quorum.core.voters import HIGHEST_KRAFT_VERSION, ReplicaKey, Voter, VoterSet
 from pykraft.runtime.address import Address
 
 DEFAULT_LISTENER = "CONTROLLER"
-KRAFT_VERSION = 1
 
 _M = TypeVar("_M", bound=Message)
 
@@ -146,13 +145,13 @@ def snapshot_footer() -> bytes:
     return _encode(SnapshotFooter())
 
 
-def kraft_version(level: int = KRAFT_VERSION) -> bytes:
+def kraft_version(level: int = HIGHEST_KRAFT_VERSION) -> bytes:
     return _encode(KRaftVersion(level=level))
 
 
 def voters_record(voters: VoterSet, listener: str = DEFAULT_LISTENER) -> bytes:
     """Each voter: id, directory id, one endpoint, and the range of kraft.version it supports."""
-    supported = SupportedKRaftVersions(lowest=0, highest=KRAFT_VERSION)
+    supported = SupportedKRaftVersions(lowest=0, highest=HIGHEST_KRAFT_VERSION)
     return _encode(
         KRaftVoters(
             voters=[

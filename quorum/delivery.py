@@ -16,6 +16,7 @@ from pykraft.quorum.core.log_shape import SnapshotId
 from pykraft.quorum.listener import CommittedBatch, LeaderAndEpoch, QuorumListener
 
 SLICE_RECORDS = 500
+"""A batch of more is handed over in pieces of so many."""
 SLICE_BYTES = 1 << 20
 
 
@@ -47,6 +48,8 @@ class Delivery:
         self._announced: LeaderAndEpoch | None = None
         self._snapshot: CommittedSnapshot | None = None
         self._snapshot_values: Iterator[tuple[bytes, ...]] | None = None
+        self._pieces: Iterator[CommittedBatch] = iter(())
+        """What is left of the batch at ``delivered_offset``."""
         self.delivered_offset = 0
         self.high_watermark = 0
 
@@ -55,7 +58,7 @@ class Delivery:
         assert snapshot.snapshot_id.end_offset > self.delivered_offset
         if self._snapshot is not None:
             self._snapshot.close()
-        self._snapshot, self._snapshot_values = snapshot, None
+        self._snapshot, self._snapshot_values, self._pieces = snapshot, None, iter(())
         self.high_watermark = max(self.high_watermark, snapshot.snapshot_id.end_offset)
 
     def leader_changed(self, leader: LeaderAndEpoch, after_offset: int | None) -> None:
@@ -77,14 +80,15 @@ class Delivery:
         if self._snapshot is not None:
             self._deliver_snapshot_slice(self._snapshot, listeners)
             return
-        if self._may_announce():
+        piece = next(self._pieces, None)
+        if piece is None and self._may_announce():
             self._announce(listeners)
             return
-        batches, next_offset = self._read_slice()
-        if batches:
-            for listener in listeners:
-                listener.handle_commit(batches)
-        self.delivered_offset = next_offset
+        batches = self._read_slice() if piece is None else [piece]
+        for listener in listeners:
+            listener.handle_commit(batches)
+        if batches[-1].is_last_piece:
+            self.delivered_offset = batches[-1].last_offset + 1
 
     def _deliver_snapshot_slice(
         self, snapshot: CommittedSnapshot, listeners: Sequence[QuorumListener]
@@ -119,33 +123,37 @@ class Delivery:
             for listener in listeners:
                 listener.handle_leader_change(leader)
 
-    def _read_slice(self) -> tuple[list[CommittedBatch], int]:
+    def _read_slice(self) -> list[CommittedBatch]:
+        """The next batches, at least one; or the first piece of the next."""
         batches: list[CommittedBatch] = []
         records = size_bytes = 0
         next_offset = self.delivered_offset
         for header, data in self._log.iter_batches(next_offset, self.high_watermark):
             assert header.base_offset == next_offset, f"no batch at {next_offset}, next {header.base_offset}"
-            batches.append(_committed(header, data))
+            if header.record_count > SLICE_RECORDS:
+                if not batches:
+                    self._pieces = _iter_pieces(header, data)
+                    batches.append(next(self._pieces))
+                break
+            batches += _iter_pieces(header, data)
             next_offset = header.next_offset
             records += header.record_count
             size_bytes += len(data)
             if records >= SLICE_RECORDS or size_bytes >= SLICE_BYTES:
                 break
-        assert next_offset > self.delivered_offset, (
-            f"nothing to read at {next_offset}, below the high watermark"
+        assert batches, f"nothing to read at {next_offset}, below the high watermark"
+        return batches
+
+
+def _iter_pieces(header: BatchHeader, data: bytes) -> Iterator[CommittedBatch]:
+    values = () if header.is_control else decode_values(data, header)
+    for start in range(0, len(values) or 1, SLICE_RECORDS):
+        yield CommittedBatch(
+            header.base_offset,
+            header.last_offset,
+            header.partition_leader_epoch,
+            header.max_timestamp,
+            values[start : start + SLICE_RECORDS],
+            len(data),
+            start,
         )
-        return batches, next_offset
-
-
-def _committed(header: BatchHeader, data: bytes) -> CommittedBatch:
-    values: tuple[bytes, ...] = ()
-    if not header.is_control:
-        values = decode_values(data, header)
-    return CommittedBatch(
-        header.base_offset,
-        header.last_offset,
-        header.partition_leader_epoch,
-        header.max_timestamp,
-        values,
-        len(data),
-    )

@@ -152,6 +152,11 @@ class QuorumNode:
         return self.voters.is_voter(self._local)
 
     @property
+    def ignores_fixed_voters(self) -> bool:
+        """Whether the configuration still names fixed voters, and those in the log take precedence."""
+        return not self._initial_voters.is_dynamic and self.voters.is_dynamic
+
+    @property
     def high_watermark(self) -> int:
         """Exclusive; after a start, until more is known, the end of the newest snapshot, 0 without one."""
         return 0 if self._core is None else self._core.state.high_watermark
@@ -175,9 +180,7 @@ class QuorumNode:
         :class:`KafkaError` NOT_CONTROLLER unless the local replica leads ``epoch``, RECORD_LIST_TOO_LARGE for
         more than 8 MiB. When it raises, nothing has been appended, or the replica has halted.
         """
-        core = self._core
-        if core is None or not self._running or self._pumping or self._effects or not core.may_propose(epoch):
-            raise KafkaError(ErrorCode.NOT_CONTROLLER, f"not the leader of epoch {epoch}")
+        core = self._leading_core(epoch)
         assert values, "an empty batch cannot be appended"
         base_offset = core.state.log.end_offset
         batch = encode_proposal(values, base_offset, epoch, self._clock.wall_ms())
@@ -187,6 +190,33 @@ class QuorumNode:
         if not self._running:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "the disk failed")
         return base_offset + len(values) - 1
+
+    def upgrade_objection(self) -> str | None:
+        """Why the voters cannot become part of the log now (kraft.version 0 → 1), for people; None if they
+        can. Only the leader can tell.
+        """
+        if self._core is None:
+            return "the replica does not run"
+        return self._core.upgrade_objection(self._clock.monotonic_ms())
+
+    def upgrade_kraft_version(self, epoch: int) -> None:
+        """Append kraft.version 1 and the voters, which are fixed until now. It commits later, or never.
+
+        :class:`KafkaError` NOT_CONTROLLER as :meth:`propose`; INVALID_UPDATE_VERSION for an objection.
+        """
+        self._leading_core(epoch)
+        objection = self.upgrade_objection()
+        if objection is not None:
+            raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, objection)
+        self._step(events.UpgradeProposed(epoch))
+        if not self._running:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "the disk failed")
+
+    def _leading_core(self, epoch: int) -> RaftCore:
+        core = self._core
+        if core is None or not self._running or self._pumping or self._effects or not core.may_propose(epoch):
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, f"not the leader of epoch {epoch}")
+        return core
 
     @property
     def latest_snapshot(self) -> SnapshotId | None:
@@ -269,6 +299,8 @@ class QuorumNode:
         except ValueError as error:
             raise QuorumStateError(str(error)) from error
         self._log_losses(self._core.state)
+        if self.ignores_fixed_voters:
+            logger.info("controller.quorum.voters has no effect any more: the voters are in the log")
         self._storage.write_mark()
         self._running = True
         self._calls.open()

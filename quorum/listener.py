@@ -24,6 +24,9 @@ class CommittedBatch:
 
     ``values`` are the proposed values, one per record; empty for control batches, which have offsets too.
     ``size_bytes``: the size in the log, header included.
+
+    A batch of very many values is handed over in pieces, which differ in ``values`` only; ``earlier`` is how
+    many values the pieces before hold together.
     """
 
     base_offset: int
@@ -32,6 +35,12 @@ class CommittedBatch:
     append_time_ms: int
     values: tuple[bytes, ...]
     size_bytes: int = 0
+    earlier: int = 0
+
+    @property
+    def is_last_piece(self) -> bool:
+        """Whether no other piece of the batch follows."""
+        return not self.values or self.base_offset + self.earlier + len(self.values) > self.last_offset
 
 
 class QuorumListener(Protocol):
@@ -39,7 +48,8 @@ class QuorumListener(Protocol):
 
     def handle_commit(self, batches: Sequence[CommittedBatch]) -> None:
         """Every committed batch exactly once, in offset order, from the start of the log or a snapshot's
-        end."""
+        end. Of a batch in pieces the next follow in the next calls, unless a snapshot begins.
+        """
         ...
 
     def begin_snapshot(self, snapshot_id: SnapshotId, append_time_ms: int) -> None:

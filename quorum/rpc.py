@@ -20,7 +20,7 @@ from pykraft.lazy_dataclass import dataclass
 from pykraft.quorum.control_records import find_voters
 from pykraft.quorum.core import messages as m
 from pykraft.quorum.core.log_shape import BEGINNING, SnapshotId
-from pykraft.quorum.core.voters import ReplicaKey, Voter
+from pykraft.quorum.core.voters import Announcement, ReplicaKey, Voter
 from pykraft.quorum.pb import quorum_pb2 as pb
 from pykraft.runtime.address import MAX_HOST_LENGTH, MAX_PORT, Address
 
@@ -87,6 +87,7 @@ def encode_request(request: m.Request) -> bytes:
                 max_bytes=request.max_bytes,
                 is_recovering=request.is_recovering,
                 losses=request.losses,
+                announced=_announcement(request.announced),
             )
         case m.FetchSnapshotRequest():
             message = pb.FetchSnapshotRequest(
@@ -161,6 +162,7 @@ def _decode_fetch_request(data: bytes) -> m.Request:
         p.max_bytes,
         p.is_recovering,
         p.losses,
+        _from_announcement(p.announced),
     )
 
 
@@ -376,6 +378,19 @@ def _from_address(address: pb.Address) -> Address | None:
     if not 0 < address.port <= MAX_PORT:
         raise ValueError(f"an address with port {address.port}")
     return Address(address.host, address.port)
+
+
+def _announcement(announced: Announcement | None) -> pb.Announcement | None:
+    if announced is None:
+        return None
+    return pb.Announcement(
+        address=_address(announced.address), highest_kraft_version=announced.highest_kraft_version
+    )
+
+
+def _from_announcement(announced: pb.Announcement) -> Announcement | None:
+    address = _from_address(announced.address)
+    return None if address is None else Announcement(address, announced.highest_kraft_version)
 
 
 def _voter(voter: Voter) -> pb.Voter:

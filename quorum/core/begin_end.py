@@ -9,6 +9,7 @@ that the best one need not wait for its fetch timeout. Neither message is needed
 from __future__ import annotations
 
 from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.ids import ZERO_UUID
 from pykraft.quorum.core.effects import Reply
 from pykraft.quorum.core.messages import (
     BeginQuorumEpochRequest,
@@ -109,8 +110,9 @@ def _refusal(state: CoreState, request: BeginQuorumEpochRequest | EndQuorumEpoch
         return ErrorCode.INVALID_VOTER_KEY
     if request.leader.id == state.local.id:
         return ErrorCode.INVALID_REQUEST
-    if not state.voters.is_dynamic and not state.voters.is_voter(request.leader):
-        return ErrorCode.INVALID_REQUEST  # a dynamic quorum's leader may know of voters that we do not
+    are_fixed = not state.voters.is_dynamic and request.voter.directory_id == ZERO_UUID
+    if are_fixed and not state.voters.is_voter(request.leader):
+        return ErrorCode.INVALID_REQUEST  # a leader whose set is in the log may know of voters that we do not
     return ErrorCode.NONE
 
 

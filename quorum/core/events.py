@@ -79,6 +79,17 @@ class Proposed:
 
 
 @dataclass(frozen=True, slots=True)
+class UpgradeProposed:
+    """The local controller wants kraft.version 1, in ``epoch``.
+
+    Only to be sent while :meth:`RaftCore.may_propose` holds for that epoch and
+    :meth:`RaftCore.upgrade_objection` has none.
+    """
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class SnapshotTaken:
     """A snapshot of our own committed state is durable."""
 
@@ -118,6 +129,7 @@ Event = (
     | RequestFailed
     | LogFlushed
     | Proposed
+    | UpgradeProposed
     | SnapshotTaken
     | RetentionReached
     | SnapshotChecked

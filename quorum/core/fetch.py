@@ -23,6 +23,7 @@ from pykraft.quorum.core.effects import (
     ReplyWithRecords,
     TruncateTo,
 )
+from pykraft.quorum.core.kraft_upgrade import build_announcement
 from pykraft.quorum.core.log_shape import BEGINNING, SnapshotId
 from pykraft.quorum.core.messages import DivergingEpoch, FetchRequest, FetchResponse
 from pykraft.quorum.core.progress import FetchProgress, majority_reached
@@ -50,6 +51,7 @@ def handle_fetch_request(state: CoreState, token: int, request: FetchRequest, no
     assert isinstance(role, Leader)
     _release_parked(state, role, request.replica)
     progress = progress_of(state, role, request.replica, now_ms)
+    progress.announced = request.announced
     is_believed = progress.is_believed(request.losses, now_ms, is_recovering=request.is_recovering)
     if _is_before_log_start(state.log.start, request):
         progress.record_contact(now_ms)
@@ -250,6 +252,7 @@ def maybe_fetch(state: CoreState, role: Follower | Unattached, now_ms: int) -> N
             max_bytes=state.config.fetch_max_bytes,
             is_recovering=state.recovery is not None,
             losses=state.losses,
+            announced=build_announcement(state),
         ),
     )
 

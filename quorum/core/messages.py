@@ -13,7 +13,7 @@ from __future__ import annotations
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.lazy_dataclass import dataclass
 from pykraft.quorum.core.log_shape import SnapshotId
-from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
+from pykraft.quorum.core.voters import Announcement, ReplicaKey, Voter, VoterSet
 from pykraft.runtime.address import Address
 
 
@@ -116,7 +116,8 @@ class FetchRequest:
 
     ``fetch_offset`` is the replica's *flushed* log end (``is_recovering``: it acknowledges nothing, and
     withdraws what it did; ``losses``: how often it has had to). ``high_watermark`` is what it already knows,
-    so that the leader can answer at once when there is news (KIP-1166).
+    so that the leader can answer at once when there is news (KIP-1166). ``announced``: only while the voters
+    are fixed.
     """
 
     cluster_id: str
@@ -129,6 +130,7 @@ class FetchRequest:
     max_bytes: int
     is_recovering: bool = False
     losses: int = 0
+    announced: Announcement | None = None
 
 
 @dataclass(frozen=True, slots=True)

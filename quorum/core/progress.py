@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pykraft.lazy_dataclass import dataclass
-from pykraft.quorum.core.voters import ReplicaKey
+from pykraft.quorum.core.voters import Announcement, ReplicaKey
 
 LATEST_MS = 60_000
 """No fetch arrives later than this."""
@@ -23,7 +23,7 @@ class FetchProgress:
 
     ``last_caught_up_ms``: the latest time at which it held all that the leader held then.
     ``losses``: how often it has said that it had lost what it acknowledged; last said at ``losses_ms``.
-    ``is_recovering``: it has not got that back.
+    ``is_recovering``: it has not got that back. ``announced``: with its latest fetch.
     """
 
     key: ReplicaKey
@@ -34,6 +34,7 @@ class FetchProgress:
     losses: int = 0
     losses_ms: int = 0
     is_recovering: bool = False
+    announced: Announcement | None = None
 
     def record_contact(self, now_ms: int) -> None:
         """It fetched in this epoch, whether or not its log matches: it knows its leader."""

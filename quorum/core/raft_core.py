@@ -3,14 +3,24 @@
 This file only routes: an event goes to the handler of its message, then whatever timers are due run, then an
 idle follower asks for more. The transitions of roles are in :mod:`.transitions`, voting in :mod:`.vote`, the
 leader's announcement and leave in :mod:`.begin_end`, replication and commitment in :mod:`.fetch`, what takes
-the place of the log in :mod:`.snapshot` and :mod:`.download`, changes of the voter set in :mod:`.reconfig`.
+the place of the log in :mod:`.snapshot` and :mod:`.download`, changes of the voter set in :mod:`.reconfig`
+and :mod:`.kraft_upgrade`.
 KIP-595 (pull-based Raft), with (id, directory id) keys as of KIP-853. What the caller must guarantee about
 effects is written in :mod:`.effects`. Randomness is an argument, so equal inputs give equal outputs.
 """
 
 from __future__ import annotations
 
-from pykraft.quorum.core import begin_end, download, fetch, leader_search, reconfig, snapshot, vote
+from pykraft.quorum.core import (
+    begin_end,
+    download,
+    fetch,
+    kraft_upgrade,
+    leader_search,
+    reconfig,
+    snapshot,
+    vote,
+)
 from pykraft.quorum.core.config import QuorumConfig
 from pykraft.quorum.core.effects import Effect, LeaderChanged
 from pykraft.quorum.core.events import (
@@ -27,6 +37,7 @@ from pykraft.quorum.core.events import (
     SnapshotTaken,
     Started,
     TimerFired,
+    UpgradeProposed,
 )
 from pykraft.quorum.core.log_shape import LogShape, SnapshotId
 from pykraft.quorum.core.messages import (
@@ -169,6 +180,10 @@ class RaftCore:
                     self._log_was_flushed()
             case Proposed(epoch, record_count, payload):
                 fetch.handle_proposal(state, epoch, record_count, payload)
+            case UpgradeProposed(epoch):
+                kraft_upgrade.handle_upgrade(state, epoch, now_ms)
+                assert isinstance(state.role, Leader)
+                fetch.handle_appended_voters(state, state.role)
             case RequestFailed(correlation_id):
                 self._handle_failure(correlation_id, now_ms)
             case SnapshotTaken(snapshot_id):
@@ -306,6 +321,10 @@ class RaftCore:
     def may_propose(self, epoch: int) -> bool:
         """Whether a :class:`Proposed` event of this epoch may be stepped now."""
         return isinstance(self.state.role, Leader) and epoch == self.state.epoch
+
+    def upgrade_objection(self, now_ms: int) -> str | None:
+        """Why a leader must not step :class:`UpgradeProposed` now, for people; None if it may."""
+        return kraft_upgrade.find_objection(self.state, now_ms)
 
     @property
     def has_handed_over(self) -> bool:

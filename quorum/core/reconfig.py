@@ -104,7 +104,7 @@ def handle_change_request(state: CoreState, token: int, request: VoterChangeRequ
     elif not isinstance(role, Leader):
         _answer(state, token, ErrorCode.NOT_CONTROLLER, "this replica does not lead the quorum")
     elif not state.voters.is_dynamic:
-        message = "the voters are fixed by controller.quorum.voters (kraft.version 0)"
+        message = "the voters are fixed by controller.quorum.voters: first upgrade kraft.version to 1"
         _answer(state, token, ErrorCode.UNSUPPORTED_VERSION, message)
     elif len(role.changes) >= MAX_WAITING:
         _answer(state, token, ErrorCode.REQUEST_TIMED_OUT, "too many changes of the voter set are waiting")

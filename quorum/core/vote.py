@@ -7,7 +7,8 @@ wins, or lose them together with its candidacy.
 
 A replica that does not know that it is a voter still votes, also for a candidate that it does not know as a
 voter: the candidate may hold a newer voter set and need this vote for its majority (KIP-853; Raft thesis,
-4.1). Fixed voters have no newer set, and a replica outside it is not asked.
+4.1). Among fixed voters there is no newer set, and a replica outside it is not asked; but a candidate that
+asks by directory id has a set from the log (:mod:`.kraft_upgrade`).
 
 A replica that may have lost what it acknowledged grants nothing (:mod:`.recovery`).
 
@@ -18,6 +19,7 @@ that cannot hear its leader, or any voter, can ask forever without disturbing th
 from __future__ import annotations
 
 from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.ids import ZERO_UUID
 from pykraft.quorum.core.effects import Reply
 from pykraft.quorum.core.leader_search import search_leader
 from pykraft.quorum.core.messages import VoteRequest, VoteResponse
@@ -114,7 +116,8 @@ def _refusal(state: CoreState, request: VoteRequest) -> ErrorCode:
         return error
     if not request.voter.matches(state.local):
         return ErrorCode.INVALID_VOTER_KEY
-    if not state.voters.is_dynamic and not (state.is_voter and state.voters.is_voter(request.candidate)):
+    are_fixed = not state.voters.is_dynamic and request.voter.directory_id == ZERO_UUID
+    if are_fixed and not (state.is_voter and state.voters.is_voter(request.candidate)):
         return ErrorCode.INCONSISTENT_VOTER_SET
     largest_epoch = request.epoch if request.pre_vote else request.epoch - 1
     if not 0 <= request.last_epoch <= largest_epoch:

@@ -8,6 +8,7 @@ then *another* replica: it has forgotten its votes. Where the voter set was give
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid, uuid_to_str
 from pykraft.lazy_dataclass import dataclass
@@ -35,12 +36,24 @@ class ReplicaKey:
         )
 
 
+HIGHEST_KRAFT_VERSION: Final = 1
+"""The highest level of the feature ``kraft.version`` that this code can run."""
+
+
 @dataclass(frozen=True, slots=True)
 class Voter:
     """A voter and the address of its CONTROLLER listener."""
 
     key: ReplicaKey
     address: Address
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """What a voter known by its id alone says of itself, besides its directory id (:mod:`.kraft_upgrade`)."""
+
+    address: Address
+    highest_kraft_version: int = HIGHEST_KRAFT_VERSION
 
 
 class VoterSet:

@@ -128,8 +128,16 @@ class EndQuorumEpochResponse(_message.Message):
     leader_address: Address
     def __init__(self, cluster_id: _Optional[str] = ..., replica: _Optional[_Union[ReplicaKey, _Mapping]] = ..., error_code: _Optional[int] = ..., epoch: _Optional[int] = ..., leader_id: _Optional[int] = ..., leader_address: _Optional[_Union[Address, _Mapping]] = ...) -> None: ...
 
+class Announcement(_message.Message):
+    __slots__ = ("address", "highest_kraft_version")
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    HIGHEST_KRAFT_VERSION_FIELD_NUMBER: _ClassVar[int]
+    address: Address
+    highest_kraft_version: int
+    def __init__(self, address: _Optional[_Union[Address, _Mapping]] = ..., highest_kraft_version: _Optional[int] = ...) -> None: ...
+
 class FetchRequest(_message.Message):
-    __slots__ = ("cluster_id", "replica", "epoch", "fetch_offset", "last_fetched_epoch", "high_watermark", "max_wait_ms", "max_bytes", "is_recovering", "losses")
+    __slots__ = ("cluster_id", "replica", "epoch", "fetch_offset", "last_fetched_epoch", "high_watermark", "max_wait_ms", "max_bytes", "is_recovering", "losses", "announced")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     REPLICA_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -140,6 +148,7 @@ class FetchRequest(_message.Message):
     MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
     IS_RECOVERING_FIELD_NUMBER: _ClassVar[int]
     LOSSES_FIELD_NUMBER: _ClassVar[int]
+    ANNOUNCED_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     replica: ReplicaKey
     epoch: int
@@ -150,7 +159,8 @@ class FetchRequest(_message.Message):
     max_bytes: int
     is_recovering: bool
     losses: int
-    def __init__(self, cluster_id: _Optional[str] = ..., replica: _Optional[_Union[ReplicaKey, _Mapping]] = ..., epoch: _Optional[int] = ..., fetch_offset: _Optional[int] = ..., last_fetched_epoch: _Optional[int] = ..., high_watermark: _Optional[int] = ..., max_wait_ms: _Optional[int] = ..., max_bytes: _Optional[int] = ..., is_recovering: _Optional[bool] = ..., losses: _Optional[int] = ...) -> None: ...
+    announced: Announcement
+    def __init__(self, cluster_id: _Optional[str] = ..., replica: _Optional[_Union[ReplicaKey, _Mapping]] = ..., epoch: _Optional[int] = ..., fetch_offset: _Optional[int] = ..., last_fetched_epoch: _Optional[int] = ..., high_watermark: _Optional[int] = ..., max_wait_ms: _Optional[int] = ..., max_bytes: _Optional[int] = ..., is_recovering: _Optional[bool] = ..., losses: _Optional[int] = ..., announced: _Optional[_Union[Announcement, _Mapping]] = ...) -> None: ...
 
 class DivergingEpoch(_message.Message):
     __slots__ = ("epoch", "end_offset")

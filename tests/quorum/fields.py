@@ -7,7 +7,7 @@ from typing import TypedDict
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.quorum.core.log_shape import SnapshotId
 from pykraft.quorum.core.messages import BatchSpan, DivergingEpoch
-from pykraft.quorum.core.voters import ReplicaKey, Voter
+from pykraft.quorum.core.voters import Announcement, ReplicaKey, Voter
 from pykraft.runtime.address import Address
 
 
@@ -60,6 +60,7 @@ class FetchFields(TypedDict, total=False):
 
 class WholeFetchFields(FetchFields, total=False):
     epoch: int
+    announced: Announcement | None
 
 
 class FetchResponseFields(TypedDict, total=False):

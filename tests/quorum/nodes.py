@@ -163,10 +163,12 @@ class Recorder:
 
     def handle_commit(self, batches: Sequence[CommittedBatch]) -> None:
         for batch in batches:
-            assert batch.base_offset == self.next_offset
-            self.next_offset = batch.last_offset + 1
-            self.batches.append(batch)
+            assert batch.base_offset + batch.earlier == self.next_offset
             self.values += batch.values
+            self.next_offset += len(batch.values)
+            if batch.is_last_piece:
+                self.next_offset = batch.last_offset + 1
+                self.batches.append(batch)
         self.largest_slice = max(self.largest_slice, sum(len(batch.values) for batch in batches))
 
     def begin_snapshot(self, snapshot_id: SnapshotId, append_time_ms: int) -> None:
@@ -191,6 +193,7 @@ class Replica:
         self.cluster = cluster
         self.key = key
         self.address = address
+        self.never_votes = False
         self.memory_disk = MemoryDisk()
         format_log(self.memory_disk, DIRECTORY, now_ms=0)
         self.disk: Disk = self.memory_disk
@@ -206,14 +209,15 @@ class Replica:
         assert self.node is not None
         return self.node
 
-    async def start(self) -> QuorumNode:
+    def new_node(self) -> QuorumNode:
+        """A node on what the disk holds, not started yet."""
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
         clock = VirtualClock(loop)
         self.log = Log.open(self.disk, DIRECTORY, LogConfig(), now_ms=clock.wall_ms())
         self.listener = Recorder()
         self.threads = SimExecutor(random.Random(self.key.id), MAX_FLUSH_MS)
-        node = QuorumNode(
+        return QuorumNode(
             config=self.cluster.config,
             cluster_id="test-cluster",
             local=self.key,
@@ -225,8 +229,11 @@ class Replica:
             rng=random.Random(self.key.id),
             on_fatal=self.fatal.append,
             flush_executor=self.threads,  # type: ignore[arg-type]
-            local_address=self.address,
+            local_address=None if self.never_votes else self.address,
         )
+
+    async def start(self) -> QuorumNode:
+        node = self.new_node()
         node.register(self.cluster.rpc.server(self.address))
         self.cluster.rpc.down.discard(self.address)
         self.node = node
@@ -249,7 +256,9 @@ class Replica:
 
 
 class Cluster:
-    """``voters_of_observers``: the voters that observers are started with; the same as for voters if None."""
+    """``voters_of_observers``: the voters that observers are started with; the same as for voters if None.
+    ``fixed``: every node is started with voters known by their ids alone.
+    """
 
     def __init__(
         self,
@@ -257,13 +266,16 @@ class Cluster:
         observers: int = 0,
         config: QuorumConfig = FAST,
         voters_of_observers: VoterSet | None = None,
+        *,
+        fixed: bool = False,
     ) -> None:
         self.config = config
         self.voters_of_observers = voters_of_observers
         self.rpc = MemoryRpc()
         keys = [ReplicaKey(i, Uuid(bytes([i]) * 16)) for i in range(1, voters + observers + 1)]
         addresses = [Address("test", 9000 + key.id) for key in keys]
-        self.voters = VoterSet([Voter(k, a) for k, a in zip(keys[:voters], addresses, strict=False)])
+        named = [ReplicaKey(key.id) if fixed else key for key in keys[:voters]]
+        self.voters = VoterSet([Voter(k, a) for k, a in zip(named, addresses, strict=False)])
         self.replicas = [Replica(self, key, address) for key, address in zip(keys, addresses, strict=True)]
 
     def voters_known_to(self, key: ReplicaKey) -> VoterSet:
@@ -334,11 +346,13 @@ def run_quorum(
     observers: int = 0,
     config: QuorumConfig = FAST,
     voters_of_observers: VoterSet | None = None,
+    *,
+    fixed: bool = False,
 ) -> None:
     """Run a scenario against a started cluster, and stop it afterwards."""
 
     async def main() -> None:
-        cluster = Cluster(voters, observers, config, voters_of_observers)
+        cluster = Cluster(voters, observers, config, voters_of_observers, fixed=fixed)
         await cluster.start()
         try:
             await scenario(cluster)

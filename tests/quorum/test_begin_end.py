@@ -9,6 +9,7 @@ from typing import Unpack
 import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.quorum.core.config import QuorumConfig
 from pykraft.quorum.core.effects import LeaderChanged, PersistElectionState, Reply, Send
 from pykraft.quorum.core.events import RequestFailed, ShutdownRequested, TimerFired
 from pykraft.quorum.core.messages import (
@@ -16,8 +17,9 @@ from pykraft.quorum.core.messages import (
     BeginQuorumEpochResponse,
     EndQuorumEpochRequest,
     EndQuorumEpochResponse,
+    VoteRequest,
 )
-from pykraft.quorum.core.roles import Candidate, ElectionState, Follower, Resigned
+from pykraft.quorum.core.roles import Candidate, ElectionState, Follower, Resigned, Unattached
 from pykraft.quorum.core.voters import ReplicaKey
 from tests.narrowing import as_type
 from tests.quorum.bench import CoreBench
@@ -41,6 +43,12 @@ def test_announcement_makes_a_follower_and_is_durable_before_it_is_answered() ->
     assert isinstance(b.state.role, Follower)
     assert b.of(LeaderChanged)[-1].leader == b.keys[2]
     assert b.of(Send)[0].to == 2
+
+
+def test_end_of_a_newer_leader_that_is_no_voter_known_here_is_taken_without_an_address() -> None:
+    b = CoreBench(static=True)
+    assert b.ask(replace(_end(b, (), leader=4), voter=b.keys[1])).error is ErrorCode.NONE
+    assert (b.role(Follower).leader_id, b.state.epoch, b.state.leader_address) == (4, 5, None)
 
 
 def test_announcement_in_the_epoch_of_our_vote_keeps_the_vote() -> None:
@@ -132,3 +140,28 @@ def test_resignation_of_a_replica_that_does_not_lead_the_epoch_is_refused_and_ha
     assert (answer.error, answer.leader_id) == (ErrorCode.INVALID_REQUEST, 2)
     role = b.role(Follower)
     assert role.fetch_deadline_ms == deadline_ms and not role.epoch_has_ended
+
+
+def test_successor_that_knows_no_leader_of_the_epoch_starts_an_election_at_once() -> None:
+    b = CoreBench(election=ElectionState(5))
+    b.role(Unattached)
+    assert b.ask(_end(b, [1])).error is ErrorCode.NONE
+    b.step(TimerFired())
+    b.role(Candidate)
+
+
+def test_announcement_is_repeated_in_good_time_however_short_the_timeouts_are() -> None:
+    config = QuorumConfig(election_timeout_ms=1, request_timeout_ms=100)
+    assert config.begin_request_timeout_ms == 1
+    assert QuorumConfig(election_timeout_ms=500, request_timeout_ms=100).begin_request_timeout_ms == 100
+    assert QuorumConfig(election_timeout_ms=100, request_timeout_ms=500).begin_request_timeout_ms == 50
+
+
+def test_follower_that_learns_of_a_newer_epoch_waits_no_longer_than_for_an_election() -> None:
+    """It may have fetched just now, and fetches may be waited for longer than elections."""
+    config = QuorumConfig(election_timeout_ms=100, fetch_timeout_ms=10_000)
+    b = CoreBench(config=config, end_offset=5, epoch_starts=[(1, 0)], election=ElectionState(1))
+    b.send(_begin(b))
+    assert b.role(Follower).fetch_deadline_ms >= b.now_ms + 10_000
+    b.ask(VoteRequest("c", b.keys[3], b.state.local, 6, 0, 0))
+    assert b.role(Unattached).election_deadline_ms <= b.now_ms + 200

@@ -59,3 +59,12 @@ def test_silent_observers_are_removed() -> None:
     assert _described(b).observers == ()
     b.fetch(5, 1, 1)
     assert list(b.role(Leader).observers) == [b.keys[5]]
+
+
+def test_replica_that_has_not_fetched_since_the_election_has_no_times() -> None:
+    b = _lead_static()
+    silent = _described(b, 1_000_000).voters[2]
+    assert (silent.last_fetch_ms, silent.last_caught_up_ms) == (-1, -1)
+    b.now_ms += 5
+    b.fetch(3, 1, 1)
+    assert _described(b, 1_000_000).voters[2].last_fetch_ms == 1_000_000 + b.now_ms

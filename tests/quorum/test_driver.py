@@ -28,6 +28,23 @@ def test_three_voters_elect_one_leader_and_commit_everywhere() -> None:
     run_quorum(scenario)
 
 
+def test_node_tells_the_end_of_its_log_before_it_starts_and_while_it_runs() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.commit(b"a", b"b")
+        replica = cluster.replicas[0]
+        end_offset = replica.log.log_end_offset
+        assert replica.live.log_end_offset == end_offset
+        await replica.stop()
+        node = replica.new_node()
+        assert (node.log_end_offset, node.high_watermark) == (end_offset, 0)
+        replica.log.close()
+        await replica.start()
+        await cluster.commit(b"c")
+        assert replica.live.log_end_offset == replica.log.log_end_offset > end_offset
+
+    run_quorum(scenario, voters=1)
+
+
 def test_a_single_voter_leads_at_once() -> None:
     async def scenario(cluster: Cluster) -> None:
         assert cluster.nodes[0].leader == LeaderAndEpoch(1, 1)

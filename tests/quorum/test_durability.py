@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import random
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from pykraft.quorum.state_store import QuorumStateError, QuorumStateStore
 from pykraft.runtime.address import Address
 from pykraft.runtime.rpc import RpcFailure
 from tests.log_store.spy import SpyDisk
-from tests.narrowing import as_type
+from tests.narrowing import as_type, present
 from tests.quorum.nodes import Cluster, Replica, run_quorum
 
 DIRECTORY = "/data/__cluster_metadata-0"
@@ -110,6 +111,30 @@ def test_follower_flushes_its_log_before_a_fetch_acknowledges(monkeypatch: pytes
             before = timeline.events[:position]
             if "append" in before:
                 assert "flush" in before[len(before) - before[::-1].index("append") - 1 :]
+
+    run_quorum(scenario)
+
+
+def test_timer_is_set_anew_only_for_what_is_due_sooner() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        node, now_ms = (await cluster.leader()).live, asyncio.get_running_loop().time() * 1000
+        node._timer = None
+        due_s = []
+        for wait_ms in (5_000, 10, 20):
+            node._arm_timer(round(now_ms) + wait_ms)
+            due_s.append(present(node._timer).when() - now_ms / 1000)
+        assert [round(one, 2) for one in due_s] == [5.0, 0.01, 0.01]
+
+    run_quorum(scenario)
+
+
+def test_node_that_takes_no_part_any_more_stops_at_once() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        node, now_s = (await cluster.leader()).live, asyncio.get_running_loop().time
+        node._halt()  # as after a fatal error
+        halted_s = now_s()
+        await node.stop()
+        assert now_s() - halted_s < cluster.config.election_timeout_ms / 2000, "it can tell nobody any more"
 
     run_quorum(scenario)
 

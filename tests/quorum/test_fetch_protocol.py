@@ -232,6 +232,7 @@ def test_waiting_fetch_is_answered_by_a_commit_it_can_use() -> None:
     assert len(b.of(Reply)) == 2 and {
         as_type(e.response, FetchResponse).high_watermark for e in b.of(Reply)
     } == {2}
+    assert not b.role(Leader).parked, "each is answered once"
 
 
 def test_waiting_fetch_ends_after_its_time() -> None:

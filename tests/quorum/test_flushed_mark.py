@@ -7,6 +7,7 @@ import random
 import pytest
 
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
+from pykraft.quorum.bootstrap import BOOTSTRAP_CHECKPOINT, format_log
 from pykraft.quorum.flushed_mark import ENTRY_BYTES, MAX_FILE_BYTES, FlushedMark, FlushedMarkFile, encode_mark
 
 DIRECTORY = "/data"
@@ -115,3 +116,22 @@ def test_mark_survives_a_power_loss_as_soon_as_it_has_advanced() -> None:
                 end_offset += 1
                 file.advance(end_offset, 1)
             disk.crash(rng, zero_tails=True)
+
+
+@pytest.mark.parametrize(
+    ("held", "may_vote", "is_marked"),
+    [
+        ((), True, True),
+        ((BOOTSTRAP_CHECKPOINT,), True, True),
+        (("quorum-state.tmp",), True, True),
+        (("00000000000000000000.log",), True, False),
+        ((), False, False),
+    ],
+)
+def test_only_an_empty_log_of_a_replica_that_may_vote_is_formatted_with_a_mark(
+    disk: MemoryDisk, held: tuple[str, ...], may_vote: bool, is_marked: bool
+) -> None:
+    for name in held:
+        disk.write_atomic(f"{DIRECTORY}/{name}", b"")
+    format_log(disk, DIRECTORY, now_ms=0, may_vote=may_vote)
+    assert (reopened(disk).mark == FlushedMark(0)) is is_marked

@@ -84,6 +84,15 @@ def test_search_request_is_refused_by_a_leader_and_does_not_count_as_contact() -
     assert leader.role(Leader).progress[3].last_fetch_ms == before
 
 
+def test_search_request_acknowledges_nothing_and_waits_for_nothing() -> None:
+    b = _prospective()
+    (question,) = _refuse(b)
+    asked = as_type(question.request, FetchRequest)
+    assert (asked.cluster_id, asked.replica) == ("c", b.keys[1])
+    assert (asked.epoch, asked.fetch_offset, asked.last_fetched_epoch, asked.high_watermark) == (0, 0, 0, 0)
+    assert (asked.max_wait_ms, asked.announced) == (0, None)
+
+
 def test_voter_that_reaches_no_known_voter_asks_the_bootstrap_servers() -> None:
     """It was removed while it was down, and the others were replaced one by one."""
     b = _prospective(config=QuorumConfig(bootstrap_servers=(Address("test", 3), SERVER)))

@@ -198,6 +198,25 @@ def test_replica_without_a_leader_accepts_more_epochs_the_longer_it_waits() -> N
     assert b.ask(vote(b, far)).vote_granted
 
 
+@pytest.mark.parametrize("asked_after_ms", [1, 700])
+def test_time_waited_counts_for_the_message_that_ends_it(asked_after_ms: int) -> None:
+    """No timer need fire first: an epoch a millisecond is accepted, and not one more."""
+    far = EPOCH + MOST_AHEAD + asked_after_ms
+    b, other = CoreBench(election=ElectionState(EPOCH)), CoreBench(election=ElectionState(EPOCH))
+    for one in (b, other):
+        one.now_ms += asked_after_ms
+    assert_refused(other, vote(other, far + 1))
+    assert b.ask(vote(b, far)).vote_granted
+    assert_refused(b, vote(b, far + 1))
+
+
+def test_time_with_a_leader_gives_no_epochs_to_the_message_that_ends_it() -> None:
+    b = leader()
+    b.now_ms += 700
+    assert b.ask(vote(b, EPOCH + MOST_AHEAD)).error is ErrorCode.NONE
+    assert_refused(b, vote(b, EPOCH + MOST_AHEAD + 1))
+
+
 def test_replica_with_a_leader_accumulates_no_epochs() -> None:
     b = leader()
     for _ in range(3000):
@@ -329,3 +348,12 @@ def test_invalid_address_makes_a_malformed_request(address: tuple[str, int]) -> 
     message.leader_address.host, message.leader_address.port = address
     with pytest.raises(ValueError, match="an address"):
         rpc.decode_request(rpc.METHODS[BeginQuorumEpochRequest], message.SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("offset", "is_believed"), [(0, True), (MAX_OFFSET, True), (MAX_OFFSET + 1, False), (-1, False)]
+)
+def test_every_offset_that_a_log_can_have_is_believed(offset: int, is_believed: bool) -> None:
+    b = CoreBench(election=ElectionState(EPOCH))
+    b.send(fetch(b, EPOCH, fetch_offset=offset))
+    assert (not b.of(PeerDisbelieved)) is is_believed

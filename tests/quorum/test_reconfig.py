@@ -22,6 +22,7 @@ from pykraft.quorum.core.messages import (
     VoterChangeResponse,
     VoteRequest,
 )
+from pykraft.quorum.core.reconfig import MAX_WAIT_MS, changes_deadline_ms
 from pykraft.quorum.core.roles import Leader, Resigned, Unattached
 from pykraft.quorum.core.voter_history import VoterHistory
 from pykraft.quorum.core.voters import ReplicaKey, Voter
@@ -364,3 +365,30 @@ def test_voter_is_moved() -> None:
     assert answers(b) == [ErrorCode.NONE]
     assert b.ask(UpdateRaftVoterRequest("c", moved, 1000)).error is ErrorCode.NONE
     assert b.of(AppendVoters) == []
+
+
+def test_the_change_that_waits_least_is_answered_first() -> None:
+    b = leader()
+    b.send(remove(b, 3))
+    first, second, third = (replace(remove(b, 2), timeout_ms=wait_ms) for wait_ms in (900, 300, 600))
+    for request in (first, second, third):
+        assert b.send(request) is None
+    deadline_ms = changes_deadline_ms(b.role(Leader))
+    assert deadline_ms == b.now_ms + 300
+    assert wait_for_answer(b, 299) == []
+    assert wait_for_answer(b, 1) == [ErrorCode.REQUEST_TIMED_OUT]
+
+
+@pytest.mark.parametrize(("asked_ms", "waits_ms"), [(300, 300), (10 * MAX_WAIT_MS, MAX_WAIT_MS)])
+def test_change_waits_no_longer_than_it_may(asked_ms: int, waits_ms: int) -> None:
+    b = leader()
+    b.send(remove(b, 3))
+    b.send(replace(remove(b, 2), timeout_ms=asked_ms))
+    assert b.role(Leader).changes[-1].deadline_ms == b.now_ms + waits_ms
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -5])
+def test_change_that_would_wait_and_may_not_is_answered_at_once(timeout_ms: int) -> None:
+    b = leader()
+    b.send(remove(b, 3))
+    assert b.ask(replace(remove(b, 2), timeout_ms=timeout_ms)).error is ErrorCode.REQUEST_TIMED_OUT

@@ -13,8 +13,9 @@ from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.quorum import rpc
 from pykraft.quorum.core import messages as m
-from pykraft.quorum.core.voters import ReplicaKey
+from pykraft.quorum.core.voters import Announcement, ReplicaKey
 from pykraft.quorum.rpc import FetchedRecords
+from pykraft.runtime.address import Address
 from tests.narrowing import as_type
 from tests.quorum.nodes import Cluster, run_quorum
 
@@ -31,7 +32,11 @@ requests = st.one_of(
     st.builds(m.VoteRequest, st.text(), keys, keys, epochs, epochs, offsets),
     st.builds(m.BeginQuorumEpochRequest, st.text(), keys, keys, epochs),
     st.builds(m.EndQuorumEpochRequest, st.text(), keys, keys, epochs, st.lists(keys, max_size=4).map(tuple)),
-    st.builds(m.FetchRequest, st.text(), keys, epochs, offsets, epochs, offsets, epochs, epochs),
+    st.builds(
+        m.FetchRequest,
+        *(st.text(), keys, epochs, offsets, epochs, offsets, epochs, epochs, st.booleans(), epochs),
+        st.none() | st.builds(Announcement, st.just(Address("host-7", 9093)), epochs),
+    ),
 )
 diverging = st.none() | st.builds(m.DivergingEpoch, epochs, offsets)
 responses = st.one_of(

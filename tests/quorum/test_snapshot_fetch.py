@@ -341,6 +341,23 @@ def test_late_piece_of_another_role_is_ignored() -> None:
     assert b.of(AppendSnapshotChunk) == []
 
 
+def test_piece_that_answers_another_request_is_ignored() -> None:
+    b = _follower()
+    other = present(b.role(Follower).fetch_correlation) + 100
+    b.state.in_flight[other] = b.keys[2]
+    b.step(ResponseReceived(other, _piece(b, 0, b"0123")))
+    assert b.of(AppendSnapshotChunk) == []
+    b.answer(_piece(b, 0, b"0123"))
+    assert [chunk.data for chunk in b.of(AppendSnapshotChunk)] == [b"0123"], "the one that was asked for"
+
+
+def test_piece_that_answers_a_candidate_is_ignored() -> None:
+    b = CoreBench()
+    b.ask_first()
+    b.answer(_piece(b, 0, b"0123"))
+    assert b.of(AppendSnapshotChunk) == []
+
+
 # --- the outline of a log that starts at a snapshot ------------------------------------------------------
 
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.record_codec import decode_batch
+from pykraft.kafka_protocol.record_codec import decode_batch, encode_batch
 from pykraft.kafka_protocol.records import iter_headers
 from pykraft.quorum import control_records
 from pykraft.quorum.control_records import ControlType
 from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
 from pykraft.quorum.retention import choose_log_start
 from pykraft.quorum.snapshots import (
+    BATCH_BYTES,
     BATCH_RECORDS,
     CorruptSnapshotError,
     SnapshotId,
@@ -24,6 +26,7 @@ from pykraft.quorum.snapshots import (
     snapshot_name,
 )
 from pykraft.runtime.address import Address
+from pykraft.runtime.os_disk import OsDisk
 from tests.narrowing import present
 
 DIRECTORY = "/data/__cluster_metadata-0"
@@ -87,6 +90,27 @@ def test_voters_of_the_configuration_are_not_in_it() -> None:
     assert _write(disk, voters=None).reader(ID).voters is None
     header = next(iter_headers(disk.read(_path())))[1]
     assert header.record_count == 1
+
+
+def test_values_share_a_batch_again_after_one_that_was_full_by_its_bytes() -> None:
+    disk = _disk()
+    _write(disk, values=[bytes(BATCH_BYTES), *[b"small"] * 10], piece=1)
+    counts = [header.record_count for _, header in iter_headers(disk.read(_path()))]
+    assert counts == [3, 1, 10, 1]
+
+
+def test_file_that_begins_with_other_control_records_is_damaged() -> None:
+    disk = _disk()
+    _write(disk)
+    data = disk.read(_path())
+    head = next(iter_headers(data))[1]
+    footer = control_records.control_record(
+        ControlType.SNAPSHOT_FOOTER, control_records.snapshot_footer(), 1_700_000_000_000
+    )
+    other = encode_batch([footer] * head.record_count, leader_epoch=7, is_control=True)
+    disk.write_atomic(_path(), other + data[head.size_bytes :])
+    with pytest.raises(CorruptSnapshotError, match="does not begin with a header"):
+        SnapshotStore(disk, DIRECTORY).open()
 
 
 def test_equal_values_make_equal_files_however_they_are_batched() -> None:
@@ -267,3 +291,28 @@ def test_snapshots_expire_by_the_time_of_their_last_batch() -> None:
     assert _choose(infos, max_ms=800) == 100
     assert _choose(infos, max_ms=200) == 200
     assert _choose(infos, start_offset=200, max_ms=200) is None
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="reads descriptors in /proc")
+@pytest.mark.parametrize("published", [True, False])
+def test_file_of_a_snapshot_is_closed_as_soon_as_it_is_published_or_discarded(
+    tmp_path: Path, published: bool
+) -> None:
+    """Whoever wrote it may hold the writer for long, and a broken one would keep its bytes on the disk."""
+
+    def opened() -> list[str]:
+        paths = [descriptor.resolve().name for descriptor in Path("/proc/self/fd").iterdir()]
+        return [name for name in paths if name.startswith(snapshot_name(ID))]
+
+    store = SnapshotStore(OsDisk(), str(tmp_path))
+    store.open()
+    writer = store.writer(ID, 0, VOTERS)
+    writer.append(VALUES)
+    assert opened() == [snapshot_name(ID) + ".part"]
+    if published:
+        writer.finish()
+        writer.publish()
+    else:
+        writer.discard()
+    assert opened() == []
+    assert [path.name for path in tmp_path.iterdir()] == [snapshot_name(ID)] * published

@@ -10,7 +10,8 @@ import errno
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -19,6 +20,8 @@ from pykraft.quorum import storage
 from pykraft.quorum.core.config import QuorumConfig
 from pykraft.quorum.core.effects import CheckSnapshot
 from pykraft.quorum.core.roles import ElectionState
+from pykraft.quorum.core.snapshot import note_snapshot
+from pykraft.quorum.core.state import CoreState
 from pykraft.quorum.core.voters import NO_VOTERS, ReplicaKey, Voter, VoterSet
 from pykraft.quorum.driver import SnapshotId
 from pykraft.quorum.flushed_mark import FLUSHED_OFFSET_FILE
@@ -518,3 +521,10 @@ def test_snapshot_of_an_id_is_the_same_file_on_every_replica(voters: str) -> Non
         await cluster.stop()
 
     run_virtually(main())
+
+
+def test_snapshot_that_a_newer_one_has_overtaken_is_not_the_newest() -> None:
+    state = cast(CoreState, SimpleNamespace(high_watermark=20, snapshot=None))
+    for taken, newest in ((7, 7), (5, 7), (9, 9)):
+        note_snapshot(state, SnapshotId(taken, 1))
+        assert state.snapshot == SnapshotId(newest, 1)

@@ -103,14 +103,15 @@ def test_observer_votes_as_it_may_be_a_voter_without_knowing_it() -> None:
 
 def test_observer_of_fixed_voters_refuses_to_vote() -> None:
     b = CoreBench(node_id=4, static=True)
-    assert b.ask(_request(b)).error is ErrorCode.INCONSISTENT_VOTER_SET
+    assert b.ask(_request(b, voter=ReplicaKey(4))).error is ErrorCode.INCONSISTENT_VOTER_SET
 
 
 @pytest.mark.parametrize("pre_vote", [False, True])
 def test_candidate_that_the_fixed_voters_do_not_name_gets_no_vote(pre_vote: bool) -> None:
     """Its own configuration may name it, but no replica would follow it."""
     b = CoreBench(static=True)
-    answer = b.ask(replace(_request(b), candidate=b.keys[4], pre_vote=pre_vote))
+    request = _request(b, voter=ReplicaKey(1), pre_vote=pre_vote)
+    answer = b.ask(replace(request, candidate=b.keys[4]))
     assert answer.error is ErrorCode.INCONSISTENT_VOTER_SET and not answer.vote_granted
     assert b.state.election == ElectionState()
 

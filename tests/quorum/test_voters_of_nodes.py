@@ -8,11 +8,17 @@ from dataclasses import replace
 
 import pytest
 
+from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.quorum.core.voters import NO_VOTERS, ReplicaKey, Voter
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.record_codec import decode_batch
+from pykraft.quorum import control_records
+from pykraft.quorum.bootstrap import format_log
+from pykraft.quorum.core.voters import NO_VOTERS, ReplicaKey, Voter, VoterSet
+from pykraft.quorum.flushed_mark import FlushedMarkFile
 from pykraft.runtime.address import Address
 from tests.narrowing import present
-from tests.quorum.nodes import FAST, Cluster, Replica, run_quorum
+from tests.quorum.nodes import DIRECTORY, FAST, Cluster, Replica, run_quorum
 
 from .test_snapshots import SMALL, take_snapshot
 
@@ -126,3 +132,143 @@ def test_voter_at_another_address_is_known_there_after_its_restart() -> None:
         await cluster.commit(b"a")
 
     run_quorum(scenario)
+
+
+# --- fixed voters -------------------------------------------------------------------------------------------
+
+
+async def upgrade(cluster: Cluster) -> VoterSet:
+    """Upgrade kraft.version, and wait until every node has the voters from its log; they."""
+    leader = await cluster.leader()
+    await cluster.until(lambda: leader.live.upgrade_objection() is None)
+    leader.live.upgrade_kraft_version(leader.live.leader.epoch)
+    await cluster.commit(b"behind the upgrade")
+    (voters,) = {replica.live.voters for replica in cluster.replicas}
+    return voters
+
+
+def test_fixed_voters_become_voters_in_the_log_on_every_node_and_over_restarts() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.commit(b"a")
+        assert {replica.live.voters for replica in cluster.replicas} == {cluster.voters}
+        assert cluster.voters.kraft_version == 0
+        voters = await upgrade(cluster)
+        *first, observer = cluster.replicas
+        assert list(voters) == [voter_of(replica) for replica in first] and voters.kraft_version == 1
+        for number, replica in enumerate(cluster.replicas):
+            assert replica.live.ignores_fixed_voters
+            await (replica.stop() if number % 2 else replica.crash(random.Random(number)))
+            await replica.start()
+            assert replica.live.voters == voters and replica.live.ignores_fixed_voters
+            await cluster.commit(b"b")
+        leader = await cluster.leader()
+        await leader.live.add_voter(voter_of(observer), TIMEOUT_MS)
+        await leader.live.remove_voter(other_than(cluster, leader).key, TIMEOUT_MS)
+        assert len(leader.live.voters) == 3 and leader.live.voters.is_voter(observer.key)
+
+    run_quorum(scenario, voters=3, observers=1, fixed=True)
+
+
+def test_upgrade_is_read_back_from_a_snapshot_and_fetched_in_one() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        voters = await upgrade(cluster)
+        away = other_than(cluster, await cluster.leader())
+        await away.stop()
+        away.memory_disk = away.disk = MemoryDisk()
+        format_log(away.disk, DIRECTORY, now_ms=0)
+        for replica in cluster.replicas:
+            if replica is not away:
+                snapshot = await take_snapshot(replica)
+                assert replica.log.log_start_offset == snapshot.end_offset
+                await replica.stop()
+                await replica.start()
+                assert replica.live.voters == voters and replica.live.ignores_fixed_voters
+        await away.start()
+        assert away.live.voters == cluster.voters, "its directory knows of no upgrade"
+        await cluster.until(lambda: away.live.voters == voters)
+        await cluster.commit(b"b")
+
+    run_quorum(scenario, config=SMALL, fixed=True)
+
+
+def test_upgrade_that_is_truncated_leaves_the_voters_fixed() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.commit(b"a")
+        old = await cluster.leader()
+        await cluster.until(lambda: old.live.upgrade_objection() is None)
+        cluster.rpc.down.add(old.address)
+        old.live.upgrade_kraft_version(old.live.leader.epoch)
+        assert old.live.voters.kraft_version == 1
+        others = [replica for replica in cluster.replicas if replica is not old]
+        await cluster.until(lambda: any(r.live.leader.leader_id == r.key.id for r in others))
+        cluster.rpc.down.clear()
+        await cluster.until(lambda: old.live.voters == cluster.voters)
+        assert not old.live.ignores_fixed_voters
+        await cluster.commit(b"b")
+        assert (await upgrade(cluster)).kraft_version == 1
+
+    run_quorum(scenario, fixed=True)
+
+
+def test_upgrade_is_refused_without_one_voter_and_by_who_does_not_lead() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.commit(b"a")
+        leader = await cluster.leader()
+        epoch = leader.live.leader.epoch
+        away, other = (replica for replica in cluster.replicas if replica is not leader)
+        with pytest.raises(KafkaError, match="NOT_CONTROLLER"):
+            other.live.upgrade_kraft_version(epoch)
+        with pytest.raises(KafkaError, match="NOT_CONTROLLER"):
+            leader.live.upgrade_kraft_version(epoch - 1)
+        await away.crash(random.Random(1))
+        missed = f"voter {away.key.id} has not fetched for"
+        await cluster.until(lambda: missed in (leader.live.upgrade_objection() or ""))
+        with pytest.raises(KafkaError, match=missed) as refused:
+            leader.live.upgrade_kraft_version(epoch)
+        assert refused.value.code is ErrorCode.INVALID_UPDATE_VERSION
+        await away.start()
+        await upgrade(cluster)
+
+    run_quorum(scenario, fixed=True)
+
+
+def test_upgrade_is_a_control_batch_of_kraft_version_and_voters() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        leader = await cluster.leader()
+        before = leader.live.log_end_offset
+        voters = await upgrade(cluster)
+        header, data = next(leader.log.iter_batches(before))
+        assert header.is_control and header.record_count == 2
+        version, written = decode_batch(data, header)
+        kinds = [control_records.control_type(record.key) for record in (version, written)]
+        assert kinds == [control_records.ControlType.KRAFT_VERSION, control_records.ControlType.KRAFT_VOTERS]
+        assert control_records.parse(control_records.KRaftVersion, present(version.value)).level == 1
+        assert control_records.parse_voters_record(present(written.value)) == voters
+
+    run_quorum(scenario, fixed=True)
+
+
+def test_observer_that_may_become_a_voter_notes_how_far_it_has_flushed() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.until(cluster.leading)
+        observer = cluster.replicas[-1]
+        mark = FlushedMarkFile(observer.memory_disk, DIRECTORY)
+        await cluster.until(lambda: present(mark.read()).end_offset)
+
+    run_quorum(scenario, voters=1, observers=1)
+
+
+def test_observer_that_never_votes_needs_no_mark() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        observer = Replica(cluster, ReplicaKey(9, Uuid(b"9" * 16)), Address("test", 9009))
+        observer.never_votes = True
+        observer.memory_disk = observer.disk = MemoryDisk()
+        format_log(observer.disk, DIRECTORY, now_ms=0, may_vote=False)
+        await observer.start()
+        cluster.replicas.append(observer)
+        await cluster.until(lambda: observer.listener.next_offset > 0)
+        await observer.stop()
+        assert FlushedMarkFile(observer.memory_disk, DIRECTORY).read() is None
+        await observer.start()
+
+    run_quorum(scenario, voters=1)

@@ -23,7 +23,7 @@ from pykraft.jepsen_like.sim.scheduler import Scheduler
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.quorum.core.config import QuorumConfig
 from pykraft.quorum.core.effects import CheckSnapshot, Effect, Send
-from pykraft.quorum.core.events import Event, Proposed, RequestReceived, ResponseReceived
+from pykraft.quorum.core.events import Event, Proposed, RequestReceived, ResponseReceived, UpgradeProposed
 from pykraft.quorum.core.messages import Request, Response, VoterChangeRequest
 from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
 from pykraft.runtime.address import Address
@@ -87,7 +87,7 @@ class SimCluster:
 
     def _config_of(self, node_id: int) -> QuorumConfig:
         """Only the initial voters are controllers, and join by themselves."""
-        if not self.options.voters_in_log:
+        if not self.options.voters_in_log and not self.options.upgraded:
             return self.config
         count = self.options.voters + self.options.observers
         return replace(
@@ -288,6 +288,16 @@ class SimCluster:
         self._next_token += 1
         leader.requests[self._next_token] = (ADMIN, 0, 0, request)
         leader.step(RequestReceived(self._next_token, request))
+
+    def upgrade(self, leader: SimReplica) -> str | None:
+        """Have a replica that leads (or believes so) append kraft.version 1, or return its objection."""
+        core = leader.core
+        assert core.may_propose(core.state.epoch)
+        objection = core.upgrade_objection(leader.clock.now_ms())
+        self.log_event("admin", f"asks {leader.id} for kraft.version 1: {objection or 'appended'}")
+        if objection is None:
+            leader.step(UpgradeProposed(core.state.epoch))
+        return objection
 
     def address_of(self, replica: SimReplica) -> Address:
         return Address("sim", replica.id)

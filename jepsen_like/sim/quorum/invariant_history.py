@@ -82,6 +82,7 @@ class History:
         self.commit_epochs: list[int] = []
         self.acknowledged: dict[object, StoredBatch] = {}
         self.lost_end_offsets: list[int] = []
+        self.replaced: set[ReplicaKey] = set()
         self.lost_votes: set[tuple[int, int]] = set()
         self.lost_batches: dict[int, list[StoredBatch]] = {}
         """The flushed batches that a damaged disk has lost, by replica, until the replica has recovered."""
@@ -94,6 +95,7 @@ class History:
     def forget(self, node_id: int) -> None:
         """Its disk was replaced: the id is that of a new replica now, and one copy of everything is lost."""
         self.lost_end_offsets.append(self.replica(node_id).durable_end_offset)
+        self.replaced.add(self.replica(node_id).key)
         self.lost_batches.pop(node_id, None)
         self.losses.pop(node_id, None)
         self.epochs.pop(node_id, None)

@@ -37,6 +37,7 @@ from pykraft.jepsen_like.sim.quorum.voter_invariants import (
     ElectedByMajority,
     MajoritiesIntersect,
     OneVoterChange,
+    UpgradeKeepsTheVoters,
     VotersFollowTheLog,
 )
 from pykraft.quorum.core.effects import (
@@ -188,6 +189,7 @@ INVARIANTS: tuple[type[Invariant], ...] = (
     CountedIsHeld,
     OneVoterChange,
     MajoritiesIntersect,
+    UpgradeKeepsTheVoters,
     VotersFollowTheLog,
     MonotonicEpoch,
     MonotonicHighWatermark,

@@ -26,6 +26,8 @@ def describe_options(options: ClusterOptions) -> str:
     voters = list(range(1, options.voters + 1))
     observers = list(range(options.voters + 1, options.voters + options.observers + 1))
     named = "by id alone, never changed" if options.static_voters else "in the log"
+    if options.upgraded:
+        named = "by id alone until an upgrade"
     return f"voters {voters}, named {named}; observers {observers or 'none'}"
 
 

@@ -277,7 +277,7 @@ class QuorumNemesis:
             replica.crash()
         epoch = replica.durable_election.epoch
         replica.replace_disk(ReplicaKey(replica.id, Uuid(rng.randbytes(16))))
-        if cluster.options.static_voters:
+        if not sets[0].is_dynamic:
             replica.may_start = False
             self._return_when_safe(replica, epoch, polls=0)
         else:
@@ -336,10 +336,13 @@ class QuorumNemesis:
     def _change_is_open(self) -> bool:
         return self.cluster.scheduler.now_ms < self._asked_ms + 2 * VOTER_CHANGE_TIMEOUT_MS
 
+    def _may_change(self, leader: SimReplica) -> bool:
+        return self.cluster.options.voters_in_log or leader.voters_in_log.is_dynamic
+
     def _add_voter(self, leader: SimReplica, rng: random.Random) -> bool:
         cluster = self.cluster
         others = [r for r in cluster.replicas.values() if leader.voters_in_log.get(r.id) is None]
-        if not others or not cluster.options.voters_in_log:
+        if not others or not self._may_change(leader):
             return False
         replica = rng.choice(others)
         self._asked_ms = cluster.scheduler.now_ms
@@ -356,7 +359,7 @@ class QuorumNemesis:
         sets = cluster.voter_sets()
         lost = [voter for voters in sets for voter in voters if not cluster.holds_vote_of(voter.key)]
         candidates = lost or list(leader.voters_in_log)
-        if not candidates or not cluster.options.voters_in_log:
+        if not candidates or not self._may_change(leader):
             return False
         if not lost and min(len(voters) for voters in sets) <= 2:
             return False

@@ -79,6 +79,8 @@ class Listener:
     def handle_commit(self, batches: Sequence[CommittedBatch]) -> None:
         committed = self.process.cluster.checker.history.committed
         for batch in batches:
+            if not batch.is_last_piece:
+                continue
             if batch.base_offset != self.next_offset:
                 self._fail(f"received {batch.base_offset} after {self.next_offset - 1}")
             self.next_offset, self.last_epoch = batch.last_offset + 1, batch.epoch

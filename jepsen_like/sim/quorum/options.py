@@ -9,9 +9,9 @@ from dataclasses import dataclass
 class ClusterOptions:
     """The shape of one schedule's world; every field is drawn from the seed.
 
-    ``static_voters``: voters are named by id alone and never change. ``voters_in_log``: the first leader
-    writes the voters into the log, and they may change. ``auto_join``: controllers that are not voters ask to
-    become voters.
+    ``static_voters``: voters are named by id alone and do not change, unless ``upgraded``: then an admin asks
+    for kraft.version 1, after which they may. ``voters_in_log``: the first leader writes the voters into the
+    log, and they may change. ``auto_join``: controllers that are not voters ask to become voters.
     """
 
     voters: int = 3
@@ -21,6 +21,7 @@ class ClusterOptions:
     max_fetch_batches: int = 1000
     proposal_gap_ms: int = 10
     static_voters: bool = False
+    upgraded: bool = False
     voters_in_log: bool = False
     auto_join: bool = False
     snapshot_piece_bytes: int | None = None

@@ -14,6 +14,7 @@ import random
 from dataclasses import dataclass, replace
 
 from pykraft.jepsen_like.sim.quorum.options import ClusterOptions
+from pykraft.jepsen_like.sim.quorum.upgrades import upgrades
 from pykraft.jepsen_like.sim.schedule import Schedule
 
 # Kind → how often it is drawn when its seed draws it at all. "After", "in a" and "a new leader" are aimed.
@@ -77,6 +78,7 @@ PARTS = (
     "slow flushes",
     "long delays",
     "observers",
+    "upgrade",
 )
 
 
@@ -127,6 +129,8 @@ def draw_plan(schedule: Schedule) -> Plan:
     without = schedule.without
     options = draw_options(rng)
     options = replace(options, voters_in_log=not options.static_voters)
+    if options.static_voters and upgrades(schedule.seed) and "upgrade" not in without:
+        options = replace(options, upgraded=True)
     if "observers" in without:
         options = replace(options, observers=0)
     if "long delays" in without:

@@ -227,7 +227,8 @@ class SimReplica:
         self.cluster.checker.history.forget(self.id)
         self.cluster.log_event(self.id, "has a new, empty disk")
         self.key = key
-        if self.cluster.options.voters_in_log:
+        options = self.cluster.options
+        if options.voters_in_log or (options.upgraded and self.voters_in_log.is_dynamic):
             self.base_voters = NO_VOTERS  # formatted without voters: it has to ask other nodes for the leader
         self._drop_from(0)
         self.snapshots.forget()

@@ -13,6 +13,7 @@ from functools import partial
 from pykraft.jepsen_like.sim.quorum.cluster import SimCluster
 from pykraft.jepsen_like.sim.quorum.directed import DIRECTED
 from pykraft.jepsen_like.sim.quorum.directed_snapshots import SNAPSHOTS_DIRECTED
+from pykraft.jepsen_like.sim.quorum.directed_upgrades import UPGRADES_DIRECTED
 from pykraft.jepsen_like.sim.quorum.directed_voters import VOTERS_DIRECTED
 from pykraft.jepsen_like.sim.quorum.invariant_history import InvariantViolation
 from pykraft.jepsen_like.sim.quorum.narrator import Narrator, describe_options
@@ -20,11 +21,12 @@ from pykraft.jepsen_like.sim.quorum.nemesis import QuorumNemesis
 from pykraft.jepsen_like.sim.quorum.plan import PARTS, draw_plan, planned
 from pykraft.jepsen_like.sim.quorum.replica import SimReplica
 from pykraft.jepsen_like.sim.quorum.stranger import Stranger, comes
+from pykraft.jepsen_like.sim.quorum.upgrades import UpgradeAdmin
 from pykraft.jepsen_like.sim.schedule import Outcome, Ring, Schedule
 from pykraft.jepsen_like.sim.story import Story
 from pykraft.quorum.core.messages import RemoveRaftVoterRequest
 
-ALL_DIRECTED = DIRECTED | SNAPSHOTS_DIRECTED | VOTERS_DIRECTED
+ALL_DIRECTED = DIRECTED | SNAPSHOTS_DIRECTED | VOTERS_DIRECTED | UPGRADES_DIRECTED
 PROGRESS_WITHIN_MS = 2_000
 STABLE_WITHIN_MS = 1_000
 STEADY_MS = 1_000
@@ -43,6 +45,7 @@ def run_schedule(schedule: Schedule, story: Story | None = None) -> Outcome:
     if "client" not in schedule.without:
         cluster.start_client()
     nemesis.start()
+    admin = UpgradeAdmin(cluster) if plan.options.upgraded else None
     stranger = Stranger(cluster) if comes(schedule.seed) and "stranger" not in schedule.without else None
     cluster.scheduler.run(schedule.duration_ms)
     if stranger is not None:
@@ -57,7 +60,9 @@ def run_schedule(schedule: Schedule, story: Story | None = None) -> Outcome:
     nemesis.stop()
     replicas = list(cluster.replicas.values())
     demand_progress(cluster, replicas)
-    if plan.options.voters_in_log:
+    if admin is not None:
+        demand_upgrade(cluster)
+    if plan.options.voters_in_log or admin is not None:
         demand_voter_change(cluster)
     cluster.checker.check_everything(replicas)
     counts = {
@@ -68,6 +73,8 @@ def run_schedule(schedule: Schedule, story: Story | None = None) -> Outcome:
         "voter changes": cluster.voter_changes["NONE"],
         "voter changes refused or timed out": cluster.voter_changes.total() - cluster.voter_changes["NONE"],
     }
+    if admin is not None:
+        counts |= {"upgrades appended": admin.made, "upgrades refused": admin.refused}
     return Outcome(
         schedule.seed,
         cluster.events,
@@ -119,6 +126,18 @@ def demand_progress(cluster: SimCluster, replicas: list[SimReplica]) -> None:
         raise InvariantViolation(
             "progress", f"{who} did not commit a new value within {PROGRESS_WITHIN_MS} ms"
         )
+
+
+def demand_upgrade(cluster: SimCluster) -> None:
+    """Demand that the voters are in every log in time, and committed: the admin goes on asking."""
+    limit_ms = cluster.scheduler.now_ms + PROGRESS_WITHIN_MS
+
+    def is_made() -> bool:
+        states = [replica.core.state for replica in cluster.replicas.values()]
+        return all(it.voters.is_dynamic and it.high_watermark > it.history.current_offset for it in states)
+
+    if not cluster.run_until(is_made, limit_ms):
+        raise InvariantViolation("progress", "kraft.version was not upgraded")
 
 
 def demand_voter_change(cluster: SimCluster) -> None:

@@ -6,7 +6,8 @@ except what a command asks for, so that a reviewer can read the protocol; the us
 throughout. Commands:
 
 ``voters N`` (and ``observers N`` before it) starts the replicas; ``voters N in log`` or ``voters N in log
-auto-join`` if they may change · ``ask A add B``, ``ask A remove B``: an admin asks A, which leads · ``timeout
+auto-join`` if they may change, ``voters N fixed`` if they are known by id alone · ``ask A add B``, ``ask A
+remove B``, ``ask A upgrade``: an admin asks A, which leads · ``timeout
 A``: A's election timer expires · ``stand A``: the same when no replica has heard from a leader recently;
 pre-votes on links that are not cut are delivered · ``elected A``: the same, with everything delivered, shown
 as one line · ``wait MS``: virtual time passes · ``deliver``: all messages and flushes until none is left, or
@@ -53,9 +54,14 @@ class _UnderWay:
 class Scenario(SimCluster):
     """A cluster in which messages and flushes wait for a command."""
 
-    def __init__(self, voters: int, observers: int, *, in_log: bool, auto_join: bool) -> None:
+    def __init__(self, voters: int, observers: int, *, how: str) -> None:
         options = ClusterOptions(
-            voters=voters, observers=observers, voters_in_log=in_log, auto_join=auto_join
+            voters=voters,
+            observers=observers,
+            static_voters=how == "fixed",
+            upgraded=how == "fixed",
+            voters_in_log=how.startswith("in log"),
+            auto_join=how.endswith("auto-join"),
         )
         super().__init__(1, options, replace(CONFIG, fetch_snapshot_max_bytes=40))
         self.lines: list[str] = []
@@ -150,6 +156,10 @@ class Scenario(SimCluster):
                 known = self._replica(node).voters_in_log.get(int(other))
                 key = ReplicaKey(int(other)) if known is None else known.key
                 self.ask_for_change(self._replica(node), m.RemoveRaftVoterRequest("sim", key, 1000))
+            case ["ask", node, "upgrade"]:
+                objection = self.upgrade(self._replica(node))
+                if objection is not None:
+                    self.lines.append(f"   {node}: answers the admin: {objection}")
             case ["state"]:
                 self._print_state()
             case _:
@@ -253,10 +263,11 @@ def _narrate(effect: e.Effect) -> str | None:
             return f"writes epoch {state.epoch}{voted}{leader}"
         case e.AppendLeaderChange(offset, epoch):
             return f"leads epoch {epoch}; appends LeaderChange at {offset}"
-        case e.AppendVoters(offset, _, epoch, voters):
-            return f"appends voters {_ids(voters)} at {offset} (epoch {epoch})"
+        case e.AppendVoters(offset, end_offset, epoch, voters):
+            what = "kraft.version and voters" if end_offset - offset == 2 else "voters"
+            return f"appends {what} {_ids(voters)} at {offset} (epoch {epoch})"
         case e.VotersChanged(voters):
-            return f"voters are {_ids(voters)}"
+            return f"voters are {_ids(voters)}{'' if voters.is_dynamic else ', fixed'}"
         case e.AppendProposal(base_offset, _, epoch, payload):
             return f"appends value {payload} at {base_offset} (epoch {epoch})"
         case e.AppendFetched(batches):
@@ -281,9 +292,10 @@ def describe(message: m.Request | m.Response) -> str:
                 f"{what} epoch {message.epoch}, log ends {message.last_offset} in epoch {message.last_epoch}"
             )
         case m.FetchRequest():
+            announced = "" if message.announced is None else f"; listens at {message.announced.address}"
             return (
                 f"Fetch epoch {message.epoch}, from {message.fetch_offset} after epoch"
-                f" {message.last_fetched_epoch}, committed {message.high_watermark}"
+                f" {message.last_fetched_epoch}, committed {message.high_watermark}{announced}"
             )
         case m.BeginQuorumEpochRequest():
             return f"BeginQuorumEpoch epoch {message.epoch}"
@@ -358,8 +370,7 @@ def play(script: str) -> str:
                 observers = int(number)
                 continue
             case ["voters", number, *how]:
-                in_log = how[:2] == ["in", "log"]
-                scenario = Scenario(int(number), observers, in_log=in_log, auto_join="auto-join" in how)
+                scenario = Scenario(int(number), observers, how=" ".join(how))
                 scenario.start_all()
             case _:
                 assert scenario is not None, "a scenario begins with 'voters N'"
