@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from enum import Enum
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final, TypeVar
 
 from pykraft.lazy_dataclass import dataclass
 
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,40}", re.ASCII)
 _LONGEST_SHOWN: Final = 100
+_MOST_COMPARED: Final = 3
 
 
 class ConfigError(ValueError):
@@ -97,6 +99,14 @@ class ConfigKey:
             raise _invalid(self.name, text, objection)
         return value
 
+    def objection_to(self, text: str) -> str | None:
+        """Why a value is not allowed; None if it is."""
+        try:
+            self.parse(text)
+        except ConfigError as error:
+            return str(error)
+        return None
+
 
 dynamic_key: Final = partial(ConfigKey, update_mode=UpdateMode.CLUSTER_WIDE)
 
@@ -105,7 +115,7 @@ Key = TypeVar("Key", bound=ConfigKey)
 
 def split_list(text: str) -> tuple[str, ...]:
     """The entries of a list."""
-    return tuple(item for item in (part.strip() for part in text.split(",")) if item)
+    return tuple(filter(None, map(str.strip, text.split(","))))
 
 
 def table(*keys: Key) -> Mapping[str, Key]:
@@ -162,11 +172,34 @@ def format_value(value: ConfigValue) -> str:
 
 
 def nearest_key(name: str, known: Iterable[str]) -> str | None:
-    """The known key that is most similar to ``name``, if there is one."""
+    """The known key that is most similar to ``name``, if there is one.
+
+    Only those are compared that share most with it: a client may send many mistakes, and a comparison with
+    hundreds of keys takes tens of milliseconds.
+    """
     import difflib  # for a mistake only
 
-    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    if len(name) > _LONGEST_SHOWN:
+        return None
+    keys_by_part, shared = _keys_by_part(frozenset(known)), Counter[str]()
+    for part in _parts(name):
+        shared.update(keys_by_part.get(part, ()))
+    candidates = sorted(shared, key=lambda key: (-shared[key] / (len(key) + len(name)), key))[:_MOST_COMPARED]
+    matches = difflib.get_close_matches(name, candidates, n=1, cutoff=0.6)
     return matches[0] if matches else None
+
+
+def _parts(name: str) -> set[str]:
+    return {name[start : start + 3] for start in range(len(name) - 2)}
+
+
+@lru_cache(maxsize=16)
+def _keys_by_part(known: frozenset[str]) -> dict[str, list[str]]:
+    keys: dict[str, list[str]] = {}
+    for key in sorted(known):
+        for part in _parts(key):
+            keys.setdefault(part, []).append(key)
+    return keys
 
 
 def unknown_key_message(name: str, known: Iterable[str], names_elsewhere: Mapping[str, str]) -> str:

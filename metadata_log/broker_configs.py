@@ -4,8 +4,7 @@ The values are in the metadata log, for one broker or (under the empty name) for
 a topic does not set itself takes the first of: this broker's value, the value for all brokers, the properties
 file, the default.
 
-A controller of another version may have accepted what this one refuses. Such a value has no effect, and the
-others do, as in Kafka: a broker must not fail because of what is in the metadata log.
+A controller of another version may have accepted what this one refuses (:mod:`.refused_values`).
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from collections.abc import Mapping
 from typing import Final
 
 from pykraft.configuration.keys import (
-    ConfigError,
     ConfigKey,
     ConfigValue,
     UpdateMode,
@@ -26,6 +24,7 @@ from pykraft.configuration.topic_keys import SERVER_PROPERTY_TO_TOPIC, TOPIC_TO_
 from pykraft.kafka_protocol.enums import ConfigResourceType
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.metadata_log.image import MetadataImage
+from pykraft.metadata_log.refused_values import DELETES_NOTHING, without_refused
 
 ALL_BROKERS: Final = ""
 """The resource name under which values for all brokers are kept."""
@@ -70,37 +69,13 @@ def dynamic_broker_values(image: MetadataImage, broker_id: int | None) -> dict[s
     return values
 
 
-def refused_dynamic_values(image: MetadataImage, broker_id: int) -> list[str]:
-    """Why values that were set have no effect on a broker of this version: a sentence for each."""
-    return [
-        f"The {name} that is set for {'all brokers' if resource == ALL_BROKERS else f'broker {resource}'}"
-        f" is ignored: {objection}"
-        for resource in (ALL_BROKERS, str(broker_id))
-        for name, text in sorted(image.resource_config(ConfigResourceType.BROKER, resource).items())
-        if (objection := _objection(name, text)) is not None
-    ]
-
-
-def _objection(name: str, text: str) -> str | None:
-    key = DYNAMIC_KEYS.get(name)
-    if key is None:
-        return "it is not a dynamic configuration"
-    try:
-        key.parse(text)
-    except ConfigError as error:
-        return str(error)
-    return None
-
-
 def effective_dynamic_values(image: MetadataImage, broker_id: int | None) -> dict[str, str]:
     """As :func:`dynamic_broker_values`, without what this version refuses."""
-    resources = (ALL_BROKERS,) if broker_id is None else (ALL_BROKERS, str(broker_id))
-    return {
-        name: text
-        for resource in resources
-        for name, text in image.resource_config(ConfigResourceType.BROKER, resource).items()
-        if _objection(name, text) is None
-    }
+    effective: dict[str, str] = {}
+    for resource in (ALL_BROKERS,) if broker_id is None else (ALL_BROKERS, str(broker_id)):
+        given = image.resource_config(ConfigResourceType.BROKER, resource)
+        effective |= without_refused(DYNAMIC_KEYS, given)
+    return effective
 
 
 def with_dynamic_values(
@@ -119,11 +94,16 @@ def broker_wide_topic_configs(
     ``static`` holds the values of the properties file. Without a ``broker_id``: the values for the cluster,
     as far as the node with this file can tell.
     """
-    dynamic = effective_dynamic_values(image, broker_id)
-    if not dynamic:
+    given = dynamic_broker_values(image, broker_id)
+    if not given:
         return static
-    names = SERVER_PROPERTY_TO_TOPIC
-    return {**static, **{names[name]: text for name, text in dynamic.items() if name in names}}
+    dynamic, names = effective_dynamic_values(image, broker_id), SERVER_PROPERTY_TO_TOPIC
+    refused = {names[name] for name in given.keys() - dynamic.keys() if name in names}
+    return {
+        **{name: text for name, text in DELETES_NOTHING.items() if name in refused},
+        **static,
+        **{names[name]: text for name, text in dynamic.items() if name in names},
+    }
 
 
 def concerns_broker(resource: tuple[int, str], broker_id: int) -> bool:

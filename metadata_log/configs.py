@@ -15,6 +15,7 @@ from pykraft.configuration.topic_keys import (
     check_topic_values,
 )
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.metadata_log.refused_values import without_refused
 
 Key = TypeVar("Key", bound=ConfigKey)
 
@@ -50,8 +51,8 @@ def parse_topic_config(name: str, text: str) -> ConfigValue:
 
 def validate_topic_configs(configs: Mapping[str, str]) -> None:
     """INVALID_CONFIG if any key is unknown or any value is not allowed."""
-    for name in sorted(configs):
-        parse_topic_config(name, configs[name])
+    for name, value in configs.items():
+        parse_topic_config(name, value)
 
 
 def effective_topic_config(
@@ -62,18 +63,26 @@ def effective_topic_config(
     return _TOPIC_DEFAULTS | resolve({name: TOPIC_KEYS[name] for name in given if name in TOPIC_KEYS}, given)
 
 
-def check_topic_config(overrides: Mapping[str, str], broker_defaults: Mapping[str, str]) -> None:
-    """INVALID_CONFIG if the effective values, each of which is valid, contradict each other."""
+def check_topic_config(
+    overrides: Mapping[str, str],
+    broker_defaults: Mapping[str, str],
+    code: ErrorCode = ErrorCode.INVALID_CONFIG,
+) -> None:
+    """An error with ``code`` if the effective values contradict each other, those apart that another version
+    accepted and this one refuses.
+    """
     try:
-        check_topic_values({**broker_defaults, **overrides})
+        check_topic_values({**broker_defaults, **without_refused(TOPIC_KEYS, overrides)})
     except ConfigError as error:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+        raise KafkaError(code, str(error)) from None
 
 
 def check_group_config(overrides: Mapping[str, str], server: Mapping[str, str]) -> None:
     """INVALID_CONFIG for a value beyond the server's limits for it, or unless heartbeats fit into the session
-    timeout. ``server`` is by property name.
+    timeout. ``server`` is by property name. Values that another version accepted and this one refuses do not
+    count.
     """
+    overrides = without_refused(GROUP_KEYS, overrides)
 
     def number(key: ConfigKey, text: str | None) -> int:
         value = key.parse(text if text is not None else key.default or "")

@@ -153,7 +153,5 @@ def _really(touched: set[K], old: Map[K, V], new: Map[K, V]) -> frozenset[K]:
 
 
 def _differing(before: TopicImage, after: TopicImage, touched: set[int]) -> frozenset[int]:
-    known = len(before.partitions)
-    return frozenset(
-        index for index in touched if index >= known or before.partitions[index] != after.partitions[index]
-    )
+    old, new, known = before.partitions, after.partitions, len(before.partitions)
+    return frozenset([index for index in touched if index >= known or old[index] != new[index]])

@@ -1,7 +1,7 @@
 """The feature levels this code supports, numbered as in Kafka 4.3, and the requirements of each.
 
-``kraft.version`` belongs to the quorum: it is chosen when a node is formatted and is kept in the quorum's own
-records, not among the features of an image.
+``kraft.version`` belongs to the quorum: its level is in the quorum's own records, not among the features of
+an image.
 """
 
 from __future__ import annotations
@@ -117,6 +117,14 @@ def default_features(metadata_version: int) -> dict[str, int]:
         feature: level for (feature, level), first in _DEFAULT_FROM.items() if metadata_version >= first
     }
     return {METADATA_VERSION: metadata_version, **defaults}
+
+
+def release_levels(metadata_version: int) -> dict[str, int]:
+    """The level of every feature in the release with that ``metadata.version``; 0 if it is off there."""
+    defaults = default_features(metadata_version)
+    kraft_version = int(metadata_version >= REQUIRED_METADATA_VERSION[KRAFT_VERSION, 1])
+    others = {name: defaults.get(name, 0) for name in (*SUPPORTED_FEATURES, *sorted(UNSERVED_FEATURES))}
+    return {**others, METADATA_VERSION: metadata_version, KRAFT_VERSION: kraft_version}
 
 
 BOOTSTRAP_FEATURES: Final = default_features(LATEST_METADATA_VERSION)

@@ -153,6 +153,8 @@ class MetadataImage:
     brokers: Map[int, BrokerRegistration] = field(default_factory=Map)
     topics_by_id: Map[Uuid, TopicImage] = field(default_factory=Map)
     topic_ids: Map[str, Uuid] = field(default_factory=Map)
+    metric_names: Map[str, str] = field(default_factory=Map)
+    """The topics whose names other names may collide with, by :func:`metric_name`."""
     configs: Map[tuple[int, str], Map[str, str]] = field(default_factory=Map)
     features: Map[str, int] = field(default_factory=Map)
     controllers: Map[int, RegisterControllerRecord] = field(default_factory=Map)
@@ -196,6 +198,11 @@ class MetadataImage:
         """Whether a broker is registered, unfenced and not shutting down."""
         broker = self.brokers.get(broker_id)
         return broker is not None and broker.is_active
+
+
+def metric_name(name: str) -> str | None:
+    """A topic's name as it is in metrics, where ``.`` and ``_`` are the same; None if it has neither."""
+    return name.replace(".", "_") if "." in name or "_" in name else None
 
 
 def online_directories(brokers: Iterable[BrokerRegistration]) -> frozenset[Uuid]:

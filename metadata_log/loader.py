@@ -1,7 +1,8 @@
 """Follows the committed metadata log on one node: batches in, images and deltas out.
 
-A node folds each committed batch once, here; a batch that the node's own controller appended is not folded
-again: the image that the controller made of it is taken. A standby controller takes the loader's image.
+A node folds each committed batch once, here, a piece at a time if it comes in pieces; a batch that the node's
+own controller appended is not folded again: the image that the controller made of it is taken. A standby
+controller takes the loader's image.
 Publishers are called one after the other, in the order they were given, each time something changed, but not
 before the node has first caught up with the high watermark it knows: no publisher sees a half-loaded cluster.
 A snapshot replaces the image as a whole. This file makes no decisions about the cluster.
@@ -21,7 +22,9 @@ from pykraft.quorum.core.log_shape import SnapshotId
 from pykraft.quorum.listener import CommittedBatch, LeaderAndEpoch
 
 CHECK_EVERY_BATCHES: Final = 64
-"""How often (in batches) an image of the controller is compared with a fold of the bytes in the log."""
+"""How often (in batches) an image of the controller is compared with a fold of the bytes in the log, unless
+they come in pieces.
+"""
 
 GROWTH_RECORDS: Final = 5_000
 """``on_growth`` is called each time the image has grown by this many records."""
@@ -69,10 +72,11 @@ def fold_batch(image: MetadataImage, batch: CommittedBatch) -> tuple[MetadataIma
 
 
 def _apply(fold: Fold, batch: CommittedBatch) -> None:
-    assert batch.base_offset == fold.offset + 1, f"batch at {batch.base_offset} after offset {fold.offset}"
+    offset = batch.base_offset + batch.earlier
+    assert offset == fold.offset + 1, f"batch at {offset} after offset {fold.offset}"
     if batch.values:
-        fold.apply([decode_record(value) for value in batch.values], batch.base_offset, batch.epoch)
-        assert fold.offset == batch.last_offset, "a batch with gaps"
+        fold.apply([decode_record(value) for value in batch.values], offset, batch.epoch)
+        assert fold.offset == batch.last_offset or not batch.is_last_piece, "a batch with gaps"
     else:
         fold.skip_to(batch.last_offset, batch.epoch)
 
@@ -102,6 +106,8 @@ class MetadataLoader:
         self._published: MetadataImage | None = None
         self._builder: ImageBuilder | None = None
         self._snapshot: tuple[SnapshotId, int] | None = None
+        self._unfinished: tuple[Fold | None, tuple[MetadataImage, Changes] | None] = None, None
+        """Of a batch of which not all pieces have come: its fold, or what the controller has made of it."""
         self._taken = 0
         self._grown = 0
         self.image = EMPTY_IMAGE
@@ -112,23 +118,30 @@ class MetadataLoader:
         return self.image.offset
 
     def handle_commit(self, batches: Sequence[CommittedBatch]) -> None:
-        """Fold the batches in and publish their joint delta, if they changed anything."""
+        """Fold the batches in and publish their joint delta, if they changed anything.
+
+        A batch in pieces comes alone, and counts when the last has come.
+        """
         assert self._builder is None, "a batch in the middle of a snapshot"
-        changes, records = Changes(), 0
-        fold: Fold | None = None
+        changes = Changes()
+        fold, taken = self._unfinished
+        self._unfinished = None, None
         for batch in batches:
-            taken = None if self._controller is None else self._controller.take_committed(batch)
+            if batch.earlier == 0 and self._controller is not None:
+                taken = self._controller.take_committed(batch)
             if taken is None:
                 fold = fold or Fold(self.image)
                 _apply(fold, batch)
-            else:
+            if not batch.is_last_piece:
+                self._unfinished = fold, taken
+                return
+            if taken is not None:
                 self._close(fold, changes)
                 fold = None
                 self._take(batch, taken[0])
                 changes.merge(taken[1])
-            records += len(batch.values)
         self._close(fold, changes)
-        self._grow(records)
+        self._grow(sum(batch.last_offset + 1 - batch.base_offset for batch in batches if batch.values))
         if self._controller is not None:
             self._controller.handle_commit(batches, self.image)
         if self._follower is not None and batches:
@@ -144,7 +157,7 @@ class MetadataLoader:
 
     def begin_snapshot(self, snapshot_id: SnapshotId, append_time_ms: int) -> None:
         """All state is about to be replaced by the snapshot's."""
-        self._builder = ImageBuilder(self.image)
+        self._builder, self._unfinished = ImageBuilder(self.image), (None, None)
         self._snapshot = snapshot_id, append_time_ms
         if self._follower is not None:
             self._follower.begin_snapshot()
@@ -176,7 +189,7 @@ class MetadataLoader:
 
     def _take(self, batch: CommittedBatch, image: MetadataImage) -> None:
         assert batch.base_offset == self.image.offset + 1 and image.offset == batch.last_offset
-        if self._taken % CHECK_EVERY_BATCHES == 0:
+        if self._taken % CHECK_EVERY_BATCHES == 0 and batch.earlier == 0:
             self._check(batch, image)
         self._taken += 1
         self.image = image

@@ -7,12 +7,13 @@ means that log and code disagree: an assertion fails, because a corrupted state 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar, assert_never, cast
+from typing import Any, Final, TypeVar, assert_never, cast
 
 from pykraft.kafka_protocol.enums import ConfigResourceType
 from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.pace import at_once
 from pykraft.metadata_log.chunked import updated
 from pykraft.metadata_log.delta import Changes
 from pykraft.metadata_log.image import (
@@ -21,6 +22,7 @@ from pykraft.metadata_log.image import (
     MetadataImage,
     PartitionRegistration,
     TopicImage,
+    metric_name,
 )
 from pykraft.metadata_log.records import (
     OWN_OFFSET,
@@ -42,13 +44,27 @@ from pykraft.metadata_log.records import (
     UnregisterBrokerRecord,
 )
 
+RECORDS_AT_ONCE: Final = 250
+"""So many records of a batch are applied in one slice: a millisecond, or five with a hundred replicas."""
+
 
 def replay(
     image: MetadataImage, records: Sequence[Record], base_offset: int, epoch: int
 ) -> tuple[MetadataImage, Changes]:
     """Apply one batch whose first record is at ``base_offset``, written in ``epoch``."""
+    return at_once(replay_in_slices(image, records, base_offset, epoch))
+
+
+def replay_in_slices(
+    image: MetadataImage, records: Sequence[Record], base_offset: int, epoch: int
+) -> Generator[None, None, tuple[MetadataImage, Changes]]:
+    """As :func:`replay`; yields between slices of the records."""
     fold = Fold(image)
-    fold.apply(records, base_offset, epoch)
+    for start in range(0, len(records), RECORDS_AT_ONCE):
+        if start:
+            yield
+        fold.apply(records[start : start + RECORDS_AT_ONCE], base_offset + start, epoch)
+    fold.skip_to(base_offset + len(records) - 1, epoch)
     return fold.finish(), fold.changes
 
 
@@ -107,6 +123,7 @@ class Fold:
         "_epoch",
         "_features",
         "_longest_session_ms",
+        "_metric_names",
         "_next_producer_id",
         "_open_topics",
         "_topic_ids",
@@ -121,6 +138,7 @@ class Fold:
         self._brokers = image.brokers.mutate()
         self._topics = image.topics_by_id.mutate()
         self._topic_ids = image.topic_ids.mutate()
+        self._metric_names = image.metric_names.mutate()
         self._configs = image.configs.mutate()
         self._features = image.features.mutate()
         self._controllers = image.controllers.mutate()
@@ -154,6 +172,7 @@ class Fold:
             brokers=self._brokers.finish(),
             topics_by_id=self._topics.finish(),
             topic_ids=self._topic_ids.finish(),
+            metric_names=self._metric_names.finish(),
             configs=self._configs.finish(),
             features=self._features.finish(),
             controllers=self._controllers.finish(),
@@ -201,6 +220,8 @@ class Fold:
         assert topic_id not in self._topics and topic_id not in self._open_topics, f"{record} exists already"
         self._open_topics[topic_id] = _OpenTopic(record.name, ())
         self._topic_ids[record.name] = topic_id
+        if (in_metrics := metric_name(record.name)) is not None:
+            self._metric_names[in_metrics] = record.name
         self.changes.topics.add(topic_id)
 
     def _remove_topic(self, record: RemoveTopicRecord) -> None:
@@ -210,6 +231,8 @@ class Fold:
         if topic_id in self._topics:
             del self._topics[topic_id]
         del self._topic_ids[name]
+        if (in_metrics := metric_name(name)) is not None and self._metric_names.get(in_metrics) == name:
+            del self._metric_names[in_metrics]
         self.changes.topics.add(topic_id)
         key = (int(ConfigResourceType.TOPIC), name)
         if key in self._configs:

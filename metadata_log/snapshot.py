@@ -24,6 +24,7 @@ from pykraft.metadata_log.image import (
     MetadataImage,
     PartitionRegistration,
     TopicImage,
+    metric_name,
 )
 from pykraft.metadata_log.records import (
     OWN_OFFSET,
@@ -164,6 +165,7 @@ class ImageBuilder:
         self._brokers = EMPTY_IMAGE.brokers.mutate()
         self._topics = EMPTY_IMAGE.topics_by_id.mutate()
         self._topic_ids = EMPTY_IMAGE.topic_ids.mutate()
+        self._metric_names = EMPTY_IMAGE.metric_names.mutate()
         self._configs = EMPTY_IMAGE.configs.mutate()
         self._features = EMPTY_IMAGE.features.mutate()
         self._controllers = EMPTY_IMAGE.controllers.mutate()
@@ -212,6 +214,7 @@ class ImageBuilder:
             brokers=self._brokers.finish(),
             topics_by_id=self._topics.finish(),
             topic_ids=self._topic_ids.finish(),
+            metric_names=self._metric_names.finish(),
             configs=self._configs.finish(),
             features=self._features.finish(),
             controllers=self._controllers.finish(),
@@ -258,4 +261,6 @@ class ImageBuilder:
             topic = TopicImage(record.name, topic_id, sequence_of(self._partitions))
         self._topics[topic_id] = topic
         self._topic_ids[topic.name] = topic_id
+        if (in_metrics := metric_name(topic.name)) is not None:
+            self._metric_names[in_metrics] = topic.name
         self._topic, self._before, self._partitions = None, None, []

@@ -2,7 +2,7 @@
 
 The two epochs in the request identify the state that the leader saw; only a request about the current state
 is accepted. A change of the ISR raises the partition epoch; it raises the leader epoch only if it completes a
-reassignment. A request may name many partitions; it makes one batch, decided in one turn of the event loop.
+reassignment. A request may name many partitions; the driver decides on some at a time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log.controller.cluster_control import check_broker_epoch
 from pykraft.metadata_log.controller.config import ControllerConfig
 from pykraft.metadata_log.controller.elections import Elections, PartitionChangeBuilder
-from pykraft.metadata_log.controller.request_parts import PART_RECORDS
 from pykraft.metadata_log.controller.requested_partitions import RequestedPartitions
 from pykraft.metadata_log.controller.requests import (
     AlterPartitionRequest,
@@ -28,8 +27,10 @@ from pykraft.metadata_log.image import UNKNOWN_DIRECTORIES, MetadataImage, Parti
 from pykraft.metadata_log.records import Record
 from pykraft.metadata_log.replay import apply_change
 
-MAX_PARTITIONS_PER_REQUEST: Final = PART_RECORDS
+MAX_PARTITIONS_PER_REQUEST: Final = 500
 """The most partitions that a broker puts into one request; more is INVALID_REQUEST."""
+MAX_ISR_MEMBERS_PER_REQUEST: Final = 25_000
+"""Fifty for each of them; more is INVALID_REQUEST."""
 
 
 def handle_alter_partition(

@@ -13,7 +13,7 @@ from typing import Final
 from pykraft.kafka_protocol.enums import ConfigResourceType
 from pykraft.kafka_protocol.ids import uuid_to_str
 from pykraft.lazy_dataclass import dataclass
-from pykraft.metadata_log.features import level_name
+from pykraft.metadata_log.features import METADATA_VERSION, level_name
 from pykraft.metadata_log.image import MetadataImage, PartitionRegistration
 from pykraft.metadata_log.records import (
     NO_LEADER,
@@ -62,7 +62,10 @@ def _iter_announcements(before: MetadataImage, records: Iterable[Record]) -> Ite
                 change = f"{name} is reset to its default" if value is None else f"{name}={value}"
                 yield Announcement(f"configuration of {_resource(record)}: {change}")
             case FeatureLevelRecord(name=name, feature_level=level):
-                yield Announcement(f"feature {name} is at {level_name(name, level)}")
+                # Lowered only if the image holds nothing that would be lost.
+                is_lowered = name == METADATA_VERSION and level < before.features.get(name, 0)
+                at = f"feature {name} is at {level_name(name, level)}"
+                yield Announcement(f"{at}: no metadata is lost" if is_lowered else at)
             case UnregisterBrokerRecord(broker_id=broker_id):
                 yield Announcement(f"broker {broker_id} is unregistered")
             case BrokerRegistrationChangeRecord(broker_id=broker_id, offline_log_dirs=(_, *_) as offline):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.metadata_log.controller.config import Rng
@@ -12,7 +12,7 @@ from pykraft.metadata_log.image import MetadataImage
 
 def place_automatically(
     image: MetadataImage, partition_count: int, replication_factor: int, rng: Rng
-) -> list[tuple[int, ...]]:
+) -> Iterator[tuple[int, ...]]:
     """Replica lists over the active brokers, and over fenced ones if there are too few active brokers.
 
     Brokers that are shutting down get no replica, nor those that have cordoned all of their log directories
@@ -32,11 +32,16 @@ def place_automatically(
 
 def check_assignments(
     image: MetadataImage, assignments: Sequence[Sequence[int]], replication_factor: int | None = None
-) -> list[tuple[int, ...]]:
-    """The given replica lists, one per partition, of equal length. INVALID_REPLICA_ASSIGNMENT if unusable."""
-    placements = [tuple(broker_ids) for broker_ids in assignments]
-    expected = len(placements[0]) if replication_factor is None else replication_factor
-    for replicas in placements:
+) -> Iterator[tuple[int, ...]]:
+    """The given replica lists, one per partition, of equal length; each is checked when it is asked for.
+
+    INVALID_REPLICA_ASSIGNMENT if one is unusable.
+    """
+    longest = max(map(len, assignments))
+    if longest > len(image.brokers):
+        raise _refuse(f"{longest} brokers are assigned, and {len(image.brokers)} are registered")
+    expected = len(assignments[0]) if replication_factor is None else replication_factor
+    for replicas in map(tuple, assignments):
         if not replicas:
             raise _refuse("a partition is assigned no broker")
         if len(set(replicas)) != len(replicas):
@@ -48,7 +53,7 @@ def check_assignments(
             raise _refuse(f"broker {unknown[0]} is not registered")
         if not any(image.is_active(broker_id) for broker_id in replicas):
             raise _refuse(f"every broker of {list(replicas)} is fenced or shutting down")
-    return placements
+        yield replicas
 
 
 def _refuse(reason: str) -> KafkaError:

@@ -13,7 +13,7 @@ from typing import Final
 
 from pykraft.configuration.client_metrics_keys import CLIENT_METRICS_KEYS
 from pykraft.configuration.group_keys import GROUP_KEYS
-from pykraft.configuration.keys import ConfigKey
+from pykraft.configuration.keys import ConfigKey, ConfigType
 from pykraft.configuration.topic_keys import SERVER_PROPERTY_TO_TOPIC
 from pykraft.kafka_protocol.enums import ConfigResourceType
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
@@ -46,7 +46,7 @@ class ConfigResource:
 
     ``overrides`` are the values it sets, ``key`` returns the key of a name or refuses the name, ``inherited``
     returns the effective value of a name it does not set (None: the key's default), ``check`` refuses values
-    that contradict each other.
+    that contradict each other. ``value_error`` is Kafka's code for a value that a key cannot have.
     """
 
     kind: ConfigResourceType
@@ -55,6 +55,7 @@ class ConfigResource:
     key: Callable[[str], ConfigKey]
     inherited: Callable[[str], str | None]
     check: Callable[[Mapping[str, str]], None] = _no_objection
+    value_error: Callable[[ConfigKey], ErrorCode] = lambda key: ErrorCode.INVALID_CONFIG
 
 
 def find_config_resource(
@@ -91,14 +92,29 @@ def _topic(image: MetadataImage, config: ControllerConfig, name: str) -> ConfigR
     )
 
 
+def _value_error_of_brokers(key: ConfigKey) -> ErrorCode:
+    return ErrorCode.INVALID_REQUEST
+
+
 def _all_brokers(image: MetadataImage, config: ControllerConfig) -> ConfigResource:
+    overrides = dynamic_broker_values(image, None)
+
+    def check(after: Mapping[str, str]) -> None:
+        if image.elr_enabled and MIN_INSYNC_REPLICAS in overrides and MIN_INSYNC_REPLICAS not in after:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"with eligible leader replicas, {MIN_INSYNC_REPLICAS} of all brokers can only be set",
+            )
+        _check_topic_defaults(config, after)
+
     return ConfigResource(
         ConfigResourceType.BROKER,
         ALL_BROKERS,
-        dynamic_broker_values(image, None),
+        overrides,
         dynamic_key_of_all_brokers,
         lambda key: _in_file(config, key),
-        lambda overrides: _check_topic_defaults(config, overrides),
+        check,
+        _value_error_of_brokers,
     )
 
 
@@ -113,7 +129,7 @@ def _broker(image: MetadataImage, config: ControllerConfig, name: str) -> Config
     def key(key_name: str) -> ConfigKey:
         if key_name == MIN_INSYNC_REPLICAS and image.elr_enabled:
             raise KafkaError(
-                ErrorCode.INVALID_REQUEST,
+                ErrorCode.INVALID_CONFIG,
                 f"with eligible leader replicas, {MIN_INSYNC_REPLICAS} is set for topics or for all brokers",
             )
         if key_name == CORDONED_LOG_DIRS and not image.supports_cordoned_log_dirs:
@@ -129,14 +145,15 @@ def _broker(image: MetadataImage, config: ControllerConfig, name: str) -> Config
         key,
         lambda key: for_all.get(key, _in_file(config, key)),
         lambda overrides: _check_topic_defaults(config, {**for_all, **overrides}),
+        _value_error_of_brokers,
     )
 
 
 def _check_topic_defaults(config: ControllerConfig, dynamic: Mapping[str, str]) -> None:
-    """INVALID_CONFIG if topics that set nothing would have a configuration that none may have."""
+    """INVALID_REQUEST if topics that set nothing would have a configuration that none may have."""
     names = SERVER_PROPERTY_TO_TOPIC
     defaults = {names[name]: text for name, text in dynamic.items() if name in names}
-    check_topic_config(defaults, config.topic_defaults)
+    check_topic_config(defaults, config.topic_defaults, ErrorCode.INVALID_REQUEST)
 
 
 def _in_file(config: ControllerConfig, name: str) -> str | None:
@@ -161,6 +178,9 @@ def _client_metrics(image: MetadataImage, name: str) -> ConfigResource:
         image.resource_config(ConfigResourceType.CLIENT_METRICS, name),
         lambda key: require_key(CLIENT_METRICS_KEYS, key, ErrorCode.INVALID_REQUEST),
         lambda key: None,
+        value_error=lambda key: (
+            ErrorCode.INVALID_REQUEST if key.type is ConfigType.INT else ErrorCode.INVALID_CONFIG
+        ),
     )
 
 

@@ -2,16 +2,17 @@
 
 Each resource is changed or refused as a whole, independently of the others. Only a real change becomes a
 record. A key that is set may be reset to its default even if the key is no longer known; everything else is
-checked.
+checked. Kafka stores any name for a broker, if it is not one of its own that only a start reads; here an
+unknown name is refused, since it is a mistake that would otherwise go unnoticed.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final, TypeVar
 
-from pykraft.configuration.keys import ConfigError, ConfigKey, ConfigType
+from pykraft.configuration.keys import ConfigError, ConfigKey, ConfigType, split_list
 from pykraft.kafka_protocol.enums import ConfigOperation
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages import alter_configs as legacy
@@ -23,6 +24,7 @@ from pykraft.metadata_log.controller.result import ControllerResult
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.metadata_log.records import ConfigRecord
 
+_Entry = incremental.AlterableConfig | legacy.AlterableConfig
 Answer = TypeVar("Answer", incremental.AlterConfigsResourceResponse, legacy.AlterConfigsResourceResponse)
 
 MAX_VALUE_CHARS: Final = 32_767
@@ -30,56 +32,49 @@ MAX_VALUE_CHARS: Final = 32_767
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
-    name: str
-    operation: int
-    value: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class _Wanted:
-    """One resource of a request. ``replaces_all``: keys that are not named are reset to their defaults."""
+    """One resource of a request. ``replaces_all``: every entry sets its key, and keys that are not named are
+    reset to their defaults.
+    """
 
     resource_type: int
     resource_name: str
-    entries: tuple[_Entry, ...]
+    entries: Sequence[_Entry]
     replaces_all: bool
 
 
 def handle_incremental_alter_configs(
     image: MetadataImage, config: ControllerConfig, request: incremental.IncrementalAlterConfigsRequest
 ) -> ControllerResult[incremental.IncrementalAlterConfigsResponse]:
-    """Change single keys; no records when only validating."""
+    """Change single keys."""
     wanted = [
         _Wanted(
             resource.resource_type,
             resource.resource_name,
-            tuple(_Entry(entry.name, entry.config_operation, entry.value) for entry in resource.configs),
+            resource.configs,
             replaces_all=False,
         )
         for resource in request.resources
     ]
     records, answers = _answer_each(image, config, wanted, incremental.AlterConfigsResourceResponse)
-    response = incremental.IncrementalAlterConfigsResponse(responses=answers)
-    return ControllerResult(() if request.validate_only else records, response)
+    return ControllerResult(records, incremental.IncrementalAlterConfigsResponse(responses=answers))
 
 
 def handle_alter_configs(
     image: MetadataImage, config: ControllerConfig, request: legacy.AlterConfigsRequest
 ) -> ControllerResult[legacy.AlterConfigsResponse]:
-    """Replace all keys of each resource; no records when only validating."""
+    """Replace all keys of each resource."""
     wanted = [
         _Wanted(
             resource.resource_type,
             resource.resource_name,
-            tuple(_Entry(entry.name, ConfigOperation.SET, entry.value) for entry in resource.configs),
+            resource.configs,
             replaces_all=True,
         )
         for resource in request.resources
     ]
     records, answers = _answer_each(image, config, wanted, legacy.AlterConfigsResourceResponse)
-    response = legacy.AlterConfigsResponse(responses=answers)
-    return ControllerResult(() if request.validate_only else records, response)
+    return ControllerResult(records, legacy.AlterConfigsResponse(responses=answers))
 
 
 def _answer_each(
@@ -110,13 +105,7 @@ def _alter_each(
             if times_named[wanted.resource_type, wanted.resource_name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the resource is named more than once")
             resource = find_config_resource(image, config, wanted.resource_type, wanted.resource_name)
-            changes = _alter(resource, wanted)
-            if len(records) + len(changes) > config.max_records_per_request:
-                raise KafkaError(
-                    ErrorCode.POLICY_VIOLATION,
-                    f"the request makes more than {config.max_records_per_request} changes at once",
-                )
-            records += changes
+            records += _alter(resource, wanted)
             errors.append(None)
         except KafkaError as error:
             errors.append(error)
@@ -142,12 +131,7 @@ def _alter(resource: ConfigResource, wanted: _Wanted) -> list[ConfigRecord]:
 
 def _new_value(resource: ConfigResource, entry: _Entry) -> str | None:
     """The key's value after the operation; None for its default."""
-    try:
-        operation = ConfigOperation(entry.operation)
-    except ValueError:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"unknown operation {entry.operation} on {entry.name}"
-        ) from None
+    operation = _operation(entry)
     if operation is ConfigOperation.DELETE and entry.name in resource.overrides:
         return None
     key = resource.key(entry.name)
@@ -157,17 +141,33 @@ def _new_value(resource: ConfigResource, entry: _Entry) -> str | None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{operation.name} of {entry.name} needs a value")
     value = entry.value
     if operation is not ConfigOperation.SET:
+        _check_length(entry.name, value)
         value = _new_list(resource, key, operation, entry.value)
-    if len(value) > MAX_VALUE_CHARS:
-        raise KafkaError(
-            ErrorCode.INVALID_CONFIG,
-            f"the value of {entry.name} would have {len(value)} characters, more than {MAX_VALUE_CHARS}",
-        )
+    _check_length(entry.name, value)
     try:
         key.parse(value)
     except ConfigError as error:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+        raise KafkaError(resource.value_error(key), str(error)) from None
     return value
+
+
+def _operation(entry: _Entry) -> ConfigOperation:
+    if isinstance(entry, legacy.AlterableConfig):
+        return ConfigOperation.SET
+    try:
+        return ConfigOperation(entry.config_operation)
+    except ValueError:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"unknown operation {entry.config_operation} on {entry.name}"
+        ) from None
+
+
+def _check_length(name: str, value: str) -> None:
+    if len(value) > MAX_VALUE_CHARS:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"the value of {name} would have {len(value)} characters, more than {MAX_VALUE_CHARS}",
+        )
 
 
 def _new_list(resource: ConfigResource, key: ConfigKey, operation: ConfigOperation, given: str) -> str:
@@ -177,11 +177,8 @@ def _new_list(resource: ConfigResource, key: ConfigKey, operation: ConfigOperati
     if current is None:
         inherited = resource.inherited(key.name)
         current = (key.default or "") if inherited is None else inherited
-    items, named = list(_items(current)), list(_items(given))
+    items, named = split_list(current), dict.fromkeys(split_list(given))
     if operation is ConfigOperation.APPEND:
-        return ",".join([*items, *(item for item in named if item not in items)])
+        present = set(items)
+        return ",".join([*items, *(item for item in named if item not in present)])
     return ",".join(item for item in items if item not in named)
-
-
-def _items(text: str) -> Iterable[str]:
-    return (item for item in (part.strip() for part in text.split(",")) if item)

@@ -10,7 +10,8 @@ waits, sends or reads a clock.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pykraft.kafka_protocol.request_context import RequestContext
@@ -24,11 +25,13 @@ from pykraft.metadata_log.controller.cluster_control import (
 )
 from pykraft.metadata_log.controller.config import ControllerConfig, Rng
 from pykraft.metadata_log.controller.directories import handle_assign_replicas_to_dirs
+from pykraft.metadata_log.controller.features_control import build_min_isr_records
 from pykraft.metadata_log.controller.forwarding import FORWARDED, Decided, Situation
 from pykraft.metadata_log.controller.heartbeats import Heartbeats
 from pykraft.metadata_log.controller.leader_balance import LeaderBalance
 from pykraft.metadata_log.controller.lost_replicas import handle_report_lost_replicas
 from pykraft.metadata_log.controller.producer_ids import handle_allocate_producer_ids
+from pykraft.metadata_log.controller.rehearsal import Rehearsal
 from pykraft.metadata_log.controller.requests import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
@@ -44,10 +47,14 @@ from pykraft.metadata_log.controller.requests import (
     ReportLostReplicasRequest,
     ReportLostReplicasResponse,
 )
-from pykraft.metadata_log.controller.result import ControllerResult
+from pykraft.metadata_log.controller.result import ControllerResult, InSlices
 from pykraft.metadata_log.controller.sweeps import Sweeps, changes_elections, find_moved_brokers
 from pykraft.metadata_log.delta import Changes
-from pykraft.metadata_log.features import BOOTSTRAP_FEATURES, METADATA_VERSION
+from pykraft.metadata_log.features import (
+    BOOTSTRAP_FEATURES,
+    ELIGIBLE_LEADER_REPLICAS_VERSION,
+    METADATA_VERSION,
+)
 from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage
 from pykraft.metadata_log.records import FeatureLevelRecord, Record, SessionTimeoutRecord
 from pykraft.metadata_log.replay import replay
@@ -69,7 +76,7 @@ class ControllerCore:
             **bootstrap_features,
         }
         self._timeline = Timeline(EMPTY_IMAGE)
-        self._pending_changes: deque[tuple[int, Changes]] = deque()
+        self._pending_changes: deque[tuple[MetadataImage, Changes]] = deque()
         self._heartbeats = Heartbeats(config.session_timeout_ms)
         self._sweeps = Sweeps(config)
         self._balance = LeaderBalance(config)
@@ -95,13 +102,23 @@ class ControllerCore:
         """Whether the newest image is ahead of the committed one."""
         return self._timeline.has_pending
 
-    def replay(self, records: Sequence[Record], base_offset: int, epoch: int, now_ms: int) -> None:
-        """Apply records that this controller has just appended to the log."""
+    def replay(
+        self,
+        records: Sequence[Record],
+        base_offset: int,
+        epoch: int,
+        now_ms: int,
+        replayed: tuple[MetadataImage, Changes] | None = None,
+    ) -> None:
+        """Apply records that this controller has just appended to the log; ``replayed`` is what they make of
+        the newest image, if it is known already.
+        """
         before = self.image
         assert base_offset > before.offset, f"appended at {base_offset}, replayed up to {before.offset}"
-        image, changes = replay(before, records, base_offset, epoch)
+        image, changes = replayed or replay(before, records, base_offset, epoch)
+        assert image.offset == base_offset + len(records) - 1, f"{base_offset} is not where it was replayed"
         self._timeline.set(image.offset, image)
-        self._pending_changes.append((image.offset, changes))
+        self._pending_changes.append((image, changes))
         moved = find_moved_brokers(before, image, changes)
         if moved or changes_elections(before, image, changes):
             self._sweeps.request(moved)
@@ -115,17 +132,20 @@ class ControllerCore:
     def take_committed(self, batch: CommittedBatch) -> tuple[MetadataImage, Changes] | None:
         """The image after a committed batch of this controller, and what the batch changed.
 
-        None for a batch that this controller has not replayed: the loader folds it once for the whole node,
-        and passes the result to :meth:`follow`.
+        None for a batch that this controller has not replayed: the loader folds it once for the whole node.
+        Either way it passes the result to :meth:`follow`, which is when the batch counts.
         """
-        if not self._pending_changes or batch.last_offset < self._pending_changes[0][0]:
+        if not self._pending_changes or batch.last_offset < self._pending_changes[0][0].offset:
             return None
-        offset, changes = self._pending_changes.popleft()
-        assert batch.last_offset == offset, f"committed {batch.last_offset}, replayed {offset}"
-        return self._timeline.commit(offset), changes
+        image, changes = self._pending_changes.popleft()
+        assert batch.last_offset == image.offset, f"committed {batch.last_offset}, replayed {image.offset}"
+        return image, changes
 
     def follow(self, image: MetadataImage) -> None:
         """``image`` is the committed image."""
+        pending = self._pending_changes
+        assert not pending or pending[0][0].offset > image.offset, f"offset {image.offset} is pending here"
+        self._timeline.commit(image.offset)
         self._timeline.rebase(image.offset, image)
 
     def claim(self, now_ms: int) -> ControllerResult[None]:
@@ -140,6 +160,8 @@ class ControllerCore:
         records: list[Record] = []
         if METADATA_VERSION not in self.image.features:
             records += [FeatureLevelRecord(*level) for level in sorted(self._bootstrap_features.items())]
+            if self._bootstrap_features.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) > 0:
+                records += build_min_isr_records(self.image, self._config)
         if own_ms > longest_ms:
             # Committed before any lease is granted: a lease waits for the commit of a record of this epoch.
             records.append(SessionTimeoutRecord(own_ms))
@@ -243,13 +265,24 @@ class ControllerCore:
         request: Message,
         voter_ids: Iterable[int] = (),
         kraft_version: int = 0,
-    ) -> ControllerResult[Any]:
-        """Decide on a client's request (:mod:`.forwarding`).
+        upgrade_objection: Callable[[], str | None] = lambda: None,
+        rehearsal: Rehearsal | None = None,
+    ) -> InSlices[Any]:
+        """Decide on a client's request, or on a part of one (:mod:`.forwarding`); no records if it only
+        validates.
 
-        ``voter_ids`` are the ids of the quorum's voters, and ``kraft_version`` is its level.
+        ``voter_ids`` are the ids of the quorum's voters, and ``kraft_version`` is its level;
+        ``upgrade_objection`` is why it cannot be upgraded now. ``rehearsal`` is that of all parts of a
+        request that only validates.
         """
         row = FORWARDED[request.API_KEY]
         assert isinstance(row, Decided), type(request).__name__
-        at = Situation(self.image, self._config, self._rng, context, voter_ids, kraft_version)
-        result: ControllerResult[Any] = row.decide(at, request)
-        return result
+        image = self.image if rehearsal is None else rehearsal.image
+        at = Situation(image, self._config, self._rng, context, voter_ids, kraft_version, upgrade_objection)
+        decided = row.decide(at, request)
+        result: ControllerResult[Any] = (yield from decided) if isinstance(decided, Generator) else decided
+        if not getattr(request, "validate_only", False):
+            return result
+        if rehearsal is not None and result.records:
+            yield from rehearsal.append(result.records)
+        return replace(result, records=())

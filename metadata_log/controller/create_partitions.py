@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Generator
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.create_partitions import (
@@ -16,34 +17,35 @@ from pykraft.metadata_log.controller.assignments import (
     place_automatically,
 )
 from pykraft.metadata_log.controller.config import ControllerConfig, Rng
-from pykraft.metadata_log.controller.elections import build_new_partition
-from pykraft.metadata_log.controller.result import ControllerResult
+from pykraft.metadata_log.controller.elections import build_new_partitions
+from pykraft.metadata_log.controller.result import ControllerResult, InSlices
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.metadata_log.records import PartitionRecord, Record
 
 
 def handle_create_partitions(
     image: MetadataImage, config: ControllerConfig, rng: Rng, request: CreatePartitionsRequest
-) -> ControllerResult[CreatePartitionsResponse]:
-    """Each topic is changed or refused alone; no records when only validating."""
+) -> InSlices[CreatePartitionsResponse]:
+    """Each topic is changed or refused alone. Yields after each slice of new partitions."""
+    topics = {topic.name: topic for topic in request.topics}
     times_named = Counter(topic.name for topic in request.topics)
     records: list[Record] = []
     results = []
-    for name, times in times_named.items():
-        topic = next(topic for topic in request.topics if topic.name == name)
+    for name, topic in topics.items():
         result = CreatePartitionsTopicResult(name=name)
         try:
-            if times > 1:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"topic {name} is named {times} times")
-            records += _grow(image, topic, config.max_records_per_request - len(records), rng)
+            if times_named[name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"topic {name} is named more than once")
+            records += yield from _grow(image, topic, config.max_records_per_request - len(records), rng)
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
         results.append(result)
-    kept = () if request.validate_only else tuple(records)
-    return ControllerResult(kept, CreatePartitionsResponse(results=results))
+    return ControllerResult(tuple(records), CreatePartitionsResponse(results=results))
 
 
-def _grow(image: MetadataImage, wanted: CreatePartitionsTopic, room: int, rng: Rng) -> list[PartitionRecord]:
+def _grow(
+    image: MetadataImage, wanted: CreatePartitionsTopic, room: int, rng: Rng
+) -> Generator[None, None, list[PartitionRecord]]:
     topic = image.topic(wanted.name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {wanted.name}")
@@ -66,7 +68,4 @@ def _grow(image: MetadataImage, wanted: CreatePartitionsTopic, room: int, rng: R
     else:
         given = [assignment.broker_ids for assignment in wanted.assignments]
         placements = check_assignments(image, given, topic.replication_factor)
-    return [
-        build_new_partition(image, topic.id, present + index, replicas)
-        for index, replicas in enumerate(placements)
-    ]
+    return (yield from build_new_partitions(image, topic.id, present, placements))

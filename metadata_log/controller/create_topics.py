@@ -10,7 +10,7 @@ deleted in between and created again is a different topic.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Generator, Iterator, Mapping
 from hashlib import sha256
 from typing import Final
 
@@ -33,13 +33,13 @@ from pykraft.metadata_log.controller.assignments import (
     place_automatically,
 )
 from pykraft.metadata_log.controller.config import ControllerConfig, Rng
-from pykraft.metadata_log.controller.elections import build_new_partition
-from pykraft.metadata_log.controller.result import ControllerResult
+from pykraft.metadata_log.controller.elections import build_new_partitions
+from pykraft.metadata_log.controller.request_limits import DEFAULT, new_partition_count
+from pykraft.metadata_log.controller.result import ControllerResult, InSlices
 from pykraft.metadata_log.controller.topic_names import check_collision, check_topic_name
-from pykraft.metadata_log.image import MetadataImage, TopicImage
+from pykraft.metadata_log.image import MetadataImage, TopicImage, metric_name
 from pykraft.metadata_log.records import ConfigRecord, Record, TopicRecord
 
-DEFAULT: Final = -1
 MAX_ATTEMPTS: Final = 1000
 """The number of earlier attempts that are considered: more than the timeout of any request allows."""
 _OWN_BYTES: Final = 10
@@ -52,17 +52,17 @@ def handle_create_topics(
     rng: Rng,
     context: RequestContext,
     request: CreateTopicsRequest,
-) -> ControllerResult[CreateTopicsResponse]:
-    """Records and results for all topics of the request; no records when only validating."""
+) -> InSlices[CreateTopicsResponse]:
+    """Records and results for all topics of the request. Yields after each slice of new partitions."""
+    topics = {topic.name: topic for topic in request.topics}
     times_named = Counter(topic.name for topic in request.topics)
     creation = _Creation(image, config, rng, context)
     results = []
-    for name, times in times_named.items():
-        topic = next(topic for topic in request.topics if topic.name == name)
+    for name, topic in topics.items():
         try:
-            if times > 1:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"topic {name} is named {times} times")
-            results.append(creation.create(topic))
+            if times_named[name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"topic {name} is named more than once")
+            results.append((yield from creation.create(topic)))
         except KafkaError as error:
             results.append(
                 CreatableTopicResult(
@@ -72,7 +72,6 @@ def handle_create_topics(
     if request.validate_only:
         for result in results:
             result.topic_id = ZERO_UUID
-        return ControllerResult((), CreateTopicsResponse(topics=results))
     return ControllerResult(tuple(creation.records), CreateTopicsResponse(topics=results))
 
 
@@ -86,43 +85,46 @@ class _Creation:
         self._config = config
         self._rng = rng
         self._context = context
-        self._names: set[str] = set()
+        self._broker_wide = broker_wide_topic_configs(image, config.topic_defaults)
+        self._metric_names: dict[str, str] = {}
+        self._described: dict[tuple[tuple[str, str], ...], list[CreatableTopicConfigs]] = {}
         self.records: list[Record] = []
 
-    def create(self, topic: CreatableTopic) -> CreatableTopicResult:
+    def create(self, topic: CreatableTopic) -> Generator[None, None, CreatableTopicResult]:
         check_topic_name(topic.name)
         existing = self._image.topic(topic.name)
         if existing is not None:
             if self._is_own(existing):
                 return self._created_before(existing)
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name} exists already")
-        check_collision(topic.name, self._image.topic_ids)
-        check_collision(topic.name, self._names)
+        check_collision(topic.name, self._image.metric_names, self._metric_names)
+        self._check_room(topic)  # before very many are looked at
         configs = _given_configs(topic)
-        check_topic_config(configs, broker_wide_topic_configs(self._image, self._config.topic_defaults))
+        check_topic_config(configs, self._broker_wide)
         placements = self._place(topic)
 
         topic_id = self._choose_topic_id(topic.name)
+        partitions = yield from build_new_partitions(self._image, topic_id, 0, placements)
         self.records.append(TopicRecord(topic.name, topic_id))
         for name in sorted(configs):
             self.records.append(ConfigRecord(ConfigResourceType.TOPIC, topic.name, name, configs[name]))
-        for index, replicas in enumerate(placements):
-            self.records.append(build_new_partition(self._image, topic_id, index, replicas))
-        self._names.add(topic.name)
+        self.records += partitions
+        if (in_metrics := metric_name(topic.name)) is not None:
+            self._metric_names[in_metrics] = topic.name
         return CreatableTopicResult(
             name=topic.name,
             topic_id=topic_id,
             error_message=None,
-            num_partitions=len(placements),
-            replication_factor=len(placements[0]),
-            configs=_describe_configs(configs, self._image, self._config.topic_defaults),
+            num_partitions=len(partitions),
+            replication_factor=len(partitions[0].replicas),
+            configs=self._describe(configs),
         )
 
-    def _place(self, topic: CreatableTopic) -> list[tuple[int, ...]]:
+    def _place(self, topic: CreatableTopic) -> Iterator[tuple[int, ...]]:
         if topic.assignments:
             self._check_room(topic, len(topic.assignments))
             return self._place_as_given(topic)
-        count = self._config.num_partitions if topic.num_partitions == DEFAULT else topic.num_partitions
+        count = new_partition_count(self._config, topic)
         if count <= 0:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS, f"the number of partitions must be positive, not {count}"
@@ -137,7 +139,7 @@ class _Creation:
         self._check_room(topic, count)
         return place_automatically(self._image, count, factor, self._rng)
 
-    def _place_as_given(self, topic: CreatableTopic) -> list[tuple[int, ...]]:
+    def _place_as_given(self, topic: CreatableTopic) -> Iterator[tuple[int, ...]]:
         if topic.num_partitions != DEFAULT or topic.replication_factor != DEFAULT:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
@@ -150,7 +152,7 @@ class _Creation:
             )
         return check_assignments(self._image, [by_index[index] for index in range(len(by_index))])
 
-    def _check_room(self, topic: CreatableTopic, partition_count: int) -> None:
+    def _check_room(self, topic: CreatableTopic, partition_count: int = 1) -> None:
         limit = self._config.max_records_per_request
         if len(self.records) + partition_count + len(topic.configs) + 1 > limit:
             raise KafkaError(
@@ -175,15 +177,23 @@ class _Creation:
         )
 
     def _created_before(self, topic: TopicImage) -> CreatableTopicResult:
-        image = self._image
         return CreatableTopicResult(
             name=topic.name,
             topic_id=topic.id,
             error_message=None,
             num_partitions=len(topic.partitions),
             replication_factor=len(topic.partitions[0].replicas),
-            configs=_describe_configs(image.topic_config(topic.name), image, self._config.topic_defaults),
+            configs=self._describe(self._image.topic_config(topic.name)),
         )
+
+    def _describe(self, overrides: Mapping[str, str]) -> list[CreatableTopicConfigs]:
+        """One list for all topics with the same values: a request may create thousands."""
+        key = tuple(sorted(overrides.items()))
+        described = self._described.get(key)
+        if described is None:
+            described = _describe_configs(overrides, self._image, self._config.topic_defaults)
+            self._described[key] = described
+        return described
 
 
 def make_topic_id(request_id: bytes, attempt: int, name: str, offset: int = -1) -> Uuid | None:

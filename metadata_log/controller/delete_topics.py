@@ -21,12 +21,12 @@ from pykraft.metadata_log.records import Record, RemoveTopicRecord
 def handle_delete_topics(
     image: MetadataImage, config: ControllerConfig, request: DeleteTopicsRequest
 ) -> ControllerResult[DeleteTopicsResponse]:
-    """Each topic is deleted or refused alone."""
+    """Each topic is deleted or refused alone. One that is named twice in the same way has one result."""
     wanted = [*request.topics, *(DeleteTopicState(name=name) for name in request.topic_names)]
     times_named = Counter(_resolve(image, state) for state in wanted)
     records: list[Record] = []
     results = []
-    for state in wanted:
+    for state in {(state.name, state.topic_id): state for state in wanted}.values():
         result = DeletableTopicResult(name=state.name, topic_id=state.topic_id)
         try:
             if not config.delete_topic_enable:

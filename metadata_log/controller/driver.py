@@ -2,7 +2,8 @@
 
 Every node with the controller role runs one. It is active while its own replica leads: a command is decided,
 its records are appended as one batch and replayed at once, and its response is held until they are committed.
-A response without records is held until everything it may be based on is committed, so no client ever sees a
+A decision with very many records is made and replayed in slices, and nothing else is decided meanwhile. A
+response without records is held until everything it may be based on is committed, so no client ever sees a
 state that could still be reverted. When leadership is lost, the core reverts to the committed image and
 waiting callers get NOT_CONTROLLER. The node's :class:`~pykraft.metadata_log.loader.MetadataLoader` is between
 the quorum and this driver: it takes the results of the controller's own batches from here, and gives a
@@ -15,14 +16,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.request_context import RequestContext
-from pykraft.kafka_protocol.schema import Message
+from pykraft.kafka_protocol.schema import Body, Message
 from pykraft.lazy_dataclass import dataclass
 from pykraft.metadata_log.codec import encode_record
 from pykraft.metadata_log.controller.announcements import announce
@@ -35,8 +37,10 @@ from pykraft.metadata_log.controller.forwarding import (
     find_forwarded,
     wait_ms,
 )
+from pykraft.metadata_log.controller.joined_answer import JoinedAnswer
 from pykraft.metadata_log.controller.leadership import LeadershipProof
-from pykraft.metadata_log.controller.request_parts import cut_request, join_answers
+from pykraft.metadata_log.controller.rehearsal import Rehearsal
+from pykraft.metadata_log.controller.request_parts import cut_request
 from pykraft.metadata_log.controller.requests import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
@@ -46,13 +50,15 @@ from pykraft.metadata_log.controller.requests import (
     AssignReplicasToDirsResponse,
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
+    LostReplicaResult,
+    PartitionIsrResult,
     RegisterBrokerRequest,
     RegisterBrokerResponse,
     RegisterControllerRequest,
     ReportLostReplicasRequest,
     ReportLostReplicasResponse,
 )
-from pykraft.metadata_log.controller.result import ControllerResult
+from pykraft.metadata_log.controller.result import ControllerResult, InSlices
 from pykraft.metadata_log.delta import Changes
 from pykraft.metadata_log.features import SUPPORTED_RANGES, find_unsupported
 from pykraft.metadata_log.image import MetadataImage
@@ -64,6 +70,7 @@ from pykraft.metadata_log.records import (
     Record,
     RegisterControllerRecord,
 )
+from pykraft.metadata_log.replay import RECORDS_AT_ONCE, replay_in_slices
 from pykraft.quorum.listener import CommittedBatch, LeaderAndEpoch
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.tasks import FatalHandler, TaskSupervisor
@@ -71,9 +78,14 @@ from pykraft.runtime.tasks import FatalHandler, TaskSupervisor
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+Item = TypeVar("Item")
 Registrar = Callable[[], Awaitable[None]]
+Decision = Callable[[int], ControllerResult[T] | InSlices[T]]
+"""Decides one part of a command at a time (monotonic, ms)."""
 
 REGISTRATION_CHECK_MS = 500
+ITEMS_AT_ONCE = 125
+"""Of a request of a broker, which has hundreds: some five milliseconds of work."""
 CLAIM_MS = 500
 """How long a call waits while this replica leads but has not yet been told everything before its election."""
 
@@ -84,9 +96,52 @@ class QuorumPort(DescribedQuorum, Protocol):
     @property
     def leader(self) -> LeaderAndEpoch: ...
 
+    @property
+    def log_end_offset(self) -> int: ...
+
     def propose(self, epoch: int, values: Sequence[bytes]) -> int:
         """Append one batch; returns its last offset. NOT_CONTROLLER unless leading in ``epoch``."""
         ...
+
+    def upgrade_objection(self) -> str | None:
+        """Why kraft.version cannot be upgraded now, for people; None if it can."""
+        ...
+
+    def upgrade_kraft_version(self, epoch: int) -> None:
+        """Append kraft.version 1 with the voters. Errors as :meth:`propose`, INVALID_UPDATE_VERSION."""
+        ...
+
+
+def _in_parts(
+    items: tuple[Item, ...], decide: Callable[[tuple[Item, ...]], ControllerResult[T]]
+) -> Iterator[Decision[T]]:
+    """The decisions on some items of a broker's request at a time; on none, if there are none."""
+    for start in range(0, max(1, len(items)), ITEMS_AT_ONCE):
+        some = items[start : start + ITEMS_AT_ONCE]
+        yield lambda _now_ms, some=some: decide(some)  # type: ignore[misc]
+
+
+async def _in_turns(work: Generator[None, None, T], turn: asyncio.Lock | None = None) -> T:
+    """What ``work`` returns; other work runs after each of its slices, and with a lock those who share it do
+    one after the other.
+    """
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        async with turn or nullcontext():
+            await asyncio.sleep(0)
+
+
+@dataclass(slots=True)
+class _Prepared:
+    """Records in bytes, and what they make of the newest image if they are appended at the end of the log."""
+
+    values: list[bytes]
+    image: MetadataImage
+    changes: Changes
 
 
 @dataclass(slots=True)
@@ -133,6 +188,12 @@ class ControllerDriver:
         self._on_fatal = on_fatal or (lambda error: None)
         self._tasks = TaskSupervisor(self._on_fatal)
         self._sweeping: asyncio.Task[None] | None = None
+        self._turn_of_clients = asyncio.Lock()
+        """Of clients' requests, one part or slice is worked on at a time, one after the other."""
+        self._turn_of_brokers = asyncio.Lock()
+        """The same for brokers', but for first parts: these wait for nothing but a decision."""
+        self._deciding = asyncio.Lock()
+        """Held from a decision until its records are replayed: between its slices nobody else decides."""
 
     @property
     def active(self) -> bool:
@@ -240,15 +301,39 @@ class ControllerDriver:
             )
 
     async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
-        return await self._run(lambda _now_ms: self._core.handle_alter_partition(request))
+        results: list[PartitionIsrResult] = []
+        await self._run_parts(
+            _in_parts(
+                request.partitions,
+                lambda some: self._core.handle_alter_partition(replace(request, partitions=some)),
+            ),
+            lambda answer: results.extend(answer.partitions),
+        )
+        return AlterPartitionResponse(tuple(results))
 
     async def report_lost_replicas(self, request: ReportLostReplicasRequest) -> ReportLostReplicasResponse:
-        return await self._run(lambda _now_ms: self._core.handle_report_lost_replicas(request))
+        results: list[LostReplicaResult] = []
+        await self._run_parts(
+            _in_parts(
+                request.partitions,
+                lambda some: self._core.handle_report_lost_replicas(replace(request, partitions=some)),
+            ),
+            lambda answer: results.extend(answer.partitions),
+        )
+        return ReportLostReplicasResponse(tuple(results))
 
     async def assign_replicas_to_dirs(
         self, request: AssignReplicasToDirsRequest
     ) -> AssignReplicasToDirsResponse:
-        return await self._run(lambda _now_ms: self._core.handle_assign_replicas_to_dirs(request))
+        errors: list[ErrorCode] = []
+        await self._run_parts(
+            _in_parts(
+                request.assignments,
+                lambda some: self._core.handle_assign_replicas_to_dirs(replace(request, assignments=some)),
+            ),
+            lambda answer: errors.extend(answer.errors),
+        )
+        return AssignReplicasToDirsResponse(tuple(errors))
 
     async def allocate_producer_ids(self, request: AllocateProducerIdsRequest) -> AllocateProducerIdsResponse:
         return await self._run(lambda _now_ms: self._core.handle_allocate_producer_ids(request))
@@ -259,15 +344,22 @@ class ControllerDriver:
         """Handle a client's request; request and response are in Kafka's encoding."""
         await self._until_told()
         self._check_active()
-        row = find_forwarded(api_key)
-        request = row.decode(body, api_version)
+        request = await _in_turns(find_forwarded(api_key).decode(body, api_version), self._turn_of_clients)
+        answer, encoded = await self.answer(context, request, timeout_ms), Body()
+        await _in_turns(answer.encode_in_slices(api_version, encoded), self._turn_of_clients)
+        for whole in (request, answer):
+            await _in_turns(whole.release(), self._turn_of_clients)
+        return encoded.to_bytes()
+
+    async def answer(self, context: RequestContext, request: Message, timeout_ms: int) -> Message:
+        """As :meth:`forward`, decoded."""
         timeout_ms = min(timeout_ms, wait_ms(request))
-        if isinstance(row, AskedOfQuorum):
-            return (await self._ask_quorum(request, timeout_ms)).encode(api_version)
-        parts = cut_request(request, self.image)
-        answers = await self._run_parts([partial(self._decide, context, part) for part in parts], timeout_ms)
-        answer: Message = join_answers(request, answers)
-        return answer.encode(api_version)
+        if isinstance(find_forwarded(request.API_KEY), AskedOfQuorum):
+            return await self._ask_quorum(request, timeout_ms)
+        answer = JoinedAnswer(request)
+        await self._run_parts(self._iter_decisions(context, request), answer.add, timeout_ms, of_client=True)
+        response: Message = answer.whole
+        return response
 
     async def _ask_quorum(self, request: Message, timeout_ms: int) -> Message:
         row = find_forwarded(request.API_KEY)
@@ -277,66 +369,122 @@ class ControllerDriver:
         answer: Message = await row.ask(at, request)
         return answer
 
-    def _decide(self, context: RequestContext, request: Message, now_ms: int) -> ControllerResult[Any]:
-        voters = self._quorum.voters
-        return self._core.handle_forwarded(context, request, voters.ids, voters.kraft_version)
+    def _iter_decisions(self, context: RequestContext, request: Message) -> Iterator[Decision[Any] | None]:
+        rehearsal = Rehearsal(self.image) if getattr(request, "validate_only", False) else None
+        for part in cut_request(request, lambda: self.image, self._config):
+            yield None if part is None else partial(self._decide, context, part, rehearsal)
+
+    def _decide(
+        self, context: RequestContext, request: Message, rehearsal: Rehearsal | None, now_ms: int
+    ) -> InSlices[Any]:
+        quorum = self._quorum
+        return self._core.handle_forwarded(
+            context,
+            request,
+            quorum.voters.ids,
+            quorum.voters.kraft_version,
+            quorum.upgrade_objection,
+            rehearsal,
+        )
 
     # Running a command
 
-    async def _run(self, decide: Callable[[int], ControllerResult[T]], timeout_ms: int | None = None) -> T:
+    async def _run(self, decide: Decision[T], timeout_ms: int | None = None) -> T:
         """Decide, append, replay; return the response once everything it is based on is committed.
 
         Raises :class:`KafkaError`: the command's error, NOT_CONTROLLER if this controller is or becomes
         inactive, REQUEST_TIMED_OUT if the commit takes too long (it may still happen later).
         """
-        (response,) = await self._run_parts([decide], timeout_ms)
+        responses: list[T] = []
+        await self._run_parts([decide], responses.append, timeout_ms)
+        (response,) = responses
         return response
 
     async def _run_parts(
-        self, decisions: Sequence[Callable[[int], ControllerResult[T]]], timeout_ms: int | None
-    ) -> list[T]:
-        """As :meth:`_run`, for a command in parts; other commands may run between two of them.
+        self,
+        decisions: Iterable[Decision[T] | None],
+        take: Callable[[T], None],
+        timeout_ms: int | None = None,
+        *,
+        of_client: bool = False,
+    ) -> None:
+        """As :meth:`_run`, for a command in parts, each in a turn of its own; ``take`` gets the responses.
 
-        All parts must run in one epoch: after it, the records of an earlier part may be lost.
+        Other commands may run between two parts. All must run in one epoch: after it, the records of an
+        earlier part may be lost. None in place of a decision ends a slice of the work that finds the parts.
+        Clients wait for each other before each part, so that a broker never waits for more than one of them.
         """
+        turn = self._turn_of_clients if of_client else self._turn_of_brokers
         await self._until_told()
         epoch = self._epoch
-        responses: list[T] = []
-        for decide in decisions:
-            if responses:
-                await asyncio.sleep(0)
-            self._check_active(epoch)
-            try:
-                try:
-                    result = decide(self._clock.monotonic_ms())
-                except KafkaError:
-                    # A refusal, too, may be based on records that are not committed yet.
-                    await self._until_committed(self._limit(timeout_ms))
-                    raise
-                responses.append(result.response_at(self._append(result.records)))
-            except KafkaError:
-                raise
-            except Exception as error:
-                self._on_fatal(error)
-                raise
+        self._check_active(epoch)
+        try:
+            for number, decide in enumerate(decisions):
+                async with turn if number or of_client else nullcontext():
+                    if number:
+                        await asyncio.sleep(0)
+                    if decide is not None:
+                        take(await self._run_part(decide, epoch))
+        except KafkaError as error:
+            if error.code is not ErrorCode.NOT_CONTROLLER:
+                # A refusal, too, may be based on records that are not committed yet.
+                await self._until_committed(self._limit(timeout_ms))
+            raise
+        except Exception as error:
+            self._on_fatal(error)
+            raise
         await self._until_committed(self._limit(timeout_ms))
-        return responses
 
-    def _append(self, records: Sequence[Record]) -> int:
+    async def _run_part(self, decide: Decision[T], epoch: int | None) -> T:
+        async with self._deciding:
+            self._check_active(epoch)
+            decided, prepared = decide(self._clock.monotonic_ms()), None
+            result = await _in_turns(decided) if isinstance(decided, Generator) else decided
+            self._check_active(epoch)
+            if len(result.records) > RECORDS_AT_ONCE:
+                prepared = await _in_turns(self._prepare(result.records))
+                self._check_active(epoch)
+            response = result.response_at(self._append(result.records, prepared))
+            if result.upgrades_kraft_version:
+                self._upgrade_kraft_version()
+        return response
+
+    def _prepare(self, records: Sequence[Record]) -> Generator[None, None, _Prepared]:
+        """Encode very many records, and replay them where they are about to be appended, in slices."""
+        assert self._epoch is not None
+        image, epoch, base_offset, values = self.image, self._epoch, self._quorum.log_end_offset, []
+        for count, record in enumerate(records, 1):
+            values.append(encode_record(record))
+            if count % RECORDS_AT_ONCE == 0:
+                yield
+        return _Prepared(values, *(yield from replay_in_slices(image, records, base_offset, epoch)))
+
+    def _append(self, records: Sequence[Record], prepared: _Prepared | None = None) -> int:
         """Append the records and replay them; returns the offset of the first, -1 if there are none."""
         if not records:
             return -1
         assert self._epoch is not None
-        now_ms = self._clock.monotonic_ms()
-        last_offset = self._quorum.propose(self._epoch, [encode_record(record) for record in records])
+        now_ms, replayed = self._clock.monotonic_ms(), None
+        values = [encode_record(record) for record in records] if prepared is None else prepared.values
+        last_offset = self._quorum.propose(self._epoch, values)
+        if prepared is not None and prepared.image.offset == last_offset:
+            # Else the quorum has appended something of its own meanwhile, which moves the offsets.
+            replayed = prepared.image, prepared.changes
         if logger.isEnabledFor(logging.INFO):
             for line in announce(self._core.image, records):
                 logger.log(logging.WARNING if line.is_warning else logging.INFO, "%s", line.text)
         base_offset = last_offset - len(records) + 1
-        self._core.replay(records, base_offset, self._epoch, now_ms)
+        self._core.replay(records, base_offset, self._epoch, now_ms, replayed)
         self._proof.handle_append(last_offset, now_ms)
         self._maybe_sweep()
         return base_offset
+
+    def _upgrade_kraft_version(self) -> None:
+        """The caller waits for the commit of the record behind the quorum's own, which is then committed."""
+        assert self._epoch is not None
+        self._quorum.upgrade_kraft_version(self._epoch)
+        logger.info("kraft.version is at 1: the voters are part of the log, and may change")
+        self._append((NoOpRecord(),))
 
     async def _until_committed(self, timeout_ms: int) -> None:
         if not self._core.has_pending:
@@ -462,7 +610,8 @@ class ControllerDriver:
             if await self._slept_too_long(interval_ms):
                 # Heartbeats are unread in the sockets: they are read before any broker is fenced.
                 await self._slept_too_long(self._config.late_reading_ms)
-            self._fence_expired(self._clock.monotonic_ms())
+            async with self._deciding:
+                self._fence_expired(self._clock.monotonic_ms())
 
     async def _slept_too_long(self, for_ms: int) -> bool:
         """Sleep; returns whether this process was stalled meanwhile. That extends sessions, within limits.
@@ -482,8 +631,9 @@ class ControllerDriver:
         offset = -1
         while True:
             await asyncio.sleep(interval_ms / 1000)
-            if self._epoch is not None and self._core.last_offset == offset:
-                self._append_own([NoOpRecord()])
+            async with self._deciding:
+                if self._epoch is not None and self._core.last_offset == offset:
+                    self._append_own([NoOpRecord()])
             offset = self._core.last_offset
 
     def _fence_expired(self, now_ms: int) -> None:
@@ -504,8 +654,11 @@ class ControllerDriver:
             await asyncio.sleep(self._config.leader_imbalance_check_interval_ms / 1000)
             if self._epoch is not None:
                 self._core.begin_balance()
-            while self._epoch is not None and self._core.is_balancing:
-                self._append_own(self._core.next_balance_slice().records)
+            while True:
+                async with self._deciding:
+                    if self._epoch is None or not self._core.is_balancing:
+                        break
+                    self._append_own(self._core.next_balance_slice().records)
                 await asyncio.sleep(0)
 
     # Sweeps
@@ -517,10 +670,15 @@ class ControllerDriver:
     async def _sweep(self) -> None:
         """Run one slice in each turn of the loop, so that many partitions do not delay other work."""
         moved = 0
-        while self._epoch is not None and self._core.is_sweeping:
-            changes = self._core.next_sweep_slice().records
-            moved += sum(isinstance(it, PartitionChangeRecord) and it.leader is not None for it in changes)
-            self._append_own(changes)
+        while True:
+            async with self._deciding:
+                if self._epoch is None or not self._core.is_sweeping:
+                    break
+                changes = self._core.next_sweep_slice().records
+                moved += sum(
+                    isinstance(it, PartitionChangeRecord) and it.leader is not None for it in changes
+                )
+                self._append_own(changes)
             await asyncio.sleep(0)
         if moved:
             logger.info("%d partitions changed their leader after changes of brokers", moved)

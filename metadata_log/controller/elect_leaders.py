@@ -6,8 +6,6 @@ out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from pykraft.kafka_protocol.enums import ElectionType
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.elect_leaders import (
@@ -26,10 +24,8 @@ from pykraft.metadata_log.records import PartitionChangeRecord
 def handle_elect_leaders(
     image: MetadataImage, config: ControllerConfig, request: ElectLeadersRequest
 ) -> ControllerResult[ElectLeadersResponse]:
-    """Records for the partitions that get another leader, and a result for each partition of the request.
-
-    One request changes at most ``max_records_per_request`` leaders; the other partitions get
-    OPERATION_NOT_ATTEMPTED.
+    """Records for the partitions that get another leader, and a result for each partition of the request,
+    which names them (:mod:`.request_parts`).
     """
     try:
         election_type = ElectionType(request.election_type)
@@ -40,20 +36,20 @@ def handle_elect_leaders(
     elections = Elections(image, config)
     records: list[PartitionChangeRecord] = []
     results: dict[str, list[PartitionResult]] = {}
-    elected = set()
-    for name, index in _asked_for(image, request):
+    elected, last_message = set(), None
+    assert request.topic_partitions is not None
+    named = [(asked.topic, index) for asked in request.topic_partitions for index in asked.partitions]
+    for name, index in named:
         answer = PartitionResult(partition_id=index, error_message=None)
         try:
-            if len(records) >= config.max_records_per_request:
-                raise KafkaError(ErrorCode.OPERATION_NOT_ATTEMPTED, "too many elections for one request")
             if (name, index) in elected:
                 raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED, f"{name}-{index} is named twice")
             records.append(_elect(image, elections, election_type, name, index))
             elected.add((name, index))
         except KafkaError as error:
-            if request.topic_partitions is None and error.code is ErrorCode.ELECTION_NOT_NEEDED:
-                continue
-            answer.error_code, answer.error_message = error.code, error.message
+            # Very many may have the same one.
+            last_message = last_message if error.message == last_message else error.message
+            answer.error_code, answer.error_message = error.code, last_message
         results.setdefault(name, []).append(answer)
     return ControllerResult(
         tuple(records),
@@ -64,17 +60,6 @@ def handle_elect_leaders(
             ]
         ),
     )
-
-
-def _asked_for(image: MetadataImage, request: ElectLeadersRequest) -> Iterator[tuple[str, int]]:
-    if request.topic_partitions is not None:
-        for asked in request.topic_partitions:
-            for index in asked.partitions:
-                yield asked.topic, index
-        return
-    for name in sorted(image.topic_ids):
-        for index in range(len(image.topics_by_id[image.topic_ids[name]].partitions)):
-            yield name, index
 
 
 def _elect(

@@ -14,7 +14,6 @@ from pykraft.configuration.topic_keys import TOPIC_KEYS
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.lazy_dataclass import dataclass
 from pykraft.metadata_log.broker_configs import broker_wide_topic_configs
-from pykraft.metadata_log.configs import parse_topic_config
 from pykraft.metadata_log.controller.config import ControllerConfig
 from pykraft.metadata_log.image import (
     UNKNOWN_DIRECTORIES,
@@ -86,7 +85,10 @@ def find_rules(image: MetadataImage, config: ControllerConfig, topic: str) -> El
     given, wide = image.topic_config(topic), broker_wide_topic_configs(image, config.topic_defaults)
 
     def effective(name: str) -> ConfigValue:
-        return parse_topic_config(name, given.get(name) or wide.get(name) or TOPIC_KEYS[name].default or "")
+        key, text = TOPIC_KEYS[name], given.get(name)
+        if not text or key.objection_to(text) is not None:  # another version accepted it
+            text = wide.get(name) or key.default or ""
+        return key.parse(text)
 
     min_isr, unclean = effective(MIN_INSYNC_REPLICAS), effective(UNCLEAN_LEADER_ELECTION_ENABLE)
     assert isinstance(min_isr, int) and isinstance(unclean, bool)

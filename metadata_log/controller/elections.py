@@ -36,11 +36,11 @@ nothing else needs to be recovered.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Generator, Iterable, Iterator
 from dataclasses import replace
 from enum import Enum, auto
 from itertools import islice
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log.controller.config import ControllerConfig
@@ -63,6 +63,11 @@ from pykraft.metadata_log.records import (
     PartitionChangeRecord,
     PartitionRecord,
 )
+
+_NEW_AT_ONCE: Final = 2_000
+"""So many replicas of new partitions are placed in one slice, where a partition counts as four more: up to
+some five milliseconds of work, with a hundred brokers.
+"""
 
 
 class Election(Enum):
@@ -307,12 +312,24 @@ class Elections:
         return changes, seen
 
 
-def build_new_partition(
-    image: MetadataImage, topic_id: Uuid, index: int, replicas: tuple[int, ...]
-) -> PartitionRecord:
-    """A new partition, empty: every active replica (at least one) is in sync; the first of them leads."""
-    isr = tuple(broker_id for broker_id in replicas if image.is_active(broker_id))
-    return PartitionRecord(index, topic_id, replicas, isr, leader=isr[0])
+def build_new_partitions(
+    image: MetadataImage, topic_id: Uuid, first_index: int, placements: Iterable[tuple[int, ...]]
+) -> Generator[None, None, list[PartitionRecord]]:
+    """New partitions with these replicas; yields after each slice of them.
+
+    They are empty: every active replica (at least one) is in sync; the first of them leads.
+    """
+    active = {broker_id for broker_id in image.brokers if image.is_active(broker_id)}
+    records: list[PartitionRecord] = []
+    slice_ends = _NEW_AT_ONCE
+    for index, replicas in enumerate(placements, first_index):
+        isr = replicas if active.issuperset(replicas) else _keep(replicas, active)
+        records.append(PartitionRecord(index, topic_id, replicas, isr, leader=isr[0]))
+        slice_ends -= 4 + len(replicas)
+        if slice_ends <= 0:
+            yield
+            slice_ends = _NEW_AT_ONCE
+    return records
 
 
 def iter_partitions(image: MetadataImage) -> Iterator[tuple[TopicImage, int, PartitionRegistration]]:

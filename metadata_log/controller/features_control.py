@@ -3,17 +3,24 @@
 A level is finalized only if this controller, every other voter and every registered broker have registered
 that they can run it, and if the levels are compatible with each other. The current level of a feature is no
 change and is always accepted, whatever the feature: tools name every level of a release. Either all updates
-of a request are made or none. Our metadata records are the same at every ``metadata.version``, so lowering it
-loses none of them: a downgrade may lose only what the lowered feature itself kept. The sweep after the change
-updates the partitions (:mod:`.sweeps`).
+of a request are made or none. The sweep after the change updates the partitions (:mod:`.sweeps`).
+
+A safe downgrade is refused if it could lose something. Our metadata records are the same at every
+``metadata.version``, so lowering it loses nothing but what is only kept up to date from a level on, if the
+image holds any. (Kafka refuses to cross a version that changed the records, whatever there is.) As in Kafka,
+an unsafe downgrade of ``metadata.version`` that loses something does not exist.
+
+``kraft.version`` is raised by the quorum, which may object, and never lowered. Its record follows those of
+the other features: if a change of controllers leaves only the first, the levels are compatible all the same.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
-from pykraft.kafka_protocol.enums import UpgradeType
+from pykraft.configuration.topic_keys import TOPIC_KEYS
+from pykraft.kafka_protocol.enums import ConfigResourceType, UpgradeType
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.update_features import (
     FeatureUpdateKey,
@@ -21,11 +28,16 @@ from pykraft.kafka_protocol.messages.update_features import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
+from pykraft.metadata_log.broker_configs import ALL_BROKERS, CORDONED_LOG_DIRS
+from pykraft.metadata_log.controller.config import ControllerConfig
+from pykraft.metadata_log.controller.election_rules import MIN_INSYNC_REPLICAS
 from pykraft.metadata_log.controller.elections import iter_partitions
 from pykraft.metadata_log.controller.result import ControllerResult
 from pykraft.metadata_log.features import (
+    CORDONED_LOG_DIRS_FROM,
     ELIGIBLE_LEADER_REPLICAS_VERSION,
     KRAFT_VERSION,
+    METADATA_VERSION,
     SUPPORTED_FEATURES,
     UNSERVED_FEATURES,
     known_range,
@@ -33,15 +45,21 @@ from pykraft.metadata_log.features import (
     missing_requirement,
 )
 from pykraft.metadata_log.image import MetadataImage
-from pykraft.metadata_log.records import NO_LEADER, FeatureLevelRecord, FeatureRange, Record
+from pykraft.metadata_log.records import NO_LEADER, ConfigRecord, FeatureLevelRecord, FeatureRange, Record
 
 
 def handle_update_features(
-    image: MetadataImage, voters: Iterable[int], kraft_version: int, request: UpdateFeaturesRequest
+    image: MetadataImage,
+    voters: Iterable[int],
+    kraft_version: int,
+    upgrade_objection: Callable[[], str | None],
+    config: ControllerConfig,
+    request: UpdateFeaturesRequest,
 ) -> ControllerResult[UpdateFeaturesResponse]:
     """Finalize the requested levels, or return an error for each of them.
 
     ``voters`` are the ids of the quorum's voters and ``kraft_version`` is its level; neither is in the image.
+    ``upgrade_objection``: why the quorum cannot raise it now, None if it can.
     """
     present = {**image.features, KRAFT_VERSION: kraft_version}
     times_named = Counter(update.feature for update in request.feature_updates)
@@ -52,7 +70,7 @@ def handle_update_features(
             if times_named[update.feature] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"{update.feature} is named more than once")
             if _changes_level(present, update):
-                _check(image, voters, update)
+                _check(image, voters, upgrade_objection, update)
                 levels[update.feature] = update.max_version_level
         except KafkaError as error:
             errors[update.feature] = error
@@ -70,11 +88,32 @@ def handle_update_features(
             for update in request.feature_updates
         ],
     )
-    return ControllerResult(() if request.validate_only else _build_records(levels), response)
+    if request.validate_only:
+        return ControllerResult((), response)
+    records: list[Record] = []
+    if levels.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) > 0:
+        records += build_min_isr_records(image, config)
+    records += [
+        FeatureLevelRecord(name, level) for name, level in sorted(levels.items()) if name != KRAFT_VERSION
+    ]
+    return ControllerResult(tuple(records), response, upgrades_kraft_version=KRAFT_VERSION in levels)
 
 
-def _build_records(levels: Mapping[str, int]) -> tuple[Record, ...]:
-    return tuple(FeatureLevelRecord(name, level) for name, level in sorted(levels.items()))
+def build_min_isr_records(image: MetadataImage, config: ControllerConfig) -> list[Record]:
+    """What Kafka changes when a cluster begins to keep eligible leader replicas: ``min.insync.replicas``, on
+    which they depend, is then the same on all brokers.
+    """
+    kind = ConfigResourceType.BROKER
+    records: list[Record] = []
+    if MIN_INSYNC_REPLICAS not in image.resource_config(kind, ALL_BROKERS):
+        default = TOPIC_KEYS[MIN_INSYNC_REPLICAS].default
+        value = config.topic_defaults.get(MIN_INSYNC_REPLICAS, default)
+        records.append(ConfigRecord(kind, ALL_BROKERS, MIN_INSYNC_REPLICAS, value))
+    for resource_type, name in sorted(image.configs):
+        is_one_broker = resource_type == kind and name != ALL_BROKERS
+        if is_one_broker and MIN_INSYNC_REPLICAS in image.resource_config(kind, name):
+            records.append(ConfigRecord(kind, name, MIN_INSYNC_REPLICAS, None))
+    return records
 
 
 def _changes_level(present: Mapping[str, int], update: FeatureUpdateKey) -> bool:
@@ -87,15 +126,23 @@ def _changes_level(present: Mapping[str, int], update: FeatureUpdateKey) -> bool
     return level != current
 
 
-def _check(image: MetadataImage, voters: Iterable[int], update: FeatureUpdateKey) -> None:
+def _check(
+    image: MetadataImage,
+    voters: Iterable[int],
+    upgrade_objection: Callable[[], str | None],
+    update: FeatureUpdateKey,
+) -> None:
     name, level = update.feature, update.max_version_level
-    if name == KRAFT_VERSION:
-        raise _refuse("kraft.version is chosen when the first controllers are formatted")
     if name in UNSERVED_FEATURES:
         raise _refuse(f"{name} can only be 0, not {level}: its functions are not implemented")
     _check_supported(image, voters, name, level)
-    if level < image.features.get(name, 0) and _upgrade_type(update) is UpgradeType.SAFE_DOWNGRADE:
-        _check_nothing_lost(image, name)
+    if name == KRAFT_VERSION:
+        if _upgrade_type(update) is not UpgradeType.UPGRADE:
+            raise _refuse("kraft.version cannot be lowered")
+        if (objection := upgrade_objection()) is not None:
+            raise _refuse(f"kraft.version cannot be upgraded now: {objection}")
+    elif level < image.features.get(name, 0):
+        _check_nothing_lost(image, name, level, _upgrade_type(update))
 
 
 def _upgrade_type(update: FeatureUpdateKey) -> UpgradeType:
@@ -143,10 +190,29 @@ def _check_range(who: str, can: FeatureRange, level: int) -> None:
         )
 
 
-def _check_nothing_lost(image: MetadataImage, name: str) -> None:
-    """A safe downgrade is refused if a partition could then get a leader only by losing records."""
-    if name != ELIGIBLE_LEADER_REPLICAS_VERSION:
+def _check_nothing_lost(image: MetadataImage, name: str, level: int, upgrade_type: UpgradeType) -> None:
+    """A downgrade is refused if it loses what the image holds, unless it is unsafe and may."""
+    if name == METADATA_VERSION:
+        _check_nothing_cordoned(image, level)
+    elif name == ELIGIBLE_LEADER_REPLICAS_VERSION and upgrade_type is UpgradeType.SAFE_DOWNGRADE:
+        _check_no_leader_awaited(image)
+
+
+def _check_nothing_cordoned(image: MetadataImage, level: int) -> None:
+    if level >= CORDONED_LOG_DIRS_FROM or not image.supports_cordoned_log_dirs:
         return
+    for broker_id, broker in sorted(image.brokers.items()):
+        configs = image.resource_config(ConfigResourceType.BROKER, str(broker_id))
+        if broker.cordoned_log_dirs or CORDONED_LOG_DIRS in configs:
+            raise _refuse(
+                f"broker {broker_id} has cordoned log directories, which the controller forgets below"
+                f" {level_name(METADATA_VERSION, CORDONED_LOG_DIRS_FROM)}: take them out of"
+                f" {CORDONED_LOG_DIRS} first. (There is no unsafe downgrade of metadata.version.)"
+            )
+
+
+def _check_no_leader_awaited(image: MetadataImage) -> None:
+    """Without eligible leader replicas, a partition could then get a leader only by losing records."""
     for topic, index, partition in iter_partitions(image):
         if partition.leader == NO_LEADER and not partition.isr:
             raise _refuse(

@@ -6,7 +6,8 @@ The decisions are in the module of the handler.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable
+from dataclasses import field
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
@@ -38,6 +39,7 @@ from pykraft.kafka_protocol.messages.unregister_broker import (
     UnregisterBrokerResponse,
 )
 from pykraft.kafka_protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+from pykraft.kafka_protocol.pace import MAX_ITEMS, SLICE_BYTES
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.kafka_protocol.schema import Message
 from pykraft.lazy_dataclass import dataclass
@@ -62,7 +64,7 @@ from pykraft.metadata_log.controller.reassignments import (
     handle_alter_partition_reassignments,
     handle_list_partition_reassignments,
 )
-from pykraft.metadata_log.controller.result import ControllerResult
+from pykraft.metadata_log.controller.result import ControllerResult, InSlices
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.quorum.core.voters import VoterSet
 from pykraft.quorum.listener import QuorumDescription
@@ -71,6 +73,9 @@ Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
 
 LONGEST_WAIT_MS: Final = 30_000
+_FEW_ITEMS: Final = 1000
+"""The most for a request that is answered in one turn, and needs only a few."""
+
 _SHORTEST_WAIT_MS: Final = 1000
 """A client with a timeout of 0 does not want to wait; the request is sent to the controller all the same."""
 
@@ -85,6 +90,8 @@ class Situation:
     context: RequestContext
     voter_ids: Iterable[int]
     kraft_version: int
+    upgrade_objection: Callable[[], str | None]
+    """Why the quorum cannot upgrade ``kraft_version`` now; None if it can."""
 
 
 class DescribedQuorum(VoterQuorum, Protocol):
@@ -109,21 +116,28 @@ class QuorumSituation:
 
 @dataclass(frozen=True, slots=True)
 class Forwarded(Generic[Q, R]):
-    """The messages of one forwarded API."""
+    """The messages of one forwarded API. ``max_items``: how many elements the arrays of a request may have
+    together.
+    """
 
     request: type[Q]
     response: type[R]
+    max_items: int = field(default=MAX_ITEMS, kw_only=True)
 
-    def decode(self, body: bytes, version: int) -> Q:
-        """The request. UNSUPPORTED_VERSION if it has no such version, INVALID_REQUEST if it is malformed."""
-        return self.request.decode_from(body, 0, version)[0]
+    def decode(self, body: bytes, version: int) -> Generator[None, None, Q]:
+        """The request, decoded in slices. UNSUPPORTED_VERSION if it has no such version, INVALID_REQUEST if
+        it is malformed or has too many items.
+        """
+        if len(body) <= min(SLICE_BYTES, self.max_items):  # it has no room for more
+            return self.request.decode_from(body, 0, version)[0]
+        return (yield from self.request.decode_in_slices(body, version, self.max_items))
 
 
 @dataclass(frozen=True, slots=True)
 class Decided(Forwarded[Q, R]):
     """An API that is decided on the metadata."""
 
-    decide: Callable[[Situation, Q], ControllerResult[R]]
+    decide: Callable[[Situation, Q], ControllerResult[R] | InSlices[R]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,20 +196,24 @@ _ROWS = (
     Decided(
         UpdateFeaturesRequest,
         UpdateFeaturesResponse,
-        lambda at, request: handle_update_features(at.image, at.voter_ids, at.kraft_version, request),
+        lambda at, request: handle_update_features(
+            at.image, at.voter_ids, at.kraft_version, at.upgrade_objection, at.config, request
+        ),
+        max_items=_FEW_ITEMS,
     ),
     Decided(
         UnregisterBrokerRequest,
         UnregisterBrokerResponse,
         lambda at, request: handle_unregister_broker(at.image, request),
     ),
-    AskedOfQuorum(DescribeQuorumRequest, DescribeQuorumResponse, _describe_quorum),
+    AskedOfQuorum(DescribeQuorumRequest, DescribeQuorumResponse, _describe_quorum, max_items=_FEW_ITEMS),
     AskedOfQuorum(
         AddRaftVoterRequest,
         AddRaftVoterResponse,
         lambda at, request: handle_add_raft_voter(
             at.quorum, at.cluster_id, at.listener_name, request, at.wait_ms
         ),
+        max_items=_FEW_ITEMS,
     ),
     AskedOfQuorum(
         RemoveRaftVoterRequest,

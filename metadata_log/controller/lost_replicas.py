@@ -13,6 +13,8 @@ raises the partition epoch alone. A report that is refused because of an electio
 
 from __future__ import annotations
 
+from typing import Final
+
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.metadata_log.controller.cluster_control import check_broker_epoch
 from pykraft.metadata_log.controller.config import ControllerConfig
@@ -27,6 +29,9 @@ from pykraft.metadata_log.controller.requests import (
 from pykraft.metadata_log.controller.result import ControllerResult
 from pykraft.metadata_log.image import MetadataImage, PartitionRegistration
 from pykraft.metadata_log.records import Record
+
+MAX_LOST_PER_REQUEST: Final = 2250
+"""Brokers report fewer at a time; more is INVALID_REQUEST."""
 
 
 def handle_report_lost_replicas(

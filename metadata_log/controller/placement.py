@@ -9,7 +9,9 @@ active ones, and after them: such a replica is created when its broker is unfenc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from heapq import heapify, heappop, heapreplace
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.metadata_log.controller.config import Rng
@@ -19,10 +21,11 @@ Racks = Mapping[int, str | None]
 
 def place_replicas(
     active: Racks, partition_count: int, replication_factor: int, rng: Rng, fenced: Racks | None = None
-) -> list[tuple[int, ...]]:
+) -> Iterator[tuple[int, ...]]:
     """Replica lists of ``partition_count`` partitions, leader first; brokers are given with their racks.
 
-    INVALID_REPLICATION_FACTOR if there are fewer brokers than replicas, or none that is active.
+    Each is made when it is asked for; the random numbers are drawn at once. INVALID_REPLICATION_FACTOR if
+    there are fewer brokers than replicas, or none that is active.
     """
     spare = fenced or {}
     if not active:
@@ -35,8 +38,8 @@ def place_replicas(
     racks = {**spare, **active}
     ring, spare_ring = _build_ring(active), _build_ring(spare)
     start, shift = rng.randrange(len(ring)), rng.randrange(max(1, len(ring) - 1))
-    placements = []
-    for partition in range(partition_count):
+
+    def place(partition: int) -> tuple[int, ...]:
         position = (start + partition) % len(ring)
         turn = shift + partition // len(ring)
         others = _rotate(ring[position + 1 :] + ring[:position], turn)
@@ -44,8 +47,9 @@ def place_replicas(
         _extend(replicas, others, racks, replication_factor)
         if len(replicas) < replication_factor:
             _extend(replicas, _rotate(spare_ring, start + partition), racks, replication_factor)
-        placements.append(tuple(replicas))
-    return placements
+        return tuple(replicas)
+
+    return map(place, range(partition_count))
 
 
 def _build_ring(racks: Racks) -> list[int]:
@@ -63,17 +67,21 @@ def _rotate(brokers: Sequence[int], steps: int) -> list[int]:
 
 
 def _extend(replicas: list[int], walk: list[int], racks: Racks, count: int) -> None:
-    """Add brokers of the walk until there are ``count`` or the walk ends; the least used rack comes first."""
-    used: dict[str | None, int] = {}
-    _count_racks(used, (racks[broker_id] for broker_id in replicas))
-    while len(replicas) < count and walk:
-        # min() keeps the first of equals: the walk's order decides among equally crowded racks.
-        follower = min(walk, key=lambda broker_id: used.get(racks[broker_id], 0))
-        walk.remove(follower)
-        replicas.append(follower)
-        _count_racks(used, (racks[follower],))
+    """Add brokers of the walk until there are ``count`` or the walk ends; the least used rack comes first.
 
-
-def _count_racks(used: dict[str | None, int], racks: Iterable[str | None]) -> None:
-    for rack in racks:
-        used[rack] = used.get(rack, 0) + 1
+    The walk's order decides among equally crowded racks.
+    """
+    used = Counter(racks[broker_id] for broker_id in replicas)
+    places: dict[str | None, list[int]] = {}
+    for place, broker_id in enumerate(walk):
+        places.setdefault(racks[broker_id], []).append(place)
+    # The next broker of each rack: how crowded the rack is, its place in the walk, which of the rack it is.
+    heap = [(used[rack], ours[0], 0, ours) for rack, ours in places.items()]
+    heapify(heap)
+    while len(replicas) < count and heap:
+        crowd, place, nth, ours = heap[0]
+        replicas.append(walk[place])
+        if nth + 1 < len(ours):
+            heapreplace(heap, (crowd + 1, ours[nth + 1], nth + 1, ours))
+        else:
+            heappop(heap)

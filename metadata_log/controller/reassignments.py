@@ -47,8 +47,6 @@ def handle_alter_partition_reassignments(
             try:
                 if named[topic.name, wanted.partition_index] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "the partition is named more than once")
-                if len(records) >= config.max_records_per_request:
-                    raise KafkaError(ErrorCode.POLICY_VIOLATION, "too many reassignments for one request")
                 record = change.build(topic.name, wanted)
                 if record is not None:
                     records.append(record)
@@ -67,10 +65,13 @@ def handle_alter_partition_reassignments(
 def handle_list_partition_reassignments(
     image: MetadataImage, request: ListPartitionReassignmentsRequest
 ) -> ControllerResult[ListPartitionReassignmentsResponse]:
-    """The reassignments under way among the requested partitions; unknown partitions are left out."""
-    asked: dict[str, list[int] | None] = dict.fromkeys(sorted(image.topic_ids))
-    if request.topics is not None:
-        asked = {topic.name: topic.partition_indexes for topic in request.topics}
+    """The reassignments under way among the named partitions (:mod:`.request_parts`); unknown partitions are
+    left out.
+    """
+    assert request.topics is not None
+    asked: dict[str, set[int]] = {}
+    for wanted in request.topics:
+        asked.setdefault(wanted.name, set()).update(wanted.partition_indexes)
     topics = []
     for name, indexes in asked.items():
         topic = image.topic(name)
@@ -79,9 +80,8 @@ def handle_list_partition_reassignments(
     return ControllerResult((), ListPartitionReassignmentsResponse(error_message=None, topics=topics))
 
 
-def _ongoing(topic: TopicImage, indexes: list[int] | None) -> list[OngoingPartitionReassignment]:
+def _ongoing(topic: TopicImage, indexes: set[int]) -> list[OngoingPartitionReassignment]:
     count = len(topic.partitions)
-    wanted = range(count) if indexes is None else sorted({n for n in indexes if 0 <= n < count})
     return [
         OngoingPartitionReassignment(
             partition_index=index,
@@ -89,8 +89,8 @@ def _ongoing(topic: TopicImage, indexes: list[int] | None) -> list[OngoingPartit
             adding_replicas=list(partition.adding),
             removing_replicas=list(partition.removing),
         )
-        for index in wanted
-        if (partition := topic.partitions[index]).is_reassigning
+        for index in sorted(indexes)
+        if 0 <= index < count and (partition := topic.partitions[index]).is_reassigning
     ]
 
 

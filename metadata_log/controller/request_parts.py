@@ -1,141 +1,187 @@
-"""Splits large requests of clients into parts, each decided and appended on its own.
+"""Splits large requests of clients into parts: each is decided and appended on its own, in a turn of its own.
 
-Every topic (or resource) of these requests succeeds or fails alone; only the results are joined into one
-response. A part makes one batch of bounded length; other work may run between parts. A single topic cannot be
-split: a client may create, or add, ``max_records_per_request`` partitions at once (Kafka's 10,000;
-POLICY_VIOLATION beyond), which holds the event loop for about a tenth of a second.
+Every topic (or partition, or resource) of these requests succeeds or fails alone; only the results are joined
+into one response (:mod:`.joined_answer`). A part makes one batch of bounded length, and is a bounded amount
+of work even if it is refused or only validated; other work runs between two parts. A request that asks for
+too much is refused as a whole before any part of it is decided (:mod:`.request_limits`). The partitions of
+a topic to be created cannot be split: up to ``max_records_per_request`` are decided in slices between which
+nothing else is.
 
-An election for all partitions becomes one for those that need it: all are only looked at, in one turn.
+A request for all partitions becomes one for those that it concerns, which are looked for a slice at a time.
 
-Topics that are named twice are kept in one part, which refuses them as usual. The exception is a topic to be
-deleted that is named once by name and once by id, with hundreds of others in between: it is deleted. Requests
-that only validate are not split: a later part would need the result of an earlier one.
+What is named several times stays together, in parts that refuse it. Where one result stands for all of them,
+two are kept and the others dropped. The exception is a topic to be deleted that is named once by name and
+once by id, with hundreds of others in between: it is deleted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from copy import copy
+from itertools import islice
 from typing import Any, Final
 
 from pykraft.kafka_protocol.enums import ElectionType
-from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
-from pykraft.kafka_protocol.messages.create_partitions import CreatePartitionsRequest
-from pykraft.kafka_protocol.messages.create_topics import CreateTopicsRequest
-from pykraft.kafka_protocol.messages.delete_topics import DeleteTopicsRequest
 from pykraft.kafka_protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from pykraft.kafka_protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from pykraft.kafka_protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
+)
 from pykraft.kafka_protocol.schema import Message
-from pykraft.lazy_dataclass import dataclass
-from pykraft.metadata_log.image import MetadataImage
+from pykraft.metadata_log.controller.config import ControllerConfig
+from pykraft.metadata_log.controller.request_cuts import CUTS, Cut, Unit
+from pykraft.metadata_log.controller.request_limits import refuse_excess
+from pykraft.metadata_log.controller.topic_walk import TopicWalk
+from pykraft.metadata_log.image import MetadataImage, PartitionRegistration, TopicImage
 
-PART_RECORDS: Final = 500
-"""A part makes at most this many records, unless a single topic makes more."""
+PART_COST: Final = 500
+"""A part costs at most this much, in units of some ten microseconds, unless a single topic costs more."""
 
+UNITS_AT_ONCE: Final = 1_000
+"""So many units of a request are looked at in one slice, before any is decided."""
 
-@dataclass(frozen=True, slots=True)
-class _Cut:
-    """How a request is split: its lists, the list of results, the identity of an item, and its cost."""
-
-    lists: tuple[str, ...]
-    answers: str
-    name_of: Callable[[Any], Hashable]
-    records_of: Callable[[Any], int]
+_ALIKE_AT_ONCE: Final = 200
 
 
-def _records_of_new_topic(topic: Any) -> int:
-    return max(1, int(topic.num_partitions), len(topic.assignments)) + len(topic.configs) + 1
+def cut_request(
+    request: Message, image_of: Callable[[], MetadataImage], config: ControllerConfig
+) -> Iterator[Message | None]:
+    """The parts, in order; the request itself if it is short enough, or cannot be split.
+
+    None ends a slice of the work that finds them; ``image_of`` returns the newest image.
+    :class:`KafkaError` POLICY_VIOLATION, before the first part, if the request asks for too much.
+    """
+    cut = CUTS.get(type(request))
+    if cut is None:
+        yield request
+    elif asks_for_all(request):
+        yield from _cut_all(request, cut, image_of)
+    elif _is_short(request, cut):
+        yield request
+    else:
+        yield None  # many that come at once begin one after the other
+        groups = yield from _group(request, cut)
+        named_once = (group[1] for group in groups.values() if not isinstance(group, list))
+        yield from refuse_excess(request, named_once, image_of, config)
+        yield from _pack(request, cut, _drain(groups))
 
 
-_CUTS: Final[dict[type[Message], _Cut]] = {
-    AlterPartitionReassignmentsRequest: _Cut(
-        ("topics",), "responses", lambda topic: topic.name, lambda topic: len(topic.partitions)
-    ),
-    CreateTopicsRequest: _Cut(("topics",), "topics", lambda topic: topic.name, _records_of_new_topic),
-    CreatePartitionsRequest: _Cut(
-        ("topics",), "results", lambda topic: topic.name, lambda topic: max(1, int(topic.count))
-    ),
-    DeleteTopicsRequest: _Cut(
-        ("topics", "topic_names"),
-        "responses",
-        lambda topic: topic if isinstance(topic, str) else (topic.name or topic.topic_id),
-        lambda topic: 1,
-    ),
-    IncrementalAlterConfigsRequest: _Cut(
-        ("resources",),
-        "responses",
-        lambda resource: (resource.resource_type, resource.resource_name),
-        lambda resource: len(resource.configs),
-    ),
-    ElectLeadersRequest: _Cut(
-        ("topic_partitions",),
-        "replica_election_results",
-        lambda topic: topic.topic,
-        lambda topic: len(topic.partitions),
-    ),
-}
+def asks_for_all(request: Message) -> bool:
+    """Whether the request is about all partitions, in place of those that it names."""
+    return (isinstance(request, ElectLeadersRequest) and request.topic_partitions is None) or (
+        isinstance(request, ListPartitionReassignmentsRequest) and request.topics is None
+    )
 
 
-def cut_request(request: Message, image: MetadataImage) -> list[Message]:
-    """The parts, in order; the request itself if it is short enough, or cannot be split."""
-    cut = _CUTS.get(type(request))
-    if cut is None or getattr(request, "validate_only", False):
-        return [request]
-    whole = request
-    if isinstance(request, ElectLeadersRequest) and request.topic_partitions is None:
-        whole = copy(request)
-        whole.topic_partitions = _in_need_of_election(request, image)
-    groups: dict[Hashable, list[tuple[str, Any]]] = {}
-    for attribute in cut.lists:
-        for item in getattr(whole, attribute):
-            groups.setdefault(cut.name_of(item), []).append((attribute, item))
-    packs: list[list[tuple[str, Any]]] = [[]]
-    room = PART_RECORDS
-    for group in groups.values():
-        records = sum(cut.records_of(item) for _, item in group)
-        if records > room and packs[-1]:
-            packs.append([])
-            room = PART_RECORDS
-        packs[-1] += group
-        room -= records
-    if len(packs) == 1:
-        return [whole]
-    return [_part(request, cut, pack) for pack in packs]
+def _is_short(request: Message, cut: Cut) -> bool:
+    room = PART_COST
+    for unit in cut.iter_units(request):
+        room -= cut.cost(unit)
+        if room < 0:
+            return False
+    return True
 
 
-def _in_need_of_election(request: ElectLeadersRequest, image: MetadataImage) -> list[TopicPartitions]:
-    needy = []
-    for name in sorted(image.topic_ids):
-        partitions = image.topics_by_id[image.topic_ids[name]].partitions
-        if request.election_type == ElectionType.PREFERRED:
-            indexes = [index for index, it in enumerate(partitions) if it.leader != it.replicas[0]]
-        else:
-            indexes = [index for index, it in enumerate(partitions) if not it.has_leader]
-        if indexes:
-            needy.append(TopicPartitions(topic=name, partitions=indexes))
-    return needy
+def _group(request: Message, cut: Cut) -> Generator[None, None, dict[Hashable, Unit | list[Unit]]]:
+    """The units by identity, in order; a list for those that are named several times."""
+    groups: dict[Hashable, Unit | list[Unit]] = {}
+    for count, unit in enumerate(cut.iter_units(request), 1):
+        identity = cut.identity(unit)
+        known = groups.get(identity)
+        if known is None:
+            groups[identity] = unit
+        elif not isinstance(known, list):
+            groups[identity] = [known, unit]
+        elif not cut.answered_once:
+            known.append(unit)
+        if count % UNITS_AT_ONCE == 0:
+            yield None
+    return groups
 
 
-def _part(request: Message, cut: _Cut, pack: Sequence[tuple[str, Any]]) -> Message:
+def _drain(groups: dict[Hashable, Unit | list[Unit]]) -> Iterator[Unit | list[Unit]]:
+    """The groups, of which none is kept: the answer takes their place."""
+    left = list(groups.values())
+    groups.clear()
+    left.reverse()
+    while left:
+        yield left.pop()
+
+
+def _pack(request: Message, cut: Cut, groups: Iterable[Unit | list[Unit]]) -> Iterator[Message]:
+    pack: list[Unit] = []
+    room = PART_COST
+    for group in groups:
+        for units in _split(group) if isinstance(group, list) else ([group],):
+            cost = sum(map(cut.cost, units))
+            if cost > room and pack:
+                yield _part(request, cut, pack)
+                pack, room = [], PART_COST
+            pack += units
+            room -= cost
+    yield _part(request, cut, pack)
+
+
+def _split(alike: list[Unit]) -> Iterator[list[Unit]]:
+    """Units that are named several times, never one alone."""
+    starts = range(0, len(alike) - 1, _ALIKE_AT_ONCE)
+    for start in starts:
+        yield alike[start:] if start == starts[-1] else alike[start : start + _ALIKE_AT_ONCE]
+
+
+def _part(request: Message, cut: Cut, pack: Sequence[Unit]) -> Message:
     part = copy(request)
     for attribute in cut.lists:
-        setattr(part, attribute, [item for kind, item in pack if kind == attribute])
+        items: list[Any] = []
+        last = None
+        for _, item, element in (unit for unit in pack if unit[0] == attribute):
+            if element is None:
+                items.append(item)
+                continue
+            assert cut.inner is not None
+            if item is not last:
+                last = item
+                items.append(copy(item))
+                setattr(items[-1], cut.inner[0], [])
+            getattr(items[-1], cut.inner[0]).append(element)
+        setattr(part, attribute, items)
     return part
 
 
-def join_answers(request: Message, answers: Sequence[Any]) -> Any:
-    """The response to the whole request, joined from those to its parts."""
-    whole = answers[0]
-    if len(answers) > 1:
-        attribute = _CUTS[type(request)].answers
-        setattr(whole, attribute, [item for answer in answers for item in getattr(answer, attribute)])
-        if isinstance(request, ElectLeadersRequest) and request.topic_partitions is None:
-            # Partitions that got their leader between two parts were not named by the client.
-            for topic in whole.replica_election_results:
-                topic.partition_result = [
-                    item
-                    for item in topic.partition_result
-                    if item.error_code != ErrorCode.ELECTION_NOT_NEEDED
-                ]
-    return whole
+def _cut_all(request: Message, cut: Cut, image_of: Callable[[], MetadataImage]) -> Iterator[Message | None]:
+    """The parts of a request for all partitions; at least one, so that there is a response."""
+    walk = TopicWalk(image_of(), UNITS_AT_ONCE)
+    is_empty = True
+    while not walk.is_complete:
+        found: list[Unit] = []
+
+        def visit(topic: TopicImage, start: int, most: int, found: list[Unit] = found) -> int:
+            item, seen = _item(request, topic), 0
+            for partition in islice(topic.partitions, start, start + most):
+                if _concerns(request, partition):
+                    found.append((cut.lists[0], item, start + seen))
+                seen += 1
+            return seen
+
+        walk.next_slice(image_of(), visit)
+        if found:
+            yield from _pack(request, cut, found)
+            is_empty = False
+        else:
+            yield None
+    if is_empty:
+        yield _part(request, cut, ())
+
+
+def _item(request: Message, topic: TopicImage) -> TopicPartitions | ListPartitionReassignmentsTopics:
+    if isinstance(request, ElectLeadersRequest):
+        return TopicPartitions(topic=topic.name)
+    return ListPartitionReassignmentsTopics(name=topic.name)
+
+
+def _concerns(request: Message, partition: PartitionRegistration) -> bool:
+    if not isinstance(request, ElectLeadersRequest):
+        return partition.is_reassigning
+    if request.election_type == ElectionType.PREFERRED:
+        return partition.leader != partition.replicas[0]
+    return not partition.has_leader

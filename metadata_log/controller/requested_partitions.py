@@ -1,4 +1,6 @@
-"""The partitions that one request of a broker names: each succeeds or fails alone, and counts once."""
+"""The partitions that a request of a broker names, or a part of one: each succeeds or fails alone, and counts
+once.
+"""
 
 from __future__ import annotations
 

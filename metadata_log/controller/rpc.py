@@ -6,7 +6,7 @@ that this node knows.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Sized
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
@@ -15,9 +15,14 @@ from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.controller import requests as r
-from pykraft.metadata_log.controller.alter_partition import MAX_PARTITIONS_PER_REQUEST
+from pykraft.metadata_log.controller.alter_partition import (
+    MAX_ISR_MEMBERS_PER_REQUEST,
+    MAX_PARTITIONS_PER_REQUEST,
+)
+from pykraft.metadata_log.controller.cluster_control import MOST_NAMED
 from pykraft.metadata_log.controller.directories import MAX_ASSIGNMENTS_PER_REQUEST
 from pykraft.metadata_log.controller.driver import ControllerDriver
+from pykraft.metadata_log.controller.lost_replicas import MAX_LOST_PER_REQUEST
 from pykraft.metadata_log.pb import controller_pb2 as pb
 from pykraft.metadata_log.records import Endpoint, FeatureRange
 from pykraft.runtime.rpc import RpcHandler, RpcServer
@@ -79,6 +84,12 @@ def _handler(driver: ControllerDriver, request_class: Any, response_class: Any, 
     return handle
 
 
+def _check_count(items: Sized, most: int, what: str) -> None:
+    """Before objects are made of them: a message of a stranger may have a million."""
+    if len(items) > most:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"more than {most} {what} in one request")
+
+
 def _uuid(value: bytes, what: str) -> Uuid:
     if len(value) != 16:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} has {len(value)} bytes, not 16")
@@ -93,7 +104,7 @@ async def _register_broker(
         broker_id=message.broker_id,
         incarnation_id=_uuid(message.incarnation_id, "the incarnation id"),
         endpoints=_endpoints(message.endpoints),
-        log_dirs=tuple(_uuid(directory, "a log directory id") for directory in message.log_dirs),
+        log_dirs=_directories(message.log_dirs),
         features=_features(message.features),
         rack=message.rack if message.HasField("rack") else None,
         previous_broker_epoch=message.previous_broker_epoch,
@@ -103,11 +114,13 @@ async def _register_broker(
     return pb.RegisterBrokerResponse(broker_epoch=response.broker_epoch)
 
 
-def _endpoints(messages: Iterable[pb.Endpoint]) -> tuple[Endpoint, ...]:
+def _endpoints(messages: Collection[pb.Endpoint]) -> tuple[Endpoint, ...]:
+    _check_count(messages, MOST_NAMED, "endpoints")
     return tuple(Endpoint(e.name, e.host, e.port, e.security_protocol) for e in messages)
 
 
-def _features(messages: Iterable[pb.Feature]) -> tuple[FeatureRange, ...]:
+def _features(messages: Collection[pb.Feature]) -> tuple[FeatureRange, ...]:
+    _check_count(messages, MOST_NAMED, "features")
     return tuple(FeatureRange(f.name, f.min_level, f.max_level) for f in messages)
 
 
@@ -126,7 +139,8 @@ async def _register_controller(
     return pb.RegisterControllerResponse()
 
 
-def _directories(ids: Iterable[bytes]) -> tuple[Uuid, ...]:
+def _directories(ids: Collection[bytes]) -> tuple[Uuid, ...]:
+    _check_count(ids, MOST_NAMED, "log directories")
     return tuple(_uuid(it, "a log directory id") for it in ids)
 
 
@@ -157,10 +171,11 @@ async def _broker_heartbeat(
 async def _alter_partition(
     driver: ControllerDriver, message: pb.AlterPartitionRequest
 ) -> pb.AlterPartitionResponse:
-    if sum(len(topic.partitions) for topic in message.topics) > MAX_PARTITIONS_PER_REQUEST:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"more than {MAX_PARTITIONS_PER_REQUEST} partitions in one request"
-        )
+    _check_count(message.topics, MAX_PARTITIONS_PER_REQUEST, "topics")
+    partitions = sum(len(topic.partitions) for topic in message.topics)
+    _check_count(range(partitions), MAX_PARTITIONS_PER_REQUEST, "partitions")
+    members = sum(len(partition.new_isr) for topic in message.topics for partition in topic.partitions)
+    _check_count(range(members), MAX_ISR_MEMBERS_PER_REQUEST, "members of ISRs")
     changes = tuple(
         r.PartitionIsrChange(
             topic_id=_uuid(topic.topic_id, "a topic id"),
@@ -194,6 +209,7 @@ async def _alter_partition(
 async def _report_lost_replicas(
     driver: ControllerDriver, message: pb.ReportLostReplicasRequest
 ) -> pb.ReportLostReplicasResponse:
+    _check_count(message.partitions, MAX_LOST_PER_REQUEST, "lost replicas")
     lost = tuple(
         r.LostReplica(
             _uuid(item.topic_id, "a topic id"),
@@ -221,10 +237,7 @@ async def _report_lost_replicas(
 async def _assign_replicas_to_dirs(
     driver: ControllerDriver, message: pb.AssignReplicasToDirsRequest
 ) -> pb.AssignReplicasToDirsResponse:
-    if len(message.assignments) > MAX_ASSIGNMENTS_PER_REQUEST:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"more than {MAX_ASSIGNMENTS_PER_REQUEST} replicas in one request"
-        )
+    _check_count(message.assignments, MAX_ASSIGNMENTS_PER_REQUEST, "replicas")
     assignments = tuple(
         r.ReplicaDirectory(
             _uuid(item.topic_id, "a topic id"),
@@ -259,4 +272,4 @@ async def _forward(driver: ControllerDriver, message: pb.ForwardRequest) -> pb.F
     body = await driver.forward(
         context, message.api_key, message.api_version, message.body, message.timeout_ms
     )
-    return pb.ForwardResponse(body=body)
+    return pb.ForwardResponse(body=body, metadata_end_offset=driver.committed_image.offset + 1)

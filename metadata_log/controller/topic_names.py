@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from itertools import product
-from typing import Final, Protocol
+from collections.abc import Mapping
+from typing import Final
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.metadata_log.image import metric_name
 
 MAX_NAME_LENGTH: Final = 249
 METADATA_TOPIC_NAME: Final = "__cluster_metadata"
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
-
-
-class NamesInUse(Protocol):
-    """A set of names, or a map by name."""
-
-    def __len__(self) -> int: ...
-    def __iter__(self) -> Iterator[str]: ...
-    def __contains__(self, name: object, /) -> bool: ...
 
 
 def check_topic_name(name: str) -> None:
@@ -38,24 +30,18 @@ def check_topic_name(name: str) -> None:
         raise _refuse(f"{name} is the name of the metadata log")
 
 
-def check_collision(name: str, existing: NamesInUse) -> None:
-    """INVALID_TOPIC_EXCEPTION if another name differs only in ``.`` and ``_``, which are equal in metrics."""
-    parts = re.split(r"[._]", name)
-    if len(parts) == 1:
+def check_collision(name: str, *in_use: Mapping[str, str]) -> None:
+    """INVALID_TOPIC_EXCEPTION if another topic has the same name in metrics.
+
+    ``in_use``: names of topics by their names in metrics (:func:`~pykraft.metadata_log.image.metric_name`).
+    """
+    in_metrics = metric_name(name)
+    if in_metrics is None:
         return
-    # Looking up every spelling is cheaper than visiting every topic, unless there are very many spellings.
-    if 2 ** (len(parts) - 1) <= len(existing):
-        other = next((text for text in _iter_spellings(parts) if text != name and text in existing), None)
-    else:
-        folded = name.replace(".", "_")
-        other = next((text for text in existing if text != name and text.replace(".", "_") == folded), None)
-    if other is not None:
-        raise _refuse(f"topic {name} collides with existing topic {other}: '.' and '_' count as the same")
-
-
-def _iter_spellings(parts: list[str]) -> Iterator[str]:
-    for separators in product("._", repeat=len(parts) - 1):
-        yield parts[0] + "".join(map("".join, zip(separators, parts[1:], strict=True)))
+    for names in in_use:
+        other = names.get(in_metrics, name)
+        if other != name:
+            raise _refuse(f"topic {name} collides with existing topic {other}: '.' and '_' count as the same")
 
 
 def _refuse(reason: str) -> KafkaError:

@@ -15,7 +15,7 @@ from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log.image import MetadataImage, TopicImage
 
 SLICE_COST: Final = 8_000
-"""A slice ends when this many partitions have been visited; finding a topic counts as two."""
+"""A slice ends, by default, when this many partitions have been visited; finding a topic counts as two."""
 
 Visit = Callable[[TopicImage, int, int], int]
 """(topic, first index, most partitions to visit) → how many were visited; 0 ends this slice."""
@@ -24,7 +24,8 @@ Visit = Callable[[TopicImage, int, int], int]
 class TopicWalk:
     """The position of one walk."""
 
-    def __init__(self, image: MetadataImage) -> None:
+    def __init__(self, image: MetadataImage, slice_cost: int = SLICE_COST) -> None:
+        self._slice_cost = slice_cost
         # Bytes are hashed differently in every process, so the ids must be sorted: in buckets by their first
         # byte, because sorting a hundred thousand at once would take too long.
         self._unread: Iterator[Uuid] | None = iter(image.topics_by_id)
@@ -37,7 +38,7 @@ class TopicWalk:
     def next_slice(self, image: MetadataImage, visit: Visit) -> None:
         """Visit the partitions of one slice, as they are in ``image``."""
         cost = self._read_ids() if self._unread is not None else 0
-        while cost < SLICE_COST and self._unread is None:
+        while cost < self._slice_cost and self._unread is None:
             if self._topic_id is None:
                 self._topic_id, self._index = next(self._ids, None), 0
             if self._topic_id is None:
@@ -48,7 +49,7 @@ class TopicWalk:
                 self._topic_id = None
                 cost += 2
                 continue
-            seen = visit(topic, self._index, SLICE_COST - cost)
+            seen = visit(topic, self._index, self._slice_cost - cost)
             if seen == 0:
                 return
             cost += seen
@@ -57,10 +58,10 @@ class TopicWalk:
     def _read_ids(self) -> int:
         assert self._unread is not None
         count = 0
-        for topic_id in islice(self._unread, SLICE_COST):
+        for topic_id in islice(self._unread, self._slice_cost):
             self._buckets[topic_id[0]].append(topic_id)
             count += 1
-        if count < SLICE_COST:
+        if count < self._slice_cost:
             self._unread = None
             self._ids = (topic_id for bucket in self._buckets for topic_id in sorted(bucket))
         return count

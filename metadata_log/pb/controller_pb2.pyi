@@ -341,15 +341,17 @@ class ForwardRequest(_message.Message):
     def __init__(self, api_key: _Optional[int] = ..., api_version: _Optional[int] = ..., body: _Optional[bytes] = ..., principal: _Optional[str] = ..., client_id: _Optional[str] = ..., client_address: _Optional[str] = ..., listener: _Optional[str] = ..., timeout_ms: _Optional[int] = ..., request_id: _Optional[bytes] = ..., attempt: _Optional[int] = ...) -> None: ...
 
 class ForwardResponse(_message.Message):
-    __slots__ = ("error_code", "error_message", "leader_id", "leader_epoch", "body")
+    __slots__ = ("error_code", "error_message", "leader_id", "leader_epoch", "body", "metadata_end_offset")
     ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
     LEADER_ID_FIELD_NUMBER: _ClassVar[int]
     LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     BODY_FIELD_NUMBER: _ClassVar[int]
+    METADATA_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     error_code: int
     error_message: str
     leader_id: int
     leader_epoch: int
     body: bytes
-    def __init__(self, error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., leader_id: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., body: _Optional[bytes] = ...) -> None: ...
+    metadata_end_offset: int
+    def __init__(self, error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., leader_id: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., body: _Optional[bytes] = ..., metadata_end_offset: _Optional[int] = ...) -> None: ...

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any, TypedDict, Unpack
 
@@ -24,6 +25,7 @@ from pykraft.metadata_log.features import SUPPORTED_RANGES
 from pykraft.metadata_log.loader import MetadataLoader
 from pykraft.metadata_log.records import Endpoint
 from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
+from pykraft.quorum.delivery import SLICE_RECORDS
 from pykraft.quorum.listener import CommittedBatch, LeaderAndEpoch, QuorumDescription, ReplicaProgress
 from pykraft.runtime.address import Address
 from tests.metadata_log.harness import T
@@ -52,20 +54,35 @@ class ManualQuorum:
         self.delivered = 0
         self.listeners: list[MetadataLoader] = []
         self.voters = VoterSet([Voter(ReplicaKey(NODE), Address("localhost", 9093))])
+        self.objection: str | None = None
 
     @property
-    def end_offset(self) -> int:
+    def log_end_offset(self) -> int:
         return self.batches[-1].last_offset + 1 if self.batches else 0
 
     def propose(self, epoch: int, values: Sequence[bytes]) -> int:
         if self.leader.leader_id is None or self.leader.epoch != epoch:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
-        base = self.end_offset
+        base = self.log_end_offset
         self.batches.append(CommittedBatch(base, base + len(values) - 1, epoch, 0, tuple(values)))
         return base + len(values) - 1
 
+    def upgrade_objection(self) -> str | None:
+        return self.objection
+
+    def upgrade_kraft_version(self, epoch: int) -> None:
+        """The batch of two control records."""
+        if self.objection is not None:
+            raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, self.objection)
+        if self.leader.leader_id is None or self.leader.epoch != epoch:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER)
+        base = self.log_end_offset
+        self.batches.append(CommittedBatch(base, base + 1, epoch, 0, ()))
+        key = ReplicaKey(NODE, Uuid(b"directory of 1.."))
+        self.voters = VoterSet([Voter(key, Address("localhost", 9093))])
+
     def describe(self, now_ms: int) -> QuorumDescription:
-        voters = (ReplicaProgress(ReplicaKey(NODE), self.end_offset, now_ms, now_ms),)
+        voters = (ReplicaProgress(ReplicaKey(NODE), self.log_end_offset, now_ms, now_ms),)
         return QuorumDescription(self.leader.leader_id, self.leader.epoch, self.delivered, voters, ())
 
     async def add_voter(self, voter: Voter, timeout_ms: int, ack_when_committed: bool = True) -> None:
@@ -81,11 +98,23 @@ class ManualQuorum:
         for listener in self.listeners:
             listener.handle_commit(batches)
 
+    def commit_in_pieces(self) -> Iterator[None]:
+        """Commit one batch after the other, in pieces; yields after each call of a listener."""
+        while self.delivered < len(self.batches):
+            batch = self.batches[self.delivered]
+            self.delivered += 1
+            for start in range(0, max(1, len(batch.values)), SLICE_RECORDS):
+                values = batch.values[start : start + SLICE_RECORDS]
+                piece = replace(batch, values=values, earlier=start)
+                for listener in self.listeners:
+                    listener.handle_commit([piece])
+                    yield
+
     def elect(self, node_id: int, epoch: int) -> None:
         """Elect a new leader: uncommitted records are truncated, a LeaderChange batch follows."""
         del self.batches[self.delivered :]
         self.leader = LeaderAndEpoch(node_id, epoch)
-        self.batches.append(CommittedBatch(self.end_offset, self.end_offset, epoch, 0, ()))
+        self.batches.append(CommittedBatch(self.log_end_offset, self.log_end_offset, epoch, 0, ()))
         if node_id == NODE:
             self.commit()
         for listener in self.listeners:
@@ -160,10 +189,11 @@ class World:
         self.standby = self.make_driver(2, register, endpoints)
 
     async def finish(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a command up to its commit, commit, and return its answer."""
+        """Run a command, commit whatever it appends, and return its answer."""
         task = asyncio.ensure_future(work)
-        await settle()
-        self.quorum.commit()
+        while not task.done():
+            await settle()
+            self.quorum.commit()
         return await task
 
     async def register(self, broker_id: int = 1) -> int:

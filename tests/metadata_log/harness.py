@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from random import Random
-from typing import TypedDict, TypeVar
+from typing import Any, TypedDict, TypeVar
+
+import pytest
 
 from pykraft.jepsen_like.sim.cluster.image_invariants import check_batch, check_final, check_image
 from pykraft.kafka_protocol.errors import ErrorCode
@@ -19,10 +22,14 @@ from pykraft.kafka_protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from pykraft.kafka_protocol.pace import at_once
 from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.kafka_protocol.schema import Message
 from pykraft.metadata_log.codec import encode_record
 from pykraft.metadata_log.controller.config import ControllerConfig
 from pykraft.metadata_log.controller.core import ControllerCore
+from pykraft.metadata_log.controller.joined_answer import JoinedAnswer
+from pykraft.metadata_log.controller.request_parts import cut_request
 from pykraft.metadata_log.controller.requests import (
     AlterPartitionRequest,
     AssignReplicasToDirsRequest,
@@ -34,7 +41,8 @@ from pykraft.metadata_log.controller.requests import (
     RegisterBrokerRequest,
     ReplicaDirectory,
 )
-from pykraft.metadata_log.controller.result import ControllerResult
+from pykraft.metadata_log.controller.result import ControllerResult, InSlices
+from pykraft.metadata_log.controller.topic_walk import TopicWalk
 from pykraft.metadata_log.features import SUPPORTED_RANGES
 from pykraft.metadata_log.image import MetadataImage, PartitionRegistration, TopicImage
 from pykraft.metadata_log.incarnations import incarnation_id_of
@@ -44,6 +52,11 @@ from pykraft.quorum.listener import CommittedBatch
 
 CLUSTER_ID = "test-cluster"
 T = TypeVar("T")
+
+
+def walk_in_slices(monkeypatch: pytest.MonkeyPatch, slice_cost: int) -> None:
+    """Let walks over all partitions take slices of this cost, where the caller says nothing else."""
+    monkeypatch.setattr(TopicWalk.__init__, "__defaults__", (slice_cost,))
 
 
 def secret_of(broker_id: int, number: int) -> bytes:
@@ -92,8 +105,10 @@ class ControllerHarness:
     def image(self) -> MetadataImage:
         return self.core.image
 
-    def run(self, result: ControllerResult[T]) -> T:
+    def run(self, result: ControllerResult[T] | InSlices[T]) -> T:
         """Append and replay the records of a result, and run the sweep that follows; returns its response."""
+        if isinstance(result, Generator):
+            result = at_once(result)
         base_offset = self.core.last_offset + 1
         self._append_checked(result.records)
         if self.sweeps_at_once:
@@ -230,6 +245,14 @@ class ControllerHarness:
         for broker_id in broker_ids:
             self.register(broker_id, rack=(racks or {}).get(broker_id))
             self.heartbeat(broker_id)
+
+    def forward(self, request: Message) -> Any:
+        """A client's request, part by part as in the driver; returns the whole response."""
+        answer = JoinedAnswer(request)
+        for part in cut_request(request, lambda: self.image, self.config):
+            if part is not None:
+                answer.add(self.run(self.core.handle_forwarded(self.context, part)))
+        return answer.whole
 
     def stop_heartbeats(self, *silent: int) -> None:
         """Let a session timeout pass in which all but these brokers send heartbeats; fence overdue ones."""

@@ -69,6 +69,18 @@ def test_reassignment_is_logged_when_it_begins_and_when_it_ends(
     assert logged == ["reassignment of t-0 has ended: replicas [3]"]
 
 
+def test_reassignment_that_only_adds_is_logged_when_it_begins_and_when_it_ends(
+    cluster: ControllerHarness, logged: list[str]
+) -> None:
+    cluster.create_assigned("t", [1, 2])
+    logged.clear()
+    assert cluster.reassign("t", [1, 2, 3]) == ErrorCode.NONE
+    assert logged == ["t-0 is being reassigned: adding [3], removing [], of [1, 2, 3]"]
+    logged.clear()
+    assert cluster.set_isr("t", 1, 2, 3).error == ErrorCode.NONE
+    assert logged == ["reassignment of t-0 has ended: replicas [1, 2, 3]"]
+
+
 def test_partition_without_a_leader_is_a_warning_that_names_the_replicas_it_waits_for(
     cluster: ControllerHarness, logged: list[str]
 ) -> None:

@@ -115,6 +115,11 @@ def test_registration_with_oversized_or_invalid_fields_is_refused(
     assert controller.image is before
 
 
+def test_negative_broker_id_is_refused(controller: ControllerHarness) -> None:
+    with refused(ErrorCode.INVALID_REGISTRATION):
+        controller.register(-1)
+
+
 def test_unbounded_registrations_are_refused(
     controller: ControllerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -189,9 +189,9 @@ def test_list_of_a_broker_is_appended_to_what_it_has_from_all_brokers(
         ((BROKER, "-1"), ("log.retention.ms", SET, "5"), ErrorCode.INVALID_REQUEST, "not a broker id"),
         ((BROKER, "\uff11"), ("log.retention.ms", SET, "5"), ErrorCode.INVALID_REQUEST, "not a broker id"),
         ((BROKER, "9" * 5000), ("log.retention.ms", SET, "5"), ErrorCode.INVALID_REQUEST, "not a broker id"),
-        ((BROKER, ""), ("log.retention.ms", SET, "-2"), ErrorCode.INVALID_CONFIG, "at least -1"),
-        ((BROKER, ""), ("log.retention.ms", SET, "1_000"), ErrorCode.INVALID_CONFIG, "not a number"),
-        ((BROKER, ""), ("log.retention.ms", SET, "9" * 5000), ErrorCode.INVALID_CONFIG, "not a number"),
+        ((BROKER, ""), ("log.retention.ms", SET, "-2"), ErrorCode.INVALID_REQUEST, "at least -1"),
+        ((BROKER, ""), ("log.retention.ms", SET, "1_000"), ErrorCode.INVALID_REQUEST, "not a number"),
+        ((BROKER, ""), ("log.retention.ms", SET, "9" * 5000), ErrorCode.INVALID_REQUEST, "not a number"),
         ((BROKER, ""), ("log.cleanup.policy", SET, "delete," * 9999), ErrorCode.INVALID_CONFIG, "characters"),
         ((GROUP, "g"), ("consumer.session.timeout", SET, "5"), ErrorCode.INVALID_CONFIG, "did you mean"),
         (
@@ -217,30 +217,35 @@ def test_list_of_a_broker_is_appended_to_what_it_has_from_all_brokers(
         ),
         ((8, "1"), ("root", SET, "DEBUG"), ErrorCode.INVALID_REQUEST, "type 8"),
         ((BROKER, "1"), ("listeners", SET, "A://:1"), ErrorCode.INVALID_REQUEST, "restart"),
-        ((BROKER, ""), ("num.io.threads", SET, "0"), ErrorCode.INVALID_CONFIG, "at least 1"),
+        ((BROKER, ""), ("num.io.threads", SET, "0"), ErrorCode.INVALID_REQUEST, "at least 1"),
         (
             (BROKER, ""),
             ("log.cleaner.io.max.bytes.per.second", SET, "nan"),
-            ErrorCode.INVALID_CONFIG,
+            ErrorCode.INVALID_REQUEST,
             "least",
         ),
         (
             (BROKER, "1"),
             ("log.cleaner.min.compaction.lag.ms", SET, str(2**63 - 1)),
-            ErrorCode.INVALID_CONFIG,
+            ErrorCode.INVALID_REQUEST,
             "must not be greater than max.compaction.lag.ms (1000)",
         ),
         (
             (BROKER, ""),
             ("log.cleaner.min.compaction.lag.ms", SET, "1001"),
-            ErrorCode.INVALID_CONFIG,
+            ErrorCode.INVALID_REQUEST,
             "must not be greater than max.compaction.lag.ms (1000)",
         ),
-        ((BROKER, ""), ("leader.replication.throttled.rate", SET, "-1"), ErrorCode.INVALID_CONFIG, "least 0"),
+        (
+            (BROKER, ""),
+            ("leader.replication.throttled.rate", SET, "-1"),
+            ErrorCode.INVALID_REQUEST,
+            "least 0",
+        ),
         ((BROKER, ""), ("cordoned.log.dirs", SET, "/d"), ErrorCode.INVALID_REQUEST, "for one broker"),
         ((METRICS, ""), ("metrics", SET, "x"), ErrorCode.INVALID_REQUEST, "characters"),
         ((METRICS, "m"), ("metric", SET, "x"), ErrorCode.INVALID_REQUEST, "did you mean metrics"),
-        ((METRICS, "m"), ("interval.ms", SET, "99"), ErrorCode.INVALID_CONFIG, "between 100 and 3600000"),
+        ((METRICS, "m"), ("interval.ms", SET, "99"), ErrorCode.INVALID_REQUEST, "between 100 and 3600000"),
         ((METRICS, "m"), ("match", SET, "client=x"), ErrorCode.INVALID_CONFIG, "client_id"),
         ((METRICS, "m"), ("match", APPEND, "client_id"), ErrorCode.INVALID_CONFIG, "name=pattern"),
         ((99, "x"), ("x", SET, "x"), ErrorCode.INVALID_REQUEST, "type 99"),
@@ -344,35 +349,38 @@ def test_key_that_is_no_longer_known_can_still_be_deleted(cluster: ControllerHar
     assert (BROKER, "") not in cluster.image.configs
 
 
-def test_request_of_too_many_changes_is_refused_where_it_becomes_too_many(
-    make_controller: Callable[..., ControllerHarness],
-) -> None:
-    cluster = make_controller(0, ControllerConfig(max_records_per_request=3))
-    cluster.start_brokers(1)
-    cluster.create_topic("a")
-    cluster.create_topic("b")
-    entries = [
-        AlterableConfig(name=name, config_operation=SET, value="5") for name in ("retention.ms", "segment.ms")
-    ]
-    request = IncrementalAlterConfigsRequest(
-        resources=[
-            AlterConfigsResource(resource_type=TOPIC, resource_name=name, configs=entries) for name in "ab"
-        ]
-    )
-    response = cluster.run(cluster.core.handle_forwarded(cluster.context, request))
-    assert [answer.error_code for answer in response.responses] == [0, ErrorCode.POLICY_VIOLATION]
-    assert dict(cluster.image.topic_config("b")) == {}
-
-
 def test_with_eligible_leader_replicas_no_single_broker_has_its_own_min_isr(
     cluster: ControllerHarness,
 ) -> None:
     entry = ("min.insync.replicas", SET, "2")
     assert alter(cluster, entry, resource=(BROKER, "1")).error_code == 0
     cluster.append((FeatureLevelRecord("eligible.leader.replicas.version", 1),))
-    assert alter(cluster, entry, resource=(BROKER, "2")).error_code == ErrorCode.INVALID_REQUEST
+    assert alter(cluster, entry, resource=(BROKER, "2")).error_code == ErrorCode.INVALID_CONFIG
     assert alter(cluster, entry, resource=(BROKER, "")).error_code == 0
     assert alter(cluster, ("min.insync.replicas", DELETE, None), resource=(BROKER, "1")).error_code == 0
+
+
+def test_with_eligible_leader_replicas_the_min_isr_of_all_brokers_can_only_be_set(
+    cluster: ControllerHarness,
+) -> None:
+    entry, delete = ("min.insync.replicas", SET, "2"), ("min.insync.replicas", DELETE, None)
+    assert alter(cluster, entry, resource=(BROKER, "")).error_code == 0
+    assert alter(cluster, delete, resource=(BROKER, "")).error_code == 0
+    assert alter(cluster, entry, resource=(BROKER, "")).error_code == 0
+    cluster.append((FeatureLevelRecord("eligible.leader.replicas.version", 1),))
+    assert alter(cluster, delete, resource=(BROKER, "")).error_code == ErrorCode.INVALID_CONFIG
+    assert replace_all(cluster, (BROKER, ""), {}).error_code == ErrorCode.INVALID_CONFIG
+    assert replace_all(cluster, (BROKER, ""), {"min.insync.replicas": "1"}).error_code == 0
+
+
+def test_an_invalid_value_of_a_broker_is_an_invalid_request_by_either_api(cluster: ControllerHarness) -> None:
+    """As by Kafka's brokers, while one of a topic is an invalid configuration."""
+    entry = ("log.retention.ms", SET, "x")
+    assert alter(cluster, entry, resource=(BROKER, "1")).error_code == ErrorCode.INVALID_REQUEST
+    replaced = replace_all(cluster, (BROKER, "1"), {"log.retention.ms": "x"})
+    assert replaced.error_code == ErrorCode.INVALID_REQUEST
+    unknown = replace_all(cluster, (BROKER, "1"), {"log.retension.ms": "5"})
+    assert unknown.error_code == ErrorCode.INVALID_CONFIG
 
 
 def test_created_topic_is_answered_with_the_sources_of_its_configs(cluster: ControllerHarness) -> None:

@@ -7,8 +7,24 @@ from typing import cast
 
 import pytest
 
+from pykraft.kafka_protocol import pace
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
+from pykraft.kafka_protocol.messages import consumer_group_describe as groups
+from pykraft.kafka_protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from pykraft.kafka_protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from pykraft.kafka_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from pykraft.kafka_protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumRequestPartitionData,
@@ -17,11 +33,16 @@ from pykraft.kafka_protocol.messages.describe_quorum import (
 )
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.controller import driver
-from pykraft.metadata_log.controller.requests import AlterPartitionRequest, BrokerHeartbeatRequest
+from pykraft.metadata_log.controller.describe_quorum import build_describe_quorum_response
+from pykraft.metadata_log.controller.requests import BrokerHeartbeatRequest, RegisterBrokerRequest
+from pykraft.metadata_log.controller.topic_names import METADATA_TOPIC_NAME
 from pykraft.metadata_log.snapshot import iter_snapshot_values
 from pykraft.quorum.core.log_shape import SnapshotId
-from pykraft.quorum.listener import CommittedBatch, LeaderAndEpoch
+from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
+from pykraft.quorum.listener import CommittedBatch, LeaderAndEpoch, QuorumDescription, ReplicaProgress
+from pykraft.runtime.address import Address
 from tests.metadata_log.driver_world import NODE, World, error_code_of, registration, run, settle
+from tests.narrowing import as_type
 
 
 def test_new_leader_writes_the_first_features_and_is_active() -> None:
@@ -40,7 +61,7 @@ def test_answer_is_held_until_its_records_are_committed() -> None:
         assert 1 in world.driver.image.brokers
         assert 1 not in world.driver.committed_image.brokers
         world.quorum.commit()
-        assert (await task).broker_epoch == world.quorum.end_offset - 1
+        assert (await task).broker_epoch == world.quorum.log_end_offset - 1
 
     run(scenario)
 
@@ -101,9 +122,15 @@ def test_lost_leadership_fails_what_is_in_flight_and_reverts_it() -> None:
     run(scenario)
 
 
-def test_deposed_controller_refuses_before_it_is_notified() -> None:
+@pytest.mark.parametrize("leader_id", [2, NODE])
+def test_deposed_controller_refuses_before_it_is_notified(
+    monkeypatch: pytest.MonkeyPatch, leader_id: int
+) -> None:
+    """Also if it leads again: what it knows is of its earlier epoch."""
+    monkeypatch.setattr(driver, "CLAIM_MS", 1)
+
     async def scenario(world: World) -> None:
-        world.quorum.leader = LeaderAndEpoch(2, 2)
+        world.quorum.leader = LeaderAndEpoch(leader_id, 2)
         with pytest.raises(KafkaError, match="NOT_CONTROLLER"):
             await world.create("bad name")
 
@@ -161,7 +188,7 @@ def test_batch_of_another_epoch_ends_the_leadership_before_the_notification() ->
         task = asyncio.ensure_future(world.driver.register_broker(registration(1)))
         await settle()
         del world.quorum.batches[world.quorum.delivered :]
-        offset = world.quorum.end_offset
+        offset = world.quorum.log_end_offset
         world.quorum.batches.append(CommittedBatch(offset, offset, 2, 0, ()))
         world.quorum.commit()
         assert not world.driver.active
@@ -180,7 +207,7 @@ def test_control_batch_between_batches_of_a_leader_only_moves_the_offset(
     async def scenario(world: World) -> None:
         first = asyncio.ensure_future(world.driver.register_broker(registration(1)))
         await settle()
-        offset = world.quorum.end_offset
+        offset = world.quorum.log_end_offset
         world.quorum.batches.append(CommittedBatch(offset, offset, 1, 0, ()))
         second = asyncio.ensure_future(world.driver.register_broker(registration(2)))
         await settle()
@@ -204,7 +231,7 @@ def test_re_elected_controller_takes_over_without_loading() -> None:
         world.quorum.elect(NODE, 3)
         assert world.driver.active
         assert world.driver.image.brokers == before
-        assert await world.register(2) == world.quorum.end_offset - 1
+        assert await world.register(2) == world.quorum.log_end_offset - 1
 
     run(scenario)
 
@@ -214,7 +241,7 @@ def test_controller_that_loaded_a_snapshot_decides_on_it() -> None:
         await world.register()
         late = world.make_driver(2)
         loader = world.quorum.listeners.pop()
-        loader.begin_snapshot(SnapshotId(world.quorum.end_offset, 1), 0)
+        loader.begin_snapshot(SnapshotId(world.quorum.log_end_offset, 1), 0)
         for values in iter_snapshot_values(world.driver.committed_image):
             loader.handle_snapshot_values(values)
         loader.finish_snapshot()
@@ -223,6 +250,158 @@ def test_controller_that_loaded_a_snapshot_decides_on_it() -> None:
         world.standby = late
         world.quorum.elect(2, 2)
         assert late.active and 1 in late.image.brokers
+
+    run(scenario)
+
+
+def many_topics(count: int = 300, *, validate_only: bool = False) -> CreateTopicsRequest:
+    topics = [
+        CreatableTopic(name=f"t{number}", num_partitions=1, replication_factor=1) for number in range(count)
+    ]
+    return CreateTopicsRequest(topics=topics, validate_only=validate_only)
+
+
+async def with_a_broker(world: World) -> None:
+    epoch = await world.register()
+    while not world.driver.image.is_active(1):
+        heartbeat = BrokerHeartbeatRequest(1, epoch, world.quorum.log_end_offset)
+        await world.finish(world.driver.broker_heartbeat(heartbeat))
+
+
+def test_request_in_parts_ends_with_the_epoch_it_began_in() -> None:
+    """In the next one, which this node leads as well, the records of the first part are lost."""
+
+    async def scenario(world: World) -> None:
+        await with_a_broker(world)
+        task = asyncio.ensure_future(world.driver.answer(RequestContext(), many_topics(), 30_000))
+        while "t0" not in world.driver.image.topic_ids:
+            await asyncio.sleep(0)
+        world.quorum.elect(NODE, 2)
+        with pytest.raises(KafkaError, match="NOT_CONTROLLER"):
+            await task
+        assert not world.driver.image.topic_ids and not world.fatal
+
+    run(scenario)
+
+
+def test_other_commands_run_between_two_parts() -> None:
+    async def scenario(world: World) -> None:
+        await with_a_broker(world)
+        task = asyncio.ensure_future(world.driver.answer(RequestContext(), many_topics(), 30_000))
+        await asyncio.sleep(0)
+        other = await world.finish(world.create("t299"))
+        while not task.done():
+            await asyncio.sleep(0)
+            world.quorum.commit()
+        answer = as_type(task.result(), CreateTopicsResponse)
+        errors = {topic.name: topic.error_code for topic in answer.topics if topic.error_code}
+        assert error_code_of(other) == ErrorCode.NONE
+        assert errors == {"t299": ErrorCode.TOPIC_ALREADY_EXISTS}
+
+    run(scenario)
+
+
+def test_objects_of_a_large_request_and_its_answer_are_freed_over_several_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario(world: World) -> None:
+        await with_a_broker(world)
+        body = DeleteTopicsRequest(topic_names=[f"none-{number}" for number in range(300)]).encode(1)
+        counted, answers = [], []
+        for _ in range(2):
+            task = asyncio.ensure_future(
+                world.driver.forward(RequestContext(), DeleteTopicsRequest.API_KEY, 1, body, 30_000)
+            )
+            turns = 0
+            while not task.done():
+                turns += 1
+                await asyncio.sleep(0)
+                world.quorum.commit()
+            counted.append(turns)
+            answers.append(task.result())
+            monkeypatch.setattr(pace, "FREED_AT_ONCE", 10)
+        assert counted[1] - counted[0] >= 2 * (300 // 10 - 1)
+        assert answers[0] == answers[1]
+        assert len(DeleteTopicsResponse.decode(answers[0], 1).responses) == 300
+
+    run(scenario)
+
+
+def test_elements_within_elements_are_let_go_in_slices_but_for_what_others_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pace, "FREED_AT_ONCE", 10)
+
+    def configs() -> list[CreatableTopicConfig]:
+        return [CreatableTopicConfig(name=f"key-{number}") for number in range(100)]
+
+    brokers, kept_configs, kept = [1, 2, 3], configs(), CreatableTopic(name="kept", configs=configs())
+    request = CreateTopicsRequest(
+        topics=[
+            CreatableTopic(
+                name="t",
+                configs=configs(),
+                assignments=[CreatableReplicaAssignment(partition_index=0, broker_ids=brokers)],
+            ),
+            CreatableTopic(name="u", configs=kept_configs),
+            kept,
+        ]
+    )
+    assert 10 <= sum(1 for _ in request.release()) <= 20
+    assert not request.topics and brokers == [1, 2, 3]
+    assert kept_configs == configs() == kept.configs
+    assert not list(CreateTopicsRequest(topics=(kept_topics := [kept])).release()) and kept_topics == [kept]
+
+
+def test_elements_within_structs_are_let_go_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pace, "FREED_AT_ONCE", 10)
+    kept = [0, 1, 2]
+
+    def member(partitions: list[int]) -> groups.Member:
+        topics = [groups.TopicPartitions(topic_name=f"t{n}", partitions=partitions) for n in range(100)]
+        return groups.Member(assignment=groups.Assignment(topic_partitions=topics))
+
+    members = [member(kept), member([])]
+    kept_assignment = members[1].assignment
+    response = groups.ConsumerGroupDescribeResponse(groups=[groups.DescribedGroup(members=members)])
+    del members
+    assert 10 <= sum(1 for _ in response.release()) <= 25
+    assert not response.groups and kept == [0, 1, 2] and len(kept_assignment.topic_partitions) == 100
+
+
+def test_elements_with_small_arrays_are_let_go_in_few_slices() -> None:
+    """Each is a turn of the loop, and the answer of the controller waits for them."""
+    partitions = [ReassignablePartition(partition_index=n, replicas=[1, 2, 3]) for n in range(19_000)]
+    request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name="t", partitions=partitions)])
+    del partitions
+    assert 19 <= sum(1 for _ in request.release()) <= 19 * 6
+    assert not request.topics
+
+
+def test_request_that_only_validates_appends_nothing_in_any_part() -> None:
+    async def scenario(world: World) -> None:
+        await with_a_broker(world)
+        before = world.driver.image
+        request = many_topics(validate_only=True)
+        answer = as_type(await world.driver.answer(RequestContext(), request, 30_000), CreateTopicsResponse)
+        assert [topic.error_code for topic in answer.topics] == [0] * len(request.topics)
+        assert world.driver.image is before
+
+    run(scenario)
+
+
+def test_refused_excess_waits_like_any_other_refusal() -> None:
+    async def scenario(world: World) -> None:
+        pending = asyncio.ensure_future(world.driver.register_broker(registration(1)))
+        await settle()
+        task = asyncio.ensure_future(world.driver.answer(RequestContext(), many_topics(10_001), 30_000))
+        for _ in range(50):
+            await settle()
+        assert not task.done()
+        world.quorum.commit()
+        with pytest.raises(KafkaError, match="POLICY_VIOLATION"):
+            await task
+        await pending
 
     run(scenario)
 
@@ -239,9 +418,9 @@ def test_commit_that_takes_too_long_is_a_timeout_and_not_a_loss() -> None:
 
 def test_a_bug_in_a_command_is_fatal() -> None:
     async def scenario(world: World) -> None:
-        broken = cast(AlterPartitionRequest, None)
+        broken = cast(RegisterBrokerRequest, None)
         with pytest.raises(AttributeError):
-            await world.driver.alter_partition(broken)
+            await world.driver.register_broker(broken)
         assert len(world.fatal) == 1
 
     run(scenario)
@@ -259,18 +438,49 @@ def test_malformed_and_unserved_requests_are_refused() -> None:
     run(scenario)
 
 
+async def describe(world: World, *names: str, index: int = 0) -> DescribeQuorumResponse:
+    partition = DescribeQuorumRequestPartitionData(partition_index=index)
+    topics = [DescribeQuorumRequestTopicData(topic_name=name, partitions=[partition]) for name in names]
+    body = DescribeQuorumRequest(topics=topics).encode(2)
+    answer = await world.driver.forward(RequestContext(), ApiKey.DESCRIBE_QUORUM, 2, body, 1000)
+    return DescribeQuorumResponse.decode(answer, 2)
+
+
 def test_quorum_describes_itself() -> None:
     async def scenario(world: World) -> None:
-        partition = DescribeQuorumRequestPartitionData(partition_index=0)
-        other = DescribeQuorumRequestTopicData(topic_name="t", partitions=[partition])
-        asked = DescribeQuorumRequestTopicData(topic_name="__cluster_metadata", partitions=[partition])
-        body = DescribeQuorumRequest(topics=[asked, other]).encode(2)
-        answer = await world.driver.forward(RequestContext(), ApiKey.DESCRIBE_QUORUM, 2, body, 1000)
-        response = DescribeQuorumResponse.decode(answer, 2)
+        response = await describe(world, METADATA_TOPIC_NAME)
         found = response.topics[0].partitions[0]
         assert (found.error_code, found.leader_id, found.leader_epoch) == (0, NODE, 1)
         assert [voter.replica_id for voter in found.current_voters] == [NODE]
-        assert response.topics[1].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert response.nodes[0].listeners[0].port == 9093
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("is_dynamic", [False, True])
+def test_voters_have_directory_ids_only_if_the_log_has_them(is_dynamic: bool) -> None:
+    key, observer = ReplicaKey(1, Uuid(b"d" * 16)), ReplicaKey(2, Uuid(b"e" * 16))
+    voters = VoterSet([Voter(key if is_dynamic else ReplicaKey(1), Address("h", 1))])
+    seen = QuorumDescription(1, 1, 5, (ReplicaProgress(key, 5, 0, 0),), (ReplicaProgress(observer, 5, 0, 0),))
+    partition = DescribeQuorumRequestPartitionData(partition_index=0)
+    topic = DescribeQuorumRequestTopicData(topic_name=METADATA_TOPIC_NAME, partitions=[partition])
+    request = DescribeQuorumRequest(topics=[topic])
+    found = build_describe_quorum_response(request, seen, voters, "CONTROLLER").topics[0].partitions[0]
+    expected = key.directory_id if is_dynamic else ZERO_UUID
+    assert [voter.replica_directory_id for voter in found.current_voters] == [expected]
+    assert [one.replica_directory_id for one in found.observers] == [observer.directory_id]
+
+
+def test_quorum_describes_its_partition_only_if_nothing_else_is_named() -> None:
+    async def scenario(world: World) -> None:
+        for index, names in enumerate((["t"], [METADATA_TOPIC_NAME, "t"], [METADATA_TOPIC_NAME] * 500)):
+            response = await describe(world, *names, index=0 if index else 1)
+            assert [topic.topic_name for topic in response.topics] == names
+            errors = {partition.error_code for topic in response.topics for partition in topic.partitions}
+            assert errors == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+        other = await describe(world, METADATA_TOPIC_NAME, index=1)
+        assert other.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        with pytest.raises(KafkaError, match="INVALID_REQUEST: more than 1000 items"):
+            await describe(world, *["t"] * 501)
 
     run(scenario)

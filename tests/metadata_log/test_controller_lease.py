@@ -65,8 +65,18 @@ class LaggingQuorum:
     async def remove_voter(self, key: ReplicaKey, timeout_ms: int) -> None:
         raise AssertionError("this is not called")
 
+    def upgrade_objection(self) -> str | None:
+        raise AssertionError("this is not called")
+
+    def upgrade_kraft_version(self, epoch: int) -> None:
+        raise AssertionError("this is not called")
+
+    @property
+    def log_end_offset(self) -> int:
+        return self.batches[-1][1].last_offset + 1 if self.batches else 0
+
     def propose(self, epoch: int, values: Sequence[bytes]) -> int:
-        base = self.batches[-1][1].last_offset + 1 if self.batches else 0
+        base = self.log_end_offset
         batch = CommittedBatch(base, base + len(values) - 1, epoch, 0, tuple(values))
         self.batches.append((self.clock.now_ms, batch))
         return batch.last_offset

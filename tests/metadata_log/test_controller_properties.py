@@ -158,7 +158,7 @@ class Commands:
 
     def elect(self) -> None:
         request = ElectLeadersRequest(election_type=self.rng.randint(0, 2), topic_partitions=None)
-        self.harness.run(self.harness.core.handle_forwarded(self.harness.context, request))
+        self.harness.forward(request)
 
     def alter_isr(self) -> None:
         image: MetadataImage = self.harness.image

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import pytest
 from google.protobuf.message import Message
 
 from pykraft.kafka_protocol.errors import ErrorCode
@@ -14,6 +15,7 @@ from pykraft.kafka_protocol.messages.create_topics import (
 )
 from pykraft.metadata_log.controller import rpc as controller_rpc
 from pykraft.metadata_log.controller.alter_partition import MAX_PARTITIONS_PER_REQUEST
+from pykraft.metadata_log.controller.driver import ITEMS_AT_ONCE
 from pykraft.metadata_log.controller.requests import BrokerHeartbeatRequest
 from pykraft.metadata_log.features import SUPPORTED_RANGES
 from pykraft.metadata_log.pb import controller_pb2 as pb
@@ -98,7 +100,7 @@ def test_every_call_is_encoded_as_protobuf() -> None:
     run(scenario)
 
 
-def test_isr_changes_of_many_partitions_make_one_batch_and_are_answered_one_by_one() -> None:
+def test_isr_changes_of_many_partitions_are_decided_in_parts_and_answered_one_by_one() -> None:
     count = MAX_PARTITIONS_PER_REQUEST
 
     async def scenario(world: World) -> None:
@@ -106,7 +108,7 @@ def test_isr_changes_of_many_partitions_make_one_batch_and_are_answered_one_by_o
         controller_rpc.register(server, world.driver)
         epochs = {broker_id: await world.register(broker_id) for broker_id in (1, 2)}
         for broker_id, epoch in epochs.items():
-            beat = BrokerHeartbeatRequest(broker_id, epoch, world.quorum.end_offset)
+            beat = BrokerHeartbeatRequest(broker_id, epoch, world.quorum.log_end_offset)
             await world.finish(world.driver.broker_heartbeat(beat))
         await world.finish(world.create("t", partitions=2 * count + 2, replication_factor=2))
         topic = world.driver.image.topic("t")
@@ -125,13 +127,122 @@ def test_isr_changes_of_many_partitions_make_one_batch_and_are_answered_one_by_o
         asked = [*led[: count - 1], 9999]
         batches = len(world.quorum.batches)
         results = (await leave_alone(*asked)).topics[0].partitions
-        assert len(world.quorum.batches) == batches + 1
+        assert len(world.quorum.batches) == batches + -(-count // ITEMS_AT_ONCE)
         assert [result.index for result in results] == asked
         assert [list(result.isr) for result in results[:-1]] == [[1]] * (count - 1)
         assert results[-1].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         refused = await leave_alone(*led[: count + 1])
         assert (refused.error_code, list(refused.topics)) == (ErrorCode.INVALID_REQUEST, [])
         assert present(world.driver.image.topic("t")).partitions[led[count]].isr == (1, 2)
+
+    run(scenario)
+
+
+def test_directories_and_losses_of_many_replicas_are_decided_in_parts_and_answered_in_order() -> None:
+    count = 3 * ITEMS_AT_ONCE - 1
+
+    async def scenario(world: World) -> None:
+        server = ControllerHandlers()
+        controller_rpc.register(server, world.driver)
+        epoch = await world.register()
+        beat = BrokerHeartbeatRequest(1, epoch, world.quorum.log_end_offset)
+        await world.finish(world.driver.broker_heartbeat(beat))
+        await world.finish(world.create("t", partitions=count))
+        topic = present(world.driver.image.topic("t"))
+        directory = world.driver.image.brokers[1].log_dirs[0]
+        indexes = [*range(count), 9999]
+
+        places = [
+            pb.ReplicaDirectory(topic_id=topic.id, index=index, directory_id=directory) for index in indexes
+        ]
+        assign = pb.AssignReplicasToDirsRequest(broker_id=1, broker_epoch=epoch, assignments=places)
+        batches = len(world.quorum.batches)
+        assigned = pb.AssignReplicasToDirsResponse.FromString(
+            await world.finish(server.call("AssignReplicasToDirs", assign))
+        )
+        assert len(world.quorum.batches) == batches + 3
+        assert list(assigned.errors) == [0] * count + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        assert {it.directories for it in present(world.driver.image.topic("t")).partitions} == {(directory,)}
+
+        lost = [pb.LostReplica(topic_id=topic.id, index=index, leader_epoch=0) for index in indexes]
+        report = pb.ReportLostReplicasRequest(broker_id=1, broker_epoch=epoch, partitions=lost)
+        reported = pb.ReportLostReplicasResponse.FromString(
+            await world.finish(server.call("ReportLostReplicas", report))
+        )
+        assert [result.index for result in reported.partitions] == indexes
+        assert [result.error_code for result in reported.partitions] == [0] * count + [
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        ]
+
+    run(scenario)
+
+
+ENDPOINT = pb.Endpoint(name="PLAINTEXT", host="h", port=1)
+MEMBER = pb.IsrMember(broker_id=1)
+MANY = 30_000
+
+
+@pytest.mark.parametrize(
+    ("method", "request_", "what"),
+    [
+        ("RegisterBroker", pb.RegisterBrokerRequest(endpoints=[ENDPOINT] * MANY), "1000 endpoints"),
+        ("RegisterBroker", pb.RegisterBrokerRequest(features=[pb.Feature()] * MANY), "1000 features"),
+        ("RegisterBroker", pb.RegisterBrokerRequest(log_dirs=[b"d" * 16] * MANY), "1000 log directories"),
+        ("RegisterController", pb.RegisterControllerRequest(endpoints=[ENDPOINT] * MANY), "1000 endpoints"),
+        ("RegisterController", pb.RegisterControllerRequest(features=[pb.Feature()] * MANY), "1000 features"),
+        (
+            "BrokerHeartbeat",
+            pb.BrokerHeartbeatRequest(offline_log_dirs=[b"d" * 16] * MANY),
+            "1000 log directories",
+        ),
+        (
+            "BrokerHeartbeat",
+            pb.BrokerHeartbeatRequest(cordoned_log_dirs=pb.LogDirs(ids=[b"d" * 16] * MANY)),
+            "1000 log directories",
+        ),
+        ("AlterPartition", pb.AlterPartitionRequest(topics=[pb.AlterPartitionTopic()] * MANY), "500 topics"),
+        (
+            "AlterPartition",
+            pb.AlterPartitionRequest(
+                topics=[pb.AlterPartitionTopic(partitions=[pb.AlterPartitionPartition()] * MANY)]
+            ),
+            "500 partitions",
+        ),
+        (
+            "AlterPartition",
+            pb.AlterPartitionRequest(
+                topics=[
+                    pb.AlterPartitionTopic(partitions=[pb.AlterPartitionPartition(new_isr=[MEMBER] * MANY)])
+                ]
+            ),
+            "25000 members of ISRs",
+        ),
+        (
+            "ReportLostReplicas",
+            pb.ReportLostReplicasRequest(partitions=[pb.LostReplica()] * MANY),
+            "2250 lost replicas",
+        ),
+        (
+            "AssignReplicasToDirs",
+            pb.AssignReplicasToDirsRequest(assignments=[pb.ReplicaDirectory()] * MANY),
+            "2250 replicas",
+        ),
+    ],
+)
+def test_a_strangers_long_list_is_refused_before_it_is_read(
+    method: str, request_: Message, what: str
+) -> None:
+    """Its items are not even valid: none of them has been looked at."""
+
+    async def scenario(world: World) -> None:
+        server = ControllerHandlers()
+        controller_rpc.register(server, world.driver)
+        if hasattr(request_, "incarnation_id"):
+            request_.incarnation_id = bytes(16)
+        response: Any = getattr(pb, f"{method}Response")
+        answer = response.FromString(await server.call(method, request_))
+        assert answer.error_code == ErrorCode.INVALID_REQUEST
+        assert answer.error_message == f"more than {what} in one request"
 
     run(scenario)
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from pykraft.metadata_log.controller.config import ControllerConfig
 from tests.metadata_log.harness import ControllerHarness
 
 PREFERRED, UNCLEAN = 0, 1
@@ -20,7 +17,7 @@ def elect(
     """The answers by partition."""
     asked = [TopicPartitions(topic=name, partitions=[index]) for name, index in partitions]
     request = ElectLeadersRequest(election_type=election_type, topic_partitions=None if everything else asked)
-    response = harness.run(harness.core.handle_forwarded(harness.context, request))
+    response = harness.forward(request)
     return {
         (topic.topic, result.partition_id): ErrorCode(result.error_code)
         for topic in response.replica_election_results
@@ -94,18 +91,3 @@ def test_a_partition_named_twice_is_elected_once(cluster: ControllerHarness) -> 
     response = cluster.run(cluster.core.handle_forwarded(cluster.context, request))
     codes = [result.error_code for result in response.replica_election_results[0].partition_result]
     assert codes == [ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED]
-
-
-def test_one_request_moves_a_bounded_number_of_leaders(
-    make_controller: Callable[..., ControllerHarness],
-) -> None:
-    harness = make_controller(config=ControllerConfig(max_records_per_request=5))
-    harness.start_brokers(1, 2)
-    for name in ("a", "b"):
-        harness.create_assigned(name, [1, 2], [1, 2], [1, 2])
-    harness.stop_heartbeats(2)
-    harness.heartbeat(2)
-    harness.stop_heartbeats(1)
-    answers = list(elect(harness, UNCLEAN, everything=True).values())
-    assert answers == [ErrorCode.NONE] * 5 + [ErrorCode.OPERATION_NOT_ATTEMPTED]
-    assert list(elect(harness, UNCLEAN, everything=True).values()) == [ErrorCode.NONE]

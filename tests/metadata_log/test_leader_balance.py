@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from pykraft.metadata_log.controller import leader_balance, topic_walk
+from pykraft.metadata_log.controller import leader_balance
 from pykraft.metadata_log.controller.config import ControllerConfig
-from tests.metadata_log.harness import ControllerHarness
+from tests.metadata_log.harness import ControllerHarness, walk_in_slices
 
 
 def balance(harness: ControllerHarness) -> int:
@@ -65,7 +65,7 @@ def test_many_partitions_are_balanced_in_slices(
     cluster: ControllerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leader_balance, "SLICE_CHANGES", 3)
-    monkeypatch.setattr(topic_walk, "SLICE_COST", 7)
+    walk_in_slices(monkeypatch, 7)
     names = [f"t{n}" for n in range(9)]
     for name in names:
         cluster.create_assigned(name, [1, 2], [1, 3])
@@ -80,12 +80,29 @@ def test_many_partitions_are_balanced_in_slices(
     assert all(p.leader == 1 for name in names for p in cluster.topic(name).partitions)
 
 
+@pytest.mark.parametrize("slice_cost", [1, 2, 100])
+def test_partitions_of_all_topics_are_counted_before_any_leadership_moves(
+    make_controller: Callable[..., ControllerHarness], monkeypatch: pytest.MonkeyPatch, slice_cost: int
+) -> None:
+    walk_in_slices(monkeypatch, slice_cost)
+    harness = make_controller(config=ControllerConfig(leader_imbalance_per_broker_percentage=50))
+    harness.start_brokers(1, 2, 3)
+    harness.create_assigned("one", [1, 2])
+    harness.create_assigned("two", [3, 2])
+    return_in_sync(harness, 1, "one")
+    return_in_sync(harness, 3, "two")
+    assert balance(harness) == 2, "each topic is the imbalance of another broker"
+    return_in_sync(harness, 1, "one")
+    harness.create_assigned("three", [1, 2])
+    assert balance(harness) == 0, "half of those that prefer 1, whichever is counted first"
+
+
 def test_topics_may_be_deleted_during_a_round(
     cluster: ControllerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from pykraft.kafka_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
-    monkeypatch.setattr(topic_walk, "SLICE_COST", 3)
+    walk_in_slices(monkeypatch, 3)
     for name in ("a", "b", "c"):
         cluster.create_assigned(name, [1, 2])
     return_in_sync(cluster, 1, "a", "b", "c")

@@ -144,7 +144,7 @@ class World:
 
     def elect_preferred(self) -> None:
         request = ElectLeadersRequest(election_type=0, topic_partitions=None)
-        self.controller.run(self.controller.core.handle_forwarded(self.controller.context, request))
+        self.controller.forward(request)
 
     def decide(self, leader: int, epoch: int, proposal: IsrProposal) -> PartitionIsrResult:
         members = tuple(

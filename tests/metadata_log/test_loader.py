@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.metadata_log.codec import RecordFormatError, encode_record
+from pykraft.metadata_log.codec import RecordFormatError, decode_record, encode_record
 from pykraft.metadata_log.delta import Changes, MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage
 from pykraft.metadata_log.loader import CHECK_EVERY_BATCHES, GROWTH_RECORDS, MetadataLoader
@@ -25,7 +26,7 @@ from pykraft.quorum.core.log_shape import SnapshotId
 from pykraft.quorum.listener import CommittedBatch, LeaderAndEpoch
 from tests.narrowing import as_type
 
-ID = Uuid(b"t" * 16)
+ID, OTHER = Uuid(b"t" * 16), Uuid(b"u" * 16)
 
 
 class Recorder:
@@ -82,6 +83,69 @@ def test_a_record_newer_than_the_code_stops_the_loader() -> None:
     with pytest.raises(RecordFormatError):
         loader.handle_commit([CommittedBatch(0, 0, 1, 0, (b"\x92\x63\x00",))])
     assert loader.offset == -1
+
+
+# --- batches in pieces -----------------------------------------------------------------------------------
+
+
+class Follower:
+    def __init__(self) -> None:
+        self.followed: list[tuple[int, int]] = []
+
+    def handle_commit(self, batches: Sequence[CommittedBatch], image: MetadataImage) -> None:
+        self.followed.append((batches[-1].last_offset, image.offset))
+
+    def begin_snapshot(self) -> None: ...
+
+    def finish_snapshot(self, image: MetadataImage, append_time_ms: int) -> None: ...
+
+
+def pieces(whole: CommittedBatch, size: int) -> list[CommittedBatch]:
+    return [
+        replace(whole, values=whole.values[start : start + size], earlier=start)
+        for start in range(0, len(whole.values), size)
+    ]
+
+
+def wide(base_offset: int, partitions: int) -> CommittedBatch:
+    added = (PartitionRecord(index, ID, (1,), (1,), 1) for index in range(partitions))
+    return batch(base_offset, TopicRecord("t", ID), *added)
+
+
+def test_batch_in_pieces_counts_when_the_last_has_come() -> None:
+    calls: list[tuple[str, MetadataDelta, MetadataImage]] = []
+    follower = Follower()
+    loader = MetadataLoader([Recorder("only", calls)], follower=follower)
+    loader.handle_commit([control(0, 1)])
+    *others, last = pieces(wide(1, 10), 3)
+    for piece in others:
+        loader.handle_commit([piece])
+        assert (loader.offset, calls, follower.followed) == (0, [], [(0, 0)])
+    loader.handle_commit([last])
+    ((_, delta, image),) = calls
+    assert loader.offset == image.offset == 11
+    assert dict(delta.changed_partitions) == {ID: frozenset(range(10))}
+    assert follower.followed[1:] == [(11, 11)]
+    loader.handle_commit([batch(12, FeatureLevelRecord("f", 1))])
+    assert loader.image.features["f"] == 1 and len(loader.image.topics_by_id[ID].partitions) == 10
+
+
+def test_missing_piece_is_a_bug() -> None:
+    loader = MetadataLoader()
+    first, _, third = pieces(wide(0, 8), 3)
+    loader.handle_commit([first])
+    with pytest.raises(AssertionError):
+        loader.handle_commit([third])
+
+
+def test_snapshot_in_the_middle_of_a_batch_replaces_what_has_come_of_it() -> None:
+    loader = MetadataLoader()
+    loader.handle_commit([pieces(wide(0, 10), 3)[0]])
+    feed(loader, image_of(TopicRecord("u", OTHER)), 20, 1)
+    assert loader.offset == 19 and not loader.image.topic_by_id(ID)
+    for piece in pieces(wide(20, 10), 3):
+        loader.handle_commit([piece])
+    assert loader.offset == 30 and {topic.name for topic in loader.image.topics_by_id.values()} == {"t", "u"}
 
 
 # --- starting --------------------------------------------------------------------------------------------
@@ -225,6 +289,26 @@ def test_images_of_its_own_records_are_taken_from_the_controller_and_others_give
     assert controller.published[-1][1] is loader.image
     ((_, delta, _),) = calls
     assert delta.created_topics == {ID} and delta.changed_features == {"f"}
+
+
+def test_batch_in_pieces_is_taken_from_the_controller_though_it_resigns_meanwhile() -> None:
+    calls: list[tuple[str, MetadataDelta, MetadataImage]] = []
+    controller, follower = Controller(), Follower()
+    loader = MetadataLoader([Recorder("only", calls)], controller, follower)
+    whole = wide(0, 10)
+    records = [decode_record(value) for value in whole.values]
+    controller.made[0] = replay(EMPTY_IMAGE, records, 0, 1)
+    taken = controller.made[0][0]
+    *others, last = pieces(whole, 3)
+    for piece in others:
+        loader.handle_commit([piece])
+        assert (loader.image, calls, controller.published, controller.made) == (EMPTY_IMAGE, [], [], {})
+    loader.handle_commit([last])
+    assert loader.image is taken
+    assert controller.published == [("commit", taken)] and follower.followed == [(10, 10)]
+    assert [dict(delta.changed_partitions) for _, delta, _ in calls] == [{ID: frozenset(range(10))}]
+    loader.handle_commit([batch(11, FeatureLevelRecord("f", 1))])
+    assert loader.offset == 11
 
 
 def test_controller_whose_image_differs_from_the_log_stops_the_node() -> None:

@@ -222,5 +222,5 @@ def test_an_operator_may_elect_a_lost_replica_whose_directory_is_gone(two_dirs: 
     two_dirs.run(two_dirs.core.handle_report_lost_replicas(report))
     assert two_dirs.partition("u").leader == -1
     unclean = ElectLeadersRequest(election_type=1, topic_partitions=None)
-    two_dirs.run(two_dirs.core.handle_forwarded(two_dirs.context, unclean))
+    two_dirs.forward(unclean)
     assert two_dirs.partition("u").leader == 1

@@ -78,7 +78,7 @@ def test_the_last_member_without_its_directory_leads_only_after_an_unclean_elect
 ) -> None:
     come_back(kept, 1, log_dirs=OTHER_DIRECTORY)
     assert (kept.partition("t").leader, kept.partition("t").isr) == (-1, ())
-    kept.run(kept.core.handle_forwarded(kept.context, UNCLEAN))
+    kept.forward(UNCLEAN)
     assert kept.partition("t").leader in (1, 2)
 
 
@@ -147,7 +147,7 @@ def test_late_copy_of_a_report_does_not_take_the_only_replica_offline_again(
     report(harness, 1, seen)
     late = report(harness, 1, seen)
     assert late.error is ErrorCode.FENCED_LEADER_EPOCH, "while it waits for an operator"
-    harness.run(harness.core.handle_forwarded(harness.context, UNCLEAN))
+    harness.forward(UNCLEAN)
     before = harness.image
     for epoch in range(seen, harness.partition("t").leader_epoch):
         assert report(harness, 1, epoch).error is ErrorCode.FENCED_LEADER_EPOCH
@@ -183,7 +183,7 @@ def test_last_replica_that_is_lost_leaves_the_partition_to_an_operator(kept: Con
     kept.sweep()
     come_back(kept, 1, previous_broker_epoch=kept.image.brokers[1].epoch)
     assert kept.partition("t").leader == -1, "a restart does not bring the log back"
-    kept.run(kept.core.handle_forwarded(kept.context, UNCLEAN))
+    kept.forward(UNCLEAN)
     after = kept.partition("t")
     assert (after.leader, after.isr, after.lost) == (2, (2,), (1,)), (
         "not the replica that is known to be empty"
@@ -201,7 +201,7 @@ def test_only_an_operator_can_elect_the_only_replica_with_an_empty_log(
     report(harness, 1)
     harness.sweep()
     assert (harness.partition("t").leader, harness.partition("t").lost) == (-1, (1,))
-    harness.run(harness.core.handle_forwarded(harness.context, UNCLEAN))
+    harness.forward(UNCLEAN)
     after = harness.partition("t")
     assert (after.leader, after.isr, after.lost) == (1, (1,), ())
 

@@ -35,7 +35,7 @@ def ongoing(
     harness: ControllerHarness, topics: list[ListPartitionReassignmentsTopics] | None = None
 ) -> dict[tuple[str, int], tuple[list[int], list[int], list[int]]]:
     request = ListPartitionReassignmentsRequest(topics=topics)
-    response = harness.run(harness.core.handle_forwarded(harness.context, request))
+    response = harness.forward(request)
     return {
         (topic.name, p.partition_index): (p.replicas, p.adding_replicas, p.removing_replicas)
         for topic in response.topics
@@ -63,6 +63,20 @@ def test_a_move_ends_when_all_new_replicas_are_in_sync(moving: ControllerHarness
     assert (done.replicas, done.isr, done.leader) == ((4, 5, 1), (1, 4, 5), 1)
     assert done.leader_epoch == 1, "a removed replica must not continue to fetch in the old epoch"
     assert ongoing(moving) == {}
+
+
+def test_a_move_that_only_adds_or_only_removes_is_ongoing_until_it_ends_or_is_cancelled(
+    moving: ControllerHarness,
+) -> None:
+    assert reassign(moving, [1, 2, 3, 4]) == ErrorCode.NONE
+    assert ongoing(moving) == {("t", 0): ([1, 2, 3, 4], [4], [])}
+    assert reassign(moving, None) == ErrorCode.NONE
+    assert ongoing(moving) == {}
+    assert moving.set_isr("t", 1).error == ErrorCode.NONE
+    assert reassign(moving, [2, 3]) == ErrorCode.NONE
+    assert ongoing(moving) == {("t", 0): ([2, 3, 1], [], [1])}
+    assert moving.set_isr("t", 1, 3).error == ErrorCode.NEW_LEADER_ELECTED
+    assert (moving.partition("t").replicas, ongoing(moving)) == ((2, 3), {})
 
 
 def test_a_leader_that_moves_itself_away_learns_that_another_was_elected(moving: ControllerHarness) -> None:

@@ -16,6 +16,13 @@ LONG, SHORT = ControllerConfig(session_timeout_ms=60_000), ControllerConfig(sess
 STEP_MS = 500
 
 
+def test_expired_sessions_are_looked_for_eight_times_a_session() -> None:
+    assert (LONG.fence_check_interval_ms, SHORT.fence_check_interval_ms) == (7500, 1125)
+    assert (SHORT.late_reading_ms, SHORT.lease_proof_max_age_ms) == (140, 3000)
+    shortest = ControllerConfig(session_timeout_ms=4)
+    assert (shortest.fence_check_interval_ms, shortest.late_reading_ms) == (1, 1)
+
+
 def fenced_after_ms(cluster: ControllerHarness, most_ms: int = 200_000) -> int:
     """The time from now until broker 1, which is silent, is fenced; the others send heartbeats."""
     began_ms = cluster.now_ms

@@ -64,7 +64,7 @@ def random_batch(rng: Random, image: MetadataImage) -> list[Record]:
     brokers = sorted(image.brokers.values(), key=lambda broker: broker.id)
     match rng.randrange(13):
         case 0 | 1:
-            name = f"t{rng.randrange(12)}"
+            name = f"t{rng.choice(('', '.'))}{rng.randrange(12)}"
             topic_id = Uuid(bytes([rng.randrange(256)]) + image.offset.to_bytes(15, "big", signed=True))
             created: list[Record] = []
             if (known := image.topic(name)) is not None:

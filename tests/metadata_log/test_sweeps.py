@@ -17,14 +17,14 @@ from pykraft.kafka_protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from pykraft.metadata_log.controller import sweeps, topic_walk
+from pykraft.metadata_log.controller import sweeps
 from pykraft.metadata_log.controller.config import ControllerConfig
 from pykraft.metadata_log.controller.sweeps import Sweeps
 from pykraft.metadata_log.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from pykraft.metadata_log.image import EMPTY_IMAGE
 from pykraft.metadata_log.records import LogsLost, PartitionRecord, Record, RegisterBrokerRecord, TopicRecord
 from pykraft.metadata_log.replay import replay
-from tests.metadata_log.harness import ControllerHarness
+from tests.metadata_log.harness import ControllerHarness, walk_in_slices
 from tests.metadata_log.test_controller_properties import Commands
 
 SMALL = 4
@@ -33,7 +33,7 @@ SMALL = 4
 @pytest.fixture
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweeps, "SLICE_CHANGES", SMALL)
-    monkeypatch.setattr(topic_walk, "SLICE_COST", 10)
+    walk_in_slices(monkeypatch, 10)
 
 
 @pytest.fixture

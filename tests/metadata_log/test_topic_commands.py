@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -140,6 +140,8 @@ def test_collision_is_found_however_many_topics_and_spellings_there_are(
         (wanted(factor=0), ErrorCode.INVALID_REPLICATION_FACTOR),
         (wanted(factor=4), ErrorCode.INVALID_REPLICATION_FACTOR),
         (wanted(configs=[config("retention.msx", "1")]), ErrorCode.INVALID_CONFIG),
+        (wanted(configs=[config("retention.msx", "1")] * 9998), ErrorCode.INVALID_CONFIG),
+        (wanted(configs=[config("retention.msx", "1")] * 9999), ErrorCode.POLICY_VIOLATION),
         (wanted(configs=[config("retention.ms", "soon")]), ErrorCode.INVALID_CONFIG),
         (wanted(configs=[config("min.insync.replicas", "0")]), ErrorCode.INVALID_CONFIG),
         (wanted(configs=[config("remote.storage.enable", "true")]), ErrorCode.INVALID_CONFIG),
@@ -353,12 +355,20 @@ def test_refused_growth_changes_nothing(cluster: ControllerHarness) -> None:
 @pytest.mark.parametrize("others", [0, 5000])
 @pytest.mark.parametrize("name", ["a.b_c", "a_b", "_", "..a", "plain", "a.b.c.d.e.f"])
 def test_collision_is_found_among_few_and_many_topics(name: str, others: int) -> None:
-    crowd = {f"topic.{number}" for number in range(others)}
-    check_collision(name, crowd | {name})
+    crowd = {f"topic_{number}": f"topic.{number}" for number in range(others)}
+    in_metrics = name.replace(".", "_")
+    check_collision(name, crowd | {in_metrics: name})
     if "." in name or "_" in name:
-        twin = name.replace(".", "_") if "." in name else name.replace("_", ".")
+        twin = in_metrics if "." in name else name.replace("_", ".")
         with pytest.raises(KafkaError, match=f"collides with existing topic {re.escape(twin)}"):
-            check_collision(name, crowd | {twin})
+            check_collision(name, crowd, {in_metrics: twin})
+
+
+def test_deleted_topic_collides_with_none(cluster: ControllerHarness) -> None:
+    cluster.create_topic("a.b")
+    cluster.run(cluster.core.handle_forwarded(cluster.context, DeleteTopicsRequest(topic_names=["a.b"])))
+    cluster.create_topic("a_b")
+    assert dict(cluster.image.metric_names) == {"a_b": "a_b"}
 
 
 # --- a request that a broker had to pass on more than once -----------------------------------------------
@@ -442,3 +452,23 @@ def test_validating_the_creation_of_an_own_topic_answers_like_creating_it(cluste
     before = cluster.image
     answer = create_at(cluster, 1, "t", validate_only=True)["t"]
     assert answer.error_code == 0 and answer.topic_id == ZERO_UUID and cluster.image is before
+
+
+class CountedTopics(list[CreatableTopic]):
+    """How often all of them were looked at."""
+
+    walks = 0
+
+    def __iter__(self) -> Iterator[CreatableTopic]:
+        self.walks += 1
+        return super().__iter__()
+
+
+def test_topics_of_a_request_are_not_searched_for_each_of_them(cluster: ControllerHarness) -> None:
+    topics = CountedTopics(
+        CreatableTopic(name=f"new{number}", num_partitions=1, replication_factor=1) for number in range(50)
+    )
+    request = CreateTopicsRequest(topics=topics)
+    response = cluster.run(cluster.core.handle_forwarded(cluster.context, request))
+    assert not any(topic.error_code for topic in response.topics) and len(response.topics) == 50
+    assert topics.walks <= 3
