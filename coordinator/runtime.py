@@ -44,6 +44,7 @@ _GROWTH_RECORDS = 5_000
 _LOAD_RETRY_S = 0.2
 _LOAD_RETRY_MAX_S = 5.0
 _IDLE_WAIT_MS = 60_000
+_LEASE_PATIENCE_MS = 5_000
 WAITING_CHECK_MS = 500
 
 
@@ -202,9 +203,9 @@ class CoordinatorRuntime(ABC, Generic[S, R, H]):
 
     # ---- requests
 
-    def is_loaded(self, partition: int) -> bool:
-        hosted = self._hosted.get(partition)
-        return hosted is not None and hosted.shard.loaded
+    def leads(self, partition: int) -> bool:
+        """Whether this broker coordinates the partition, loaded or not."""
+        return partition in self._hosted
 
     def hosted_partitions(self) -> list[int]:
         return sorted(self._hosted)
@@ -307,9 +308,12 @@ class CoordinatorRuntime(ABC, Generic[S, R, H]):
         return expired_ms
 
     async def _wait_for_lease(self, hosted: H) -> None:
-        """Wait until the lease is renewed; :class:`KafkaError` if that takes too long."""
+        """Wait until the lease is renewed; :class:`KafkaError` if that takes too long.
+
+        Everything behind the request on its connection waits, too: not as long as for replicas.
+        """
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        deadline_ms = self._clock.monotonic_ms() + self._write_timeout_ms
+        deadline_ms = self._clock.monotonic_ms() + min(self._write_timeout_ms, _LEASE_PATIENCE_MS)
         hosted.waiting_for_lease.append(Waiting(0, deadline_ms, future, None))
         self._wake.set()
         await future

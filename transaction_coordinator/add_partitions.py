@@ -11,7 +11,8 @@ to is not checked, since there is no authorization yet.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from typing import Final, TypeAlias
 
 from pykraft.coordinator.partitioning import OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
@@ -43,7 +44,15 @@ from pykraft.transaction_coordinator.transaction import (
 )
 from pykraft.transaction_coordinator.transitions import to_ongoing
 
+MAX_PARTITIONS: Final = 20_000
+"""Of a transaction: each of its records has all of them, which is ten milliseconds of work."""
+
+Codes: TypeAlias = dict[TopicPartition, ErrorCode]
+
 _FIRST_VERSION_OF_BROKERS = 4
+_IDS_AT_ONCE = 200
+_PARTITIONS_AT_ONCE = 5_000
+_STEPS_AT_ONCE = 500
 _INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC})
 
 
@@ -61,31 +70,71 @@ def transactions_of(request: AddPartitionsToTxnRequest, version: int) -> list[Ad
     ]
 
 
-def handle_add_partitions(
-    state: ShardState, transaction: AddPartitionsToTxnTransaction, call: Call
-) -> CoordinatorResult:
-    """Decide for one transactional id. Errors are in the answer, an :class:`AddPartitionsToTxnResult`."""
-    wanted = _partitions_of(transaction)
-    refused = _refuse_some(wanted, call)
-    if refused:
-        codes = {one: refused.get(one, ErrorCode.OPERATION_NOT_ATTEMPTED) for one in wanted}
-        return CoordinatorResult(_build_result(transaction.transactional_id, codes))
+def some_at_a_time(
+    transactions: Sequence[AddPartitionsToTxnTransaction],
+) -> Iterator[list[AddPartitionsToTxnTransaction]]:
+    """Those that may be decided in one turn."""
+    some: list[AddPartitionsToTxnTransaction] = []
+    partitions = 0
+    for one in transactions:
+        size = sum(len(topic.partitions) for topic in one.topics)
+        if some and (len(some) == _IDS_AT_ONCE or partitions + size > _PARTITIONS_AT_ONCE):
+            yield some
+            some, partitions = [], 0
+        some.append(one)
+        partitions += size
+    if some:
+        yield some
+
+
+class Wanted:
+    """What is asked for one transactional id: each partition once, in the order of the request."""
+
+    def __init__(self, transaction: AddPartitionsToTxnTransaction) -> None:
+        self.transaction = transaction
+        self.partitions: dict[TopicPartition, None] = {}
+        self.refused: dict[TopicPartition, ErrorCode] = {}
+        """Those that nobody may add, or no client."""
+
+    def look_up(self, call: Call) -> Iterator[None]:
+        """Find what exists; yields after some partitions."""
+        by_client = call.version < _FIRST_VERSION_OF_BROKERS
+        for number, one in enumerate(_partitions_of(self.transaction), 1):
+            self.partitions[one] = None
+            if by_client and one[0] in _INTERNAL_TOPICS:
+                self.refused[one] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif not call.has_partition(*one):
+                self.refused[one] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if number % _STEPS_AT_ONCE == 0:
+                yield
+
+    def all_with(self, code: ErrorCode) -> Codes:
+        return dict.fromkeys(self.partitions, code)
+
+
+def handle_add_partitions(state: ShardState, wanted: Wanted, call: Call) -> CoordinatorResult:
+    """Decide for one transactional id, which was looked up. Returns the :data:`Codes` of all."""
+    if wanted.refused:
+        codes = wanted.all_with(ErrorCode.OPERATION_NOT_ATTEMPTED)
+        codes.update(wanted.refused)
+        return CoordinatorResult(codes)
+    transaction = wanted.transaction
     records: tuple[TransactionRecord, ...] = ()
     try:
         if transaction.verify_only:
-            codes = _verify(state, transaction, wanted, call)
+            codes = _verify(state, wanted, call)
         else:
             by_broker = call.version >= _FIRST_VERSION_OF_BROKERS
             records = add_partitions(
                 current_transaction(state, transaction, call, AddPartitionsToTxnRequest.API_KEY),
-                frozenset(wanted),
+                frozenset(wanted.partitions),
                 TransactionVersion.TV_2 if by_broker else TransactionVersion.TV_0,
                 call,
             )
-            codes = dict.fromkeys(wanted, ErrorCode.NONE)
+            codes = wanted.all_with(ErrorCode.NONE)
     except KafkaError as error:
-        return CoordinatorResult(build_failure(transaction, error.code))
-    return CoordinatorResult(_build_result(transaction.transactional_id, codes), records)
+        codes = wanted.all_with(error.code)
+    return CoordinatorResult(codes, records)
 
 
 def current_transaction(
@@ -109,15 +158,11 @@ def add_partitions(
 ) -> tuple[TransactionRecord, ...]:
     """The record of the transaction with these partitions; none if it has them already."""
     call.check_served(client_version)
+    if len(added) > MAX_PARTITIONS or len(old.partitions | added) > MAX_PARTITIONS:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"A transaction has at most {MAX_PARTITIONS} partitions.")
     if old.state is TransactionState.ONGOING and added <= old.partitions:
         return ()
     return (record_of(to_ongoing(old, call.wall_ms, added=added, client_version=client_version)),)
-
-
-def build_failure(transaction: AddPartitionsToTxnTransaction, code: ErrorCode) -> AddPartitionsToTxnResult:
-    """The part of an answer for a transactional id that failed as a whole."""
-    codes = dict.fromkeys(_partitions_of(transaction), code)
-    return _build_result(transaction.transactional_id, codes)
 
 
 def build_response(results: Sequence[AddPartitionsToTxnResult], version: int) -> AddPartitionsToTxnResponse:
@@ -127,45 +172,29 @@ def build_response(results: Sequence[AddPartitionsToTxnResult], version: int) ->
     return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0].topic_results)
 
 
-def _verify(
-    state: ShardState,
-    transaction: AddPartitionsToTxnTransaction,
-    wanted: Sequence[TopicPartition],
-    call: Call,
-) -> dict[TopicPartition, ErrorCode]:
+def _verify(state: ShardState, wanted: Wanted, call: Call) -> Codes:
     """Whether the transaction has these partitions. If not, a request was lost: abort it."""
-    found = current_transaction(state, transaction, call, AddPartitionsToTxnRequest.API_KEY)
+    found = current_transaction(state, wanted.transaction, call, AddPartitionsToTxnRequest.API_KEY)
     return {
-        one: ErrorCode.NONE if one in found.partitions else ErrorCode.TRANSACTION_ABORTABLE for one in wanted
+        one: ErrorCode.NONE if one in found.partitions else ErrorCode.TRANSACTION_ABORTABLE
+        for one in wanted.partitions
     }
 
 
-def _refuse_some(wanted: Sequence[TopicPartition], call: Call) -> dict[TopicPartition, ErrorCode]:
-    """The partitions that nobody may add, or no client."""
-    by_client = call.version < _FIRST_VERSION_OF_BROKERS
-    refused = {}
-    for one in wanted:
-        if by_client and one[0] in _INTERNAL_TOPICS:
-            refused[one] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        elif not call.has_partition(*one):
-            refused[one] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return refused
+def _partitions_of(transaction: AddPartitionsToTxnTransaction) -> Iterator[TopicPartition]:
+    return ((topic.name, index) for topic in transaction.topics for index in topic.partitions)
 
 
-def _partitions_of(transaction: AddPartitionsToTxnTransaction) -> list[TopicPartition]:
-    """Each once, in the order of the request."""
-    return list(
-        dict.fromkeys((topic.name, index) for topic in transaction.topics for index in topic.partitions)
-    )
-
-
-def _build_result(
+def build_result(
     transactional_id: str, codes: Mapping[TopicPartition, ErrorCode]
-) -> AddPartitionsToTxnResult:
+) -> Generator[None, None, AddPartitionsToTxnResult]:
+    """The part of an answer for a transactional id; yields after some partitions."""
     by_topic: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}
-    for (topic, index), code in codes.items():
+    for number, ((topic, index), code) in enumerate(codes.items(), 1):
         result = AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code)
         by_topic.setdefault(topic, []).append(result)
+        if number % _STEPS_AT_ONCE == 0:
+            yield
     return AddPartitionsToTxnResult(
         transactional_id=transactional_id,
         topic_results=[
@@ -177,9 +206,11 @@ def _build_result(
 
 def build_error(
     request: AddPartitionsToTxnRequest, version: int, error: KafkaError
-) -> AddPartitionsToTxnResponse:
+) -> Generator[None, None, AddPartitionsToTxnResponse]:
     """For a request that fails as a whole: up to version 3 only the partitions have an error."""
     if version >= _FIRST_VERSION_OF_BROKERS:
         return AddPartitionsToTxnResponse(error_code=error.code)
-    failed = [build_failure(one, error.code) for one in transactions_of(request, version)]
-    return build_response(failed, version)
+    (transaction,) = transactions_of(request, version)
+    codes = dict.fromkeys(_partitions_of(transaction), error.code)
+    failed = yield from build_result(transaction.transactional_id, codes)
+    return build_response([failed], version)

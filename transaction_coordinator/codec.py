@@ -83,9 +83,9 @@ def decode_record(key: bytes, value: bytes | None) -> TransactionRecord | None:
 def by_topic(partitions: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
     """The same partitions grouped by topic, topics and partitions in ascending order."""
     grouped: dict[str, list[int]] = {}
-    for topic, partition in sorted(partitions):
+    for topic, partition in partitions:
         grouped.setdefault(topic, []).append(partition)
-    return grouped
+    return {topic: sorted(grouped[topic]) for topic in sorted(grouped)}
 
 
 def _to_table(value: Transaction) -> TransactionLogValue:

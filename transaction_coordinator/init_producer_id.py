@@ -77,14 +77,9 @@ def handle_init_producer_id(
 
 
 def build_error(request: InitProducerIdRequest, version: int, error: KafkaError) -> InitProducerIdResponse:
-    """As Kafka has it: not even an epoch of 0. While a controller is being elected, which gives out producer
-    ids, the client is told that its coordinator is loading, and retries.
-    """
-    code = error.code
-    if code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER):
-        code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    """As Kafka has it: not even an epoch of 0."""
     return InitProducerIdResponse(
-        error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH
+        error_code=error.code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH
     )
 
 

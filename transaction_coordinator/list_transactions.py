@@ -8,6 +8,7 @@ Matching is paused in between, since there may be very many ids, and one pattern
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.list_transactions import (
@@ -22,6 +23,9 @@ from pykraft.transaction_coordinator.call import Call
 from pykraft.transaction_coordinator.result import CoordinatorResult
 from pykraft.transaction_coordinator.state import ShardState
 from pykraft.transaction_coordinator.transaction import Transaction, TransactionState
+
+MAX_STATES: Final = 100
+"""There are seven; each that does not exist is sent back."""
 
 _STATES = {state.label: state for state in TransactionState}
 
@@ -48,7 +52,11 @@ class TransactionFilter:
 
 
 def read_filter(request: ListTransactionsRequest) -> TransactionFilter:
-    """:class:`KafkaError` INVALID_REGULAR_EXPRESSION if the pattern cannot be used."""
+    """:class:`KafkaError` INVALID_REGULAR_EXPRESSION if the pattern cannot be used, INVALID_REQUEST for more
+    names of states than :data:`MAX_STATES`.
+    """
+    if len(request.state_filters) > MAX_STATES:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"More than {MAX_STATES} names of states.")
     states = frozenset(_STATES[name] for name in request.state_filters if name in _STATES)
     pattern = request.transactional_id_pattern
     try:

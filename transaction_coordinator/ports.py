@@ -23,6 +23,6 @@ class MarkerWriter(Protocol):
 
 
 class ProducerIds(Protocol):
-    async def next_id(self) -> int:
-        """A producer id that was never used. :class:`KafkaError` while the controller cannot be asked."""
+    def next_id(self) -> int:
+        """A producer id that was never used. :class:`KafkaError` while the controller has given none."""
         ...

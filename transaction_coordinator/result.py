@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from pykraft.kafka_protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResult
+from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.describe_transactions import DescribedTransaction
 from pykraft.kafka_protocol.schema import Message
 from pykraft.lazy_dataclass import dataclass
 from pykraft.transaction_coordinator.records import TransactionRecord
+from pykraft.transaction_coordinator.transaction import TopicPartition
 
-Answer: TypeAlias = Message | AddPartitionsToTxnResult | DescribedTransaction | None
-"""A response; or, where a request concerns several transactional ids, the part of one of them."""
+Answer: TypeAlias = Message | dict[TopicPartition, ErrorCode] | DescribedTransaction | None
+"""A response; or, where a request concerns several transactional ids, what is said of one of them."""
 
 
 @dataclass(slots=True)

@@ -8,11 +8,9 @@ finds decided.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import TypeVar
 
 from pykraft.coordinator.lease import Lease
 from pykraft.coordinator.partitioning import TRANSACTION_STATE_TOPIC
@@ -22,7 +20,7 @@ from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.metadata_log.features import TRANSACTION_VERSION
 from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage
 from pykraft.runtime.clock import Clock
-from pykraft.runtime.tasks import FatalHandler
+from pykraft.runtime.tasks import FatalHandler, paced
 from pykraft.runtime.turns import Turns
 from pykraft.transaction_coordinator.call import Call, NeedsProducerIdError
 from pykraft.transaction_coordinator.complete import handle_complete
@@ -43,14 +41,11 @@ from pykraft.transaction_coordinator.transaction import PREPARED, Transaction, T
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 Handle = Callable[[ShardState, Call], CoordinatorResult]
 
 _NOT_NOW = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
 """Errors of the log, which every other decision would meet as well."""
 _RETRY_MS = 100
-_STEPS_PER_TURN = 500
 _EXPIRED_PER_BATCH = 100
 
 
@@ -121,7 +116,7 @@ class TransactionRuntime(CoordinatorRuntime[ShardState, CoordinatorResult, Hoste
             try:
                 return await self.write(partition, partial(_decide, handle, call))
             except NeedsProducerIdError:
-                call.new_producer_id = await self._producer_ids.next_id()
+                call.new_producer_id = self._producer_ids.next_id()
 
     # ---- the end of transactions
 
@@ -231,12 +226,3 @@ def _time_out(name: str, state: ShardState, call: Call) -> CoordinatorResult:
 
 def _expire(names: list[str], state: ShardState, call: Call) -> CoordinatorResult:
     return handle_expiry(state, names, call)
-
-
-async def paced(walk: Iterator[T | None]) -> AsyncIterator[T]:
-    """What a walk finds, without holding the event loop for long."""
-    for number, found in enumerate(walk, 1):
-        if found is not None:
-            yield found
-        if number % _STEPS_PER_TURN == 0:
-            await asyncio.sleep(0)

@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import chain
 
+from pykraft.coordinator.descriptions import as_named, each_once
 from pykraft.coordinator.lease import Lease
 from pykraft.coordinator.partitioning import TRANSACTION_STATE_TOPIC, partition_for_key
 from pykraft.coordinator.writer import PartitionWriter
@@ -19,7 +21,6 @@ from pykraft.kafka_protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnResult,
-    AddPartitionsToTxnTransaction,
 )
 from pykraft.kafka_protocol.messages.describe_transactions import (
     DescribedTransaction,
@@ -37,15 +38,16 @@ from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.regex.pattern import LONG_PATTERN_CHARS, prepare_regex
 from pykraft.runtime.clock import Clock
-from pykraft.runtime.tasks import FatalHandler, Workers
-from pykraft.runtime.turns import Turns
+from pykraft.runtime.slices import Slices
+from pykraft.runtime.tasks import FatalHandler, Workers, paced
+from pykraft.runtime.turns import Turns, UnlimitedTurn
 from pykraft.transaction_coordinator import add_partitions, describe, list_transactions
 from pykraft.transaction_coordinator.add_offsets import handle_add_offsets
 from pykraft.transaction_coordinator.config import TransactionConfig
 from pykraft.transaction_coordinator.end_txn import handle_end_txn
 from pykraft.transaction_coordinator.init_producer_id import handle_init_producer_id
 from pykraft.transaction_coordinator.ports import MarkerWriter, ProducerIds
-from pykraft.transaction_coordinator.runtime import TransactionRuntime, paced
+from pykraft.transaction_coordinator.runtime import TransactionRuntime
 from pykraft.transaction_coordinator.state import ShardState
 
 _IDS_PER_TURN = 200
@@ -72,6 +74,7 @@ class TransactionCoordinatorService:
         self._workers = workers
         self._producer_ids = producer_ids
         self._clock = clock
+        self._slices = Slices(UnlimitedTurn() if turns is None else turns, "large transactions")
         self._runtime = TransactionRuntime(
             config, writer, markers, producer_ids, clock, on_fatal, lease, on_growth, turns
         )
@@ -86,9 +89,9 @@ class TransactionCoordinatorService:
     def partition_for(self, transactional_id: str) -> int:
         return partition_for_key(transactional_id, self.num_partitions)
 
-    def serves(self, partition: int) -> bool:
-        """Whether this broker leads the partition and has loaded it."""
-        return self._runtime.is_loaded(partition)
+    def leads(self, partition: int) -> bool:
+        """Whether this broker has been elected for the partition, which it may still have to load."""
+        return self._runtime.leads(partition)
 
     @property
     def num_partitions(self) -> int:
@@ -128,7 +131,7 @@ class TransactionCoordinatorService:
         """Also for producers without a transactional id, which no coordinator has to know."""
         name = request.transactional_id
         if name is None:
-            return InitProducerIdResponse(producer_id=await self._producer_ids.next_id(), producer_epoch=0)
+            return InitProducerIdResponse(producer_id=self._producer_ids.next_id(), producer_epoch=0)
         answer = await self._runtime.decide(
             self.partition_for(name),
             lambda state, call: handle_init_producer_id(state, request, call),
@@ -142,23 +145,28 @@ class TransactionCoordinatorService:
     ) -> AddPartitionsToTxnResponse:
         """Each transactional id by itself: what fails for one does not concern the others."""
 
-        async def add(transaction: AddPartitionsToTxnTransaction) -> AddPartitionsToTxnResult:
+        async def add(wanted: add_partitions.Wanted) -> add_partitions.Codes:
             try:
                 answer = await self._runtime.decide(
-                    self.partition_for(transaction.transactional_id),
-                    lambda state, call: add_partitions.handle_add_partitions(state, transaction, call),
+                    self.partition_for(wanted.transaction.transactional_id),
+                    lambda state, call: add_partitions.handle_add_partitions(state, wanted, call),
                     self._runtime.call(version),
                 )
             except KafkaError as error:
-                return add_partitions.build_failure(transaction, error.code)
-            assert isinstance(answer, AddPartitionsToTxnResult)
+                return wanted.all_with(error.code)
+            assert isinstance(answer, dict)
             return answer
 
-        transactions = add_partitions.transactions_of(request, version)
         results: list[AddPartitionsToTxnResult] = []
-        for start in range(0, len(transactions), _IDS_PER_TURN):
-            some = transactions[start : start + _IDS_PER_TURN]
-            results += await asyncio.gather(*map(add, some))
+        for some in add_partitions.some_at_a_time(add_partitions.transactions_of(request, version)):
+            wanted = [add_partitions.Wanted(one) for one in some]
+            call = self._runtime.call(version)
+            await self._slices.finish(chain.from_iterable(one.look_up(call) for one in wanted))
+            codes = await asyncio.gather(*map(add, wanted))
+            for one, of_one in zip(some, codes, strict=True):
+                results.append(
+                    await self._slices.result(add_partitions.build_result(one.transactional_id, of_one))
+                )
         return add_partitions.build_response(results, version)
 
     async def add_offsets(
@@ -187,8 +195,10 @@ class TransactionCoordinatorService:
     async def describe_transactions(
         self, request: DescribeTransactionsRequest, version: int
     ) -> DescribeTransactionsResponse:
-        described = []
-        for number, name in enumerate(request.transactional_ids, 1):
+        """One that is named twice is described twice, as in Kafka."""
+        described: dict[str, bytes] = {}
+        names = await self._slices.result(each_once(request.transactional_ids))
+        for number, name in enumerate(names, 1):
             if number % _IDS_PER_TURN == 0:
                 await asyncio.sleep(0)
             try:
@@ -199,11 +209,14 @@ class TransactionCoordinatorService:
                     ),
                 )
             except KafkaError as error:
-                described.append(describe.build_failure(name, error.code))
+                one = describe.build_failure(name, error.code)
             else:
                 assert isinstance(result.response, DescribedTransaction)
-                described.append(result.response)
-        return DescribeTransactionsResponse(transaction_states=described)
+                one = result.response
+            described[name] = DescribeTransactionsResponse.encode_part(one, version)
+            await self._slices.pause()
+        states = await self._slices.result(as_named(request.transactional_ids, described))
+        return DescribeTransactionsResponse(transaction_states=states)
 
     async def list_transactions(
         self, request: ListTransactionsRequest, version: int

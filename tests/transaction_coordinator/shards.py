@@ -12,14 +12,19 @@ from dataclasses import replace
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from pykraft.kafka_protocol.messages.add_partitions_to_txn import (
-    AddPartitionsToTxnResult,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
 from pykraft.kafka_protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from pykraft.kafka_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from pykraft.kafka_protocol.pace import at_once
 from pykraft.transaction_coordinator.add_offsets import handle_add_offsets
-from pykraft.transaction_coordinator.add_partitions import handle_add_partitions
+from pykraft.transaction_coordinator.add_partitions import (
+    Codes,
+    Wanted,
+    build_result,
+    handle_add_partitions,
+)
 from pykraft.transaction_coordinator.call import Call, NeedsProducerIdError
 from pykraft.transaction_coordinator.codec import by_topic, decode_record, encode_record
 from pykraft.transaction_coordinator.complete import handle_complete
@@ -188,8 +193,11 @@ class Shard:
                 for topic, indexes in by_topic(partitions).items()
             ],
         )
-        result = self.run(lambda call: handle_add_partitions(self.state, transaction, call), version)
-        answer = as_type(result.response, AddPartitionsToTxnResult)
+        wanted = Wanted(transaction)
+        assert len(list(wanted.look_up(self.call(version)))) <= 1
+        result = self.run(lambda call: handle_add_partitions(self.state, wanted, call), version)
+        codes: Codes = as_type(result.response, dict)
+        answer = at_once(build_result(name, codes))
         assert answer.transactional_id == name
         return {
             (topic.name, one.partition_index): ErrorCode(one.partition_error_code)

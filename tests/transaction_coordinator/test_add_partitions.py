@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from pykraft.transaction_coordinator.add_partitions import build_failure, build_response, transactions_of
+from pykraft.kafka_protocol.pace import at_once
+from pykraft.transaction_coordinator import add_partitions
+from pykraft.transaction_coordinator.add_partitions import (
+    Wanted,
+    build_error,
+    build_response,
+    build_result,
+    some_at_a_time,
+    transactions_of,
+)
 from pykraft.transaction_coordinator.transaction import TransactionState, TransactionVersion
 from tests.transaction_coordinator.shards import NAME, T0, T1, TIMEOUT_MS, Producer, Shard, a_transaction
 
@@ -178,9 +187,10 @@ def test_request_of_a_client_is_one_transaction() -> None:
     assert transaction == AddPartitionsToTxnTransaction(
         transactional_id=NAME, producer_id=7, producer_epoch=5, topics=topics
     )
-    failure = build_failure(transaction, ErrorCode.NOT_COORDINATOR)
-    response = build_response([failure], 3)
-    assert response.results_by_topic_v3_and_below == failure.topic_results
+    response = at_once(build_error(request, 3, KafkaError(ErrorCode.NOT_COORDINATOR)))
+    (topic,) = response.results_by_topic_v3_and_below
+    assert (topic.name, [one.partition_index for one in topic.results_by_partition]) == ("t", [0])
+    assert topic.results_by_partition[0].partition_error_code == ErrorCode.NOT_COORDINATOR
     assert not response.results_by_transaction
 
 
@@ -188,7 +198,7 @@ def test_request_of_a_broker_is_answered_by_transactional_id() -> None:
     transactions = [AddPartitionsToTxnTransaction(transactional_id=name) for name in ("a", "b")]
     request = AddPartitionsToTxnRequest(transactions=transactions)
     assert transactions_of(request, 4) == transactions
-    results = [build_failure(one, ErrorCode.NOT_COORDINATOR) for one in transactions]
+    results = [at_once(build_result(one.transactional_id, {})) for one in transactions]
     assert build_response(results, 4).results_by_transaction == results
 
 
@@ -197,6 +207,34 @@ def test_partition_that_is_named_twice_is_answered_once() -> None:
         AddPartitionsToTxnTopic(name="t", partitions=[0, 1, 0]),
         AddPartitionsToTxnTopic(name="t", partitions=[1]),
     ]
-    failure = build_failure(AddPartitionsToTxnTransaction(topics=topics), ErrorCode.NOT_COORDINATOR)
-    (topic,) = failure.topic_results
+    wanted = Wanted(AddPartitionsToTxnTransaction(topics=topics))
+    list(wanted.look_up(Shard().call(3)))
+    (topic,) = at_once(build_result("id", wanted.all_with(ErrorCode.NONE))).topic_results
     assert [one.partition_index for one in topic.results_by_partition] == [0, 1]
+
+
+def test_transaction_has_many_partitions_and_not_any_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of its records has all of them."""
+    monkeypatch.setattr(add_partitions, "MAX_PARTITIONS", 2)
+    shard = Shard(a_transaction(S.ONGOING))
+    assert shard.add(CURRENT, [T0, T1]) == {T0: NONE, T1: NONE}
+    before = shard.value()
+    assert shard.add(CURRENT, [("u", 0)]) == {("u", 0): ErrorCode.INVALID_REQUEST}
+    assert shard.add_offsets(CURRENT) is ErrorCode.INVALID_REQUEST
+    assert shard.value() == before
+    assert shard.add(CURRENT, [T1]) == {T1: NONE}, "it has this one"
+
+
+def test_transactions_are_decided_as_many_at_a_time_as_a_turn_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(add_partitions, "_IDS_AT_ONCE", 3)
+    monkeypatch.setattr(add_partitions, "_PARTITIONS_AT_ONCE", 10)
+    sizes = [1, 1, 1, 1, 4, 5, 1, 30, 2, 10, 1]
+    transactions = [
+        AddPartitionsToTxnTransaction(
+            topics=[AddPartitionsToTxnTopic(name="t", partitions=list(range(size)))]
+        )
+        for size in sizes
+    ]
+    parts = [[len(one.topics[0].partitions) for one in some] for some in some_at_a_time(transactions)]
+    assert parts == [[1, 1, 1], [1, 4, 5], [1], [30], [2], [10], [1]]
+    assert list(some_at_a_time([])) == []

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from collections.abc import Awaitable
 
 import pytest
 
@@ -16,158 +15,18 @@ from pykraft.kafka_protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 from pykraft.kafka_protocol.messages.describe_transactions import DescribeTransactionsRequest
-from pykraft.kafka_protocol.messages.end_txn import EndTxnRequest
-from pykraft.kafka_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from pykraft.kafka_protocol.messages.list_transactions import ListTransactionsRequest
 from pykraft.metadata_log.delta import MetadataDelta
-from pykraft.metadata_log.features import TRANSACTION_VERSION
 from pykraft.metadata_log.image import EMPTY_IMAGE
-from pykraft.metadata_log.persistent import Map
-from pykraft.transaction_coordinator.config import TransactionConfig
-from pykraft.transaction_coordinator.ports import MarkersRefusedError
+from pykraft.runtime.tasks import paced
+from pykraft.runtime.turns import TURN_US, TurnBudget
+from pykraft.transaction_coordinator.list_transactions import MAX_STATES
 from pykraft.transaction_coordinator.service import TransactionCoordinatorService
-from pykraft.transaction_coordinator.transaction import Transaction
-from tests.group_coordinator.tools import MemoryWriter, make_image
+from tests.broker.answers import as_read
+from tests.group_coordinator.tools import make_image
+from tests.transaction_coordinator.service_world import NAME, World, in_virtual_time, settle
 
-NAME = "my-id"
 DAY_MS = 86_400_000
-
-
-class LoopClock:
-    """Both clocks follow the loop."""
-
-    def monotonic_ms(self) -> int:
-        return round(asyncio.get_running_loop().time() * 1000)
-
-    wall_ms = monotonic_ms
-
-
-class Leaders:
-    """Takes markers; holds them back while ``open`` is not set."""
-
-    def __init__(self) -> None:
-        self.written: list[tuple[Transaction, int]] = []
-        self.open = asyncio.Event()
-        self.open.set()
-        self.refuses = False
-
-    async def write(self, prepared: Transaction, coordinator_epoch: int) -> None:
-        await self.open.wait()
-        if self.refuses:
-            raise MarkersRefusedError("t-0: INVALID_PRODUCER_EPOCH")
-        self.written.append((prepared, coordinator_epoch))
-
-
-class Ids:
-    def __init__(self) -> None:
-        self.last = 999
-        self.refuse: ErrorCode | None = None
-
-    async def next_id(self) -> int:
-        if self.refuse is not None:
-            raise KafkaError(self.refuse)
-        self.last += 1
-        return self.last
-
-
-class World:
-    """A broker that leads the only partition of ``__transaction_state``, and its clients."""
-
-    def __init__(self) -> None:
-        self.writer = MemoryWriter()
-        self.leaders = Leaders()
-        self.ids = Ids()
-        self.failures: list[BaseException] = []
-        self.service = self.make_service()
-
-    def make_service(self) -> TransactionCoordinatorService:
-        service = TransactionCoordinatorService(
-            TransactionConfig(num_partitions=1),
-            self.writer,
-            self.leaders,
-            self.ids,
-            LoopClock(),
-            self.failures.append,
-        )
-        image = make_image({"t": 2, "__transaction_state": 1})
-        service.on_metadata(MetadataDelta(EMPTY_IMAGE, image), image)
-        service.start()
-        return service
-
-    async def lead(self, epoch: int = 3) -> None:
-        self.service.on_elected(0, epoch)
-        await settle()
-
-    async def fail_over(self, epoch: int) -> None:
-        """Another broker takes over, with nothing but the log."""
-        await self.service.stop()
-        self.service = self.make_service()
-        await self.lead(epoch)
-
-    async def begin(self, timeout_ms: int = 60_000, name: str = NAME) -> InitProducerIdResponse:
-        return await self.service.init_producer_id(
-            InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=timeout_ms), 4
-        )
-
-    def upgrade(self) -> None:
-        """From now on records have the version of transaction.version 2, which is longer."""
-        image = replace(
-            make_image({"t": 2, "__transaction_state": 1}), features=Map({TRANSACTION_VERSION: 2})
-        )
-        self.service.on_metadata(MetadataDelta(EMPTY_IMAGE, image), image)
-
-    async def add(self, producer: InitProducerIdResponse, partition: int = 0, name: str = NAME) -> int:
-        response = await self.service.add_partitions(
-            AddPartitionsToTxnRequest(
-                v3_and_below_transactional_id=name,
-                v3_and_below_producer_id=producer.producer_id,
-                v3_and_below_producer_epoch=producer.producer_epoch,
-                v3_and_below_topics=[AddPartitionsToTxnTopic(name="t", partitions=[partition])],
-            ),
-            3,
-        )
-        return response.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
-
-    async def end(self, producer: InitProducerIdResponse, *, committed: bool = True) -> int:
-        request = EndTxnRequest(
-            transactional_id=NAME,
-            producer_id=producer.producer_id,
-            producer_epoch=producer.producer_epoch,
-            committed=committed,
-        )
-        try:
-            return (await self.service.end_txn(request, 4)).error_code
-        except KafkaError as error:
-            return error.code
-
-    async def state(self, name: str = NAME) -> str:
-        response = await self.service.describe_transactions(
-            DescribeTransactionsRequest(transactional_ids=[name]), 0
-        )
-        return response.transaction_states[0].transaction_state
-
-    def replicas_catch_up(self) -> None:
-        self.writer.watermarks[0] = len(self.writer.logs[0])
-        self.service.on_high_watermark(0, self.writer.watermarks[0])
-
-
-async def settle() -> None:
-    """Until nothing is left to do now."""
-    for _ in range(20):
-        await asyncio.sleep(0)
-
-
-def in_virtual_time(scenario: Callable[[World], Awaitable[None]]) -> None:
-    async def run() -> None:
-        world = World()
-        try:
-            await scenario(world)
-        finally:
-            await world.service.stop()
-        assert world.failures == []
-
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(run())
 
 
 def test_a_transaction_is_complete_once_its_markers_are_written() -> None:
@@ -193,11 +52,7 @@ def test_a_transaction_is_complete_once_its_markers_are_written() -> None:
 def test_neither_answer_nor_marker_leaves_before_the_decision_is_committed() -> None:
     async def scenario(world: World) -> None:
         await world.lead()
-        producer = await world.begin()
-        await world.add(producer)
-        world.writer.hold = True
-        ending = asyncio.ensure_future(world.end(producer))
-        await settle()
+        ending = await world.end_without_replicas()
         assert not ending.done() and not world.leaders.written
         world.writer.hold = False
         world.replicas_catch_up()
@@ -212,11 +67,7 @@ def test_neither_answer_nor_marker_leaves_before_the_decision_is_committed() -> 
 def test_a_decision_that_is_lost_with_the_leadership_writes_no_marker() -> None:
     async def scenario(world: World) -> None:
         await world.lead(3)
-        producer = await world.begin()
-        await world.add(producer)
-        world.writer.hold = True
-        ending = asyncio.ensure_future(world.end(producer))
-        await settle()
+        ending = await world.end_without_replicas()
         del world.writer.logs[0][-1]  # the next leader does not have it
         await world.fail_over(4)
         assert await ending == ErrorCode.NOT_COORDINATOR
@@ -429,3 +280,114 @@ def test_record_of_an_open_transaction_leaves_room_for_that_of_its_end() -> None
         assert await world.state() == "CompleteAbort"
 
     in_virtual_time(scenario)
+
+
+PARTITIONS = 6_000
+
+
+class BusyWorld(World):
+    """Each look at the clock shows half of a turn more."""
+
+    now_us = 0
+
+    def make_service(self) -> TransactionCoordinatorService:
+        self.turns = TurnBudget(asyncio.get_running_loop().call_soon, self._look)
+        service = super().make_service()
+        image = make_image({"t": PARTITIONS, "__transaction_state": 1})
+        service.on_metadata(MetadataDelta(EMPTY_IMAGE, image), image)
+        return service
+
+    def _look(self) -> int:
+        self.now_us += TURN_US // 2
+        return self.now_us
+
+
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_partitions_of_one_transaction_are_looked_up_over_several_turns_and_added_together(
+    beyond: int,
+) -> None:
+    async def run() -> None:
+        world = BusyWorld()
+        await world.lead()
+        producer = await world.begin()
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=NAME,
+            v3_and_below_producer_id=producer.producer_id,
+            v3_and_below_producer_epoch=producer.producer_epoch,
+            v3_and_below_topics=[
+                AddPartitionsToTxnTopic(name="t", partitions=list(range(PARTITIONS + beyond)))
+            ],
+        )
+        adding = asyncio.ensure_future(world.service.add_partitions(request, 3))
+        turns, sizes = 0, set()
+        while not adding.done():
+            turns += 1
+            await asyncio.sleep(0)
+            (state,) = world.service.states()
+            sizes.add(len(state.transactions[NAME].partitions))
+        assert turns > PARTITIONS // 500
+        (topic,) = adding.result().results_by_topic_v3_and_below
+        codes = [one.partition_error_code for one in topic.results_by_partition]
+        if beyond:
+            expected = [ErrorCode.OPERATION_NOT_ATTEMPTED] * PARTITIONS
+            assert codes == [*expected, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+            assert sizes == {0}
+        else:
+            assert codes == [ErrorCode.NONE] * PARTITIONS
+            assert sizes == {0, PARTITIONS}, "all of them or none"
+        await world.service.stop()
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(run())
+
+
+def test_transaction_that_is_named_twice_is_described_twice() -> None:
+    async def scenario(world: World) -> None:
+        await world.lead()
+        producer = await world.begin()
+        await world.add(producer)
+        names = [NAME, "none", NAME, ""]
+        response = await world.service.describe_transactions(
+            DescribeTransactionsRequest(transactional_ids=[*names]), 0
+        )
+        described = as_read(response, 0).transaction_states
+        assert [one.transactional_id for one in described] == names
+        assert [one.error_code for one in described] == [
+            ErrorCode.NONE,
+            ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+            ErrorCode.NONE,
+            ErrorCode.INVALID_REQUEST,
+        ]
+        assert [len(one.topics) for one in described] == [1, 0, 1, 0]
+
+    in_virtual_time(scenario)
+
+
+def test_more_names_of_states_than_there_are_is_refused() -> None:
+    async def scenario(world: World) -> None:
+        await world.lead()
+        names = [f"state-{number}" for number in range(MAX_STATES)]
+        response = await world.service.list_transactions(ListTransactionsRequest(state_filters=names), 0)
+        assert response.unknown_state_filters == names
+        with pytest.raises(KafkaError) as refused:
+            await world.service.list_transactions(ListTransactionsRequest(state_filters=[*names, "Empty"]), 0)
+        assert refused.value.code is ErrorCode.INVALID_REQUEST
+
+    in_virtual_time(scenario)
+
+
+@pytest.mark.parametrize("found", [False, True])
+def test_walk_over_very_many_ids_leaves_turns_to_others(found: bool) -> None:
+    async def walk() -> list[int]:
+        steps = (number if found else None for number in range(2_600))
+        return [one async for one in paced(steps)]
+
+    async def run() -> None:
+        turns, walking = 0, asyncio.ensure_future(walk())
+        while not walking.done():
+            turns += 1
+            await asyncio.sleep(0)
+        assert turns > 5
+        assert walking.result() == (list(range(2_600)) if found else [])
+
+    asyncio.run(run())
