@@ -18,6 +18,7 @@ from pykraft.group_coordinator.classic_rebalance import (
 )
 from pykraft.group_coordinator.heartbeat_leave import remove_members
 from pykraft.group_coordinator.leave_group import build_leave_response, leaving_members
+from pykraft.group_coordinator.names import check_group_id
 from pykraft.group_coordinator.result import Answer, Call, CoordinatorResult, Parked, ParkKind
 from pykraft.group_coordinator.sessions import TimerKind
 from pykraft.group_coordinator.state import ShardState
@@ -29,12 +30,17 @@ from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest, SyncGro
 _NAMED_PROTOCOL_VERSION = 5
 
 
-def handle_sync_group(state: ShardState, request: SyncGroupRequest, call: Call) -> CoordinatorResult:
-    if call.version >= _NAMED_PROTOCOL_VERSION and None in (request.protocol_type, request.protocol_name):
+def check_sync(request: SyncGroupRequest, version: int) -> None:
+    """Check the rules that need only the request."""
+    if version >= _NAMED_PROTOCOL_VERSION and None in (request.protocol_type, request.protocol_name):
         raise KafkaError(
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-            f"SyncGroup version {call.version} must name its protocol and the type of it.",
+            f"SyncGroup version {version} must name its protocol and the type of it.",
         )
+    check_group_id(request.group_id)
+
+
+def handle_sync_group(state: ShardState, request: SyncGroupRequest, call: Call) -> CoordinatorResult:
     if (consumer_group := state.consumer_group(request.group_id)) is not None:
         return sync_consumer_group(consumer_group, request, call)
     group = _group(state, request.group_id)
@@ -102,8 +108,7 @@ def handle_heartbeat(state: ShardState, request: HeartbeatRequest, call: Call) -
 
 
 def handle_leave_group(state: ShardState, request: LeaveGroupRequest, call: Call) -> CoordinatorResult:
-    if not request.group_id:
-        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
+    check_group_id(request.group_id)
     if (consumer_group := state.consumer_group(request.group_id)) is not None:
         return remove_members(consumer_group, request, call)
     identities = leaving_members(request, call.version)
@@ -164,8 +169,7 @@ def check_member(
 
 
 def _group(state: ShardState, group_id: str) -> ClassicGroup:
-    if not group_id:
-        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
+    check_group_id(group_id)
     group = state.classic_group(group_id)
     if group is None:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Group {group_id} has no such member.")

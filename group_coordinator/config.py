@@ -74,14 +74,19 @@ class GroupConfig(Settings):
         """These settings with the overrides of one group, which the controller has checked.
 
         The limits of this broker may be others than the controller's: a value beyond them becomes the limit,
-        and a heartbeat interval that is not less than the session timeout a third of it.
+        and a heartbeat interval that is not less than the session timeout a third of it. A value that this
+        version refuses has no effect.
         """
-        if not overrides:
+        given = {
+            key: int(overrides[key.name])
+            for key in (SESSION_TIMEOUT_MS, HEARTBEAT_INTERVAL_MS, ASSIGNMENT_INTERVAL_MS)
+            if key.name in overrides and key.objection_to(overrides[key.name]) is None
+        }
+        if not given:
             return self
 
         def value(key: GroupKey, own: int, least: int, most: int) -> int:
-            text = overrides.get(key.name)
-            return own if text is None else max(least, min(int(text), most))
+            return max(least, min(given[key], most)) if key in given else own
 
         session_ms = value(
             SESSION_TIMEOUT_MS,
@@ -103,7 +108,7 @@ class GroupConfig(Settings):
         )
         if interval_ms >= session_ms:
             interval_ms = session_ms // 3
-        has_own_interval = HEARTBEAT_INTERVAL_MS.name in overrides
+        has_own_interval = HEARTBEAT_INTERVAL_MS in given
         return replace(
             self,
             consumer_session_timeout_ms=session_ms,

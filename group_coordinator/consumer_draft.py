@@ -9,6 +9,7 @@ applied to a working copy of the group, so that the next step sees exactly what 
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import field, replace
 from enum import Enum
 
@@ -25,9 +26,9 @@ from pykraft.group_coordinator.member import JOIN_EPOCH, ConsumerMember, MemberS
 from pykraft.group_coordinator.records import (
     NO_PARTITIONS,
     GroupRecord,
-    Partitions,
     TargetAssignmentMemberKey,
     TargetAssignmentMemberValue,
+    TopicPartition,
 )
 from pykraft.group_coordinator.regex_refresh import check_regex
 from pykraft.group_coordinator.result import Call, Record
@@ -82,7 +83,8 @@ def replace_static_member(
         GroupRecord(TargetAssignmentMemberKey(group_id, member_id), TargetAssignmentMemberValue(target)),
         member_assignment_record(group_id, member),
     )
-    draft.timers += cancel_member_timers(group_id, predecessor.member_id)
+    for gone in (predecessor.member_id, member_id):
+        draft.timers += cancel_member_timers(group_id, gone)
     return member
 
 
@@ -128,7 +130,11 @@ def update_target(draft: ConsumerDraft, call: Call) -> None:
 
 
 def reconcile_member(
-    draft: ConsumerDraft, member: ConsumerMember, owned: Partitions | None, call: Call, change: Change
+    draft: ConsumerDraft,
+    member: ConsumerMember,
+    owned: Set[TopicPartition] | None,
+    call: Call,
+    change: Change,
 ) -> ConsumerMember:
     """The member after one step towards its target; ``owned`` is what it reports to own, if it does."""
     group = draft.group

@@ -36,7 +36,7 @@ def reconcile(
     target: Partitions,
     subscribed: Set[Uuid],
     subscription_changed: bool,
-    owned: Partitions | None,
+    owned: Set[TopicPartition] | None,
     held_by_others: Set[TopicPartition],
 ) -> ConsumerMember:
     """The member after one step.
@@ -62,7 +62,7 @@ def reconcile(
     return _advance(member, target_epoch, wanted, owned, held_by_others)
 
 
-def may_own(owned: Partitions | None, partitions: Partitions) -> bool:
+def may_own(owned: Set[TopicPartition] | None, partitions: Partitions) -> bool:
     """Whether the member may still be using some of ``partitions``; silence means that it is."""
     return owned is None or not owned.isdisjoint(partitions)
 
@@ -71,7 +71,7 @@ def _advance(
     member: ConsumerMember,
     target_epoch: int,
     target: Partitions,
-    owned: Partitions | None,
+    owned: Set[TopicPartition] | None,
     held_by_others: Set[TopicPartition],
 ) -> ConsumerMember:
     kept = member.assigned & target
@@ -87,7 +87,7 @@ def _advance(
 
 
 def _without_unsubscribed(
-    member: ConsumerMember, subscribed: Set[Uuid], owned: Partitions | None
+    member: ConsumerMember, subscribed: Set[Uuid], owned: Set[TopicPartition] | None
 ) -> ConsumerMember:
     """The member without partitions of other topics than ``subscribed``; it may have to revoke them first."""
     kept = frozenset(one for one in member.assigned if one[0] in subscribed)

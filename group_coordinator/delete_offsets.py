@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator
 from pykraft.group_coordinator.classic_group import ClassicGroup, ClassicState
 from pykraft.group_coordinator.commits import TopicRemoval
 from pykraft.group_coordinator.group import ConsumerGroup
+from pykraft.group_coordinator.names import check_group_id
 from pykraft.group_coordinator.offset_table import NO_PARTITIONS
 from pykraft.group_coordinator.result import CoordinatorResult
 from pykraft.group_coordinator.state import Group, ShardState
@@ -70,15 +71,25 @@ class DeletionAnswer:
     def __init__(self) -> None:
         self._unknown: dict[str, OffsetDeleteResponseTopic] = {}
         self._others: list[OffsetDeleteResponseTopic] = []
+        self._last: OffsetDeleteResponseTopic | None = None
 
-    def add(self, topic: str, known: list[int], unknown: list[int], is_refused: bool) -> None:
-        """Add a topic of the request; ``is_refused``: the group reads it."""
+    def add(
+        self, topic: str, known: list[int], unknown: list[int], is_refused: bool, *, goes_on: bool = False
+    ) -> None:
+        """Add a topic of the request, or more partitions of the last one if it ``goes_on``; ``is_refused``:
+        the group reads it.
+        """
+        if not goes_on:
+            self._last = None
         if unknown:
             first = self._unknown.setdefault(topic, OffsetDeleteResponseTopic(name=topic))
             first.partitions += _partitions(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if known:
             code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_refused else ErrorCode.NONE
-            self._others.append(OffsetDeleteResponseTopic(name=topic, partitions=_partitions(known, code)))
+            if self._last is None:
+                self._last = OffsetDeleteResponseTopic(name=topic)
+                self._others.append(self._last)
+            self._last.partitions += _partitions(known, code)
 
     def build(self) -> OffsetDeleteResponse:
         work = self.build_in_slices()
@@ -106,8 +117,7 @@ def _partitions(indexes: list[int], code: ErrorCode) -> list[OffsetDeleteRespons
 
 
 def existing_group(state: ShardState, group_id: str) -> Group:
-    if not group_id:
-        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
+    check_group_id(group_id)
     group = state.group(group_id)
     if group is None:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")

@@ -1,12 +1,14 @@
 """ListGroups, DescribeGroups and ConsumerGroupDescribe: groups as an administrator sees them.
 
-Read-only. DescribeGroups describes classic groups only; a client that gets GROUP_ID_NOT_FOUND or the state
-Dead for a consumer group sends ConsumerGroupDescribe, and the other way round.
+Read-only, and a member at a time, since a group may have thousands. DescribeGroups describes classic groups
+only; a client that gets GROUP_ID_NOT_FOUND or the state Dead for a consumer group sends
+ConsumerGroupDescribe, and the other way round.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Iterator, Sequence
+from typing import Final
 
 from pykraft.group_coordinator.classic_group import ClassicState
 from pykraft.group_coordinator.group import ConsumerGroup
@@ -15,40 +17,60 @@ from pykraft.group_coordinator.records import Partitions, by_topic
 from pykraft.group_coordinator.state import Group, ShardState
 from pykraft.group_coordinator.subscription import TopicsView
 from pykraft.group_coordinator.target_assignment import preferred_assignor
-from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.errors import ErrorCode, shortened
 from pykraft.kafka_protocol.messages import consumer_group_describe as consumer_messages
-from pykraft.kafka_protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
+from pykraft.kafka_protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsResponse,
+)
 from pykraft.kafka_protocol.messages.list_groups import ListedGroup, ListGroupsRequest
+from pykraft.kafka_protocol.schema import EncodedElements
 
+MAX_FILTERS: Final = 1_000
+"""The names of states and types in one ListGroups request; there are ten."""
 _NOT_FOUND_VERSION = 6
 _CLASSIC_MEMBER_TYPE = 0
 _CONSUMER_MEMBER_TYPE = 1
 
 
-def list_groups(state: ShardState, request: ListGroupsRequest) -> list[ListedGroup]:
-    """The groups that match both filters; an empty filter matches all groups, and an unknown name none.
+class GroupFilter:
+    """What a ListGroups request asks for: an empty filter matches all groups, and an unknown name none.
 
     Case does not matter, nor, as in Kafka, space around the name of a state.
     """
-    states = {name.lower().strip() for name in request.states_filter}
-    types = {name.lower() for name in request.types_filter}
-    listed = []
-    for group_id in sorted(state.group_ids()):
+
+    def __init__(self, request: ListGroupsRequest) -> None:
+        self._states = {name.lower().strip() for name in request.states_filter}
+        self._types = {name.lower() for name in request.types_filter}
+
+    def matches(self, state_name: str, type_name: str) -> bool:
+        return (not self._states or state_name.lower() in self._states) and (
+            not self._types or type_name in self._types
+        )
+
+
+def iter_listed(state: ShardState, wanted: GroupFilter) -> Iterator[ListedGroup | None]:
+    """The groups that match, in no order; None is a step of the walk that found none."""
+    for group_id in state.group_ids():
         group = state.group(group_id)
         assert group is not None
         name, group_type = _state_name(group), _type_name(group)
-        if (not states or name.lower() in states) and (not types or group_type in types):
-            protocol_type = "consumer" if isinstance(group, ConsumerGroup) else group.protocol_type or ""
-            listed.append(
-                ListedGroup(
-                    group_id=group_id, protocol_type=protocol_type, group_state=name, group_type=group_type
-                )
-            )
-    return listed
+        if not wanted.matches(name, group_type):
+            yield None
+            continue
+        protocol_type = "consumer" if isinstance(group, ConsumerGroup) else group.protocol_type or ""
+        yield ListedGroup(
+            group_id=group_id, protocol_type=protocol_type, group_state=name, group_type=group_type
+        )
 
 
-def describe_classic_group(state: ShardState, group_id: str, version: int) -> DescribedGroup:
-    """While a group rebalances its members are described with their last assignments, as in Kafka."""
+def describe_classic_group(
+    state: ShardState, group_id: str, version: int
+) -> Generator[None, None, DescribedGroup]:
+    """While a group rebalances its members are described with their last assignments, as in Kafka. Yields
+    after each member.
+    """
     group = state.classic_group(group_id)
     if group is None:
         missing = describe_error(group_id, ErrorCode.NONE)
@@ -58,22 +80,24 @@ def describe_classic_group(state: ShardState, group_id: str, version: int) -> De
             missing.error_message = _why_missing(state, group_id, "classic")
         return missing
     stable = group.state is ClassicState.STABLE
+    members = EncodedElements()
+    for member in group.iter_members():
+        described = DescribedGroupMember(
+            member_id=member.member_id,
+            group_instance_id=member.instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            member_metadata=member.metadata_for(group.protocol_name) if stable else b"",
+            member_assignment=member.assignment,
+        )
+        members.append(DescribeGroupsResponse.encode_part(described, version))
+        yield
     return DescribedGroup(
         group_id=group_id,
         group_state=group.state.value,
         protocol_type=group.protocol_type or "",
         protocol_data=(group.protocol_name or "") if stable else "",
-        members=[
-            DescribedGroupMember(
-                member_id=member.member_id,
-                group_instance_id=member.instance_id,
-                client_id=member.client_id,
-                client_host=member.client_host,
-                member_metadata=member.metadata_for(group.protocol_name) if stable else b"",
-                member_assignment=member.assignment,
-            )
-            for member in group.iter_members()
-        ],
+        members=members,
     )
 
 
@@ -82,8 +106,9 @@ def describe_error(group_id: str, code: ErrorCode) -> DescribedGroup:
 
 
 def describe_consumer_group(
-    state: ShardState, group_id: str, topics: TopicsView, assignors: Sequence[str]
-) -> consumer_messages.DescribedGroup:
+    state: ShardState, group_id: str, topics: TopicsView, assignors: Sequence[str], version: int
+) -> Generator[None, None, consumer_messages.DescribedGroup]:
+    """Yields after each member."""
     if not group_id:
         return consumer_describe_error(group_id, ErrorCode.INVALID_GROUP_ID)
     group = state.consumer_group(group_id)
@@ -91,13 +116,18 @@ def describe_consumer_group(
         missing = consumer_describe_error(group_id, ErrorCode.GROUP_ID_NOT_FOUND)
         missing.error_message = _why_missing(state, group_id, "consumer")
         return missing
+    members = EncodedElements()
+    for member in group.iter_members():
+        described = _describe_member(group, member, topics)
+        members.append(consumer_messages.ConsumerGroupDescribeResponse.encode_part(described, version))
+        yield
     return consumer_messages.DescribedGroup(
         group_id=group_id,
         group_state=group.state_name,
         group_epoch=group.epoch,
         assignment_epoch=group.assignment_epoch,
         assignor_name=preferred_assignor(group, assignors),
-        members=[_describe_member(group, member, topics) for member in group.iter_members()],
+        members=members,
     )
 
 
@@ -136,7 +166,9 @@ def _describe_partitions(partitions: Partitions, topics: TopicsView) -> consumer
 
 def _why_missing(state: ShardState, group_id: str, wanted: str) -> str:
     is_other = state.group(group_id) is not None
-    return f"Group {group_id} is not a {wanted} group." if is_other else f"Group {group_id} not found."
+    return shortened(
+        f"Group {group_id} is not a {wanted} group." if is_other else f"Group {group_id} not found."
+    )
 
 
 def _state_name(group: Group) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import field, replace
+from typing import TypeVar
 
 from pykraft.group_coordinator.member import ConsumerMember
 from pykraft.group_coordinator.records import (
@@ -32,6 +33,8 @@ from pykraft.group_coordinator.records import (
 )
 from pykraft.lazy_dataclass import dataclass
 from pykraft.metadata_log.persistent import Map
+
+K = TypeVar("K")
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,31 +222,25 @@ def _recount(
 ) -> tuple[Map[str, int], Map[str, int]]:
     names, regexes = group.subscribed_names, group.subscribed_regexes
     if old.topic_names != new.topic_names:
-        for name in set(old.topic_names) - set(new.topic_names):
-            names = _add(names, name, -1)
-        for name in set(new.topic_names) - set(old.topic_names):
-            names = _add(names, name, +1)
+        before, after = set(old.topic_names), set(new.topic_names)
+        names = _recounted(names, before - after, after - before)
     if old.topic_regex != new.topic_regex:
-        if old.topic_regex:
-            regexes = _add(regexes, old.topic_regex, -1)
-        if new.topic_regex:
-            regexes = _add(regexes, new.topic_regex, +1)
+        regexes = _recounted(regexes, filter(None, [old.topic_regex]), filter(None, [new.topic_regex]))
     return names, regexes
 
 
 def _count_held(group: ConsumerGroup, old: Partitions, new: Partitions) -> Map[TopicPartition, int]:
     if old == new:
         return group.holders
-    holders = group.holders.mutate()
-    for lost in old - new:
-        left = holders.pop(lost) - 1
+    return _recounted(group.holders, old - new, new - old)
+
+
+def _recounted(counts: Map[K, int], lost: Iterable[K], gained: Iterable[K]) -> Map[K, int]:
+    changed = counts.mutate()
+    for key in lost:
+        left = changed.pop(key) - 1
         if left:
-            holders[lost] = left
-    for gained in new - old:
-        holders[gained] = holders.get(gained, 0) + 1
-    return holders.finish()
-
-
-def _add(counts: Map[str, int], key: str, change: int) -> Map[str, int]:
-    count = counts.get(key, 0) + change
-    return counts.set(key, count) if count > 0 else counts.delete(key)
+            changed[key] = left
+    for key in gained:
+        changed[key] = changed.get(key, 0) + 1
+    return changed.finish()

@@ -72,9 +72,12 @@ def handle_consumer_heartbeat(
     before = draft.group
     check_size(before, request.member_id, call)
     old = _find_member(draft, request, call)
+    # Of a member that takes another's place the own partitions are given up.
+    needs_assignment = len(draft.group.members) < len(before.members)
+    if upgrade is not None:
+        needs_assignment |= upgrade.needs_assignment
     updated = _with_request(old, request, call)
     change = update_member(draft, old, updated)
-    needs_assignment = upgrade is not None and upgrade.needs_assignment
     update_group_epoch(draft, call, topics_changed=change is Change.TOPICS or needs_assignment)
     update_target(draft, call)
     member = reconcile_member(
@@ -139,13 +142,15 @@ def _find_member(draft: ConsumerDraft, request: ConsumerGroupHeartbeatRequest, c
             check_static_owner(request.instance_id, member_id, predecessor)
         elif predecessor is not None:
             # One that joined with the classic protocol cannot tell that it goes away.
-            if predecessor.classic is None and predecessor.epoch != STATIC_LEAVE_EPOCH:
+            if predecessor.classic is not None or predecessor.epoch == STATIC_LEAVE_EPOCH:
+                return replace_static_member(draft, predecessor, member_id)
+            # The member itself joins again if it has not seen the answer.
+            if predecessor.member_id != member_id:
                 raise KafkaError(
                     ErrorCode.UNRELEASED_INSTANCE_ID,
                     f"Static member {member_id} with instance id {request.instance_id} cannot join the group "
                     f"because the instance id is owned by {predecessor.member_id} member.",
                 )
-            return replace_static_member(draft, predecessor, member_id)
     if not joins:
         check_epoch(member, member_id, request)
     return ConsumerMember(member_id) if member is None else member

@@ -5,12 +5,22 @@ All refusals of the consumer protocol that need no decision are here; nothing he
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Set
+from typing import Final
+
 from pykraft.group_coordinator.member import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH, ConsumerMember
 from pykraft.group_coordinator.names import check_names
-from pykraft.group_coordinator.records import Partitions
+from pykraft.group_coordinator.records import TopicPartition
 from pykraft.group_coordinator.result import Call
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatRequestTopicPartitions,
+)
+
+MAX_TOPIC_NAMES: Final = 5_000
+"""Of one member: fifteen milliseconds, in which its group is changed. A regular expression has no limit."""
 
 
 def check_request(request: ConsumerGroupHeartbeatRequest, call: Call) -> None:
@@ -36,6 +46,11 @@ def check_request(request: ConsumerGroupHeartbeatRequest, call: Call) -> None:
             request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None,
             "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.",
         )
+    names = request.subscribed_topic_names
+    _require(
+        names is None or len(names) <= MAX_TOPIC_NAMES,
+        f"More than {MAX_TOPIC_NAMES} topics: subscribe with a regular expression.",
+    )
     _require(
         request.rebalance_timeout_ms == -1 or request.rebalance_timeout_ms >= 0,
         "RebalanceTimeoutMs can't be negative.",
@@ -54,13 +69,34 @@ def _require(holds: bool, message: str) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
 
 
-def owned_partitions(request: ConsumerGroupHeartbeatRequest) -> Partitions | None:
+def owned_partitions(request: ConsumerGroupHeartbeatRequest) -> OwnedPartitions | None:
     """The partitions that the member reports to own; None if the request does not say."""
-    if request.topic_partitions is None:
-        return None
-    return frozenset(
-        (topic.topic_id, index) for topic in request.topic_partitions for index in topic.partitions
-    )
+    return None if request.topic_partitions is None else OwnedPartitions(request.topic_partitions)
+
+
+class OwnedPartitions(Set[TopicPartition]):
+    """Kept by topic: to make a pair of each takes longer than all that is asked of them."""
+
+    __slots__ = ("_by_topic",)
+
+    def __init__(self, topics: Iterable[ConsumerGroupHeartbeatRequestTopicPartitions]) -> None:
+        self._by_topic: dict[Uuid, set[int]] = {}
+        for topic in topics:
+            self._by_topic.setdefault(topic.topic_id, set()).update(topic.partitions)
+
+    def __contains__(self, one: object) -> bool:
+        assert isinstance(one, tuple)
+        return one[1] in self._by_topic.get(one[0], ())
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        return ((topic_id, index) for topic_id, indexes in self._by_topic.items() for index in indexes)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_topic.values()))
+
+    def isdisjoint(self, others: Iterable[TopicPartition]) -> bool:
+        """Looks at the others only, which are those that this member may hold."""
+        return not any(one in self for one in others)
 
 
 def is_full_request(request: ConsumerGroupHeartbeatRequest) -> bool:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from pykraft.group_coordinator.names import check_names
+from typing import Final
+
+from pykraft.group_coordinator.names import check_group_id, check_names
 from pykraft.group_coordinator.result import Call
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.join_group import JoinGroupRequest
 
+MAX_PROTOCOLS: Final = 100
+"""Of one member; clients have a few. With each, a rebalance looks at those of all members."""
 SKIP_ASSIGNMENT_VERSION = 9
 """From this version on, a member can be told that it leads a group without assigning anything (KIP-814)."""
 _TWO_STEP_VERSION = 4
@@ -17,8 +21,7 @@ def check_join(request: JoinGroupRequest, call: Call) -> None:
     """Check the rules that need only the request and the configuration."""
     if "classic" not in call.config.rebalance_protocols:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "The classic rebalance protocol is disabled.")
-    if not request.group_id:
-        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
+    check_group_id(request.group_id)
     check_names(request.group_id, code=ErrorCode.INVALID_GROUP_ID)
     check_names(request.member_id, request.group_instance_id, request.protocol_type)
     check_names(*(protocol.name for protocol in request.protocols))

@@ -31,7 +31,11 @@ from pykraft.group_coordinator.state import Group, ShardState
 from pykraft.group_coordinator.subscription import TopicsView
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
-from pykraft.kafka_protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from pykraft.kafka_protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
 from pykraft.kafka_protocol.schema import EncodedElements
 
 LARGE_STEPS = 1_000
@@ -43,6 +47,9 @@ _STEP_PARTITIONS = 4
 """The tombstones of so many partitions are one step."""
 
 _GROUP_STEPS = 20
+_LOOKED_AT_ONCE = 2_000
+"""Partitions of one topic of a request."""
+
 _ENCODED_AT_ONCE = 1_000
 """Topics of an answer: a millisecond."""
 
@@ -185,15 +192,18 @@ class LargeOffsetDelete:
         wanted: dict[str, set[int]] = {}
         steps = 0
         for topic in self._request.topics:
-            known, unknown = split_partitions(topic, self._topics)
             is_refused = topic.name in self._refused
-            self._answer.add(topic.name, known, unknown, is_refused)
-            if known and not is_refused:
-                wanted.setdefault(topic.name, set()).update(known)
-            steps += _TOPIC_STEPS + len(topic.partitions)
-            if steps >= SLICE_STEPS:
-                yield
-                steps = 0
+            for start in range(0, len(topic.partitions), _LOOKED_AT_ONCE):
+                some = topic.partitions[start : start + _LOOKED_AT_ONCE]
+                piece = OffsetDeleteRequestTopic(name=topic.name, partitions=some)
+                known, unknown = split_partitions(piece, self._topics)
+                self._answer.add(topic.name, known, unknown, is_refused, goes_on=start > 0)
+                if known and not is_refused:
+                    wanted.setdefault(topic.name, set()).update(known)
+                steps += _TOPIC_STEPS + len(some)
+                if steps >= SLICE_STEPS:
+                    yield
+                    steps = 0
         return wanted
 
     def _read_by(self, group: Group) -> frozenset[str]:
@@ -213,6 +223,9 @@ class LargeOffsetDelete:
     def build(self) -> Iterator[None]:
         """The answer to what :meth:`decide` has decided; yields after each slice."""
         topics = yield from self._answer.build_in_slices()
+        if any(len(topic.partitions) > _ENCODED_AT_ONCE for topic in topics):
+            self.response.topics = topics
+            return
         encoded = EncodedElements()
         for number, topic in enumerate(topics, 1):
             encoded.append(OffsetDeleteResponse.encode_part(topic, OffsetDeleteResponse.MAX_VERSION))

@@ -38,8 +38,9 @@ def is_large(groups: Sequence[OffsetFetchRequestGroup], found: Sequence[Found | 
 
 
 def _sizes(groups: Sequence[OffsetFetchRequestGroup], found: Sequence[Found | KafkaError]) -> Iterator[int]:
-    """The number of partitions of each topic, and one for the topic."""
+    """The number of partitions of each topic, and one for the topic, and for each group."""
     for group, one in zip(groups, found, strict=True):
+        yield 1
         if group.topics is not None:
             yield from (1 + len(topic.partition_indexes) for topic in group.topics)
         elif not isinstance(one, KafkaError):

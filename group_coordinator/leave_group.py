@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.leave_group import (
@@ -13,6 +14,18 @@ from pykraft.kafka_protocol.messages.leave_group import (
 )
 
 _BATCHED_VERSION = 3
+
+
+MEMBERS_AT_ONCE: Final = 200
+"""Ten milliseconds of work."""
+
+
+def leave_some_at_a_time(request: LeaveGroupRequest) -> Iterator[LeaveGroupRequest]:
+    """The request in parts, each of which may be decided by itself; at least one."""
+    members = request.members
+    for start in range(0, len(members) or 1, MEMBERS_AT_ONCE):
+        some = members[start : start + MEMBERS_AT_ONCE]
+        yield LeaveGroupRequest(group_id=request.group_id, member_id=request.member_id, members=some)
 
 
 def leaving_members(request: LeaveGroupRequest, version: int) -> list[MemberIdentity]:

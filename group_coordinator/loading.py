@@ -411,7 +411,7 @@ class Loader:
 
     def _add_pending(self, producer_id: int, key: OffsetCommitKey, value: OffsetCommitValue) -> None:
         rows = rows_of(key.partition, value)
-        self._pending = self._pending.with_rows(producer_id, (key.group_id, key.topic), rows)
+        self._pending = self._pending.with_commits(producer_id, key.group_id, [(key.topic, rows)])
         self._open_names.add(build_key_start(key.group_id, key.topic))
 
     def _end_transaction(self, producer_id: int, marker: Marker) -> Iterator[int]:

@@ -24,6 +24,12 @@ def check_names(*names: str | None, code: ErrorCode = ErrorCode.INVALID_REQUEST)
             raise KafkaError(code, f"{name[:50]!r}... is longer than {MAX_NAME_BYTES} bytes.")
 
 
+def check_group_id(group_id: str) -> None:
+    """INVALID_GROUP_ID for an empty id, which only offsets may be committed for."""
+    if not group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
+
+
 def sorted_runs(
     names: Iterable[str], is_wanted: Callable[[str], bool] = lambda name: True
 ) -> Iterator[list[str]]:

@@ -58,19 +58,29 @@ class PendingOffsets:
                 assert value is not None, "a producer in a line has committed the partition"
                 yield value.topic_id
 
-    def with_rows(self, producer_id: int, place: Place, rows: Rows) -> PendingOffsets:
-        """After a commit of a transaction: the producer is last in the lines of its partitions."""
-        tables = self.by_producer.get(producer_id, _NO_TABLES)
-        table = tables.get(place, NO_PARTITIONS).with_rows(rows, {})
-        lines = self.of_topic(*place).mutate()
+    def with_commits(
+        self, producer_id: int, group_id: str, commits: Iterable[tuple[str, Rows]]
+    ) -> PendingOffsets:
+        """After commits of topics by a transaction: the producer is last in the lines of their partitions."""
+        tables = self.by_producer.get(producer_id, _NO_TABLES).mutate()
+        topics = self.of_group(group_id).mutate()
         alone = (producer_id,)
-        for partition in rows.partitions:
-            line = lines.get(partition)
-            lines[partition] = alone if line is None else (*_without(line, producer_id), producer_id)
+        for topic, rows in commits:
+            place = (group_id, topic)
+            tables[place] = tables.get(place, NO_PARTITIONS).with_rows(rows, {})
+            lines = topics.get(topic, _NO_LINES).mutate()
+            for partition in rows.partitions:
+                line = lines.get(partition)
+                lines[partition] = alone if line is None else (*_without(line, producer_id), producer_id)
+            topics[topic] = lines.finish()
         return PendingOffsets(
-            self.by_producer.set(producer_id, tables.set(place, table)),
-            self._with_lines(place, lines.finish()),
+            self.by_producer.set(producer_id, tables.finish()), self.open.set(group_id, topics.finish())
         )
+
+    def count(self, producer_id: int) -> tuple[int, int]:
+        """How many topics of groups, and partitions, a transaction has committed."""
+        tables = self.by_producer.get(producer_id, _NO_TABLES)
+        return len(tables), sum(map(len, tables.values()))
 
     def crossed_out(self, place: Place, partitions: Iterable[int]) -> PendingOffsets:
         """After offsets were committed outside of transactions: nothing before them counts any more."""

@@ -8,6 +8,7 @@ asked, and holds no state of groups: what was found is handed to the coordinator
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
@@ -17,6 +18,8 @@ from pykraft.group_coordinator.result import Resolution
 from pykraft.group_coordinator.subscription import TopicsView
 from pykraft.regex.pattern import RegexError, known_pattern
 from pykraft.runtime.tasks import TaskSupervisor
+
+logger = logging.getLogger(__name__)
 
 SLICE_WORK = 3_000
 """Steps of automatons in one turn: some milliseconds. A single character of a name may take more, up to
@@ -58,9 +61,18 @@ class RegexWorker:
     async def _run(self) -> None:
         while self._waiting:
             await asyncio.sleep(0)
-            if self._waiting and self._take_slice():
-                owner, _, found, on_found = self._waiting.pop()
-                self._owners.discard(owner)
+            if not self._waiting:
+                return
+            has_failed = False
+            try:
+                if not self._take_slice():
+                    continue
+            except Exception:  # a bug costs this resolution; a later heartbeat asks again
+                logger.exception("regular expressions of group %s", self._waiting[-1][0][1])
+                has_failed = True
+            owner, _, found, on_found = self._waiting.pop()
+            self._owners.discard(owner)
+            if not has_failed:
                 on_found(found)
 
     def _take_slice(self) -> bool:

@@ -93,13 +93,18 @@ def replay(state: ShardState, record: Record) -> ShardState:
 
 def replay_transactional(state: ShardState, producer_id: int, records: Sequence[Record]) -> ShardState:
     """As :func:`replay_all`, for the records of a batch that is part of a transaction."""
-    for record in records:
-        if isinstance(record, TopicCommit):
-            pending = state.pending.with_rows(producer_id, (record.group_id, record.topic), record.rows)
-            state = replace(state, pending=pending)
-        else:
-            state = replay(state, record)
+    for group_id, run in groupby(records, _group_of_commit):
+        if group_id is None:
+            for record in run:
+                state = replay(state, record)
+            continue
+        commits = [(one.topic, one.rows) for one in run if isinstance(one, TopicCommit)]
+        state = replace(state, pending=state.pending.with_commits(producer_id, group_id, commits))
     return state
+
+
+def _group_of_commit(record: Record) -> str | None:
+    return record.group_id if isinstance(record, TopicCommit) else None
 
 
 def replay_end(state: ShardState, producer_id: int, *, is_commit: bool) -> ShardState:
@@ -109,8 +114,12 @@ def replay_end(state: ShardState, producer_id: int, *, is_commit: bool) -> Shard
         return state
     # Nothing is crossed out by the commits: what is behind their records in the log may still count.
     state = replace(state, pending=NOTHING_PENDING)
-    for commit in commits:
-        state = replay(state, commit)
+    for group_id, run in groupby(commits, _group_of_commit):
+        assert group_id is not None
+        change = PreparedChange(group_id)
+        for commit in run:
+            change.add(commit.topic, commit.rows)
+        state = _replay_prepared(state, change)
     return replace(state, pending=pending)
 
 

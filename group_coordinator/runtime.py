@@ -97,9 +97,8 @@ class GroupRuntime(CoordinatorRuntime[ShardState, CoordinatorResult, HostedGroup
             self._wake.set()
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        old = self.topics.image
         self._configs = image.configs
-        if image.topics_by_id is not old.topics_by_id or image.topic_ids is not old.topic_ids:
+        if image.topics_by_id is not self.topics.image.topics_by_id:
             self.topics = TopicsView(image, self.topics, are_new=bool(delta.created_topics))
         if not delta.deleted_topics:
             return

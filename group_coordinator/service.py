@@ -7,24 +7,32 @@ error for a request as a whole is raised as :class:`KafkaError`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from pykraft.coordinator.answers import Waiter
+from pykraft.coordinator.descriptions import as_named, each_once
 from pykraft.coordinator.lease import Lease
 from pykraft.coordinator.partitioning import OFFSETS_TOPIC, partition_for_key
 from pykraft.coordinator.writer import PartitionWriter
 from pykraft.group_coordinator import describe, offset_fetch
 from pykraft.group_coordinator.classic_group import ClassicGroup
 from pykraft.group_coordinator.classic_join import handle_join_group
-from pykraft.group_coordinator.classic_sync import handle_heartbeat, handle_leave_group, handle_sync_group
+from pykraft.group_coordinator.classic_sync import (
+    check_sync,
+    handle_heartbeat,
+    handle_leave_group,
+    handle_sync_group,
+)
 from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.delete_groups import handle_delete_groups
 from pykraft.group_coordinator.delete_offsets import handle_offset_delete
 from pykraft.group_coordinator.error_responses import as_version_has_it
 from pykraft.group_coordinator.heartbeat import handle_consumer_heartbeat
 from pykraft.group_coordinator.heartbeat_pace import HeartbeatPace
+from pykraft.group_coordinator.heartbeat_validation import check_request
+from pykraft.group_coordinator.join_request import check_join
 from pykraft.group_coordinator.large_commits import LargeCommit
 from pykraft.group_coordinator.large_deletions import (
     LargeGroupDeletion,
@@ -33,15 +41,17 @@ from pykraft.group_coordinator.large_deletions import (
     is_large_request,
 )
 from pykraft.group_coordinator.large_fetches import LargeFetch, is_large
+from pykraft.group_coordinator.leave_group import leave_some_at_a_time
 from pykraft.group_coordinator.member import JOIN_EPOCH
 from pykraft.group_coordinator.migration import PreparedUpgrade
+from pykraft.group_coordinator.names import check_group_id
 from pykraft.group_coordinator.offsets import handle_offset_commit
 from pykraft.group_coordinator.past_lease import MemberTimeout, answer_heartbeat, member_timeout_ms
 from pykraft.group_coordinator.result import Call, CommitCodes, CoordinatorResult
 from pykraft.group_coordinator.runtime import GroupRuntime
 from pykraft.group_coordinator.state import ShardState
 from pykraft.group_coordinator.subscription import TopicsView
-from pykraft.group_coordinator.transactional_offsets import TransactionalCommit
+from pykraft.group_coordinator.transactional_offsets import TransactionalCommit, refuse_all
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid, make_uuid, uuid_to_str
 from pykraft.kafka_protocol.markers import EndOfTransaction
@@ -74,7 +84,7 @@ from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest, SyncGro
 from pykraft.kafka_protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from pykraft.kafka_protocol.offset_commit_fast import CommitRequestView
 from pykraft.kafka_protocol.request_context import RequestContext
-from pykraft.kafka_protocol.schema import Message
+from pykraft.kafka_protocol.schema import EncodedElements, Message
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.regex.pattern import LONG_PATTERN_CHARS, prepare_regex
@@ -91,12 +101,20 @@ A = TypeVar("A")
 B = TypeVar("B")
 
 _GROUPS_AT_ONCE = 20
+_LISTED_AT_ONCE = 200
 _MOST_CACHED_GROUPS = 10_000
 _MERGES = 3
 """How often the offsets of a large change are merged over several turns, if they change meanwhile."""
 
 _LARGE_GROUP = 100
 """The members of a group whose upgrade takes some milliseconds."""
+
+_HASHED_AT_ONCE = 500
+_MANY_TOPICS = 500
+"""The topics of a subscription that take some milliseconds to look at for the first time."""
+
+_REFUSED_AT_ONCE = 500
+"""Groups of a shard that is not here: each takes two microseconds."""
 
 _DELETIONS_AT_ONCE = 4
 """The shards in which groups are deleted at a time, each a millisecond of work."""
@@ -124,8 +142,10 @@ class GroupCoordinatorService:
         self.config = config
         self._runtime = GroupRuntime(config, writer, clock, on_fatal, lease, on_growth, turns)
         self._pace = HeartbeatPace(self._runtime.count_timers)
-        self._fetches = Slices(UnlimitedTurn() if turns is None else turns, "large fetches")
-        self._changes = Slices(UnlimitedTurn() if turns is None else turns, "large changes")
+        turns = UnlimitedTurn() if turns is None else turns
+        self._fetches = Slices(turns, "large fetches")
+        self._changes = Slices(turns, "large changes")
+        self._looks = Slices(turns, "looks at many groups")
         self._upgrades = asyncio.Lock()
         self._workers = workers
         self._clock = clock
@@ -155,9 +175,9 @@ class GroupCoordinatorService:
         """The number of partitions of the offsets topic; the configured one until it exists."""
         return self._runtime.topics.partition_count(OFFSETS_TOPIC) or self.config.offsets_topic_num_partitions
 
-    def serves(self, partition: int) -> bool:
-        """Whether this broker leads the partition and has loaded it."""
-        return self._runtime.is_loaded(partition)
+    def leads(self, partition: int) -> bool:
+        """Whether this broker has been elected for the partition, which it may still have to load."""
+        return self._runtime.leads(partition)
 
     def states(self) -> Iterator[ShardState]:
         """The newest state of every partition that it serves, for counting."""
@@ -185,14 +205,19 @@ class GroupCoordinatorService:
         """This broker's settings have changed; heartbeats from now on are answered by the new ones."""
         self.config = self._runtime.config = config
 
-    # The APIs. A :class:`KafkaError` is the error of a request as a whole.
+    # The APIs. A :class:`KafkaError` is the error of a request as a whole. As in Kafka, what is wrong with a
+    # request by itself is told before it is known whether the group is coordinated here.
 
     async def consumer_group_heartbeat(
         self, ctx: RequestContext, request: ConsumerGroupHeartbeatRequest, version: int
     ) -> ConsumerGroupHeartbeatResponse:
+        check_request(request, self._call(ctx, request, version))
         regex = request.subscribed_topic_regex
         if regex and len(regex) > LONG_PATTERN_CHARS and self._workers is not None:
             await self._workers.run(partial(prepare_regex, regex))
+        names = request.subscribed_topic_names
+        if names is not None and len(names) > _MANY_TOPICS:
+            await self._looks.finish(self._runtime.topics.hash_in_slices(names))
         if request.member_epoch == JOIN_EPOCH and self._is_large_upgrade(request.group_id):
             return await self._upgrade(ctx, request, version)
         return await self._consumer_heartbeat(self._call(ctx, request, version), request)
@@ -236,6 +261,7 @@ class GroupCoordinatorService:
         self, ctx: RequestContext, request: JoinGroupRequest, version: int
     ) -> JoinGroupResponse:
         call = self._call(ctx, request, version)
+        check_join(request, call)
         response = await self._write(
             JoinGroupResponse, request.group_id, lambda state: handle_join_group(state, request, call)
         )
@@ -244,6 +270,7 @@ class GroupCoordinatorService:
     async def sync_group(
         self, ctx: RequestContext, request: SyncGroupRequest, version: int
     ) -> SyncGroupResponse:
+        check_sync(request, version)
         call = self._call(ctx, request, version)
         return await self._write(
             SyncGroupResponse, request.group_id, lambda state: handle_sync_group(state, request, call)
@@ -252,6 +279,7 @@ class GroupCoordinatorService:
     async def heartbeat(
         self, ctx: RequestContext, request: HeartbeatRequest, version: int
     ) -> HeartbeatResponse:
+        check_group_id(request.group_id)
         call = self._call(ctx, request, version)
         return await self._write(
             HeartbeatResponse,
@@ -263,10 +291,23 @@ class GroupCoordinatorService:
     async def leave_group(
         self, ctx: RequestContext, request: LeaveGroupRequest, version: int
     ) -> LeaveGroupResponse:
-        call = self._call(ctx, request, version)
-        return await self._write(
-            LeaveGroupResponse, request.group_id, lambda state: handle_leave_group(state, request, call)
-        )
+        """Each member by itself, some at a time: a request may name all of a large group."""
+        check_group_id(request.group_id)
+        response = None
+        for some in leave_some_at_a_time(request):
+            call = self._call(ctx, some, version)
+            answer = await self._write(
+                LeaveGroupResponse,
+                request.group_id,
+                lambda state: handle_leave_group(state, some, call),  # noqa: B023 (it is called at once)
+            )
+            if response is None:
+                response = answer
+            else:
+                response.members += answer.members
+                await self._looks.pause()
+        assert response is not None, "also of no members"
+        return response
 
     def commit_offsets(
         self, ctx: RequestContext, request: CommitRequestView, version: int, waiter: Waiter
@@ -327,24 +368,31 @@ class GroupCoordinatorService:
         """``verify`` asks whether a partition of the offsets topic is part of the request's transaction. It
         returns what is called when the offsets are decided on, and raises if the transaction is over by then.
         """
-        commit = TransactionalCommit(request, self._call(ctx, request, version))
-        if not commit.is_left:
-            return commit.refuse(ErrorCode.NONE)
         try:
-            if not request.group_id:
-                raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
-            partition = self.partition_for(request.group_id)
-            self._runtime.state_of(partition)  # a transaction that goes on elsewhere is not asked about
-            still_verified = await verify(partition)
-
-            def decide(state: ShardState) -> CoordinatorResult:
-                still_verified()
-                return commit.decide(state)
-
-            answer = await self._runtime.write(partition, decide)
+            commit = TransactionalCommit(request, self._call(ctx, request, version))
         except KafkaError as error:
-            return commit.refuse(error.code)
-        assert isinstance(answer, TxnOffsetCommitResponse)
+            return await self._looks.result(refuse_all(request, version, error.code))
+        try:
+            codes = await self._decide_transactional(commit, verify) if commit.is_left else []
+        except KafkaError as error:
+            return await self._looks.result(commit.refuse(error.code))
+        return await self._looks.result(commit.build(codes))
+
+    async def _decide_transactional(
+        self, commit: TransactionalCommit, verify: Callable[[int], Awaitable[Callable[[], None]]]
+    ) -> list[int | list[int]]:
+        group_id = commit.request.group_id
+        check_group_id(group_id)
+        partition = self.partition_for(group_id)
+        self._runtime.state_of(partition)  # a transaction that goes on elsewhere is not asked about
+        still_verified = await verify(partition)
+
+        def decide(state: ShardState) -> CoordinatorResult:
+            still_verified()
+            return commit.decide(state)
+
+        answer = await self._runtime.write(partition, decide)
+        assert isinstance(answer, list)
         return answer
 
     async def end_transaction(self, partition: int, end: EndOfTransaction) -> None:
@@ -372,7 +420,7 @@ class GroupCoordinatorService:
                 return error
 
         groups = offset_fetch.groups_of(request, call.version)
-        found = await _gather_in_slices(find, groups)
+        found = await self._gather_in_slices(find, groups)
         if is_large(groups, found):
             fetch = LargeFetch(groups, found, call.topics, call.version)
             await self._fetches.finish(fetch.build())
@@ -388,6 +436,7 @@ class GroupCoordinatorService:
     async def offset_delete(
         self, ctx: RequestContext, request: OffsetDeleteRequest, version: int
     ) -> OffsetDeleteResponse:
+        check_group_id(request.group_id)
         topics = self._runtime.topics
         if is_large_request(request):
             return await self._delete_offsets_in_slices(request, topics)
@@ -417,86 +466,124 @@ class GroupCoordinatorService:
     async def list_groups(
         self, ctx: RequestContext, request: ListGroupsRequest, version: int
     ) -> ListGroupsResponse:
+        wanted = describe.GroupFilter(request)
         response = ListGroupsResponse()
-
-        async def collect(partition: int) -> None:
+        for partition in self._runtime.hosted_partitions():
             try:
-                listed = await self._runtime.read(
-                    partition, lambda state: describe.list_groups(state, request)
-                )
+                state = await self._runtime.read(partition, lambda state: state)
             except KafkaError as error:
                 # The groups of a partition that moved away meanwhile are listed by their new coordinator.
                 if error.code is not ErrorCode.NOT_COORDINATOR:
-                    response.error_code = error.code
-            else:
-                response.groups.extend(listed)
-
-        await asyncio.gather(*(collect(partition) for partition in self._runtime.hosted_partitions()))
-        if response.error_code:
-            response.groups.clear()  # some are missing, so none is listed, as in Kafka
+                    return ListGroupsResponse(error_code=error.code)  # some are missing: none, as in Kafka
+                continue
+            for number, listed in enumerate(describe.iter_listed(state, wanted), 1):
+                if listed is not None:
+                    response.groups.append(listed)
+                if number % _LISTED_AT_ONCE == 0:
+                    await self._looks.pause()
+            await self._looks.pause()
         return response
 
     async def describe_groups(
-        self, ctx: RequestContext, request: DescribeGroupsRequest, version: int
+        self, ctx: RequestContext, request: DescribeGroupsRequest, version: int, operations: int | None = None
     ) -> DescribeGroupsResponse:
-        async def view(group_id: str) -> DescribedGroup:
+        """``operations``: what the client may do with each, if it asks."""
+
+        async def look_up(group_id: str) -> DescribedGroup:
             try:
-                return await self._runtime.read(
+                describing = await self._runtime.read(
                     self.partition_for(group_id),
                     lambda state: describe.describe_classic_group(state, group_id, version),
                 )
             except KafkaError as error:
                 return describe.describe_error(group_id, error.code)
+            return await self._looks.result(describing)
 
-        described = await _gather_in_slices(view, request.groups)
+        described = await self._describe(DescribeGroupsResponse, look_up, request.groups, version, operations)
         return DescribeGroupsResponse(groups=described)
 
     async def consumer_group_describe(
-        self, ctx: RequestContext, request: consumer_messages.ConsumerGroupDescribeRequest, version: int
+        self,
+        ctx: RequestContext,
+        request: consumer_messages.ConsumerGroupDescribeRequest,
+        version: int,
+        operations: int | None = None,
     ) -> consumer_messages.ConsumerGroupDescribeResponse:
-        async def view(group_id: str) -> consumer_messages.DescribedGroup:
+        """``operations``: as in :meth:`describe_groups`."""
+        response = consumer_messages.ConsumerGroupDescribeResponse
+
+        async def look_up(group_id: str) -> consumer_messages.DescribedGroup:
             try:
-                return await self._runtime.read(
+                describing = await self._runtime.read(
                     self.partition_for(group_id),
                     lambda state: describe.describe_consumer_group(
-                        state, group_id, self._runtime.topics, self.config.consumer_assignors
+                        state, group_id, self._runtime.topics, self.config.consumer_assignors, version
                     ),
                 )
             except KafkaError as error:
                 return describe.consumer_describe_error(group_id, error.code)
+            return await self._looks.result(describing)
 
-        described = await _gather_in_slices(view, request.group_ids)
-        return consumer_messages.ConsumerGroupDescribeResponse(groups=described)
+        return response(
+            groups=await self._describe(response, look_up, request.group_ids, version, operations)
+        )
+
+    async def _describe(
+        self,
+        response: type[Message],
+        look_up: Callable[[str], Awaitable[DescribedGroup | consumer_messages.DescribedGroup]],
+        group_ids: list[str],
+        version: int,
+        operations: int | None,
+    ) -> EncodedElements:
+        """The groups of an answer; one that is named twice is described twice, as in Kafka."""
+        described: dict[str, bytes] = {}
+
+        async def describe_one(group_id: str) -> None:
+            group = await look_up(group_id)
+            if operations is not None and group.error_code == ErrorCode.NONE:
+                group.authorized_operations = operations
+            described[group_id] = response.encode_part(group, version)
+
+        await self._gather_in_slices(describe_one, await self._looks.result(each_once(group_ids)))
+        return await self._looks.result(as_named(group_ids, described))
 
     async def delete_groups(
         self, ctx: RequestContext, request: DeleteGroupsRequest, version: int
     ) -> DeleteGroupsResponse:
         by_partition: dict[int, list[str]] = {}
-        for group_id in dict.fromkeys(request.groups_names):
+        names = await self._looks.result(each_once(request.groups_names))
+        for number, group_id in enumerate(names, 1):
             by_partition.setdefault(self.partition_for(group_id), []).append(group_id)
+            if number % _HASHED_AT_ONCE == 0:
+                await asyncio.sleep(0)
 
-        async def delete(item: tuple[int, list[str]]) -> list[DeletableGroupResult]:
-            return await self._delete_groups(*item)
+        results = EncodedElements()
 
-        deleted = await _gather_in_slices(delete, list(by_partition.items()), _DELETIONS_AT_ONCE)
-        return DeleteGroupsResponse(results=[result for results in deleted for result in results])
+        async def delete(item: tuple[int, list[str]]) -> None:
+            async for some in self._delete_groups(*item):
+                results.extend(DeleteGroupsResponse.encode_part(one, version) for one in some)
 
-    async def _delete_groups(self, partition: int, group_ids: list[str]) -> list[DeletableGroupResult]:
+        await self._gather_in_slices(delete, list(by_partition.items()), _DELETIONS_AT_ONCE)
+        return DeleteGroupsResponse(results=results)
+
+    async def _delete_groups(
+        self, partition: int, group_ids: list[str]
+    ) -> AsyncIterator[list[DeletableGroupResult]]:
         """Delete groups of one shard: each large one by itself, the others some at a time."""
-        results: list[DeletableGroupResult] = []
         left = group_ids
         while left:
-            some = left
+            some = left[:_REFUSED_AT_ONCE]
             try:
                 number = count_small(self._runtime.state_of(partition), left)
                 some = left[: number or 1]
                 delete = self._delete_small if number else self._delete_large
-                results += (await delete(partition, some)).results
+                results = (await delete(partition, some)).results
             except KafkaError as error:
-                results += [DeletableGroupResult(group_id=one, error_code=error.code) for one in some]
+                results = [DeletableGroupResult(group_id=one, error_code=error.code) for one in some]
+            yield results
             left = left[len(some) :]
             await asyncio.sleep(0)
-        return results
 
     async def _delete_small(self, partition: int, group_ids: list[str]) -> DeleteGroupsResponse:
         max_bytes = self._runtime.max_batch_bytes(partition)
@@ -552,12 +639,12 @@ class GroupCoordinatorService:
         assert isinstance(answer, response)
         return answer
 
-
-async def _gather_in_slices(
-    look_up: Callable[[A], Awaitable[B]], items: Sequence[A], at_once: int = _GROUPS_AT_ONCE
-) -> list[B]:
-    """``look_up`` of each item, in order, a few at a time: one request may name very many groups."""
-    found: list[B] = []
-    for start in range(0, len(items), at_once):
-        found += await asyncio.gather(*(look_up(item) for item in items[start : start + at_once]))
-    return found
+    async def _gather_in_slices(
+        self, look_up: Callable[[A], Awaitable[B]], items: Sequence[A], at_once: int = _GROUPS_AT_ONCE
+    ) -> list[B]:
+        """``look_up`` of each item, in order, a few at a time: one request may name very many groups."""
+        found: list[B] = []
+        for start in range(0, len(items), at_once):
+            found += await asyncio.gather(*(look_up(item) for item in items[start : start + at_once]))
+            await self._looks.pause()
+        return found

@@ -9,7 +9,7 @@ regular expression matches is not found out here: see :mod:`.regex_refresh`.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 from pykraft.group_coordinator.group import ConsumerGroup
@@ -24,6 +24,8 @@ V = TypeVar("V")
 
 MAX_CACHED = 5_000
 """The limit of each cache: clients choose what is cached, and topics may not change for weeks."""
+
+_HASHED_AT_ONCE = 200
 
 _Subscription = tuple[tuple[str, ...], tuple[str, ...]]
 _HashKey = tuple[Map[str, int], Map[str, ResolvedRegex]]
@@ -93,6 +95,15 @@ class TopicsView:
         value = self._hash(names)
         _cache_result(self._hashes, group.group_id, ((group.subscribed_names, group.resolved), value))
         return value
+
+    def hash_in_slices(self, names: Iterable[str]) -> Iterator[None]:
+        """Look at topics that a group is going to subscribe to; yields after some of them."""
+        for number, name in enumerate(names, 1):
+            topic = self.image.topic(name)
+            if topic is not None:
+                self._topic_hash(topic)
+            if number % _HASHED_AT_ONCE == 0:
+                yield
 
     def _hash(self, names: Iterable[str]) -> int:
         topics = [topic for name in sorted(names) if (topic := self.image.topic(name)) is not None]

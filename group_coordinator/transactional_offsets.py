@@ -3,11 +3,15 @@
 Who may commit is asked more leniently than by OffsetCommit, as in Kafka: a producer need not say for which
 member it commits, and a group that rebalances takes offsets, too. If it does say, member and generation fence
 it: the consumer that it copies from may have lost its partitions.
+
+What one transaction may commit is bounded, for all of it counts at once when its marker comes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from itertools import repeat
+from typing import Final
 
 from pykraft.group_coordinator.assignment_epochs import check_commit
 from pykraft.group_coordinator.classic_group import ClassicGroup, ClassicState
@@ -30,6 +34,11 @@ from pykraft.kafka_protocol.messages.txn_offset_commit import (
 )
 from pykraft.kafka_protocol.offset_commit_fast import FIELDS, CommitTopic
 
+MAX_PARTITIONS: Final = 5_000
+MAX_TOPICS: Final = 1_000
+"""Of all that one transaction commits: its marker makes them count in one turn, ten milliseconds."""
+
+_ANSWERED_AT_ONCE = 500
 _NO_GENERATION = -1
 _LOADING_IS_KNOWN_FROM = 2
 """Older producers may crash when they are told that a coordinator is loading."""
@@ -37,16 +46,21 @@ _LOADING_IS_KNOWN_FROM = 2
 
 class TransactionalCommit:
     """One request. Partitions that do not exist have their error from the beginning, whatever the group says;
-    if none :attr:`is_left`, nobody is asked.
+    if none :attr:`is_left`, nobody is asked. What is decided are the error codes, of which :meth:`build`
+    makes the answer.
     """
 
     def __init__(self, request: TxnOffsetCommitRequest, call: Call) -> None:
+        """INVALID_COMMIT_OFFSET_SIZE for more than a transaction may commit."""
         self.request = request
         self._call = call
         self._unknown: list[tuple[str, list[int]]] = []
         self._topics: list[CommitTopic] = []
+        _check_size(len(request.topics), sum(len(topic.partitions) for topic in request.topics))
         for topic in request.topics:
             self._split(topic)
+        self._codes = [check_topic(topic.name, topic, ErrorCode.NONE, call) for topic in self._topics]
+        self._records = tuple(self._build_records())
 
     def _split(self, topic: TxnOffsetCommitRequestTopic) -> None:
         count = self._call.topics.partition_count(topic.name)
@@ -67,16 +81,29 @@ class TransactionalCommit:
 
     def decide(self, state: ShardState) -> CoordinatorResult:
         """:class:`KafkaError` is for all partitions that exist."""
-        request, call = self.request, self._call
-        codes = [check_topic(topic.name, topic, ErrorCode.NONE, call) for topic in self._topics]
-        self._check_caller(state, codes)
-        records = []
-        for topic, code in zip(self._topics, codes, strict=True):
+        self._check_caller(state, self._codes)
+        self._check_room(state)
+        producer = (self.request.producer_id, self.request.producer_epoch)
+        return CoordinatorResult(self._codes, self._records, producer=producer)
+
+    def _build_records(self) -> Iterator[TopicCommit]:
+        call = self._call
+        for topic, code in zip(self._topics, self._codes, strict=True):
             rows = build_rows(topic, code, call.wall_ms, None, recorded_topic_id(topic.name, None, call))
             if rows.partitions:
-                records.append(TopicCommit(request.group_id, topic.name, rows))
-        producer = (request.producer_id, request.producer_epoch)
-        return CoordinatorResult(self._build_response(codes), tuple(records), producer=producer)
+                yield TopicCommit(self.request.group_id, topic.name, rows)
+
+    def _check_room(self, state: ShardState) -> None:
+        """What has been committed before may be committed again."""
+        request = self.request
+        topics, partitions = state.pending.count(request.producer_id)
+        if topics:
+            tables = state.pending.by_producer[request.producer_id]
+            for topic in self._topics:
+                known = tables.get((request.group_id, topic.name))
+                topics += known is None
+                partitions += sum(one not in (known or ()) for one in topic.partitions)
+            _check_size(topics, partitions)
 
     def _check_caller(self, state: ShardState, codes: list[int | list[int]]) -> None:
         request = self.request
@@ -114,32 +141,62 @@ class TransactionalCommit:
                 if not (code if isinstance(code, int) else code[place]):
                     yield topic_id, partition
 
-    def refuse(self, code: ErrorCode) -> TxnOffsetCommitResponse:
+    def refuse(self, code: ErrorCode) -> Generator[None, None, TxnOffsetCommitResponse]:
         """The answer if nothing is committed, for one reason."""
-        if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and self._call.version < _LOADING_IS_KNOWN_FROM:
-            code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        return self._build_response([int(code)] * len(self._topics))
+        return self.build([_known_code(code, self._call.version)] * len(self._topics))
 
-    def _build_response(self, codes: list[int | list[int]]) -> TxnOffsetCommitResponse:
-        """Each topic once; partitions that do not exist first."""
+    def build(self, codes: Sequence[int | list[int]]) -> Generator[None, None, TxnOffsetCommitResponse]:
+        """The answer: each topic once; partitions that do not exist first. Yields after each topic."""
         topics: dict[str, list[TxnOffsetCommitResponsePartition]] = {}
         for name, partitions in self._unknown:
-            topics.setdefault(name, []).extend(
-                TxnOffsetCommitResponsePartition(
-                    partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                )
-                for index in partitions
-            )
+            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            topics.setdefault(name, []).extend(_answers(partitions, repeat(unknown)))
+            yield
         for topic, code in zip(self._topics, codes, strict=True):
-            topics.setdefault(topic.name, []).extend(
-                TxnOffsetCommitResponsePartition(
-                    partition_index=index, error_code=code if isinstance(code, int) else code[place]
-                )
-                for place, index in enumerate(topic.partitions)
-            )
-        return TxnOffsetCommitResponse(
-            topics=[
-                TxnOffsetCommitResponseTopic(name=name, partitions=partitions)
-                for name, partitions in topics.items()
-            ]
+            each = repeat(code) if isinstance(code, int) else code
+            topics.setdefault(topic.name, []).extend(_answers(topic.partitions, each))
+            yield
+        return _response(topics)
+
+
+def refuse_all(
+    request: TxnOffsetCommitRequest, version: int, code: ErrorCode
+) -> Generator[None, None, TxnOffsetCommitResponse]:
+    """The answer with one error for everything, of any size. Yields after some partitions."""
+    code = _known_code(code, version)
+    topics: dict[str, list[TxnOffsetCommitResponsePartition]] = {}
+    for topic in request.topics:
+        answers = topics.setdefault(topic.name, [])
+        for start in range(0, len(topic.partitions), _ANSWERED_AT_ONCE):
+            some = topic.partitions[start : start + _ANSWERED_AT_ONCE]
+            answers.extend(_answers((one.partition_index for one in some), repeat(code)))
+            yield
+    return _response(topics)
+
+
+def _check_size(topics: int, partitions: int) -> None:
+    if topics > MAX_TOPICS or partitions > MAX_PARTITIONS:
+        raise KafkaError(
+            ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+            f"A transaction commits at most {MAX_PARTITIONS} offsets, of {MAX_TOPICS} topics.",
         )
+
+
+def _known_code(code: ErrorCode, version: int) -> ErrorCode:
+    if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < _LOADING_IS_KNOWN_FROM:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return code
+
+
+def _answers(partitions: Iterable[int], codes: Iterable[int]) -> Iterator[TxnOffsetCommitResponsePartition]:
+    for index, code in zip(partitions, codes, strict=False):
+        yield TxnOffsetCommitResponsePartition(partition_index=index, error_code=code)
+
+
+def _response(topics: dict[str, list[TxnOffsetCommitResponsePartition]]) -> TxnOffsetCommitResponse:
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(name=name, partitions=partitions)
+            for name, partitions in topics.items()
+        ]
+    )

@@ -274,6 +274,8 @@ class World:
                     ErrorCode.FENCED_INSTANCE_ID,
                     ErrorCode.GROUP_MAX_SIZE_REACHED,
                 ), error
+                if error.code is ErrorCode.UNRELEASED_INSTANCE_ID:
+                    assert before is not None and client.member_id not in before.members, "it is its own"
                 if error.code in FENCING:
                     client.abandon()
                 elif error.code in (ErrorCode.GROUP_MAX_SIZE_REACHED, ErrorCode.FENCED_INSTANCE_ID):
@@ -395,10 +397,6 @@ class World:
             is_full = len(group.members) >= CONFIG.consumer_max_size
             code = ErrorCode.GROUP_MAX_SIZE_REACHED if is_full else ErrorCode.UNRELEASED_INSTANCE_ID
             self.refused(lambda: self.beat("thief", 0, [], member.instance_id), code)
-            self.refused(
-                lambda: self.beat(member.member_id, 0, [], member.instance_id),
-                ErrorCode.UNRELEASED_INSTANCE_ID,
-            )
         if len(epochs) > 1 and epochs[-2] != member.epoch:
             self.refused(lambda: self.beat(member.member_id, epochs[-2], None), ErrorCode.FENCED_MEMBER_EPOCH)
         if len(epochs) > 2 and epochs[-3] not in epochs[-2:]:

@@ -6,9 +6,18 @@ import pytest
 
 from pykraft.group_coordinator.assignment_epochs import check_commit
 from pykraft.group_coordinator.describe import describe_consumer_group
+from pykraft.group_coordinator.group import ConsumerGroup, replay_group
 from pykraft.group_coordinator.heartbeat_leave import remove_members
+from pykraft.group_coordinator.records import (
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    GroupRecord,
+)
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.messages.consumer_group_describe import ConsumerGroupDescribeResponse
 from pykraft.kafka_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from pykraft.kafka_protocol.pace import at_once
+from tests.broker.answers import as_read
 from tests.group_coordinator import tools
 
 T = tools.topic_id("t")
@@ -45,7 +54,6 @@ def remove(lab: tools.ShardLab, *identities: MemberIdentity) -> list[int]:
 
 def test_instance_is_taken_over_only_after_its_owner_has_left(lab: tools.ShardLab) -> None:
     assert refused(lab, "a2", 0, "i") is ErrorCode.UNRELEASED_INSTANCE_ID
-    assert refused(lab, "a", 0, "i") is ErrorCode.UNRELEASED_INSTANCE_ID, "not by its owner either"
     assert refused(lab, "a2", -2, "i") is ErrorCode.FENCED_INSTANCE_ID
     assert refused(lab, "a2", -1, "i") is ErrorCode.FENCED_INSTANCE_ID
     assert refused(lab, "a2", -2, "nobody") is ErrorCode.UNKNOWN_MEMBER_ID
@@ -54,6 +62,44 @@ def test_instance_is_taken_over_only_after_its_owner_has_left(lab: tools.ShardLa
     assert lab.heartbeat("a2", 0, instance_id="i").error_code == 0
     for epoch in (3, -1, -2):
         assert refused(lab, "a", epoch, "i") is ErrorCode.FENCED_INSTANCE_ID
+
+
+def test_member_that_has_not_seen_the_answer_to_its_join_joins_again(lab: tools.ShardLab) -> None:
+    epoch, had = lab.group.epoch, lab.group.members["a"].assigned
+    response = lab.heartbeat("a", 0, instance_id="i")
+    assert (response.error_code, response.member_epoch, tools.assigned(response)) == (0, epoch, had)
+    assert (lab.group.epoch, lab.group.members["b"].epoch) == (epoch, epoch)
+    assert lab.group.state_name == "Stable"
+    first = tools.ShardLab({"t": 4})
+    for _ in range(2):
+        assert len(tools.assigned(first.heartbeat("c", 0, instance_id="k"))) == 4
+    assert refused(first, "c2", 0, "k") is ErrorCode.UNRELEASED_INSTANCE_ID
+
+
+@pytest.mark.parametrize("own_instance", [None, "i"], ids=["dynamic", "static"])
+def test_member_that_takes_the_place_of_another_leaves_no_partition_unassigned(
+    own_instance: str | None,
+) -> None:
+    lab = tools.ShardLab({"t": 6})
+    instances = {"a": own_instance, "b": "j", "c": None}
+
+    def beat(member_id: str) -> None:
+        member = lab.group.members[member_id]
+        lab.heartbeat(member_id, member.epoch, member.assigned, instance_id=instances[member_id])
+
+    for member_id, instance_id in instances.items():
+        lab.heartbeat(member_id, 0, instance_id=instance_id)
+    for member_id in ("a", "b", "c") * 4:
+        beat(member_id)
+    assert lab.group.state_name == "Stable"
+    lab.heartbeat("b", -2, instance_id="j")
+    instances["a"] = "j"
+    lab.heartbeat("a", 0, instance_id="j")
+    for member_id in ("a", "c") * 4:
+        beat(member_id)
+    assert lab.group.state_name == "Stable" and sorted(lab.group.members) == ["a", "c"]
+    assert [len(lab.group.members[member_id].assigned) for member_id in ("a", "c")] == [3, 3]
+    assert lab.group.static_member("i") is None
 
 
 def test_restart_moves_no_epoch_and_no_partition_unless_the_subscription_is_another(
@@ -119,7 +165,8 @@ def test_description_has_what_a_member_holds_and_what_it_is_to_have(lab: tools.S
     lab.heartbeat("c", 0, rack_id="r")
     member = lab.group.members["b"]
     lab.heartbeat("b", member.epoch, member.assigned)
-    group = describe_consumer_group(lab.shard.state, "g", lab.topics, ("uniform", "range"))
+    described = describe_consumer_group(lab.shard.state, "g", lab.topics, ("uniform", "range"), 1)
+    group = as_read(ConsumerGroupDescribeResponse(groups=[at_once(described)]), 1).groups[0]
     epochs = (group.group_state, group.group_epoch, group.assignment_epoch, group.assignor_name)
     assert epochs == ("Reconciling", 4, 4, "uniform")
     held = {one.member_id: one.assignment.topic_partitions[0].partitions for one in group.members[:2]}
@@ -135,3 +182,36 @@ def test_description_has_what_a_member_holds_and_what_it_is_to_have(lab: tools.S
         (None, "r"),
     ]
     assert [one.member_epoch for one in group.members] == [3, 3, 4]
+
+
+def written(member_id: str, instance_id: str | None) -> GroupRecord:
+    value = ConsumerGroupMemberMetadataValue(instance_id, None, "c", "/h", ("t",), None, 60_000, None)
+    return GroupRecord(ConsumerGroupMemberMetadataKey("g", member_id), value)
+
+
+def gone(member_id: str) -> GroupRecord:
+    return GroupRecord(ConsumerGroupMemberMetadataKey("g", member_id), None)
+
+
+@pytest.mark.parametrize(
+    ("records", "owners"),
+    [
+        ((written("a", "i"), written("a", "j")), {"j": "a"}),
+        ((written("a", "i"), written("a", None)), {}),
+        ((written("a", "i"), gone("a")), {}),
+        ((written("a", "i"), written("b", "i"), gone("a")), {"i": "b"}),
+        ((written("a", "i"), written("b", "i"), written("a", "j")), {"i": "b", "j": "a"}),
+        ((written("a", "i"), written("b", "i"), written("a", None)), {"i": "b"}),
+        ((written("a", None), written("b", "i"), written("a", "i")), {"i": "a"}),
+    ],
+)
+def test_instance_belongs_to_the_member_that_took_it_last(
+    records: tuple[GroupRecord, ...], owners: dict[str, str]
+) -> None:
+    group = ConsumerGroup("g")
+    for record in records:
+        group = replay_group(group, record)
+    assert dict(group.static_members) == owners
+    for instance_id, member_id in owners.items():
+        assert group.static_member(instance_id) is group.members[member_id]
+    assert group.static_member("nobody") is None

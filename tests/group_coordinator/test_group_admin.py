@@ -12,6 +12,7 @@ from pykraft.kafka_protocol.messages.delete_groups import DeleteGroupsRequest
 from pykraft.kafka_protocol.messages.describe_groups import DescribeGroupsRequest
 from pykraft.kafka_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from pykraft.kafka_protocol.messages.list_groups import ListGroupsRequest
+from pykraft.kafka_protocol.primitives import MAX_STRING_BYTES
 from tests.group_coordinator import tools
 from tests.group_coordinator.coordinators import Broker, run_broker
 
@@ -69,6 +70,19 @@ def test_group_that_is_missing_is_told_from_one_of_the_other_kind() -> None:
             (ErrorCode.GROUP_ID_NOT_FOUND, "Group x not found."),
             (ErrorCode.INVALID_GROUP_ID, None),
         ]
+
+    run_broker(scenario)
+
+
+def test_longest_name_of_a_group_that_is_missing_fits_into_the_answer() -> None:
+    async def scenario(world: Broker) -> None:
+        await world.lead()
+        name = "x" * MAX_STRING_BYTES
+        classic = (await world.wire(DescribeGroupsRequest(groups=[name]), 6)).groups
+        consumer = (await world.wire(ConsumerGroupDescribeRequest(group_ids=[name]), 1)).groups
+        for (it,) in (classic, consumer):
+            assert (it.group_id, it.error_code) == (name, ErrorCode.GROUP_ID_NOT_FOUND)
+            assert it.error_message is not None and it.error_message.startswith("Group xxx")
 
     run_broker(scenario)
 

@@ -135,3 +135,14 @@ def test_static_members_come_first_in_range_whatever_their_member_id() -> None:
     }
     assigned = assign_range(members, {A: 2})
     assert assigned["zzz"] == {(A, 0)}
+
+
+def test_static_members_share_in_range_by_their_instance_ids() -> None:
+    """So they get the same again when all of them return under other member ids."""
+    for names in ("x", "y", "z"), ("z", "y", "x"), ("y", "z", "x"):
+        members = {
+            name: MemberSpec(frozenset({A}), frozenset(), instance_id=f"i{number}")
+            for number, name in enumerate(names)
+        }
+        assigned = assign_range(members, {A: 3})
+        assert [assigned[name] for name in names] == [{(A, 0)}, {(A, 1)}, {(A, 2)}]

@@ -8,6 +8,7 @@ import pytest
 
 from pykraft.group_coordinator.group import ConsumerGroup
 from pykraft.group_coordinator.member import ConsumerMember
+from pykraft.group_coordinator.names import check_names
 from pykraft.group_coordinator.records import ResolvedRegex
 from pykraft.group_coordinator.subscription import MAX_CACHED, TopicsView
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
@@ -129,3 +130,18 @@ def test_endless_new_groups_and_subscriptions_do_not_pile_up_in_memory() -> None
         assert view.metadata_hash(ConsumerGroup(f"g{n}")) == 0
     for remembered in (view._by_subscription, view._hashes):
         assert 0 < len(remembered) <= MAX_CACHED
+
+
+@pytest.mark.parametrize("letter", ["g", "ü"])
+def test_group_id_may_be_as_long_as_a_record_holds(letter: str) -> None:
+    async def scenario(w: World) -> None:
+        await w.lead()
+        longest = letter * (0x7FFF // len(letter.encode()))
+        longest += "g" * (0x7FFF - len(longest.encode()))
+        assert await w.commit(1, group_id=longest) == ErrorCode.NONE
+        assert list(w.service._runtime.state_of(0).offsets) == [longest]
+        with pytest.raises(KafkaError) as refused:
+            check_names("g", None, longest + "g", code=ErrorCode.INVALID_GROUP_ID)
+        assert refused.value.code is ErrorCode.INVALID_GROUP_ID
+
+    run_world(scenario)

@@ -17,6 +17,7 @@ from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest
 from pykraft.kafka_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from pykraft.kafka_protocol.messages.leave_group import LeaveGroupRequest
 from pykraft.kafka_protocol.messages.list_groups import ListGroupsRequest
+from pykraft.kafka_protocol.messages.offset_delete import OffsetDeleteRequest
 from pykraft.kafka_protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest
 from pykraft.kafka_protocol.schema import Message
@@ -24,6 +25,7 @@ from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.persistent import freeze
 from tests.group_coordinator import tools
 from tests.group_coordinator.coordinators import SHORT_METADATA, Broker, World, codes, run_broker, run_world
+from tests.narrowing import present
 
 
 def all_requests() -> list[tuple[Message, int]]:
@@ -31,7 +33,7 @@ def all_requests() -> list[tuple[Message, int]]:
         (ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=1), 1),
         (JoinGroupRequest(group_id="g", session_timeout_ms=10_000), 9),
         (JoinGroupRequest(group_id="g", session_timeout_ms=10_000), 0),
-        (SyncGroupRequest(group_id="g"), 5),
+        (SyncGroupRequest(group_id="g"), 4),
         (HeartbeatRequest(group_id="g"), 4),
         (LeaveGroupRequest(group_id="g"), 5),
         (OffsetFetchRequest(group_id="g", topics=None), 7),
@@ -277,3 +279,44 @@ def test_background_failure_is_reported_to_the_owner(monkeypatch: pytest.MonkeyP
         await w.service.stop()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("request_", "version", "code"),
+    [
+        (ConsumerGroupHeartbeatRequest(group_id="g", member_id="m"), 1, ErrorCode.INVALID_REQUEST),
+        (ConsumerGroupHeartbeatRequest(group_id="", member_id="m"), 1, ErrorCode.INVALID_REQUEST),
+        (JoinGroupRequest(group_id="", session_timeout_ms=10_000), 5, ErrorCode.INVALID_GROUP_ID),
+        (JoinGroupRequest(group_id="g", session_timeout_ms=1), 5, ErrorCode.INVALID_SESSION_TIMEOUT),
+        (SyncGroupRequest(group_id=""), 4, ErrorCode.INVALID_GROUP_ID),
+        (SyncGroupRequest(group_id=""), 5, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        (HeartbeatRequest(group_id=""), 4, ErrorCode.INVALID_GROUP_ID),
+        (LeaveGroupRequest(group_id=""), 4, ErrorCode.INVALID_GROUP_ID),
+        (OffsetDeleteRequest(group_id=""), 0, ErrorCode.INVALID_GROUP_ID),
+    ],
+)
+def test_what_is_wrong_by_itself_is_told_by_any_broker(
+    request_: Message, version: int, code: ErrorCode
+) -> None:
+    """As in Kafka, before it is known whether the group is coordinated here, or still loaded."""
+
+    async def scenario(world: Broker) -> None:
+        assert error_of(await world.wire(request_, version)) == code
+        world.writer.read_gate = asyncio.Event()
+        await world.lead()
+        assert error_of(await world.wire(request_, version)) == code
+
+    run_broker(scenario)
+
+
+def test_partition_that_is_led_no_longer_is_not_read_on() -> None:
+    async def scenario(world: Broker) -> None:
+        world.writer.read_gate = asyncio.Event()
+        await world.lead()
+        await world.settle()
+        load = present(world.service._runtime._hosted[0].load_task)
+        world.service.on_resigned(0)
+        await world.settle()
+        assert load.cancelled()
+
+    run_broker(scenario)

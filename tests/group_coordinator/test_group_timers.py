@@ -10,6 +10,7 @@ from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest
 from pykraft.kafka_protocol.messages.leave_group import LeaveGroupRequest
 from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest
 from tests.group_coordinator.coordinators import CommitFields, World, run_world
+from tests.narrowing import present
 
 
 def test_member_that_just_got_its_generation_is_not_expired_by_the_same_late_tick() -> None:
@@ -97,6 +98,28 @@ def test_zero_rebalance_timeout_does_not_spin_on_an_absent_static_member() -> No
     run_world(scenario)
 
 
+def test_nothing_is_due_at_the_end_of_the_sync_phase_once_the_last_member_has_its_assignment() -> None:
+    async def scenario(w: World) -> None:
+        await w.lead()
+        first = w.join(rebalance_timeout_ms=4_000)
+        await w.settle()
+        w.pass_time(1)
+        leader = (await first).member_id
+        second = w.join(rebalance_timeout_ms=4_000)
+        await w.settle()
+        rejoined = await w.join(leader, rebalance_timeout_ms=4_000)
+        other, generation = (await second).member_id, rejoined.generation_id
+        assert rejoined.leader == leader
+        deadlines = w.service._runtime._hosted[0].shard.deadlines
+        phase_end_ms = w.clock.now_ms + 4_000
+        assert (await w.sync(leader, generation)).error_code == 0
+        assert deadlines.next_deadline_ms() == phase_end_ms, "one may still be late"
+        assert (await w.sync(other, generation)).error_code == 0
+        assert present(deadlines.next_deadline_ms()) > phase_end_ms
+
+    run_world(scenario)
+
+
 def test_timers_do_not_spin_while_the_lease_has_lapsed() -> None:
     async def scenario(w: World) -> None:
         await w.lead()
@@ -127,3 +150,28 @@ def test_deadline_that_is_moved_earlier_fires_earlier() -> None:
     assert deadlines.next_deadline_ms() == 50
     assert deadlines.pop_expired(50, 10) == [(key, 7)]
     assert deadlines.next_deadline_ms() is None
+
+
+def test_member_whose_removal_cannot_be_written_is_removed_as_soon_as_it_can() -> None:
+    async def scenario(w: World) -> None:
+        await w.lead()
+        for name in ("a", "b"):
+            assert (await w.beat(name, 0)).error_code == 0
+
+        def members() -> set[str]:
+            (state,) = w.service.states()
+            group = state.consumer_group("g")
+            assert group is not None
+            return set(group.members)
+
+        w.writer.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
+        for _ in range(3):
+            w.pass_time(60_000)
+            await w.settle()
+        assert members() == {"a", "b"}
+        w.writer.refuse = None
+        w.pass_time(2_000)
+        await w.settle()
+        assert members() == set()
+
+    run_world(scenario)

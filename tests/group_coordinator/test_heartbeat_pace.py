@@ -50,3 +50,14 @@ def test_a_thousand_members_that_join_at_once_are_slowed_down_while_they_join() 
     assert told_ms == sorted(told_ms)
     assert sum(1_000 / interval_ms for interval_ms in told_ms) < 400, "heartbeats a second, of 1,000"
     assert (told_ms[-1], counted < 100) == (5_000, True)
+
+
+@pytest.mark.parametrize(("wanted_ms", "used_ms"), [(500, 500), (100, 200), (9_000, 800)])
+def test_interval_of_a_group_keeps_between_what_the_broker_allows(wanted_ms: int, used_ms: int) -> None:
+    config = GroupConfig(
+        consumer_heartbeat_interval_ms=600,
+        consumer_min_heartbeat_interval_ms=200,
+        consumer_max_heartbeat_interval_ms=800,
+    )
+    own = config.with_group_overrides(Map({"consumer.heartbeat.interval.ms": str(wanted_ms)}))
+    assert own.consumer_heartbeat_interval_ms == used_ms

@@ -6,6 +6,7 @@ import asyncio
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -352,6 +353,63 @@ def test_sessions_of_many_members_start_in_slices_and_none_expires_before_all_ha
     assert members[:3] == [95, 90, 85], "expiries that are due together are also done in slices"
 
 
+def test_partitions_share_what_a_tick_may_start_and_expire(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that takes over many partitions at once is not held up by each."""
+    monkeypatch.setattr(runtime, "_SESSIONS_PER_TICK", 10)
+    monkeypatch.setattr(runtime, "_EXPIRED_PER_TICK", 5)
+    c, partitions = coordinator, range(4)
+    member = ConsumerGroupMemberMetadataValue(None, None, "c", "/h", ("t",), None, 60_000, None)
+    for partition in partitions:
+        records = (GroupRecord(ConsumerGroupMemberMetadataKey("g", f"m{n}"), member) for n in range(20))
+        c.writer.append(partition, 1, map(encode_record, records), c.clock.now_ms)
+
+    async def load() -> None:
+        for partition in partitions:
+            c.runtime.elect(partition, 1)
+            await present(c.runtime._hosted[partition].load_task)
+
+    asyncio.run(load())
+    shards = [c.runtime._hosted[partition].shard for partition in partitions]
+
+    def sessions() -> int:
+        return sum(len(shard.deadlines) for shard in shards)
+
+    def members() -> int:
+        return sum(len(present(shard.state.consumer_group("g")).members) for shard in shards)
+
+    counts = [sessions()]
+    while any(shard.starts_sessions for shard in shards):
+        c.runtime.tick()
+        counts.append(sessions())
+    assert counts[-1] == 80
+    assert all(0 < new - old <= 10 for old, new in pairwise(counts))
+    c.clock.now_ms += CONFIG.consumer_session_timeout_ms
+    counts = [members()]
+    while members():
+        c.runtime.tick()
+        counts.append(members())
+    assert counts == list(range(80, -1, -5))
+
+
+def test_states_before_the_high_watermark_are_let_go_when_it_is_known(coordinator: Coordinator) -> None:
+    """Whoever only commits never asks for the committed state, and must not keep all that there were."""
+    c = coordinator
+    c.lead(1)
+    c.writer.hold = True
+    for offset in range(20):
+        c.commit("g", "t", offset)
+    shard = c.hosted.shard
+    assert len(shard._timeline._pending) == 20
+    c.writer.watermarks[0] = 15
+    c.runtime.on_high_watermark(0, 15)
+    assert len(shard._timeline._pending) == 5
+    c.writer.watermarks[0] = 20
+    c.runtime.on_high_watermark(0, 20)
+    assert not shard._timeline.has_pending and shard.committed_offset == 20
+
+
 def test_index_by_topic_matches_the_offsets() -> None:
     rng = Random(6)
     ids = [ZERO_UUID, tools.topic_id("t"), tools.topic_id("t", 2)]
@@ -530,3 +588,27 @@ def test_offsets_of_a_recreated_topic_stay_beside_those_of_the_deleted_one(coord
     c.lead(1)
     c.ticks_until_clean()
     assert list(c.state.group_offsets("g")["t"]) == [0, 2, 4]
+
+
+def test_offset_without_a_topic_id_goes_with_a_topic_that_is_deleted_amid_the_load(
+    coordinator: Coordinator,
+) -> None:
+    """Only its name tells of which topic it is, and there is another one of that name when the load ends."""
+    nameless = OffsetCommitValue(1, -1, "", coordinator.clock.now_ms, topic_id=ZERO_UUID)
+    kept = GroupRecord(OffsetCommitKey("g", "u", 0), nameless)
+    coordinator.write(GroupRecord(OffsetCommitKey("g", "t", 0), nameless), kept)
+
+    async def load() -> None:
+        gate = coordinator.writer.read_gate = asyncio.Event()
+        coordinator.runtime.elect(0, 1)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        coordinator.set_topics({"u": 4})
+        coordinator.set_topics({"t": 4, "u": 4}, {"t": 2})
+        gate.set()
+        await present(coordinator.hosted.load_task)
+
+    asyncio.run(load())
+    coordinator.ticks_until_clean()
+    assert coordinator.state.committed("g", "t", 0) is None
+    assert coordinator.state.committed("g", "u", 0) is not None

@@ -35,6 +35,7 @@ from pykraft.kafka_protocol.messages.offset_delete import (
 )
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.kafka_protocol.schema import Message
+from tests.broker.answers import as_read
 from tests.group_coordinator import tools
 from tests.group_coordinator.busy import BusyWorld
 from tests.group_coordinator.offset_rows import commit_of, index_of
@@ -158,7 +159,8 @@ def test_large_group_is_deleted_as_any_other(seed: int) -> None:
 
 @pytest.mark.usefixtures("short_slices")
 @pytest.mark.parametrize("seed", range(200))
-def test_many_offsets_are_deleted_as_any_others(seed: int) -> None:
+def test_many_offsets_are_deleted_as_any_others(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(large_deletions, "_LOOKED_AT_ONCE", 1 + seed % 9)
     rng = Random(seed)
     topics = TopicsView(tools.make_image(SIZES))
     asked = [(rng.choice(["t", "u", "v", "none"]), rng.randrange(0, 9)) for _ in range(rng.choice((1, 3, 8)))]
@@ -232,6 +234,22 @@ def test_tombstones_of_very_many_offsets_are_encoded_in_slices(monkeypatch: pyte
     assert len(list(LargeOffsetDelete(request, topics, 1 << 20).prepare(state))) > 2 * 200 * 8 // 110
 
 
+def test_very_many_partitions_of_one_topic_are_looked_at_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    for bound in ("SLICE_STEPS", "_LOOKED_AT_ONCE", "_ENCODED_AT_ONCE"):
+        monkeypatch.setattr(large_deletions, bound, 100)
+    state = replay_all(EMPTY_STATE, [commit_of("g", "t", {0: (1, "")}, ZERO_UUID)])
+    topics = TopicsView(tools.make_image({"t": 450}))
+    for indexes in ([0] * 1_000, [*range(400), *range(450, 1_050)]):
+        request = delete_request([("t", indexes)])
+        deletion = LargeOffsetDelete(request, topics, 1 << 20)
+        assert len(list(deletion.prepare(state))) >= 9
+        result = deletion.decide(state)
+        for _ in deletion.build():
+            pass
+        expected = handle_offset_delete(state, request, topics).response
+        assert result.response is deletion.response and deletion.response == expected
+
+
 def test_groups_of_one_request_are_deleted_some_at_a_time_and_large_ones_alone() -> None:
     state = EMPTY_STATE
     for group_id, topics in (("a", 1), ("b", 2), ("large", 200), ("c", 1)):
@@ -272,7 +290,7 @@ def test_large_group_is_deleted_over_several_turns_and_at_one_moment() -> None:
         request = DeleteGroupsRequest(groups_names=["nobody", "g"])
         deleting = asyncio.create_task(world.service.delete_groups(CONTEXT, request, 2))
         assert await committing(world, deleting) > 100
-        answer = deleting.result()
+        answer = as_read(deleting.result(), 2)
         assert {result.group_id: result.error_code for result in answer.results} == {
             "nobody": ErrorCode.GROUP_ID_NOT_FOUND,
             "g": 0,
@@ -321,7 +339,8 @@ def test_deletions_that_are_refused_by_the_log_have_not_happened() -> None:
         with pytest.raises(KafkaError) as raised:
             await world.service.offset_delete(CONTEXT, request, 0)
         assert raised.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
-        answer = await world.service.delete_groups(CONTEXT, DeleteGroupsRequest(groups_names=["g"]), 2)
+        named = DeleteGroupsRequest(groups_names=["g"])
+        answer = as_read(await world.service.delete_groups(CONTEXT, named, 2), 2)
         assert [result.error_code for result in answer.results] == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
         assert world.hosted.shard.state is before
         await world.service.stop()
@@ -338,7 +357,7 @@ def test_group_that_moves_away_amid_its_deletion_is_to_be_looked_for() -> None:
         for _ in range(10):
             await asyncio.sleep(0)
         world.service.on_resigned(0)
-        answer = await deleting
+        answer = as_read(await deleting, 2)
         assert [result.error_code for result in answer.results] == [ErrorCode.NOT_COORDINATOR]
         await world.service.stop()
 

@@ -89,7 +89,7 @@ def test_large_answer_has_the_bytes_of_any_other(
 
 @pytest.mark.parametrize(
     ("topics", "partitions", "expected"),
-    [(1, LARGE_PARTITIONS - 1, False), (1, LARGE_PARTITIONS, True), (LARGE_PARTITIONS + 1, 0, True)],
+    [(1, LARGE_PARTITIONS - 2, False), (1, LARGE_PARTITIONS - 1, True), (LARGE_PARTITIONS, 0, True)],
 )
 @pytest.mark.parametrize("named", [True, False])
 def test_answers_are_large_by_their_partitions_and_topics(
@@ -102,6 +102,13 @@ def test_answers_are_large_by_their_partitions_and_topics(
     asked = [OffsetFetchRequestTopics(name=name, partition_indexes=list(range(partitions))) for name in names]
     group = OffsetFetchRequestGroup(group_id="g", topics=asked if named else None)
     assert is_large([group], [offset_fetch.Found(state.group_offsets("g"))]) is expected
+
+
+def test_answers_about_many_groups_without_offsets_are_large() -> None:
+    groups = [OffsetFetchRequestGroup(group_id="g", topics=None)] * (LARGE_PARTITIONS + 1)
+    nothing = offset_fetch.Found(ShardState().group_offsets("g"))
+    assert is_large(groups, [nothing] * len(groups))
+    assert not is_large(groups[1:], [nothing] * (len(groups) - 1))
 
 
 def fetched(answer: Any) -> set[int]:

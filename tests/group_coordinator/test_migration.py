@@ -264,6 +264,7 @@ def test_requests_of_classic_members_are_checked() -> None:
         member = await fleet.single()
         await fleet.beat("new")
         joined = await fleet.rejoin(member)
+        assert (joined.protocol_name, joined.member_id, joined.leader) == ("range", member, "")
         generation = joined.generation_id
         assert await fleet.heartbeat(member, generation - 1) == ErrorCode.ILLEGAL_GENERATION
         assert await fleet.heartbeat("nobody", generation) == ErrorCode.UNKNOWN_MEMBER_ID
@@ -368,6 +369,7 @@ def test_static_members_change_their_protocol_in_place() -> None:
         assert (await fleet.beat("upgraded", 2)).error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
     run_fleet(scenario)
+    run_fleet(scenario, max_size=2)
 
 
 def test_a_static_member_with_other_topics_downgrades_into_a_rebalance() -> None:
@@ -441,6 +443,16 @@ def test_a_group_that_is_too_large_for_a_classic_one_is_not_downgraded() -> None
         assert await fleet.group_type() == "classic", "now it is small enough"
 
     run_fleet(scenario, max_size=1)
+
+
+def test_a_static_classic_member_downgrades_a_group_that_is_just_small_enough() -> None:
+    async def scenario(fleet: Fleet) -> None:
+        await fleet.pair(instance_ids=("a", "b"))
+        await fleet.beat("upgraded", instance_id="a")
+        back = await fleet.join("", group_instance_id="a")
+        assert (back.error_code, await fleet.group_type()) == (0, "classic")
+
+    run_fleet(scenario, max_size=2)
 
 
 def test_the_last_consumers_that_are_removed_together_downgrade_the_group() -> None:

@@ -298,3 +298,26 @@ def test_member_is_told_to_join_again_when_the_partitions_it_waits_for_are_free(
         kept = read(lab.sync(a, 1))
         lab.join(a, tuple(kept), generation=1)
     assert (lab.beat(b, epoch) == ErrorCode.NONE) is holds
+
+
+def test_last_static_member_that_goes_back_does_not_lead_while_somebody_waits_for_partitions() -> None:
+    """A classic group would never tell that member that they are free."""
+    lab = Lab()
+    lab.join(new_id="a")
+    lab.pass_time(1)
+    lab.sync("client-a", 1, client_a=(0, 1, 2, 3))
+    lab.heartbeat("c", 0, instance_id="i", subscribed_topic_names=[])
+    lab.join("b", (), version=5)
+    lab.heartbeat("c", lab.group.members["c"].epoch)
+    assert lab.group.members["c"].is_reconciled_to(lab.group.epoch)
+    returns = lab.join(instance_id="i", version=9, new_id="e")
+    assert lab.phase == "PreparingRebalance"
+    assert returns is None or not returns.skip_assignment
+
+
+def test_join_is_answered_with_the_type_of_the_protocol() -> None:
+    lab = Lab()
+    lab.join(new_id="a")
+    lab.pass_time(1)
+    lab.sync("client-a", 1, client_a=(0, 1, 2, 3))
+    assert lab.join("client-a", (0, 1, 2, 3), generation=1, version=9).protocol_type == "consumer"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import Any
 
 import pytest
 
-from pykraft.group_coordinator.codec import encode_record
+from pykraft.group_coordinator import loading
+from pykraft.group_coordinator.codec import decode_record, encode_record
 from pykraft.group_coordinator.commits import TopicCommit, TopicRemoval, write_commit, write_removal
 from pykraft.group_coordinator.loading import Loader
 from pykraft.group_coordinator.offset_table import (
@@ -122,6 +124,21 @@ def test_table_is_a_dictionary_whose_versions_stay(seed: int) -> None:
         partition = rng.choice(sorted(model))
         other = model | {partition: OffsetCommitValue(1, 2, "other", 3)}
         assert table != built(other, rng)
+
+
+@pytest.mark.parametrize("changed", range(3))
+@pytest.mark.parametrize(
+    "extra", [Extra("other", None, IDS[0]), Extra("note", 7, IDS[0]), Extra("note", None, IDS[1])]
+)
+def test_tables_differ_by_what_one_offset_has_beside_its_row(changed: int, extra: Extra) -> None:
+    def table_of(extras: dict[int, Extra]) -> TopicOffsets:
+        return NO_PARTITIONS.with_rows(Rows((0, 1, 2), pack_row(1, 2, 3) * 3, IDS[0], extras), {})
+
+    notes = {partition: Extra("note", None, IDS[0]) for partition in range(3)}
+    assert table_of(notes) == table_of(dict(notes))
+    assert table_of(notes) != table_of(notes | {changed: extra})
+    plain = {partition: note for partition, note in notes.items() if partition != changed}
+    assert table_of(notes) != table_of(plain)
 
 
 def test_offsets_of_one_topic_differ_from_the_same_of_its_namesake() -> None:
@@ -294,6 +311,31 @@ def test_small_tables_are_loaded_as_large_ones(topic: str, count: int) -> None:
     loaded = load([[encode_record(record) for record in records]]).state
     assert loaded == state
     assert {named: dict(groups) for named, groups in loaded.groups_by_topic.items()} == index_of(state)
+
+
+@pytest.mark.parametrize("group", ["g", "", "ü", "g" * 300])
+@pytest.mark.parametrize("topic", ["t", "ü", "t" * 249])
+@pytest.mark.parametrize("topic_id", [IDS[0], ZERO_UUID], ids=["topic id", "no topic id"])
+def test_no_plain_offset_is_decoded_when_it_is_loaded(
+    monkeypatch: pytest.MonkeyPatch, group: str, topic: str, topic_id: Uuid
+) -> None:
+    """Groups have millions of them, and they are taken over in passing; only others are decoded."""
+    decoded: list[bytes] = []
+
+    def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
+        decoded.append(key)
+        return decode_record(key, value)
+
+    monkeypatch.setattr(loading, "decode_record", decode)
+    values = [OffsetCommitValue(number, 3, "", 9, None, topic_id) for number in range(300)]
+    records = [
+        GroupRecord(OffsetCommitKey(group, topic, number % 150), value) for number, value in enumerate(values)
+    ]
+    last = encode_record(GroupRecord(OffsetCommitKey(group, topic, 7), replace(values[7], metadata="note")))
+    loaded = load([[*map(encode_record, records), last]]).state
+    assert decoded == [last[0]]
+    expected = dict(enumerate(values[150:])) | {7: replace(values[7], metadata="note")}
+    assert dict(loaded.offsets[group][topic].items()) == expected
 
 
 @pytest.mark.parametrize("prefix", [b"\0\1", b"\0\1\0", b"\0\1\0\xff", b"\0\1\xff\xffg", b"\0\1\0\1g\0\2t"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from pykraft.broker.replicas.coordinator_log import unfold_batches
 from pykraft.group_coordinator.codec import encode_record
 from pykraft.group_coordinator.loading import Loader
@@ -56,3 +58,14 @@ def test_log_that_begins_above_zero_is_read_from_its_start() -> None:
 
 def test_reading_at_the_end_of_the_log_does_not_advance() -> None:
     assert read(b"", 7) == ([], 7)
+
+
+@pytest.mark.parametrize("place", ["record", "key", "value"])
+def test_record_with_a_length_below_zero_costs_only_its_batch(place: str) -> None:
+    """The lowest bit of a length is its sign."""
+    malformed = bytearray(batch(1, "x"))
+    body = HEADER_BYTES
+    key_at = body + 4  # behind the record's length, its attributes, and its two deltas
+    value_at = key_at + 1 + (malformed[key_at] >> 1)
+    malformed[{"record": body, "key": key_at, "value": value_at}[place]] |= 1
+    assert read(batch(0, "a") + bytes(malformed) + batch(2, "c")) == (["a", "c"], 3)

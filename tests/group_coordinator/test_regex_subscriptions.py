@@ -297,3 +297,37 @@ def test_group_notices_that_a_topic_moved_to_other_racks() -> None:
     ]
     assert hashes[1] == hashes[2], "in which order the replicas are does not matter"
     assert len(set(hashes)) == 4
+
+
+def test_resolution_that_goes_wrong_costs_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its group may ask again, and the others get what they asked for."""
+    done: list[str] = []
+    find, broken = regex_worker._find, {"broken"}
+
+    def failing(resolution: Resolution, *args: object) -> object:
+        yield 1
+        if resolution.group_id in broken:
+            raise ValueError("a bug")
+        yield from find(resolution, *args)  # type: ignore[arg-type]
+
+    async def main() -> None:
+        tasks = TaskSupervisor(unexpected)
+        worker = RegexWorker(tasks)
+        view = TopicsView(tools.make_image({"t": 1}))
+
+        async def ask(*groups: str) -> None:
+            for group_id in groups:
+                asked = Resolution(group_id, ("t",), 5)
+                worker.resolve((None, group_id), asked, view, lambda _, name=group_id: done.append(name))  # type: ignore[misc]
+            while len(worker):
+                await asyncio.sleep(0)
+
+        await ask("broken", "whole")
+        assert done == ["whole"]
+        broken.clear()
+        await ask("broken")
+        assert done == ["whole", "broken"]
+        await tasks.close()
+
+    monkeypatch.setattr(regex_worker, "_find", failing)
+    asyncio.run(main())

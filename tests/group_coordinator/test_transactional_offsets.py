@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from pykraft.broker.replicas.coordinator_log import unfold_batches
-from pykraft.group_coordinator import offset_fetch
+from pykraft.group_coordinator import offset_fetch, transactional_offsets
 from pykraft.group_coordinator.classic_group import ClassicGroup, ClassicMember, ClassicState
+from pykraft.group_coordinator.codec import encode_record
 from pykraft.group_coordinator.commits import TopicCommit
 from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.delete_groups import handle_delete_groups
@@ -26,12 +27,12 @@ from pykraft.group_coordinator.loading import SLICE_STEPS, Loader
 from pykraft.group_coordinator.member import ConsumerMember
 from pykraft.group_coordinator.offset_table import rows_of
 from pykraft.group_coordinator.pending_offsets import NOTHING_PENDING
-from pykraft.group_coordinator.records import OffsetCommitValue
+from pykraft.group_coordinator.records import GroupRecord, OffsetCommitKey, OffsetCommitValue
 from pykraft.group_coordinator.result import CoordinatorResult
 from pykraft.group_coordinator.service import GroupCoordinatorService
 from pykraft.group_coordinator.state import Group
 from pykraft.group_coordinator.subscription import TopicsView
-from pykraft.group_coordinator.transactional_offsets import TransactionalCommit
+from pykraft.group_coordinator.transactional_offsets import TransactionalCommit, refuse_all
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
 from pykraft.kafka_protocol.messages.delete_groups import DeleteGroupsResponse
@@ -41,7 +42,9 @@ from pykraft.kafka_protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
-from pykraft.kafka_protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from pykraft.kafka_protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from pykraft.kafka_protocol.pace import at_once
+from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import NO_SEQUENCE, TRANSACTIONAL_BIT
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE
@@ -228,7 +231,7 @@ def test_member_is_asked_for_only_if_it_is_named(
         result = commit.decide(state)
     except KafkaError as error:
         assert error.code is expected
-        assert codes_of(commit.refuse(error.code)) == [expected]
+        assert codes_of(at_once(commit.refuse(error.code))) == [expected]
     else:
         assert expected is ErrorCode.NONE
         assert result.records and result.producer == (1, 0) and not result.timers
@@ -255,9 +258,7 @@ def test_partitions_that_do_not_exist_and_long_metadata_have_errors_of_their_own
     request = commit_request({0: 5, 9: 5, -1: 5})
     request.topics += commit_request({1: 5}, topic="u", metadata=long).topics
     request.topics += commit_request({0: 5}, topic="none").topics
-    commit = TransactionalCommit(request, lab.call())
-    answer = lab.apply(commit.decide)
-    assert isinstance(answer, TxnOffsetCommitResponse)
+    answer = lab.answer(request)
     told = {
         (topic.name, one.partition_index): one.error_code
         for topic in answer.topics
@@ -272,14 +273,15 @@ def test_partitions_that_do_not_exist_and_long_metadata_have_errors_of_their_own
     }
     assert [topic.name for topic in answer.topics] == ["t", "none", "u"]
     assert lab.is_open(0) and not lab.is_open(1, "u")
-    refused = commit.refuse(ErrorCode.NOT_COORDINATOR)
-    assert sorted(codes_of(refused)) == [3, 3, 3, 16, 16]
+    refused = TransactionalCommit(request, lab.call()).refuse(ErrorCode.NOT_COORDINATOR)
+    assert sorted(codes_of(at_once(refused))) == [3, 3, 3, 16, 16]
 
 
 @pytest.mark.parametrize(("version", "expected"), [(1, 15), (2, 14)])
 def test_old_producers_are_not_told_that_the_coordinator_loads(version: int, expected: int) -> None:
     commit = TransactionalCommit(commit_request({0: 5}), TransactionalLab().call(version))
-    assert codes_of(commit.refuse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)) == [expected]
+    refused = at_once(commit.refuse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+    assert codes_of(refused) == [expected]
 
 
 # -- readers -------------------------------------------------------------------------------------------------
@@ -390,13 +392,19 @@ def test_new_coordinator_sweeps_pending_offsets_of_topics_that_are_gone() -> Non
 # -- loads ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("others", [0, 100])
-def test_load_knows_what_crosses_out_pending_offsets(others: int) -> None:
-    """Few names are searched for in the bytes of a batch, many are looked up."""
+def lab_of_three(others: int) -> TransactionalLab:
+    """Three pending offsets, after those of ``others``."""
     lab = TransactionalLab()
     for number in range(others):
         lab.commit(commit_request({0: 1}, 100 + number, group_id=f"other{number}"))
     lab.commit(commit_request({0: 5, 1: 5, 2: 5}))
+    return lab
+
+
+@pytest.mark.parametrize("others", [0, 100])
+def test_load_knows_what_crosses_out_pending_offsets(others: int) -> None:
+    """Few names are searched for in the bytes of a batch, many are looked up."""
+    lab = lab_of_three(others)
     commit_outside(lab, 6, 0)
     commit_outside(lab, 6, 0, "u")
     lab.apply(lambda _: tools.tombstones([("g", "t", 1)]))
@@ -407,6 +415,34 @@ def test_load_knows_what_crosses_out_pending_offsets(others: int) -> None:
     lab.fail_over()
     assert [lab.offset(partition) for partition in (0, 1, 2)] == [6, None, 5]
     assert load_state(lab.log) == lab.state
+
+
+@pytest.mark.parametrize("others", [0, 100])
+def test_load_takes_nothing_from_records_before_the_start_of_the_log(others: int) -> None:
+    lab = lab_of_three(others)
+    lab.apply(lambda _: tools.tombstones([("g", "t", 0), ("g", "t", 1)]))
+    batches, _ = unfold_batches(b"".join(batch.data for batch in lab.log.batches), 0, "test")
+    *before, deletion = batches
+    assert deletion.record_count == 2
+    loader = Loader(0)
+    kept = deletion._replace(start_offset=deletion.base_offset + 1)
+    for work in (loader.load([*before, kept]), loader.finish()):
+        for _ in work:
+            pass
+    assert list(loader.state.pending.of_topic("g", "t")) == [0, 2]
+
+
+@pytest.mark.parametrize("others", [0, 100])
+def test_record_without_a_key_does_not_end_the_load_of_its_batch(others: int) -> None:
+    """No coordinator writes one; with the batch, what crosses out pending offsets would be lost."""
+    lab = TransactionalLab()
+    for number in range(others):
+        lab.commit(commit_request({0: 1}, 100 + number, group_id=f"other{number}"))
+    lab.commit(commit_request({0: 5, 1: 5}))
+    key, _ = encode_record(GroupRecord(OffsetCommitKey("g", "t", 1), None))
+    inputs = [RecordInput(None, b"v", (), 0), RecordInput(key, None, (), 0)]
+    lab.log._append(bytearray(encode_batch(inputs)), None)
+    assert list(load_state(lab.log).pending.of_topic("g", "t")) == [0]
 
 
 def test_load_of_a_large_transaction_is_sliced() -> None:
@@ -566,3 +602,40 @@ def test_marker_that_cannot_be_written_leaves_the_offsets_pending(is_loaded: boo
         assert await broker.fetch() == (5, ErrorCode.NONE)
 
     run(scenario)
+
+
+def large_request(topics: int, partitions: int, producer_id: int = 1) -> TxnOffsetCommitRequest:
+    """Of topics t-0, t-1 …, each with so many partitions."""
+    request = commit_request({}, producer_id)
+    request.topics = [
+        one
+        for number in range(topics)
+        for one in commit_request(dict.fromkeys(range(partitions), 5), topic=f"t-{number}").topics
+    ]
+    return request
+
+
+def test_transaction_commits_many_offsets_and_not_any_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them count in one turn, when the marker comes."""
+    monkeypatch.setattr(transactional_offsets, "MAX_PARTITIONS", 12)
+    monkeypatch.setattr(transactional_offsets, "MAX_TOPICS", 3)
+    lab = TransactionalLab(dict.fromkeys([f"t-{number}" for number in range(4)], 13))
+    too_large = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+    for request in (large_request(4, 1), large_request(1, 13)):
+        with pytest.raises(KafkaError) as refused:
+            TransactionalCommit(request, lab.call())
+        assert refused.value.code is too_large
+        answer = at_once(refuse_all(request, 5, too_large))
+        assert [topic.name for topic in answer.topics] == [topic.name for topic in request.topics]
+        assert set(codes_of(answer)) == {too_large}
+    assert set(lab.commit(large_request(2, 5))) == {0}
+    before = lab.state
+    assert set(lab.commit(large_request(3, 4))) == {too_large}, "with those that it has committed before"
+    assert set(lab.commit(large_request(1, 8))) == {too_large}
+    assert lab.state is before
+    assert set(lab.commit(large_request(2, 6))) == {0}, "ten of twelve again"
+    assert set(lab.commit(large_request(3, 1))) == {too_large}
+    assert set(lab.commit(large_request(3, 4, producer_id=2))) == {0}, "of another transaction"
+    lab.end(1, commits=True)
+    assert {lab.offset(n, f"t-{topic}") for topic in (0, 1) for n in range(6)} == {5}
+    assert set(lab.commit(large_request(3, 4))) == {0}, "of the next one"

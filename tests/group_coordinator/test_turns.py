@@ -11,6 +11,7 @@ from typing import TypeVar
 import pytest
 
 from pykraft.coordinator import runtime
+from pykraft.coordinator.answers import Answers
 from pykraft.coordinator.writer import BatchBody
 from pykraft.group_coordinator import loading
 from pykraft.group_coordinator.commits import write_commit
@@ -32,6 +33,7 @@ from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE
 from pykraft.runtime.turns import TURN_STEPS, TurnBudget
+from tests.broker.answers import as_read
 from tests.faults import unexpected
 from tests.group_coordinator import tools
 from tests.group_coordinator.offset_rows import commit_of
@@ -142,8 +144,8 @@ def test_one_request_about_many_groups_looks_them_up_over_several_turns() -> Non
 
         w.service._runtime.read = counted  # type: ignore[method-assign]
         names = [f"g{n}" for n in range(MANY)]
-        response = await w.service.describe_groups(CONTEXT, DescribeGroupsRequest(groups=names), 5)
-        assert [group.group_id for group in response.groups] == names
+        response = await w.service.describe_groups(CONTEXT, DescribeGroupsRequest(groups=[*names]), 5)
+        assert [group.group_id for group in as_read(response, 5).groups] == names
         assert most_in_a_turn(looked_up) <= 20
         await w.stop()
 
@@ -217,3 +219,20 @@ def test_no_slice_of_a_load_handles_many_partitions(monkeypatch: pytest.MonkeyPa
     assert [(n, value.offset) for n, value in table.items()] == [(n, 2) for n in range(count)]
     assert max(cleaned) <= 1_024
     assert max(steps) <= 2 * loading.SLICE_STEPS
+
+
+def test_answers_that_wait_for_a_turn_are_given_when_the_coordinator_stops() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        budget = TurnBudget(loop.call_soon, lambda: 0)
+        while budget.has_room():
+            budget.spend(steps=1)
+        answers = Answers(budget)
+        waiting = [loop.create_future() for _ in range(4)]
+        for number, one in enumerate(waiting):
+            answers.give(one, number)
+        assert not any(one.done() for one in waiting)
+        answers.flush()
+        assert [one.result() for one in waiting] == [0, 1, 2, 3]
+
+    asyncio.run(main())

@@ -30,11 +30,14 @@ from pykraft.kafka_protocol.framing import SIZE_BYTES
 from pykraft.kafka_protocol.headers import encode_response_header
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.markers import EndOfTransaction
+from pykraft.kafka_protocol.messages.consumer_group_describe import ConsumerGroupDescribeResponse
 from pykraft.kafka_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatRequestTopicPartitions,
     ConsumerGroupHeartbeatResponse,
 )
+from pykraft.kafka_protocol.messages.delete_groups import DeleteGroupsResponse
+from pykraft.kafka_protocol.messages.describe_groups import DescribeGroupsResponse
 from pykraft.kafka_protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from pykraft.kafka_protocol.offset_commit_fast import (
     CommitRequestView,
@@ -47,6 +50,7 @@ from pykraft.kafka_protocol.schema import Message
 from pykraft.metadata_log.features import GROUP_VERSION
 from pykraft.metadata_log.image import MetadataImage, PartitionRegistration, TopicImage
 from pykraft.metadata_log.persistent import Map
+from tests.broker.answers import as_read
 
 CALLER = RequestContext(client_id="cli", client_address="127.0.0.1")
 
@@ -181,7 +185,7 @@ def make_image(
 class HeartbeatFields(TypedDict, total=False):
     """What tests set of a ConsumerGroupHeartbeat."""
 
-    instance_id: str
+    instance_id: str | None
     rack_id: str
     rebalance_timeout_ms: int
     subscribed_topic_names: list[str] | None
@@ -288,6 +292,10 @@ def assigned(response: ConsumerGroupHeartbeatResponse) -> frozenset[tuple[Uuid, 
     return frozenset((t.topic_id, p) for t in response.assignment.topic_partitions for p in t.partitions)
 
 
+DESCRIPTIONS = (DescribeGroupsResponse, ConsumerGroupDescribeResponse, DeleteGroupsResponse)
+"""Of these a part is encoded already."""
+
+
 async def answer(
     service: GroupCoordinatorService, context: RequestContext, request: Message, version: int
 ) -> Message:
@@ -301,7 +309,7 @@ async def answer(
         response: Message = await row.handle(broker, context, request, version)
     except KafkaError as error:
         response = row.error_response(request, version, error)
-    return response
+    return as_read(response, version) if isinstance(response, DESCRIPTIONS) else response
 
 
 def decode(key: bytes, value: bytes | None) -> GroupRecord | None:

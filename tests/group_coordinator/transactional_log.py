@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from pykraft.broker.logs.producer_state import ProducerState
@@ -26,6 +27,7 @@ from pykraft.kafka_protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
 )
+from pykraft.kafka_protocol.pace import at_once
 from pykraft.kafka_protocol.records import BatchHeader, assign_offset, read_header
 from tests.group_coordinator import tools
 
@@ -96,13 +98,13 @@ def load_state(log: TransactionalLog) -> ShardState:
 
 
 class TransactionalLab:
-    """One shard. Topics ``t`` and ``u`` have four partitions each."""
+    """One shard. ``sizes``: the numbers of partitions of topics."""
 
-    def __init__(self) -> None:
+    def __init__(self, sizes: Mapping[str, int] = MappingProxyType({"t": 4, "u": 4})) -> None:
         self.config = GroupConfig(consumer_assignment_interval_ms=0)
         self.clock = tools.ManualClock()
         self.log = TransactionalLog()
-        self.topics = TopicsView(tools.make_image({"t": 4, "u": 4}))
+        self.topics = TopicsView(tools.make_image(dict(sizes)))
         self.shard = self.load()
 
     @property
@@ -127,13 +129,16 @@ class TransactionalLab:
 
     def commit(self, request: TxnOffsetCommitRequest, version: int = 5) -> list[int]:
         """The error codes of all partitions."""
+        return codes_of(self.answer(request, version))
+
+    def answer(self, request: TxnOffsetCommitRequest, version: int = 5) -> TxnOffsetCommitResponse:
         commit = TransactionalCommit(request, self.call(version))
         try:
-            answer = self.apply(commit.decide)
+            codes = self.apply(commit.decide)
         except KafkaError as error:
-            answer = commit.refuse(error.code)
-        assert isinstance(answer, TxnOffsetCommitResponse)
-        return codes_of(answer)
+            return at_once(commit.refuse(error.code))
+        assert isinstance(codes, list)
+        return at_once(commit.build(codes))
 
     def end(self, producer_id: int, *, commits: bool, epoch: int = 0) -> None:
         self.shard.end_transaction(
