@@ -2,17 +2,19 @@
 watermark, how far it was compacted, and how far Kafka's compaction may have left gaps.
 
 A start after a crash trusts them: none may ever promise more than the logs hold. Decides what is written and
-in which order, not when (:mod:`.log_manager`); never touches a log.
+in which order, not when (:mod:`.log_checkpoints`); never touches a log. A directory may have many thousands
+of logs: they are looked at some in each turn of the event loop, and files are written in the executor.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 
+from pykraft.broker.logs.log_dirs import is_of_the_process
 from pykraft.broker.logs.offline_logs import TopicPartition
 from pykraft.lazy_dataclass import dataclass
 from pykraft.log_store import checkpoint
@@ -20,7 +22,7 @@ from pykraft.log_store.interface import CorruptCheckpointError
 from pykraft.log_store.log import Log
 from pykraft.log_store.segment import MAX_OFFSET
 from pykraft.runtime.disk import Disk, UnreadableError
-from pykraft.runtime.tasks import Workers
+from pykraft.runtime.tasks import Workers, paced
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +32,12 @@ _NAMES = (
     checkpoint.REPLICATION_OFFSET_CHECKPOINT,
     checkpoint.CLEANER_OFFSET_CHECKPOINT,
 )
-_LOWERED = (checkpoint.CLEANER_OFFSET_CHECKPOINT, checkpoint.GAP_OFFSET_CHECKPOINT)
+_LOWERED = (
+    checkpoint.RECOVERY_POINT_CHECKPOINT,
+    checkpoint.LOG_START_OFFSET_CHECKPOINT,
+    checkpoint.CLEANER_OFFSET_CHECKPOINT,
+    checkpoint.GAP_OFFSET_CHECKPOINT,
+)
 """The files whose entries are lowered where logs are truncated."""
 Offsets = dict[TopicPartition, int]
 
@@ -95,8 +102,9 @@ def _read(disk: Disk, path: str) -> Offsets | None:
 class CheckpointFiles:
     """``logs``: those of the directory that are in use.
 
-    ``damaged``: those that are not, and whose directories do not say so yet. ``fail`` is called with the path
-    and the error of a write that failed; the error is then raised.
+    ``kept``: those that are not, and that a start would find there. ``fail`` is called with the path
+    and the error of a write that failed, unless the process lacked something: it left the file as it was. The
+    error is then raised.
     """
 
     def __init__(
@@ -105,42 +113,54 @@ class CheckpointFiles:
         log_dir: str,
         stored: StoredOffsets,
         logs: Callable[[], Mapping[TopicPartition, Log]],
-        damaged: Callable[[], Collection[TopicPartition]],
+        kept: Callable[[], Iterable[TopicPartition]],
         workers: Workers,
         fail: Callable[[str, OSError], object],
     ) -> None:
         self._disk = disk
         self._log_dir = log_dir
-        self._stored = stored
-        self._lowered = dict(zip(_LOWERED, (stored.compacted, stored.gaps or {}), strict=True))
+        #: What the files say. These are replaced, never changed: a job may be writing them.
+        self._stored: dict[str, Offsets] = {
+            checkpoint.RECOVERY_POINT_CHECKPOINT: stored.recovery_points,
+            checkpoint.LOG_START_OFFSET_CHECKPOINT: stored.log_starts,
+            checkpoint.CLEANER_OFFSET_CHECKPOINT: stored.compacted,
+            checkpoint.GAP_OFFSET_CHECKPOINT: stored.gaps or {},
+            checkpoint.REPLICATION_OFFSET_CHECKPOINT: stored.high_watermarks,
+        }
         self._logs = logs
-        self._damaged = damaged
+        self._kept = kept
         self._workers = workers
         self._fail = fail
-        #: Held while a file is written in the executor, so that an older version never replaces a newer one.
+        #: Held from the first look at the logs until the file is durable: an older version never replaces a
+        #: newer one, and a log that was deleted meanwhile is forgotten before another has its name.
         self._writing = asyncio.Lock()
+        #: How often :meth:`lower` was called.
+        self._cuts = 0
+        #: What the newest job is to write.
+        self._wanted: Offsets = {}
 
     def cleaned_offset(self, key: TopicPartition) -> int | None:
         """What the last round of compaction reached, as a start would find it; None if there was none."""
-        return self._lowered[checkpoint.CLEANER_OFFSET_CHECKPOINT].get(key)
+        return self._stored[checkpoint.CLEANER_OFFSET_CHECKPOINT].get(key)
 
     async def write_cleaned_offset(self, key: TopicPartition, offset: int, truncation_count: int) -> None:
         """Write what a round of compaction has reached, unless the log was removed, or truncated since that
         count was taken.
         """
+
+        async def reached(stored: Offsets) -> Offsets:
+            logs = self._logs()
+            if key not in logs or logs[key].truncation_count != truncation_count:
+                return stored
+            return {one: stored[one] for one in stored if one in logs} | {key: offset}
+
         async with self._writing:
-            if self._truncation_counts([key]) != {key: truncation_count}:
-                return
-            name = checkpoint.CLEANER_OFFSET_CHECKPOINT
-            await self._replace_lowered(name, {**_only(self._lowered[name], self._logs()), key: offset})
+            await self._replace(checkpoint.CLEANER_OFFSET_CHECKPOINT, reached)
 
     async def forget_gaps(self, key: TopicPartition) -> None:
         """A round of compaction has filled all gaps of a log."""
-        name = checkpoint.GAP_OFFSET_CHECKPOINT
         async with self._writing:
-            offsets = _only(self._lowered[name], self._logs())
-            if offsets.pop(key, None) is not None:
-                await self._replace_lowered(name, offsets)
+            await self._replace(checkpoint.GAP_OFFSET_CHECKPOINT, partial(_without, [key]))
 
     def lower(self, key: TopicPartition, end_offset: int) -> None:
         """Lower the checkpoints: none may claim more of a log than it will hold.
@@ -148,23 +168,21 @@ class CheckpointFiles:
         They are written at once and before the truncation: otherwise a start after a crash would take the
         truncated tail for damage, or trust bytes that were appended later and never flushed.
         """
-        if self._stored.recovery_points.get(key, 0) > end_offset:
-            self.write_recovery_points([(key, end_offset)])
-        starts = self._stored.log_starts
-        # A log that is cut at its start keeps it, or deleted records would be back after a power loss. It
-        # moves back a little if the cut is within the batch of its start. At 0 it starts over elsewhere.
-        if key in starts and (starts[key] > end_offset or end_offset == 0):
-            starts = {k: start for k, start in starts.items() if k != key}
-            if end_offset > 0:
-                starts[key] = end_offset
-            with self._failing(checkpoint.LOG_START_OFFSET_CHECKPOINT) as path:
-                checkpoint.write_offset_checkpoint(self._disk, path, starts)
-            self._stored.log_starts = starts
-        for name, offsets in self._lowered.items():
-            if offsets.get(key, 0) > end_offset:
-                with self._failing(name) as path:
-                    checkpoint.write_offset_checkpoint(self._disk, path, {**offsets, key: end_offset})
-                self._lowered[name] = {**offsets, key: end_offset}
+        self._cuts += 1
+        for name in _LOWERED:
+            offsets = self._stored[name]
+            # A log that is cut at its start keeps it, or deleted records would be back after a power loss. It
+            # moves back a little if the cut is within the batch of its start. At 0 it starts over elsewhere.
+            starts_over = name == checkpoint.LOG_START_OFFSET_CHECKPOINT and end_offset == 0
+            if starts_over and key in offsets:
+                offsets = {one: offset for one, offset in offsets.items() if one != key}
+            elif offsets.get(key, 0) > end_offset:
+                offsets = {**offsets, key: end_offset}
+            else:
+                continue
+            with self._failing(name) as path:
+                checkpoint.write_offset_checkpoint(self._disk, path, offsets)
+            self._stored[name] = offsets
 
     async def forget(self, keys: Iterable[TopicPartition]) -> None:
         """Remove from the files what they still say about logs that no longer exist.
@@ -172,103 +190,89 @@ class CheckpointFiles:
         Their entries go by name: after a crash a new log would be taken to be as durable, as committed and as
         far deleted as the old one was; and a log that was deleted on purpose would be reported missing.
         """
-        keys, stored = frozenset(keys), self._stored
-        if keys & stored.recovery_points.keys():
-            self.write_recovery_points()
+        others = partial(_without, list(keys))
         async with self._writing:
-            if keys & stored.log_starts.keys():
-                await self._replace_log_starts(_only(stored.log_starts, self._logs()))
-        for name in _LOWERED:
-            async with self._writing:
-                if keys & self._lowered[name].keys():
-                    await self._replace_lowered(name, _only(self._lowered[name], self._logs()))
-        async with self._writing:
-            if keys & stored.high_watermarks.keys():
-                await self._replace_high_watermarks(_only(stored.high_watermarks, self._logs()))
+            for name in self._stored:
+                await self._replace(name, others)
 
-    def write_recovery_points(self, lowered: Iterable[tuple[TopicPartition, int]] = ()) -> None:
-        """Not in the executor: an older, higher recovery point must not overtake a truncation.
-
-        Damaged logs that are not yet renamed keep theirs: without it a start would take a hole for a lost
+    async def write_recovery_points(self) -> None:
+        """Damaged logs that are not yet renamed keep theirs: without it a start would take a hole for a lost
         tail.
         """
-        points = _only(self._stored.recovery_points, self._damaged())
-        points.update((key, log.recovery_point) for key, log in self._logs().items())
-        points.update(lowered)
-        with self._failing(checkpoint.RECOVERY_POINT_CHECKPOINT) as path:
-            checkpoint.write_offset_checkpoint(self._disk, path, points)
-        self._stored.recovery_points = points
+
+        async def points(stored: Offsets) -> Offsets:
+            found = {key: log.recovery_point async for key, log in self._in_turns()}
+            return found | self._of_kept(stored)
+
+        async with self._writing:
+            await self._replace(checkpoint.RECOVERY_POINT_CHECKPOINT, points)
 
     async def write_log_starts(self) -> None:
-        """Also of logs that start at 0, so that a start can tell whether the oldest segments are missing."""
-        async with self._writing:  # a log that began anew while this waited has another start
-            await self._replace_log_starts({key: log.log_start_offset for key, log in self._logs().items()})
-
-    async def _replace_log_starts(self, starts: Offsets) -> None:
-        """Write the log starts. The file is renamed on the event loop, where logs are truncated: an older
-        start must not overtake :meth:`lower`. If a log was truncated meanwhile, the file is prepared again.
-        The logs are told once it is durable.
+        """Also of logs that start at 0, so that a start can tell whether the oldest segments are missing. The
+        logs are told once the file is durable.
         """
-        prepared = f"{self._log_dir}/{checkpoint.LOG_START_OFFSET_CHECKPOINT}.new"
-        with self._failing(checkpoint.LOG_START_OFFSET_CHECKPOINT) as path:
-            while True:
-                cuts = self._truncation_counts(starts)
-                job = partial(checkpoint.write_offset_checkpoint, self._disk, prepared, starts)
-                await self._workers.run(job)
-                if self._truncation_counts(starts) == cuts:
-                    break
-                logs = self._logs()
-                starts = {key: logs[key].log_start_offset for key in starts if key in logs}
-            self._disk.rename(prepared, path)
-            self._stored.log_starts = starts
-            await self._workers.run(partial(self._disk.flush_dir, self._log_dir))
-        for key, log in self._logs().items():
-            if key in starts and log.truncation_count == cuts.get(key):
-                log.log_start_stored(starts[key])
 
-    async def _replace_lowered(self, name: str, offsets: Offsets) -> None:
-        """As :meth:`_replace_log_starts`. Logs that are truncated meanwhile keep what :meth:`lower` has left
-        them.
-        """
-        prepared = f"{self._log_dir}/{name}.new"
-        with self._failing(name) as path:
-            while True:
-                cuts = self._truncation_counts(offsets)
-                job = partial(checkpoint.write_offset_checkpoint, self._disk, prepared, offsets)
-                await self._workers.run(job)
-                now = self._truncation_counts(offsets)
-                if now == cuts:
-                    break
-                known = self._lowered[name]
-                offsets = {
-                    key: known[key] if now.get(key) != cuts.get(key) else offset
-                    for key, offset in offsets.items()
-                    if now.get(key) == cuts.get(key) or key in known
-                }
-            self._disk.rename(prepared, path)
-            self._lowered[name] = offsets
-            await self._workers.run(partial(self._disk.flush_dir, self._log_dir))
+        async def starts(stored: Offsets) -> Offsets:
+            found = {key: log.log_start_offset async for key, log in self._in_turns()}
+            return found | self._of_kept(stored)
 
-    def _truncation_counts(self, keys: Iterable[TopicPartition]) -> Offsets:
-        logs = self._logs()
-        return {key: logs[key].truncation_count for key in keys if key in logs}
+        name = checkpoint.LOG_START_OFFSET_CHECKPOINT
+        async with self._writing:
+            await self._replace(name, starts)
+            async for key, log in self._in_turns():
+                if key in self._stored[name]:  # as of now: it may have been lowered since
+                    log.log_start_stored(self._stored[name][key])
 
     async def write_high_watermarks(
         self, high_watermarks: Mapping[TopicPartition, int], meant: Mapping[TopicPartition, Log]
     ) -> None:
-        """Of ``meant``, the logs that the high watermarks belong to."""
+        """Of ``meant``, the logs that the high watermarks belong to: not of logs that were deleted, and
+        perhaps created again under the same name, meanwhile.
+        """
+
+        async def still_meant(stored: Offsets) -> Offsets:
+            return {
+                key: high_watermarks[key]
+                async for key, log in self._in_turns()
+                if key in high_watermarks and meant.get(key) is log
+            }
+
         async with self._writing:
-            await self._replace_high_watermarks(self._still_meant(_only(high_watermarks, meant), meant))
+            await self._replace(checkpoint.REPLICATION_OFFSET_CHECKPOINT, still_meant)
 
-    async def _replace_high_watermarks(self, offsets: Offsets) -> None:
-        with self._failing(checkpoint.REPLICATION_OFFSET_CHECKPOINT) as path:
-            await self._workers.run(partial(checkpoint.write_offset_checkpoint, self._disk, path, offsets))
-        self._stored.high_watermarks = offsets
+    def _of_kept(self, stored: Offsets) -> Offsets:
+        """Of logs that are here and not in use: a start would lack what is acknowledged, such as their log
+        starts.
+        """
+        return {key: stored[key] for key in self._kept() if key in stored and key not in self._logs()}
 
-    def _still_meant(self, offsets: Offsets, meant: Mapping[TopicPartition, Log]) -> Offsets:
-        """Without logs that were deleted, and perhaps created again under the same name, meanwhile."""
-        logs = self._logs()
-        return {key: offset for key, offset in offsets.items() if logs.get(key) is meant[key]}
+    def _in_turns(self) -> AsyncIterator[tuple[TopicPartition, Log]]:
+        """The logs that are in use now."""
+        return paced(iter(list(self._logs().items())))
+
+    async def _replace(self, name: str, replacing: Callable[[Offsets], Awaitable[Offsets]]) -> None:
+        """Write what is to replace the stored offsets, if that is not themselves; :attr:`_writing` is held.
+
+        The file is renamed on the event loop, where logs are truncated: an older, higher offset must not
+        overtake :meth:`lower`. If a log was truncated meanwhile, all is done again.
+        """
+        with self._failing(name) as path:
+            prepared, cuts = f"{path}.new", -1
+            while cuts != self._cuts:
+                cuts, stored = self._cuts, self._stored[name]
+                offsets = await replacing(stored)
+                if offsets is stored:
+                    return
+                self._wanted = offsets
+                await self._workers.run(partial(self._prepare, prepared, offsets))
+            self._disk.rename(prepared, path)
+            self._stored[name] = offsets
+            await self._workers.run(partial(self._disk.flush_dir, self._log_dir))
+
+    def _prepare(self, path: str, offsets: Offsets) -> None:
+        """Blocks. A job whose caller was cancelled may begin late: it must not overtake the next one."""
+        if self._wanted is offsets:
+            checkpoint.write_offset_checkpoint(self._disk, path, offsets)
 
     @contextmanager
     def _failing(self, name: str) -> Iterator[str]:
@@ -277,9 +281,16 @@ class CheckpointFiles:
         try:
             yield path
         except OSError as error:
-            self._fail(path, error)
+            if not is_of_the_process(error):
+                self._fail(path, error)
             raise
 
 
-def _only(offsets: Mapping[TopicPartition, int], keys: Collection[TopicPartition]) -> Offsets:
-    return {key: offset for key, offset in offsets.items() if key in keys}
+async def _without(keys: Iterable[TopicPartition], offsets: Offsets) -> Offsets:
+    """The offsets themselves if they have none of the keys."""
+    gone = [key for key in keys if key in offsets]
+    if gone:
+        offsets = offsets.copy()
+        for key in gone:
+            del offsets[key]
+    return offsets

@@ -74,7 +74,7 @@ class DamagedLogs:
     def take_offline(self, opened: OpenLog, error: Exception) -> None:
         """Take a damaged log out of use. :meth:`set_aside` comes next."""
         key = opened.topic_partition
-        del self._table.logs[key]
+        self._table.take_out(key)
         self._table.offline[key] = OfflineLog(
             opened.topic_id, opened.log_dir, opened.log.directory, str(error)
         )

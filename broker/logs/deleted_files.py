@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from heapq import heappop, heappush
 
+from pykraft.broker.logs.log_dirs import is_of_the_process
+from pykraft.broker.logs.log_work import LogWork
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.disk import Disk
 from pykraft.runtime.tasks import TaskSupervisor, Workers
@@ -19,6 +21,9 @@ LONGEST_SLEEP_MS = 1000
 """A file that is due sooner may be added at any time."""
 
 FILES_PER_JOB = 30
+
+RETRY_MS = 60_000
+"""After an error that is none of the disk."""
 
 
 class DeletedFiles:
@@ -32,12 +37,14 @@ class DeletedFiles:
         disk: Disk,
         clock: Clock,
         workers: Workers,
+        work: LogWork,
         tasks: TaskSupervisor,
         fail: Callable[[str, OSError], bool],
     ) -> None:
         self._disk = disk
         self._clock = clock
         self._workers = workers
+        self._work = work
         self._tasks = tasks
         self._fail = fail
         self._due: list[tuple[int, str]] = []  # a heap
@@ -61,9 +68,13 @@ class DeletedFiles:
             paths: list[str] = []
             while self._due and self._due[0][0] <= now_ms and len(paths) < FILES_PER_JOB:
                 paths.append(heappop(self._due)[1])
-            for path, error in await self._workers.run(partial(_remove, self._disk, paths)):
-                if not self._fail(path, error):
-                    raise error
+            with self._work.guarding_all("removal", paths[0]):
+                for path, error in await self._workers.run(partial(_remove, self._disk, paths)):
+                    if is_of_the_process(error):
+                        self._work.failed("removal", path, error)
+                        heappush(self._due, (now_ms + RETRY_MS, path))
+                    elif not self._fail(path, error):
+                        raise error
         self._is_running = False
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from pykraft.broker.logs.log_loading import FUTURE_SUFFIX, OpenLog
+from pykraft.broker.logs.producer_snapshots import Run, SnapshotWriter
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.markers import with_markers
 from pykraft.kafka_protocol.records import crc_is_valid, iter_headers
@@ -41,6 +42,7 @@ class FutureLog:
         #: The log start of the current log that the copy follows: it may be within the copy's next batch.
         self._followed_start = 0
         self._transactions = TransactionScan()
+        self._snapshots: SnapshotWriter | None = None
 
     @classmethod
     def create(cls, disk: Disk, log_dir: str, source: OpenLog, unique: str, now_ms: int) -> FutureLog:
@@ -132,11 +134,29 @@ class FutureLog:
                     log.note_aborted(aborted)
             self._transactions.aborted.clear()
 
+    @property
+    def lacks_producers(self) -> bool:
+        """Whether no durable snapshot tells of the producers whose batches it does not have."""
+        durable = 0 if self._snapshots is None else self._snapshots.durable_offset
+        return self.log.log_end_offset > 0 and not 0 < durable >= self.log.first_stored_offset
+
+    async def store_producers(self, run: Run) -> bool:
+        """Write a snapshot of the producers as of now; False if they are not known as of its end."""
+        log, producers = self.log, self.source.producers
+        is_level = not self.must_follow and log.log_end_offset == self.source.log.log_end_offset
+        if producers.is_behind or not is_level:
+            return False
+        self._snapshots = SnapshotWriter(log.disk, log, producers, run)
+        log.before_truncation = self._snapshots.remove_above
+        await self._snapshots.write(log.log_end_offset, producers.items(), producers.complete)
+        return True
+
     def holds_everything(self) -> bool:
         """Whether nothing is lost if the current log is replaced now, by a power loss neither."""
         source = self.source.log
         return (
             not self.must_follow
+            and not self.lacks_producers
             and self.log.log_end_offset == source.log_end_offset
             and self.log.recovery_point >= source.recovery_point
         )
@@ -148,6 +168,8 @@ class FutureLog:
         topic, index = self.source.topic_partition
         target = f"{self.log_dir}/{topic}-{index}"
         source, log = self.source, self.log
+        if self._snapshots is not None and not source.producers.complete:
+            self._snapshots.forget_some()  # since it was written
         disk.rename(log.directory, target)
         log.use_directory(target)
         log.adopt_log_start(source.log)

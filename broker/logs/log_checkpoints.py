@@ -9,25 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from pykraft.broker.logs.checkpoint_files import CheckpointFiles
-from pykraft.broker.logs.damaged_logs import DamagedLogs
 from pykraft.broker.logs.directory_failures import DirectoryFailures
 from pykraft.broker.logs.log_dirs import LogDirs
 from pykraft.broker.logs.log_loading import OpenLog
 from pykraft.broker.logs.log_table import LogTable
 from pykraft.broker.logs.offline_logs import TopicPartition
-from pykraft.log_store.interface import STORAGE_ERRORS
 
 
 class LogCheckpoints:
     """``files``: of each directory that could be opened."""
 
-    def __init__(
-        self, dirs: LogDirs, table: LogTable, failures: DirectoryFailures, damaged: DamagedLogs
-    ) -> None:
+    def __init__(self, dirs: LogDirs, table: LogTable, failures: DirectoryFailures) -> None:
         self._dirs = dirs
         self._table = table
         self._failures = failures
-        self._damaged = damaged
         self.files: dict[str, CheckpointFiles] = {}
 
     async def write(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
@@ -39,11 +34,11 @@ class LogCheckpoints:
     async def write_offsets(self, log_dir: str) -> None:
         """Write the recovery points and log starts of a directory."""
         with self._failures.leaving_out(log_dir):
-            self.files[log_dir].write_recovery_points()
+            await self.files[log_dir].write_recovery_points()
             await self.files[log_dir].write_log_starts()
 
     async def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        for log_dir, meant in [(log_dir, self._table.logs_in(log_dir)) for log_dir in self._dirs.online]:
+        for log_dir, meant in [(it, dict(self._table.logs_in(it))) for it in self._dirs.online]:
             with self._failures.leaving_out(log_dir):
                 await self.files[log_dir].write_high_watermarks(high_watermarks, meant)
 
@@ -61,15 +56,15 @@ class LogCheckpoints:
                     await self.files[log_dir].write_log_starts()
 
     def delete_retired_segments(self, key: TopicPartition) -> None:
-        """Delete the segments below the stored log start."""
+        """Delete the segments below the stored log start, as far as a snapshot of their producers stands for
+        them.
+        """
         opened = self._table.logs.get(key)
         if opened is not None:
             assert opened.snapshots is not None
-            try:
-                if opened.log.delete_retired_segments(opened.log.stored_log_start_offset):
-                    opened.snapshots.remove_unneeded()
-            except STORAGE_ERRORS as error:
-                self._damaged.storage_failed(opened.log, error)
+            end_offset = min(opened.log.stored_log_start_offset, opened.snapshots.durable_offset)
+            if opened.log.delete_retired_segments(end_offset):
+                opened.snapshots.remove_unneeded()
 
     def cleaned_offset(self, opened: OpenLog) -> int | None:
         """What the last round of compaction reached; None if there was none."""

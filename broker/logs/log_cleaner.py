@@ -6,23 +6,26 @@ turn of the loop may, and between two steps the loop has at least as much time. 
 log itself happens on the loop, between two steps: the round of a log that was truncated, deleted or taken
 offline meanwhile ends there.
 
-A log that cannot be compacted is left alone until the next start, and logged once. It keeps growing and costs
-no other log anything; where it is damaged, it is repaired as damage is. A log for which there was no room is
-tried again later. (Apache Kafka takes the whole directory offline when the cleaner finds its disk full.)
+A log that cannot be compacted, for whatever reason, is left alone until the next start, and logged once. It
+keeps growing and costs no other log anything; where it is damaged, it is repaired as damage is. A log for
+which the disk had no room, or the process no descriptor, is tried again later. (Apache Kafka takes the whole
+directory offline when the cleaner finds its disk full.)
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from functools import partial
 from math import inf
 
 from pykraft.broker.config import CleanerConfig
-from pykraft.broker.logs.log_dirs import is_out_of_space
+from pykraft.broker.logs.log_dirs import is_of_the_process, is_out_of_space
 from pykraft.broker.logs.log_loading import OpenLog
 from pykraft.broker.logs.log_manager import LogManager
 from pykraft.broker.logs.offline_logs import TopicPartition
+from pykraft.broker.logs.producer_rebuild import remembered_offsets
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.lazy_dataclass import dataclass
 from pykraft.log_store.compaction.candidates import Cleanable
@@ -40,8 +43,10 @@ STEP_RECORDS = 2000
 """Of one step: some milliseconds."""
 MIN_BACKOFF_MS = 100
 LOGS_PER_TURN = 200
-NO_ROOM_PAUSE_MS = 300_000
-"""How long a log is left alone for which there was no room on the disk: retention may make some."""
+PAUSE_MS = 300_000
+"""How long a log is left alone for want of room on the disk, or of a descriptor: some may be free then."""
+LONGEST_BACKOFF_MS = 15_000
+"""A longer one is looked at again so often."""
 LONGEST_PAUSE_MS = 200
 """A round that waits for the throttle looks so often whether its log is still there."""
 
@@ -68,13 +73,23 @@ class LogCleaner:
         self._tasks = tasks
         #: The logs that are left alone, and until when.
         self._left_alone: dict[TopicPartition, tuple[OpenLog, float]] = {}
-        self._throttled_until_ms = 0
+        #: What was read and written beyond what the throttle has let pass, up to a moment.
+        self._throttled_bytes = 0.0
+        self._throttled_at_ms = 0
 
     async def run(self) -> None:
         """Compact for ever."""
         while True:
             if not await self.clean_dirtiest():
-                await self._tasks.sleep(max(MIN_BACKOFF_MS, self._config().backoff_ms))
+                await self._back_off()
+
+    async def _back_off(self) -> None:
+        """Wait as long as the settings say, which may change meanwhile."""
+        began_ms = self._clock.monotonic_ms()
+        passed_ms = 0
+        while (left_ms := max(MIN_BACKOFF_MS, self._config().backoff_ms) - passed_ms) > 0:
+            await self._tasks.sleep(min(left_ms, LONGEST_BACKOFF_MS))
+            passed_ms = self._clock.monotonic_ms() - began_ms
 
     async def clean_dirtiest(self) -> bool:
         """One round for each of the dirtiest logs, as many as there are threads; whether there was any."""
@@ -92,14 +107,18 @@ class LogCleaner:
         """The logs that are worth a round, the dirtiest first."""
         due: list[tuple[float, OpenLog, Cleanable]] = []
         for index, opened in enumerate(list(self._logs.logs.values()), start=1):
-            if opened.log.has_cleanable_segments and self._may_clean(opened):
-                cleanable = await self._find_cleanable(opened)
-                if cleanable is not None and cleanable.is_due(opened.log.config):
-                    due.append((-cleanable.dirty_ratio, opened, cleanable))
+            with self._guarding(opened):
+                if opened.log.has_cleanable_segments and self._may_clean(opened):
+                    cleanable = await self._find_cleanable(opened)
+                    if cleanable is not None and cleanable.is_due(opened.log.config):
+                        due.append((-cleanable.dirty_ratio, opened, cleanable))
             if index % LOGS_PER_TURN == 0:
                 await self._tasks.sleep(0)
         due.sort(key=lambda one: (one[0], one[1].topic_partition))
         return due
+
+    def _guarding(self, opened: OpenLog) -> AbstractContextManager[None]:
+        return self._logs.work.guarding("compaction", opened.log, partial(self._leave_alone, opened))
 
     def _may_clean(self, opened: OpenLog) -> bool:
         left_alone, until_ms = self._left_alone.get(opened.topic_partition, (None, 0))
@@ -119,24 +138,21 @@ class LogCleaner:
         if not self._logs.table.may_clean(opened):
             return None
         cleaned, now_ms = self._logs.checkpoints.cleaned_offset(opened), self._clock.wall_ms()
-        try:
-            return log.find_cleanable(cleaned, limit_offset=limit_offset, now_ms=now_ms)
-        except DAMAGE_ERRORS as error:
-            self._logs.damaged.report(log, error)
-            return None
+        return log.find_cleanable(cleaned, limit_offset=limit_offset, now_ms=now_ms)
 
     # -- one round -------------------------------------------------------------------------------------
 
     async def _clean(self, opened: OpenLog, cleanable: Cleanable, config: CleanerConfig) -> bool:
         """One round; whether it advanced."""
+        with self._guarding(opened):
+            return self._may_clean(opened) and await self._clean_once(opened, cleanable, config)
+        return False
+
+    async def _clean_once(self, opened: OpenLog, cleanable: Cleanable, config: CleanerConfig) -> bool:
         log = opened.log
-        if not self._may_clean(opened):
-            return False
         cleaning = log.begin_cleaning(
             cleanable,
-            producers=ActiveProducers(
-                opened.producers.remembered_offsets(), opened.producers.marker_epochs()
-            ),
+            producers=ActiveProducers(rest=remembered_offsets(opened.producers.items())),
             newest=OffsetMap(config.dedupe_buffer_bytes // max(1, config.threads), config.load_factor),
             now_ms=self._clock.wall_ms(),
         )
@@ -149,10 +165,9 @@ class LogCleaner:
             except DAMAGE_ERRORS as error:
                 path = error.path if isinstance(error, CorruptLogError) else str(error.filename)
                 if log.truncation_count == cuts and log.has_file(path):
-                    self._leave_alone(opened, error)
                     self._logs.damaged.report(log, error)
             except (OSError, ProtocolError, SegmentTooLargeError) as error:
-                self._leave_alone(opened, error)
+                self._refuse(opened, error)
             finally:
                 await self._discard(opened, cleaning)
             if is_complete:
@@ -198,24 +213,47 @@ class LogCleaner:
 
     async def _pause(self, opened: OpenLog, io_bytes: int, took_ms: int) -> None:
         """Leave the event loop as much time as the step took, and more if the throttle says so."""
-        now_ms = self._clock.monotonic_ms()
-        rate = max(1.0, self._config().max_io_bytes_per_second)
-        self._throttled_until_ms = max(self._throttled_until_ms, now_ms) + int(io_bytes * 1000 / rate)
-        until_ms = max(now_ms + took_ms, self._throttled_until_ms)
-        while (left_ms := until_ms - self._clock.monotonic_ms()) > 0 and self._logs.table.may_clean(opened):
+        until_ms = self._clock.monotonic_ms() + took_ms
+        self._throttled_ms()
+        self._throttled_bytes += io_bytes
+        while self._logs.table.may_clean(opened):
+            left_ms = max(until_ms - self._clock.monotonic_ms(), self._throttled_ms())
+            if left_ms <= 0:
+                return
             await self._tasks.sleep(min(left_ms, LONGEST_PAUSE_MS))
 
+    def _throttled_ms(self) -> int:
+        """For how long no thread may read or write more, if the throttle stays as it is now."""
+        now_ms, rate = self._clock.monotonic_ms(), max(1.0, self._config().max_io_bytes_per_second)
+        passed_ms = now_ms - self._throttled_at_ms
+        self._throttled_bytes = max(0.0, self._throttled_bytes - rate * passed_ms / 1000)
+        self._throttled_at_ms = now_ms
+        return int(self._throttled_bytes * 1000 / rate)
+
+    def _refuse(self, opened: OpenLog, error: Exception) -> None:
+        """A log cannot be compacted as it is, or now. An error of the process is raised."""
+        if is_of_the_process(error):
+            raise error
+        if _may_pass(error):
+            logger.error("%s cannot be compacted now and is tried again later: %s", opened.log.name, error)
+        else:
+            logger.error("%s cannot be compacted and is left as it is: %s", opened.log.name, error)
+        self._leave_alone(opened, error)
+
     def _leave_alone(self, opened: OpenLog, error: Exception) -> None:
+        until_ms = self._clock.monotonic_ms() + PAUSE_MS if _may_pass(error) else inf
         self._left_alone = {
             key: one for key, one in self._left_alone.items() if self._logs.table.is_in_use(one[0])
         }
-        if isinstance(error, OSError) and is_out_of_space(error):
-            until_ms: float = self._clock.monotonic_ms() + NO_ROOM_PAUSE_MS
-            logger.error("%s cannot be compacted now and is tried again later: %s", opened.log.name, error)
-        else:
-            until_ms = inf
-            logger.error("%s cannot be compacted and is left as it is: %s", opened.log.name, error)
         self._left_alone[opened.topic_partition] = (opened, until_ms)
+
+    def uncleanable(self, log_dir: str) -> int:
+        """How many logs of a directory are left alone."""
+        now_ms = self._clock.monotonic_ms()
+        return sum(
+            opened.log_dir == log_dir and now_ms < until_ms and self._logs.table.is_in_use(opened)
+            for opened, until_ms in self._left_alone.values()
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +263,10 @@ class _Done:
     io_bytes: int
     replacement: Replacement | None = None
     is_last: bool = False
+
+
+def _may_pass(error: Exception) -> bool:
+    return isinstance(error, OSError) and (is_out_of_space(error) or is_of_the_process(error))
 
 
 def _advance(steps: Iterator[Step | Replacement], max_io_bytes: int) -> _Done:

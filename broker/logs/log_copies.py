@@ -13,7 +13,7 @@ from functools import partial
 from pykraft.broker.logs.directory_failures import DirectoryFailures
 from pykraft.broker.logs.future_log import FutureLog, future_name
 from pykraft.broker.logs.log_checkpoints import LogCheckpoints
-from pykraft.broker.logs.log_dirs import LogDirs, is_out_of_space
+from pykraft.broker.logs.log_dirs import LogDirs, is_of_the_process, is_out_of_space
 from pykraft.broker.logs.log_loading import OpenLog
 from pykraft.broker.logs.log_table import LogTable, LogUses
 from pykraft.broker.logs.offline_logs import TopicPartition
@@ -66,20 +66,20 @@ class LogCopies:
         try:
             return FutureLog.create(self._disk, log_dir, source, unique, now_ms)
         except OSError as error:
-            if not is_out_of_space(error):
+            if not (is_out_of_space(error) or is_of_the_process(error)):
                 raise
             logger.error("%s cannot be moved to %s: %s", source.log.name, log_dir, error)
             self._disk.remove_tree(f"{log_dir}/{future_name(*source.topic_partition, unique)}")
             return None
 
     def failed(self, future: FutureLog, error: OSError) -> bool:
-        """A copy could not be written: its directory has failed, or is full; whether the copy is to be
-        discarded.
+        """A copy could not be written: its directory has failed, or is full, or the process lacked something;
+        whether the copy is to be discarded.
 
         Apache Kafka takes a full directory offline, with all replicas in it. But the copy is the only one
         that has lost anything, and what it took is free once it is deleted.
         """
-        if is_out_of_space(error):
+        if is_out_of_space(error) or is_of_the_process(error):
             return True
         self._failures.fail(future.log_dir, error)
         return False
@@ -105,13 +105,24 @@ class LogCopies:
             return None
         new = future.take_place(self._disk)
         del self._table.futures[key]
+        self._table.moved_from[key] = old.log_dir
         old.log.before_truncation = old.log.on_roll = old.log.on_unflushed = None
         new.log.cleaned_end_offset = old.log.cleaned_end_offset
         self._adopt(new)
         return new
 
     async def delete_moved(self, old: OpenLog, new: OpenLog) -> None:
-        """The log was moved: make that durable, then delete the old one."""
+        """The log was moved: make that durable, then delete the old one. Until then no other log may have its
+        name, and the old directory's checkpoint files keep what they say of it.
+        """
+        key = old.topic_partition
+        with self._uses.using(self._uses.settling, key):
+            try:
+                await self._delete_moved(old, new)
+            finally:
+                self._table.moved_from.pop(key, None)
+
+    async def _delete_moved(self, old: OpenLog, new: OpenLog) -> None:
         # No round has begun since the move did: the copy has what the last one left.
         cleaned, cuts = self._checkpoints.cleaned_offset(old), new.log.truncation_count
         done = await self._failures.guarded(new.log_dir, partial(self._make_durable, new.log_dir))

@@ -15,12 +15,23 @@ from pykraft.metadata_log.broker_configs import CORDONED_LOG_DIRS
 
 _OF_THE_PROCESS: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
 """These errors say nothing about a disk."""
+_NO_DESCRIPTOR: Final = frozenset((errno.EMFILE, errno.ENFILE))
 _OUT_OF_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
 
 
 def is_out_of_space(error: OSError) -> bool:
     """Whether a disk has no room for what was to be written; it has lost nothing else."""
     return error.errno in _OUT_OF_SPACE
+
+
+def is_of_the_process(error: Exception) -> bool:
+    """Whether the process, or its machine, lacked something: work that can be repeated may succeed later."""
+    return isinstance(error, OSError) and error.errno in _OF_THE_PROCESS
+
+
+def lacks_a_descriptor(error: OSError) -> bool:
+    """Whether a file could not be opened, so that nothing was done with it."""
+    return error.errno in _NO_DESCRIPTOR
 
 
 ALL_DIRS: Final = "*"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
@@ -20,10 +21,11 @@ from pykraft.broker.logs.directory_failures import DirectoryFailures
 from pykraft.broker.logs.index_rebuilds import IndexRebuilds
 from pykraft.broker.logs.log_checkpoints import LogCheckpoints
 from pykraft.broker.logs.log_copies import LogCopies
-from pykraft.broker.logs.log_dirs import LogDirs
+from pykraft.broker.logs.log_dirs import LogDirs, lacks_a_descriptor
 from pykraft.broker.logs.log_loading import OpenLog, create_log
 from pykraft.broker.logs.log_opening import LogOpening, set_aside_stray
 from pykraft.broker.logs.log_table import LogTable, LogUses
+from pykraft.broker.logs.log_work import LogWork
 from pykraft.broker.logs.offline_logs import TopicPartition
 from pykraft.broker.logs.producer_jobs import ProducerJobs
 from pykraft.broker.logs.time_lookups import TimeLookups
@@ -72,12 +74,13 @@ class LogManager:
         uses = self.uses = LogUses()
         tasks = self._tasks = TaskSupervisor(on_fatal)
         failures = self.failures = DirectoryFailures(dirs, workers, on_fatal, self._dir_failed)
-        self._deleted_files = DeletedFiles(disk, clock, workers, tasks, failures.fail)
         damaged = self.damaged = DamagedLogs(disk, dirs, table, uses, failures, workers, tasks, on_damage)
-        checkpoints = self.checkpoints = LogCheckpoints(dirs, table, failures, damaged)
-        self.producers = ProducerJobs(disk, table, uses, damaged, workers, tasks)
+        checkpoints = self.checkpoints = LogCheckpoints(dirs, table, failures)
+        work = self.work = LogWork(clock, damaged.storage_failed)
+        self._deleted_files = DeletedFiles(disk, clock, workers, work, tasks, failures.fail)
+        self.producers = ProducerJobs(disk, table, uses, work, workers, tasks)
         self.copies = LogCopies(disk, dirs, table, uses, checkpoints, failures, clock, self._adopt_moved)
-        self.index_rebuilds = IndexRebuilds(table, damaged, workers, tasks)
+        self.index_rebuilds = IndexRebuilds(table, damaged, work, clock, workers, tasks)
         self.time_lookups = TimeLookups(table, self.index_rebuilds, workers)
         self.opening = LogOpening(
             disk, dirs, table, checkpoints, failures, default_config, clock, workers, self._adopt
@@ -111,7 +114,8 @@ class LogManager:
             marker = partial(checkpoint.write_clean_shutdown, self._disk, log_dir, broker_epoch)
             await self.failures.guarded(log_dir, marker)
         await self._tasks.close()
-        self.logs.clear()
+        for key in list(self.logs):
+            self.table.take_out(key)
 
     async def _close(self, key: TopicPartition, opened: OpenLog) -> None:
         log = opened.log
@@ -122,7 +126,6 @@ class LogManager:
             log.abandon()
             if key in self.logs:
                 self.damaged.take_offline(opened, error)
-            await self.damaged.set_aside(key)
         except OSError as error:
             log.abandon()
             if not self.failures.fail(log.directory, error):
@@ -174,7 +177,7 @@ class LogManager:
 
     async def _take_out(self, keys: Iterable[TopicPartition]) -> list[tuple[TopicPartition, OpenLog]]:
         """Take logs out of use before removal, and out of the checkpoints: a start would look for them."""
-        taken = [(key, self.logs.pop(key)) for key in keys if key in self.logs]
+        taken = [(key, self.table.take_out(key)) for key in keys if key in self.logs]
         for key, _ in taken:
             self.futures.pop(key, None)
             self.wanted_dirs.pop(key, None)
@@ -195,12 +198,8 @@ class LogManager:
         return await self._workers.run(partial(self._disk.usage, log_dir))
 
     def _emptiest_dir(self) -> str:
-        counts = dict.fromkeys(self.dirs.for_new_logs, 0)
-        used = [opened.log_dir for opened in self.logs.values()]
-        for log_dir in (*used, *(future.log_dir for future in self.futures.values())):
-            if log_dir in counts:
-                counts[log_dir] += 1
-        return min(counts, key=lambda log_dir: counts[log_dir])
+        copies = Counter(future.log_dir for future in self.futures.values())  # one a directory at a time
+        return min(self.dirs.for_new_logs, key=lambda it: len(self.table.logs_in(it)) + copies[it])
 
     # -- failed directories ----------------------------------------------------------------------------
 
@@ -214,7 +213,7 @@ class LogManager:
         for number, key in enumerate([*here, *self.table.damaged_in(log_dir)], start=1):
             opened, damaged = self.logs.get(key), self.offline.get(key)
             if opened is not None and opened.log_dir == log_dir:
-                del self.logs[key]
+                self.table.take_out(key)
                 self.unavailable[key] = (opened.topic_id, log_dir)
                 self._on_damage(key)
             elif damaged is not None and damaged.log_dir == log_dir and not damaged.is_set_aside:
@@ -240,7 +239,7 @@ class LogManager:
                 self.damaged.report(opened.log, error)
                 return
             except OSError as error:
-                if not self.failures.fail(opened.log.directory, error):
+                if lacks_a_descriptor(error) or not self.failures.fail(opened.log.directory, error):
                     raise
                 return
             was_due = opened.log.is_flush_due
@@ -264,7 +263,7 @@ class LogManager:
     def _adopt(self, opened: OpenLog) -> None:
         """Take a log into use. Before it is truncated, its entries in the checkpoints are lowered."""
         log = opened.log
-        self.logs[opened.topic_partition] = opened
+        self.table.put(opened)
         stored = min(self.checkpoints.cleaned_offset(opened) or 0, log.log_end_offset)
         log.cleaned_end_offset = max(log.cleaned_end_offset, stored)
         self.producers.adopt(opened)

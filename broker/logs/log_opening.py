@@ -69,9 +69,9 @@ class LogOpening:
             if loaded is None:
                 continue
             epochs.add(loaded.broker_epoch)
-            logs, damaged = partial(table.logs_in, log_dir), partial(table.damaged_in, log_dir)
+            logs, kept = partial(table.logs_in, log_dir), partial(table.kept_in, log_dir)
             self._checkpoints.files[log_dir] = CheckpointFiles(
-                self._disk, log_dir, loaded.stored, logs, damaged, self._workers, self._failures.fail
+                self._disk, log_dir, loaded.stored, logs, kept, self._workers, self._failures.fail
             )
             for opened in loaded.logs:
                 other = table.logs.get(opened.topic_partition)

@@ -54,6 +54,10 @@ class LogScrubber:
                 await self._scrub_log(key, opened)
 
     async def _scrub_log(self, key: TopicPartition, opened: OpenLog) -> None:
+        with self._logs.work.guarding("scrub", opened.log):
+            await self._scrub_segments(key, opened)
+
+    async def _scrub_segments(self, key: TopicPartition, opened: OpenLog) -> None:
         log, cuts = opened.log, opened.log.rewrite_count
         for base_offset in log.segment_base_offsets:
             scrub = log.scrub_segment(base_offset)
@@ -73,8 +77,9 @@ class LogScrubber:
             return
         self._being_checked.add(key)
         try:
-            look = partial(read_checked, piece, opened.log.epoch_cache.entries)
-            await self._is_sound(opened, opened.log.rewrite_count, look)
+            with self._logs.work.guarding("scrub", opened.log):
+                look = partial(read_checked, piece, opened.log.epoch_cache.entries)
+                await self._is_sound(opened, opened.log.rewrite_count, look)
         finally:
             self._being_checked.remove(key)
 
@@ -88,7 +93,8 @@ class LogScrubber:
         opened = self._logs.table.find_file(path)
         if opened is not None:
             look = partial(_read_through, opened.log.disk, path, piece.position, piece.size_bytes)
-            await self._is_sound(opened, opened.log.rewrite_count, look)
+            with self._logs.work.guarding("scrub", opened.log):
+                await self._is_sound(opened, opened.log.rewrite_count, look)
 
     async def _is_sound(self, opened: OpenLog, cuts: int, look: Callable[[], object]) -> bool:
         """Run ``look``; damage counts unless the log was truncated or compacted meanwhile, or is no longer in

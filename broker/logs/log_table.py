@@ -7,7 +7,7 @@ snapshot or a round of compaction uses the files of a log, its directory is neit
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from pykraft.broker.logs.future_log import FutureLog
@@ -23,13 +23,31 @@ class LogTable:
     """
 
     def __init__(self) -> None:
-        self.logs: dict[TopicPartition, OpenLog] = {}
+        self._logs: dict[TopicPartition, OpenLog] = {}
+        self._logs_in: dict[str, dict[TopicPartition, Log]] = {}
+        self.logs: Mapping[TopicPartition, OpenLog] = self._logs
         self.offline: dict[TopicPartition, OfflineLog] = {}
         self.unavailable: dict[TopicPartition, tuple[Uuid, str]] = {}
         #: The copies of logs that are being moved (:mod:`pykraft.broker.replicas.log_moves`), and the
         #: directories that logs are to be moved to, or created in.
         self.futures: dict[TopicPartition, FutureLog] = {}
         self.wanted_dirs: dict[TopicPartition, str] = {}
+        #: The logs that were moved, and the directories in which what they were is not yet deleted.
+        self.moved_from: dict[TopicPartition, str] = {}
+
+    def put(self, opened: OpenLog) -> None:
+        """Take a log into use, in place of the one that its replica had."""
+        key = opened.topic_partition
+        if key in self._logs:
+            self.take_out(key)
+        self._logs[key] = opened
+        self._logs_in.setdefault(opened.log_dir, {})[key] = opened.log
+
+    def take_out(self, key: TopicPartition) -> OpenLog:
+        """Take a log out of use."""
+        opened = self._logs.pop(key)
+        del self._logs_in[opened.log_dir][key]
+        return opened
 
     def is_in_use(self, opened: OpenLog) -> bool:
         """Whether it is still the log of its replica."""
@@ -46,12 +64,20 @@ class LogTable:
         opened = self.logs.get((topic, int(index)))
         return None if opened is None or not opened.log.has_file(path) else opened
 
-    def logs_in(self, log_dir: str) -> dict[TopicPartition, Log]:
-        return {key: opened.log for key, opened in self.logs.items() if opened.log_dir == log_dir}
+    def logs_in(self, log_dir: str) -> Mapping[TopicPartition, Log]:
+        """As of now and later on."""
+        return self._logs_in.setdefault(log_dir, {})
 
     def damaged_in(self, log_dir: str) -> list[TopicPartition]:
         """The damaged logs whose directories are not yet renamed."""
         return [k for k, one in self.offline.items() if one.log_dir == log_dir and not one.is_set_aside]
+
+    def kept_in(self, log_dir: str) -> list[TopicPartition]:
+        """The logs that a start would find in a directory though they are not used from there: damaged, or
+        just moved away.
+        """
+        moved = [key for key, path in self.moved_from.items() if path == log_dir]
+        return [*self.damaged_in(log_dir), *moved]
 
     def moves_to(self, log_dir: str) -> dict[TopicPartition, tuple[int, int]]:
         """The size and the lag of the copies of logs in a directory, those included that are yet to begin."""
@@ -80,6 +106,8 @@ class LogUses:
         self.cleaning: set[TopicPartition] = set()
         #: The log whose producer snapshot is being written.
         self.snapshotting: set[TopicPartition] = set()
+        #: The logs that were moved, while what they were is deleted.
+        self.settling: set[TopicPartition] = set()
         self._released = asyncio.Event()
 
     @contextmanager
@@ -93,10 +121,10 @@ class LogUses:
             self._released.set()
 
     def is_used(self, key: TopicPartition) -> bool:
-        return key in self.flushing or key in self.cleaning or key in self.snapshotting
+        return any(key in users for users in (self.flushing, self.cleaning, self.snapshotting, self.settling))
 
     async def until_unused(self, key: TopicPartition) -> None:
-        """Wait until neither a flush, a snapshot nor a compaction of the log is under way."""
+        """Wait until neither a flush, a snapshot, a compaction nor a move of the log is under way."""
         while self.is_used(key):
             await self._released_one()
 

@@ -1,7 +1,8 @@
 """When producer snapshots are written, and the state of producers is built again or expires.
 
 Snapshots are written one after another, since many logs may roll at once. :mod:`.producer_snapshots` decides
-what they contain.
+what they contain. What tells of a producer is either in a segment or in a durable snapshot: no segment is
+deleted before a snapshot is durable that stands for it.
 """
 
 from __future__ import annotations
@@ -10,15 +11,17 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
-from pykraft.broker.logs.damaged_logs import DamagedLogs
 from pykraft.broker.logs.log_loading import OpenLog
 from pykraft.broker.logs.log_table import LogTable, LogUses
+from pykraft.broker.logs.log_work import LogWork
 from pykraft.broker.logs.offline_logs import TopicPartition
 from pykraft.broker.logs.producer_snapshots import SnapshotWriter, rebuild_producers
-from pykraft.broker.logs.producer_state import ProducerEntry
-from pykraft.log_store.interface import DAMAGE_ERRORS, STORAGE_ERRORS
+from pykraft.broker.logs.producer_state import Captured
 from pykraft.runtime.disk import Disk
 from pykraft.runtime.tasks import TaskSupervisor, Workers
+
+RETRY_MS = 10_000
+"""Until producers that could not be rebuilt are read again: without them no producer can write."""
 
 
 class ProducerJobs:
@@ -29,18 +32,18 @@ class ProducerJobs:
         disk: Disk,
         table: LogTable,
         uses: LogUses,
-        damaged: DamagedLogs,
+        work: LogWork,
         workers: Workers,
         tasks: TaskSupervisor,
     ) -> None:
         self._disk = disk
         self._table = table
         self._uses = uses
-        self._damaged = damaged
+        self._work = work
         self._workers = workers
         self._tasks = tasks
         #: Snapshots to be written: of which log, the offset and the producers of each.
-        self._due: dict[TopicPartition, tuple[OpenLog, int, dict[int, ProducerEntry]]] = {}
+        self._due: dict[TopicPartition, tuple[OpenLog, int, Captured]] = {}
         self._task: asyncio.Task[None] | None = None
         #: Called when the producers of a partition are known again.
         self.on_rebuilt: Callable[[TopicPartition], None] = lambda key: None
@@ -53,7 +56,7 @@ class ProducerJobs:
     def rolled(self, opened: OpenLog, base_offset: int) -> None:
         """A new segment begins: capture the producers as of its base offset."""
         if not opened.producers.is_behind:
-            self._due[opened.topic_partition] = (opened, base_offset, opened.producers.capture())
+            self._due[opened.topic_partition] = (opened, base_offset, opened.producers.items())
             self.write_soon()
 
     def truncated(self, opened: OpenLog, end_offset: int) -> None:
@@ -79,6 +82,27 @@ class ProducerJobs:
         finally:
             self._task = None
 
+    async def stand_in(self, key: TopicPartition) -> None:
+        """Have a durable snapshot stand for all that retention may delete of a log, unless that fails, or the
+        state of its producers is not known now.
+        """
+        opened = self._table.logs.get(key)
+        if opened is not None and not self._stands_in(opened):
+            if key not in self._due and not opened.producers.is_behind:
+                self._due[key] = (opened, opened.log.log_end_offset, opened.producers.items())
+            await self._write_through()
+
+    @staticmethod
+    def _stands_in(opened: OpenLog) -> bool:
+        assert opened.snapshots is not None
+        return opened.snapshots.durable_offset >= opened.log.first_retained_offset
+
+    async def _write_through(self) -> None:
+        """Wait until what is due now is written."""
+        self.write_soon()
+        if self._task is not None:
+            await asyncio.shield(self._task)
+
     async def stop(self) -> None:
         """Wait until the due snapshots are written."""
         if self._task is not None:
@@ -88,18 +112,17 @@ class ProducerJobs:
         """Write a snapshot of the producers at the end of a log that is going to be closed."""
         log, producers = opened.log, opened.producers
         if log.log_end_offset > log.log_start_offset and not producers.is_behind:
-            await self._write(opened, log.log_end_offset, producers.capture())
+            await self._write(opened, log.log_end_offset, producers.items())
 
-    async def _write(self, opened: OpenLog, offset: int, captured: dict[int, ProducerEntry]) -> None:
+    async def _write(self, opened: OpenLog, offset: int, captured: Captured) -> None:
         assert opened.snapshots is not None
-        with self._uses.using(self._uses.snapshotting, opened.topic_partition):
+        uses, guarding = self._uses, self._work.guarding
+        with uses.using(uses.snapshotting, opened.topic_partition), guarding("producer snapshot", opened.log):
             try:
                 await opened.snapshots.write(offset, captured, opened.producers.complete)
-            except DAMAGE_ERRORS as error:
-                self._damaged.report(opened.log, error)
-            except OSError as error:
+            except OSError:
                 if self._table.is_in_use(opened):  # otherwise its directory has been renamed or removed
-                    self._damaged.storage_failed(opened.log, error)
+                    raise
 
     async def pause(self) -> None:
         """Yield to other tasks of the event loop."""
@@ -110,16 +133,16 @@ class ProducerJobs:
         meanwhile.
         """
         opened = self._table.logs.get(key)
-        if opened is not None:
-            try:
+        while opened is not None and self._table.is_in_use(opened):
+            with self._work.guarding("rebuild of producers", opened.log):
                 run = self._workers.run
                 await rebuild_producers(
                     self._disk, opened.log, opened.producers, high_watermark, run, self.pause
                 )
-            except DAMAGE_ERRORS as error:
-                self._damaged.report(opened.log, error)
-            else:
                 self.on_rebuilt(key)
+                return
+            if self._table.is_in_use(opened):
+                await self._tasks.sleep(RETRY_MS)
 
     def expire(self, key: TopicPartition, now_ms: int, max_idle_ms: int) -> None:
         """Forget idle producers, and record that those of deleted segments are forgotten."""
@@ -132,7 +155,4 @@ class ProducerJobs:
             opened.producers.complete = False
         if was_complete and not opened.producers.complete:
             assert opened.snapshots is not None
-            try:
-                opened.snapshots.forget_some()
-            except STORAGE_ERRORS as error:
-                self._damaged.storage_failed(opened.log, error)
+            opened.snapshots.forget_some()

@@ -7,11 +7,13 @@ had in flight.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 
 from pykraft.broker.logs.producer_state import (
     KEPT_BATCHES,
     NO_OFFSET,
+    Captured,
     ProducedBatch,
     ProducerEntry,
     ProducerState,
@@ -20,6 +22,9 @@ from pykraft.kafka_protocol.markers import Marker
 from pykraft.kafka_protocol.records import BatchHeader
 from pykraft.log_store.producer_snapshot import NO_SEQUENCE, SnapshotEntry
 from pykraft.log_store.transaction_index import AbortedTransaction
+
+ENTRIES_PER_SLICE = 2000
+"""So much of a snapshot is taken in at once: a few milliseconds."""
 
 
 class ProducerRebuild:
@@ -37,11 +42,26 @@ class ProducerRebuild:
         complete: bool,
         high_watermark: int = 0,
     ) -> None:
-        self._known = list(entries)
+        self._rest = iter(entries)
+        self._known: dict[int, ProducerEntry] = {}
+        self._open_transactions: list[tuple[int, int]] = []
         self._offset = offset
         self._state = ProducerState(complete=complete, high_watermark=high_watermark)
         #: Aborted by the markers after the snapshot.
         self.aborted: list[AbortedTransaction] = []
+
+    def take_in(self) -> Iterator[int]:
+        """Take in the snapshot, and tell after each part how many producers those were; what is left of it
+        when the first batch after it is replayed is taken in at once.
+        """
+        while part := list(islice(self._rest, ENTRIES_PER_SLICE)):
+            for known in part:
+                self._known[known.producer_id] = _known_entry(known)
+                if known.current_transaction_first_offset >= 0:
+                    self._open_transactions.append(
+                        (known.producer_id, known.current_transaction_first_offset)
+                    )
+            yield len(part)
 
     def replay(self, header: BatchHeader, marker: Marker | None = None) -> None:
         if self._offset is not None:
@@ -61,36 +81,54 @@ class ProducerRebuild:
 
     def _join_snapshot(self, offset: int) -> None:
         """The snapshot tells all but the earlier ones of the last batches."""
-        entries = {
-            producer_id: ProducerEntry(entry.epoch, entry.batches, entry.timestamp_ms)
-            for producer_id, entry in self._state.capture().items()
-        }
-        open_transactions = []
-        for known in self._known:
-            entries[known.producer_id] = _join(entries.get(known.producer_id), known)
-            if known.current_transaction_first_offset >= 0:
-                open_transactions.append((known.producer_id, known.current_transaction_first_offset))
-        self._state.restore(entries, open_transactions, offset)
+        for _ in self.take_in():
+            pass
+        for producer_id, replayed in self._state.items():
+            known = self._known.get(producer_id)
+            if known is None:
+                self._known[producer_id] = ProducerEntry(
+                    replayed.epoch, replayed.batches, replayed.timestamp_ms
+                )
+            elif known.batches and replayed.epoch == known.epoch:
+                self._known[producer_id] = _join(replayed, known)
+        self._state.restore(self._known, self._open_transactions, offset)
         self._offset = None
 
 
-def _join(replayed: ProducerEntry | None, known: SnapshotEntry) -> ProducerEntry:
-    """An entry of a snapshot, with the batches that were replayed before it."""
-    batches: tuple[ProducedBatch, ...] = ()
-    if known.last_offset >= 0:
-        last = _last_batch(known)
-        batches = (last,)
-        if replayed is not None and replayed.epoch == known.producer_epoch:
-            same = [batch for batch in replayed.batches if batch.next_offset == last.next_offset]
-            earlier = [batch for batch in replayed.batches if batch.next_offset <= last.base_offset]
-            batches = (*earlier, *(same or [last]))[-KEPT_BATCHES:]
+def _join(replayed: ProducerEntry, known: ProducerEntry) -> ProducerEntry:
+    """An entry of a snapshot, with the batches of its epoch that were replayed before it."""
+    last = known.batches[-1]
+    same = [batch for batch in replayed.batches if batch.next_offset == last.next_offset]
+    earlier = [batch for batch in replayed.batches if batch.next_offset <= last.base_offset]
+    batches = (*earlier, *(same or [last]))[-KEPT_BATCHES:]
+    return ProducerEntry(
+        known.epoch, batches, known.timestamp_ms, known.coordinator_epoch, known.first_offset
+    )
+
+
+def _known_entry(known: SnapshotEntry) -> ProducerEntry:
     return ProducerEntry(
         known.producer_epoch,
-        batches,
+        (_last_batch(known),) if known.last_offset >= 0 else (),
         known.timestamp_ms,
         known.coordinator_epoch,
         known.current_transaction_first_offset,
     )
+
+
+def add_unknown(state: ProducerState, entries: Iterable[SnapshotEntry], offset: int) -> None:
+    """Add the producers of a later snapshot whose batches are all gone, and with them their transactions."""
+    gone = [known for known in entries if state.entry(known.producer_id) is None]
+    without = (known._replace(current_transaction_first_offset=NO_OFFSET) for known in gone)
+    state.add({known.producer_id: _known_entry(known) for known in without}, offset)
+
+
+def remembered_offsets(captured: Captured) -> Iterator[tuple[int, int, list[int]]]:
+    """Of each producer its id, its epoch, and the last offsets of its remembered batches, which a rebuild has
+    to find in the log; none if it is known by a marker of that epoch alone, which has to be found then.
+    """
+    for producer_id, entry in captured:
+        yield producer_id, entry.epoch, [batch.next_offset - 1 for batch in entry.batches]
 
 
 def snapshot_entries(captured: Mapping[int, ProducerEntry]) -> list[SnapshotEntry]:

@@ -9,6 +9,7 @@ in the executor (a log is used on the event loop only) is done in slices.
 A rebuild also restores what the transaction indexes lack: after an unclean stop, so it begins with a snapshot
 from before that (:attr:`.Log.unindexed_from`), and while the state was behind, when no snapshot is written.
 It begins before the high watermark if transactions have ended above that, since they still hold back readers.
+A start that must pass over the newest snapshot still takes from it the producers that it finds nowhere else.
 
 An empty snapshot at offset 0 means that the newer ones hold every producer that ever wrote: it is written
 with the first of them, and removed when a producer is forgotten.
@@ -21,14 +22,15 @@ from functools import partial
 from itertools import islice
 from typing import Protocol, TypeVar
 
-from pykraft.broker.logs.producer_rebuild import ProducerRebuild, snapshot_entries
-from pykraft.broker.logs.producer_state import ProducerEntry, ProducerState
+from pykraft.broker.logs.producer_rebuild import ProducerRebuild, add_unknown, snapshot_entries
+from pykraft.broker.logs.producer_state import Captured, ProducerEntry, ProducerState
 from pykraft.kafka_protocol.markers import Marker
 from pykraft.kafka_protocol.records import BatchHeader
 from pykraft.log_store.log import Log
 from pykraft.log_store.producer_snapshot import (
     FoundSnapshot,
     encode_snapshot,
+    pack_entries,
     prepare_snapshot,
     read_newest_snapshot,
     remove_snapshots_above,
@@ -44,6 +46,9 @@ LOOK_BACK_BYTES = 128 * 1024
 HEADERS_PER_SLICE = 500
 """How much is read in one slice of the event loop: a few milliseconds."""
 
+PRODUCERS_PER_JOB = 2000
+"""Of one job in the executor, since Python code in a thread holds up the event loop: some milliseconds."""
+
 T = TypeVar("T")
 
 
@@ -56,7 +61,8 @@ class Run(Protocol):
 def load_producers(disk: Disk, log: Log, high_watermark: int) -> ProducerState:
     """The state as of the end of a log that is not in use yet. Blocks."""
     remove_unfinished_snapshots(disk, log.directory)
-    found = _read(disk, log, log.unindexed_from)
+    newest = _read(disk, log, None)
+    found = newest if log.unindexed_from is None else _read(disk, log, log.unindexed_from)
     if found is not None and high_watermark < found.offset:
         between = log.iter_stored_headers(high_watermark, found.offset)
         if any(header.is_control for header in between):
@@ -65,7 +71,10 @@ def load_producers(disk: Disk, log: Log, high_watermark: int) -> ProducerState:
     for header, marker in log.iter_produced(start):
         rebuild.replay(header, marker)
     log.restore_aborted(rebuild.aborted, start if found is None else found.offset)
-    return rebuild.finish()
+    state = rebuild.finish()
+    if newest is not None and newest is not found:
+        add_unknown(state, newest.entries, newest.offset)
+    return state
 
 
 async def rebuild_producers(
@@ -94,6 +103,10 @@ async def _walk(
 ) -> None:
     rebuild, start = _begin(log, found, high_watermark)
     first = start
+    for _ in rebuild.take_in():
+        await pause()
+        if _is_gone(log, start, cuts):
+            return
     while start < log.log_end_offset:
         end = log.log_end_offset
         batches: Iterator[tuple[BatchHeader, Marker | None]] = log.iter_produced(start, end)
@@ -103,12 +116,17 @@ async def _walk(
             start = slice_[-1][0].next_offset
             if start < log.log_end_offset:
                 await pause()
-                if log.truncation_count != cuts or start < log.first_stored_offset:
-                    return  # start over: the log no longer has what was read
+                if _is_gone(log, start, cuts):
+                    return
         start = max(start, end)
     if state.is_behind:
         log.restore_aborted(rebuild.aborted, first if found is None else found.offset)
         state.adopt(rebuild.finish())
+
+
+def _is_gone(log: Log, start: int, cuts: int) -> bool:
+    """Whether to start over: the log no longer has what was read, or is read next."""
+    return log.truncation_count != cuts or start < log.first_stored_offset
 
 
 def _read(disk: Disk, log: Log, most: int | None) -> FoundSnapshot | None:
@@ -129,34 +147,47 @@ def _begin(log: Log, found: FoundSnapshot | None, high_watermark: int) -> tuple[
 
 
 class SnapshotWriter:
-    """Writes the snapshots of one log, one at a time."""
+    """Writes the snapshots of one log, one at a time.
+
+    ``durable_offset``: the newest one that this process has made durable stands for all batches before it.
+    """
 
     def __init__(self, disk: Disk, log: Log, state: ProducerState, run: Run) -> None:
         self._disk = disk
         self._log = log
         self._state = state
         self._run = run
+        self.durable_offset = 0
 
-    async def write(self, offset: int, captured: dict[int, ProducerEntry], complete: bool) -> None:
+    async def write(self, offset: int, captured: Captured, complete: bool) -> None:
         """Write the producers captured at ``offset``, unless the log has been truncated since."""
         cuts, directory = self._log.truncation_count, self._log.directory
         if complete and offset > 0:
-            await self._write(0, {}, cuts)
-        await self._write(offset, captured, cuts)
+            await self._write(0, iter(()), cuts)
+        if await self._write(offset, captured, cuts):
+            self.durable_offset = max(self.durable_offset, offset)
         bases = self._log.segment_base_offsets
         await self._run(partial(remove_unneeded_snapshots, self._disk, directory, bases))
 
-    async def _write(self, offset: int, captured: dict[int, ProducerEntry], cuts: int) -> None:
+    async def _write(self, offset: int, captured: Captured, cuts: int) -> bool:
+        """Whether it is there, durably."""
         log, path = self._log, snapshot_path(self._log.directory, offset)
-        prepared = await self._run(partial(_prepare, self._disk, log.directory, offset, captured))
+        parts = list[bytes]()
+        while part := dict(islice(captured, PRODUCERS_PER_JOB)):
+            parts.append(await self._run(partial(_pack, part)))
+        prepared = await self._run(partial(_prepare, self._disk, log.directory, offset, parts))
         # Renamed on the event loop, where logs are truncated: never after a truncation it does not know of.
         if log.truncation_count == cuts and (offset > 0 or self._state.complete):
             self._disk.rename(prepared, path)
-        else:
-            self._disk.remove(prepared)
+            await self._run(partial(self._disk.flush_dir, log.directory))
+            return log.truncation_count == cuts
+        self._disk.remove(prepared)
+        return False
 
     def remove_above(self, offset: int) -> None:
         """Remove the snapshots above ``offset``, to which the log is being truncated; at 0 all of them."""
+        if self.durable_offset > offset:
+            self.durable_offset = 0  # an older one may be left: it is not looked for
         remove_snapshots_above(self._disk, self._log.directory, offset if offset > 0 else -1)
 
     def remove_unneeded(self) -> None:
@@ -168,5 +199,9 @@ class SnapshotWriter:
         self._disk.remove(snapshot_path(self._log.directory, 0))
 
 
-def _prepare(disk: Disk, directory: str, offset: int, captured: dict[int, ProducerEntry]) -> str:
-    return prepare_snapshot(disk, directory, offset, encode_snapshot(snapshot_entries(captured)))
+def _prepare(disk: Disk, directory: str, offset: int, parts: list[bytes]) -> str:
+    return prepare_snapshot(disk, directory, offset, encode_snapshot(parts))
+
+
+def _pack(part: dict[int, ProducerEntry]) -> bytes:
+    return pack_entries(snapshot_entries(part))

@@ -9,7 +9,7 @@ concerns transactions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from pykraft.broker.logs.transactions import Transactions, check_end
@@ -20,6 +20,10 @@ from pykraft.kafka_protocol.records import CONTROL_BIT, TRANSACTIONAL_BIT, Batch
 from pykraft.log_store.transaction_index import AbortedTransaction
 
 KEPT_BATCHES = 5
+MOST_CUT = 5000
+"""So many producers are cut back in one turn of the event loop."""
+MOST_EXPIRED = 20_000
+"""So many are forgotten in one; the others by the next check."""
 NO_EPOCH = -1
 NO_OFFSET = -1
 NO_TIMESTAMP = -1
@@ -69,6 +73,10 @@ class ProducerEntry:
         return self.coordinator_epoch != NO_EPOCH or self.first_offset != NO_OFFSET
 
 
+Captured = Iterator[tuple[int, ProducerEntry]]
+"""Each producer id once, with its entry."""
+
+
 class ProducerState:
     """All producers of one partition.
 
@@ -86,7 +94,9 @@ class ProducerState:
         self.is_behind = False
         self.transactions = Transactions(high_watermark)
         self.verifications = Verifications()
-        self._exact_from = 0  # a truncation below cannot be undone: transactions ended before
+        #: A truncation below cannot be undone: transactions ended before, or it is not known who wrote after
+        #: whom. Those that have written since are the last producers, in the order of their last batches.
+        self._exact_from = 0
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -201,7 +211,7 @@ class ProducerState:
             base_offset + header.last_offset_delta + 1,
             header.max_timestamp,
         )
-        entry = self._producers.get(producer_id)
+        entry = self._producers.pop(producer_id, None)  # it becomes the last
         coordinator_epoch, first_offset = NO_EPOCH, NO_OFFSET
         batches: tuple[ProducedBatch, ...] = (batch,)
         if entry is not None:
@@ -222,7 +232,7 @@ class ProducerState:
         if not marker.ends_transaction:
             return None
         producer_id = header.producer_id
-        entry = self._producers.get(producer_id)
+        entry = self._producers.pop(producer_id, None)
         is_same_epoch = entry is not None and entry.epoch == header.producer_epoch
         batches = entry.batches if entry is not None and is_same_epoch else ()
         self._producers[producer_id] = ProducerEntry(
@@ -233,27 +243,30 @@ class ProducerState:
         return self.transactions.end(producer_id, header.base_offset, marker.kind)
 
     def truncate_to(self, end_offset: int) -> bool:
-        """Forget batches at or after ``end_offset``; False if that cannot be done exactly.
+        """Forget batches at or after ``end_offset``; False if that cannot be done exactly, or at once.
 
         It cannot if all remembered batches of a producer are dropped: the earlier ones are unknown, and the
-        state must be rebuilt from the log. Nor if a marker is dropped, or what came after one.
+        state must be rebuilt from the log. Nor if a marker is dropped, or what came after one. Where very
+        many producers are concerned, it is built again as well, which holds up nobody.
         """
         if end_offset < self._exact_from:
             return False
-        for producer_id in sorted(self._producers):
-            entry = self._producers[producer_id]
+        cut: dict[int, ProducerEntry] = {}
+        for producer_id, entry in reversed(self._producers.items()):
             if not entry.batches or entry.batches[-1].next_offset <= end_offset:
-                continue
+                break  # as are all that wrote before it
             batches = tuple(batch for batch in entry.batches if batch.next_offset <= end_offset)
-            if not batches or entry.coordinator_epoch != NO_EPOCH:
+            if not batches or entry.coordinator_epoch != NO_EPOCH or len(cut) == MOST_CUT:
                 return False
             first_offset = entry.first_offset
             if first_offset >= end_offset:
                 first_offset = NO_OFFSET
                 self.transactions.cancel(producer_id)
-            self._producers[producer_id] = ProducerEntry(
+            cut[producer_id] = ProducerEntry(
                 entry.epoch, batches, batches[-1].timestamp_ms, first_offset=first_offset
             )
+        self._producers.update(cut)
+        self._exact_from = end_offset if cut else self._exact_from
         return True
 
     def fall_behind(self) -> None:
@@ -275,24 +288,24 @@ class ProducerState:
         """Take what a snapshot of ``offset`` tells; (producer id, first offset) of each open transaction."""
         self._producers = entries
         self.transactions.restore(open_transactions)
-        if any(entry.is_transactional for entry in entries.values()):
-            self._exact_from = offset
+        self._exact_from = offset
+
+    def add(self, entries: dict[int, ProducerEntry], offset: int) -> None:
+        """Take those of a snapshot of ``offset`` that are in no transaction, and unknown otherwise."""
+        self._producers = {**entries, **self._producers}
+        self._exact_from = max(self._exact_from, offset)
 
     # -- what is kept ----------------------------------------------------------------------------------
 
-    def remembered_offsets(self) -> frozenset[int]:
-        """The last offsets of all remembered batches: a rebuild of this state has to find them in the log."""
-        return frozenset(
-            batch.next_offset - 1 for entry in self._producers.values() for batch in entry.batches
-        )
-
-    def marker_epochs(self) -> tuple[tuple[int, int], ...]:
-        """(producer id, epoch) of those known by a marker alone, which a rebuild has to find as well."""
-        return tuple((id, entry.epoch) for id, entry in self._producers.items() if not entry.batches)
-
     def capture(self) -> dict[int, ProducerEntry]:
-        """A copy of the producers as of now; for :func:`.producer_rebuild.snapshot_entries`."""
+        """A copy of the producers as of now."""
         return dict(self._producers)
+
+    def items(self) -> Captured:
+        """The producers as of now, to be walked over once: all that the event loop does for a snapshot, or
+        for a round of compaction. Faster than to copy a table in which producers change places.
+        """
+        return zip(list(self._producers), list(self._producers.values()), strict=True)
 
     def expire(self, now_ms: int, max_idle_ms: int) -> None:
         """Forget producers that have been idle for longer than ``max_idle_ms``, unless a transaction is open.
@@ -301,11 +314,16 @@ class ProducerState:
         a producer that was forgotten would be appended a second time.
         """
         self.verifications.expire(now_ms, max_idle_ms)
-        idle = []
+        for entry in reversed(self._producers.values()):
+            if entry.idle_since_ms is not None:
+                break  # and so were all that wrote before it
+            entry.idle_since_ms = now_ms
+        idle: list[int] = []
         for producer_id, entry in self._producers.items():
-            if entry.idle_since_ms is None:
-                entry.idle_since_ms = now_ms
-            elif now_ms - entry.idle_since_ms > max_idle_ms and entry.first_offset < 0:
+            idle_since_ms = now_ms if entry.idle_since_ms is None else entry.idle_since_ms
+            if now_ms - idle_since_ms <= max_idle_ms or len(idle) == MOST_EXPIRED:
+                break
+            if entry.first_offset < 0:
                 idle.append(producer_id)
         for producer_id in idle:
             del self._producers[producer_id]

@@ -9,7 +9,7 @@ from pykraft.broker.logs.log_table import LogTable
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.log_store.interface import DAMAGE_ERRORS, TimestampOffset
 from pykraft.log_store.log import Log
-from pykraft.log_store.segment import BadIndexError
+from pykraft.log_store.segment import BadIndexError, Segment
 from pykraft.runtime.tasks import Workers
 
 
@@ -24,12 +24,16 @@ class TimeLookups:
 
     async def look_up(self, log: Log, timestamp_ms: int | None) -> TimestampOffset | None:
         """See :meth:`Log.prepare_lookup`. Errors of the disk are those of the log as it is now."""
+        built: set[Segment] = set()
         async with self._looking_up:
             while True:
                 try:
                     job = log.prepare_lookup(timestamp_ms)
                 except BadIndexError as error:
                     self._refuse_unused(log)  # or nobody builds it again
+                    if error.segment in built:
+                        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+                    built.add(error.segment)
                     await self._rebuilds.until_rebuilt(error.segment)
                     continue
                 try:
