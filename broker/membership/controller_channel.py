@@ -6,6 +6,9 @@ delay. The pauses between attempts at one node grow, with jitter: the callers ma
 answering. A new leader is called at once. The controller's decision is returned unchanged; without one the
 call ends with REQUEST_TIMED_OUT. A node that does not answer is given up as soon as another one leads: a
 process that is paused or partitioned away closes no connection. No call outlives its caller, or its timeout.
+
+A client sees at its broker what it has had decided: the answer to a forwarded request waits, for a moment,
+until this node has the metadata that it is based on.
 """
 
 from __future__ import annotations
@@ -30,6 +33,9 @@ LEADER_CHECK_MS = 100
 """How often a call that waits for its answer checks whether another node leads."""
 LEADER_SEARCH_MS = 50
 """How often a call checks who leads while there is no leader, or while it pauses between attempts."""
+CATCH_UP_MS = 1000
+"""How long an answer waits for the metadata that it is based on."""
+_CATCH_UP_CHECK_MS = 2
 
 
 class _Response(Protocol):
@@ -82,9 +88,14 @@ class ControllerChannel:
         clock: Clock,
         rng: RandomSource,
         incarnation_id: bytes = b"",
+        metadata_end_offset: Callable[[], int] | None = None,
     ) -> None:
-        """``incarnation_id`` identifies this process and, with a number, each request that it forwards."""
+        """``incarnation_id`` identifies this process and, with a number, each request that it forwards.
+
+        ``metadata_end_offset``: this node has all metadata below it; None if nobody here reads it.
+        """
         self._incarnation_id = incarnation_id
+        self._metadata_end_offset = metadata_end_offset
         self._request_numbers = count()
         self._transport = transport
         self._leader_address = leader_address
@@ -191,7 +202,9 @@ class ControllerChannel:
     ) -> bytes:
         """Have the controller answer a client's request; bodies are encoded as in ``api_version``.
 
-        ``own_timeout_ms`` reads the client's own timeout from the request, if there is no answer at once.
+        The metadata of this node includes what was decided, unless it is more than :data:`CATCH_UP_MS`
+        behind. ``own_timeout_ms`` reads the client's own timeout from the request, if there is no answer at
+        once.
         """
         request = pb.ForwardRequest(
             api_key=api_key,
@@ -213,4 +226,10 @@ class ControllerChannel:
         limit = _TimeLimit(self._clock, timeout_ms, own_timeout_ms)
         parse = pb.ForwardResponse.FromString
         response = await self._call("Forward", make_payload, parse, limit, attempt_timeout_ms=timeout_ms)
+        await self._catch_up(response.metadata_end_offset)
         return bytes(response.body)
+
+    async def _catch_up(self, end_offset: int) -> None:
+        own, until_ms = self._metadata_end_offset, self._clock.monotonic_ms() + CATCH_UP_MS
+        while own is not None and own() < end_offset and self._clock.monotonic_ms() < until_ms:
+            await asyncio.sleep(_CATCH_UP_CHECK_MS / 1000)

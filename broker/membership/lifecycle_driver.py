@@ -7,6 +7,9 @@ grants a lease that would end soon after the next heartbeat: a new controller gr
 was far behind gets a short one, until a later heartbeat shows that the broker has caught up. A failed log
 directory is reported at once. If the controller cannot be told for too long, the broker halts: it may be
 named as the leader of partitions that it cannot serve.
+
+A broker without a controller waits, however long: its process may be one of the controllers that the others
+wait for. Only a controller's refusal ends a start, and nothing ends a broker that has been registered once.
 """
 
 from __future__ import annotations
@@ -151,7 +154,8 @@ class LifecycleDriver:
                     await self.stopped.wait()
 
     async def register(self, stopped_in_order_at_epoch: int | None = None) -> None:
-        """Register this process. :class:`KafkaError` if it is refused, or if no controller answers in time.
+        """Register this process, however long no controller answers. :class:`KafkaError` if it is refused and
+        has not been registered before.
 
         ``stopped_in_order_at_epoch``: the broker epoch at which the logs were last flushed and closed.
         """
@@ -170,27 +174,17 @@ class LifecycleDriver:
             previous_broker_epoch=self._previous_broker_epoch(stopped_in_order_at_epoch),
             dead_incarnation_secrets=list(self._dead_incarnation_secrets),
         )
-        deadline_ms = self._clock.monotonic_ms() + self._config.initial_registration_timeout_ms
-        logged = False
+        refusals = _Refusals(self._config, is_final=self._lifecycle.epoch < 0)
         while True:
             try:
                 response = await self._channel.call(
                     "RegisterBroker",
                     request,
                     pb.RegisterBrokerResponse.FromString,
-                    max(deadline_ms - self._clock.monotonic_ms(), 1),
+                    self._config.initial_registration_timeout_ms,
                 )
             except KafkaError as error:
-                # The controller still has the session of an earlier process that may be alive; it may expire.
-                retry = error.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
-                if not retry or self._clock.monotonic_ms() >= deadline_ms:
-                    raise
-                if not logged:
-                    logger.warning(
-                        "waiting for the session of an earlier process to expire: %s", error.message
-                    )
-                    logged = True
-                await asyncio.sleep(_RETRY_MS / 1000)
+                await asyncio.sleep(refusals.pause_ms(error, self._clock.monotonic_ms()) / 1000)
                 continue
             self._lifecycle.handle_registered(response.broker_epoch)
             logger.info("registered broker %d, epoch %d", self._config.node_id, response.broker_epoch)
@@ -311,3 +305,38 @@ class LifecycleDriver:
                 await self._wakeup.wait()
         except TimeoutError:
             pass
+
+
+class _Refusals:
+    """What follows when a registration is refused, or nobody decides on it.
+
+    ``is_final``: a refusal ends the start of this process. That another process has this id is a refusal only
+    if it lasts: the controller may still have the session of an earlier process, which will expire.
+    """
+
+    def __init__(self, config: BrokerConfig, *, is_final: bool) -> None:
+        self._config = config
+        self._is_final = is_final
+        self._duplicate_since_ms: int | None = None
+        self._logged = ""
+
+    def pause_ms(self, error: KafkaError, now_ms: int) -> int:
+        """How long to wait before the next attempt. Raises the error if there is none."""
+        if error.code is ErrorCode.REQUEST_TIMED_OUT:
+            self._log("this broker is not registered yet, and waits", error)
+            return _RETRY_MS
+        if error.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION:
+            self._duplicate_since_ms = since_ms = self._duplicate_since_ms or now_ms
+            if self._is_final and now_ms - since_ms >= self._config.initial_registration_timeout_ms:
+                raise error
+            self._log("waiting for the session of an earlier process to expire", error)
+            return _RETRY_MS
+        if self._is_final:
+            raise error
+        self._log("this broker is not registered again", error)
+        return self._config.heartbeat_interval_ms
+
+    def _log(self, what: str, error: KafkaError) -> None:
+        if error.message != self._logged:
+            self._logged = error.message
+            logger.warning("%s: %s", what, error.message)

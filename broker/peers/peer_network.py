@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
 from pykraft.kafka_protocol.framing import SIZE_BYTES, FramingError, take_frames
@@ -95,6 +96,9 @@ class PeerNetwork:
 
     def now_ms(self) -> int:
         return self._clock.monotonic_ms()
+
+    def lock(self) -> AbstractAsyncContextManager[object]:
+        return asyncio.Lock()
 
 
 def _until(deadline_ms: int, clock: Clock) -> asyncio.Timeout:

@@ -24,8 +24,9 @@ R = TypeVar("R", bound=Message)
 class Peers:
     """The brokers that the newest metadata image has, by their addresses for other brokers."""
 
-    def __init__(self, node_id: int, listener: str, metadata: ImageSource, network: Network) -> None:
-        self._client_id = f"broker-{node_id}"
+    def __init__(self, client_id: str, listener: str, metadata: ImageSource, network: Network) -> None:
+        """``client_id``: see :mod:`.identity`."""
+        self._client_id = client_id
         self._listener = listener
         self._metadata = metadata
         self._network = network

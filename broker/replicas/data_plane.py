@@ -103,7 +103,7 @@ class DataPlane:
         )
         assignments = DirectoryAssignments(node_id, logs, metadata, directories, tasks)
         publisher = self.publisher = ReplicaPublisher(
-            config, metadata, table, roles, logs, worklist, fetchers, quotas, assignments, tasks
+            config, metadata, table, roles, logs, worklist, fetchers, quotas, assignments
         )
         isr_proposals = self.isr_proposals = IsrProposals(
             node_id,
@@ -176,7 +176,7 @@ class DataPlane:
 
     def _refuse_waiters(self) -> None:
         self.wakeups.close()
-        for partition in self.table:
+        for partition in (*self.table, *self.publisher.iter_deleted()):
             partition.refuse_waiters(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.wakeups.run()
 

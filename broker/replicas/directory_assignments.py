@@ -9,6 +9,7 @@ reported and when; the controller decides what follows (:mod:`pykraft.metadata_l
 from __future__ import annotations
 
 import logging
+from itertools import islice
 from typing import Final
 
 from pykraft.broker.logs.log_manager import LogManager
@@ -26,6 +27,9 @@ logger = logging.getLogger(__name__)
 WAIT_MS: Final = 100
 """What is reported within this time makes one request; also the first pause after a failure."""
 WAIT_MAX_MS: Final = 10_000
+LOOKED_AT: Final = 500
+"""Of the replicas whose directories may have to be reported, between two pauses: 5 ms of work."""
+assert LOOKED_AT <= MAX_ASSIGNMENTS_PER_REQUEST
 
 
 class DirectoryAssignments:
@@ -44,7 +48,7 @@ class DirectoryAssignments:
         self._metadata = metadata
         self._controller = controller
         self._tasks = tasks
-        self._pending: dict[TopicPartition, None] = {}
+        self._pending: dict[TopicPartition, None] = {}  # in the order in which they are looked at
         self._is_reporting = False
 
     def check(self, key: TopicPartition) -> None:
@@ -86,9 +90,11 @@ class DirectoryAssignments:
         pause_ms = WAIT_MS
         while self._pending:
             await self._tasks.sleep(pause_ms)
-            found = {key: place for key in self._pending if (place := self._find(key)) is not None}
-            some = dict(list(found.items())[:MAX_ASSIGNMENTS_PER_REQUEST])
-            self._pending = dict.fromkeys(found)
+            keys = list(islice(self._pending, LOOKED_AT))
+            some = {key: place for key in keys if (place := self._find(key)) is not None}
+            for key in keys:
+                del self._pending[key]
+            self._pending.update(dict.fromkeys(some))  # behind all others: what fails keeps none of them
             if not some or await self._report_some(some):
                 pause_ms = WAIT_MS
             else:

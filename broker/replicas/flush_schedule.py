@@ -57,15 +57,20 @@ class FlushSchedule:
 
     async def _flush_while_due(self, opened: OpenLog) -> None:
         try:
-            while opened.log.is_flush_due and self._logs.is_usable(opened):
-                await self._logs.flush_up_to(opened, opened.log.log_end_offset)
+            with self._logs.work.guarding("flush", opened.log):
+                while opened.log.is_flush_due and self._logs.is_usable(opened):
+                    await self._logs.flush_up_to(opened, opened.log.log_end_offset)
         finally:
             self._flushing.discard(opened)
+
+    async def _flush_once(self, opened: OpenLog) -> None:
+        with self._logs.work.guarding("flush", opened.log):
+            await self._logs.flush_up_to(opened, opened.log.log_end_offset)
 
     def flush_in_time(self, opened: OpenLog) -> None:
         """The oldest unflushed record has waited for ``flush.ms``."""
         del self._deadlines[opened]
-        self._tasks.start(self._logs.flush_up_to(opened, opened.log.log_end_offset), "flush")
+        self._tasks.start(self._flush_once(opened), "flush")
 
     def flushed(self, key: TopicPartition) -> None:
         """What waited for a flush of a log may be acknowledged."""

@@ -46,6 +46,10 @@ logger = logging.getLogger(__name__)
 EPOCH_RETRY_MS = 50
 CONNECT_BACKOFF_MS = 50
 CONNECT_TIMEOUT_MS = 5000
+MOST_NAMED = 500
+"""The partitions that a request names, also to have them forgotten, unless it has no session: its leader ends
+the session of a larger one.
+"""
 _SOON = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -138,11 +142,17 @@ class LeaderLink:
             return
         self._take_retries(now_ms)
         is_full = session.is_full
-        keys = self._followed if is_full else self._changed
+        if is_full:
+            self._changed = dict.fromkeys(self._followed)
+        # A session is opened with some, and told of the others then: no request holds up its leader for long.
+        room = len(self._changed) if session.state is SessionState.SESSIONLESS else MOST_NAMED
         again: dict[Key, None] = {}
         named: dict[Key, Followed | None] = {}
         wanted: dict[Key, FetchPartition | None] = {}
-        for key in keys:
+        for key in list(self._changed):
+            if not room:
+                break
+            del self._changed[key]
             followed = self._followed.get(key)
             ready_ms = now_ms if followed is None else followed.ready_ms(self._quota, now_ms)
             if followed is None or ready_ms > now_ms:
@@ -153,16 +163,17 @@ class LeaderLink:
             else:
                 followed.is_asked = True
                 named[key], wanted[key] = followed, self._ask(followed)
+            room -= wanted[key] is not None or session.knows(key)
             if ready_ms > now_ms:
                 heappush(self._retries, (ready_ms, key))
         self._arm_retry(now_ms)
         names = session.build(wanted)
-        self._changed = again
-        self._asks_again = bool(again)
+        self._changed |= again
+        self._asks_again = bool(self._changed)
         if names is not None:
             frame = self._encode(names, connection.next_correlation_id)
             connection.send(frame, Asked(is_full, named))
-        if again:
+        if self._asks_again:
             self.fetch_soon()
 
     def _ask(self, followed: Followed) -> FetchPartition:
@@ -247,6 +258,9 @@ class LeaderLink:
                 self._delay(followed, self._config.replica_fetch_backoff_ms)
             except STORAGE_ERRORS as error:
                 followed.partition.storage_failed(error)
+                self._delay(followed, self._config.replica_fetch_backoff_ms)
+            except Exception as error:  # a bug that this partition has met: the others go on
+                followed.partition.replication_failed(error)
                 self._delay(followed, self._config.replica_fetch_backoff_ms)
 
     def _note_answered(self, asked: Asked) -> None:

@@ -19,6 +19,7 @@ from typing import Final
 
 from pykraft.broker.config import BrokerConfig
 from pykraft.broker.logs.future_log import FutureLog
+from pykraft.broker.logs.log_dirs import is_of_the_process
 from pykraft.broker.logs.log_loading import OpenLog
 from pykraft.broker.logs.log_manager import LogManager
 from pykraft.broker.logs.offline_logs import TopicPartition
@@ -109,14 +110,24 @@ class LogMoves:
             if key in self._logs.futures or not self._is_wanted(key, opened, log_dir):
                 return  # asked for twice, or not any more
             unique = f"{int(self._rng.random() * 2**53):032x}"
-            future = await self._logs.copies.create(key, log_dir, unique)
+            future = None
+            with self._logs.work.guarding("move", opened.log):
+                future = await self._logs.copies.create(key, log_dir, unique)
             if future is None:
                 self._forget(key, log_dir)
                 return
             logger.info("%s-%d is being moved from %s to %s", *key, opened.log_dir, log_dir)
             while self._is_going_on(key, future):
-                if await self._copy_some(future) and await self._finish(key, future):
+                is_ready = False
+                with self._logs.work.guarding("move", opened.log, lambda _: self._cancel(key)):
+                    is_ready = await self._copy_some(future) and await self._finish(key, future)
+                # Not guarded: while two logs claim to be the replica's, only a start can decide.
+                new = self._swap(key, future) if is_ready else None
+                if new is not None:
+                    with self._logs.work.guarding("move", new.log):
+                        await self._settle(key, future, new)
                     return
+                await self._tasks.sleep(0)
             self._forget(key, log_dir)
             await self._logs.copies.discard(future)
             self._assignments.check(key)
@@ -181,7 +192,9 @@ class LogMoves:
             self._cancel(source.topic_partition)
 
     async def _finish(self, key: TopicPartition, future: FutureLog) -> bool:
-        """Tell the controller, and swap the logs once it knows; whether that is done."""
+        """Tell the controller; once it knows, copy the tail, and store the producers beside it. Whether the
+        logs may be swapped now.
+        """
         job = future.log.prepare_flush()
         await self._run(future, job.run)
         if not self._is_going_on(key, future):
@@ -197,26 +210,42 @@ class LogMoves:
             if piece is not None and not future.must_follow and piece.size_bytes <= TAIL_BYTES:
                 data = piece.file.pread(piece.position, piece.size_bytes)
                 future.append(piece, data, self._clock.wall_ms())
-            new = self._logs.copies.promote(future)
+            if future.lacks_producers:
+                if not await future.store_producers(self._workers.run):
+                    await self._tasks.sleep(WAIT_MS)
+                return False  # the log may have grown meanwhile
         except BadIndexError:
             await self._tasks.sleep(WAIT_MS)
             return False
         except STORAGE_ERRORS as error:
             self._handle_error(future, error)
             return False
-        if new is None:
-            await self._tasks.sleep(0)
-            return False
-        del self._logs.wanted_dirs[key]
+        return True
+
+    def _swap(self, key: TopicPartition, future: FutureLog) -> OpenLog | None:
+        """Let the copy take the log's place, if it still holds everything."""
+        try:
+            new = self._logs.copies.promote(future)
+        except STORAGE_ERRORS as error:
+            if is_of_the_process(error):
+                raise  # perhaps within the swap: it cannot be repeated
+            self._handle_error(future, error)
+            return None
+        if new is not None:
+            del self._logs.wanted_dirs[key]
+            partition = self._table.find(*key)
+            if partition is not None:
+                partition.use_log(new.log)
+            logger.info("%s-%d was moved to %s", *key, new.log_dir)
+        return new
+
+    async def _settle(self, key: TopicPartition, future: FutureLog, new: OpenLog) -> None:
+        """The copy has taken the log's place: delete what it has replaced."""
         partition = self._table.find(*key)
-        if partition is not None:
-            partition.use_log(new.log)
-        logger.info("%s-%d was moved to %s", *key, new.log_dir)
         await self._logs.copies.delete_moved(future.source, new)
         if partition is not None:
             partition.log_moved()
         self._assignments.check(key)
-        return True
 
     def _is_recorded(self, key: TopicPartition, future: FutureLog) -> bool:
         """Whether the controller knows the replica in the new directory."""

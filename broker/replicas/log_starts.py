@@ -10,7 +10,7 @@ from __future__ import annotations
 from pykraft.broker.logs.log_manager import LogManager
 from pykraft.broker.replicas.partition import Partition
 from pykraft.broker.replicas.replica_fetcher import ReplicaFetchers
-from pykraft.runtime.tasks import TaskSupervisor
+from pykraft.runtime.tasks import TaskSupervisor, paced
 
 PAUSE_MS = 100
 """Between the end of a write and the next: retention moves the log starts of many partitions one by one."""
@@ -37,10 +37,11 @@ class LogStarts:
         try:
             while self._moved:
                 moved, self._moved = self._moved, {}
-                await self._logs.checkpoints.store_log_starts((p.topic, p.index) for p in moved)
-                for partition in moved:
-                    partition.log_start_stored()
-                    self._fetchers.fetch_soon(partition)
+                with self._logs.work.guarding_all("checkpoint", "log starts"):
+                    await self._logs.checkpoints.store_log_starts((p.topic, p.index) for p in moved)
+                    async for partition in paced(iter(moved)):
+                        partition.log_start_stored()
+                        self._fetchers.fetch_soon(partition)
                 await self._tasks.sleep(PAUSE_MS)
         finally:
             self._is_writing = False

@@ -1,7 +1,8 @@
 """The periodic work of a broker on its logs: checkpoints, retention, compaction, lagging followers.
 
 Each job runs separately, at its own interval and in small steps, so that the event loop is never held for
-long. Decides when a job runs; the log and the partition decide what is deleted.
+long. What goes wrong with one log costs the others nothing (:mod:`pykraft.broker.logs.log_work`). Decides
+when a job runs; the log and the partition decide what is deleted.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from pykraft.broker.logs.log_manager import LogManager
 from pykraft.broker.logs.log_scrubber import LogScrubber
 from pykraft.broker.logs.offline_logs import TopicPartition
 from pykraft.broker.replicas.isr_proposals import IsrProposals
+from pykraft.broker.replicas.partition import Partition
 from pykraft.broker.replicas.ports import ImageSource
 from pykraft.broker.replicas.replica_table import ReplicaTable
-from pykraft.log_store.interface import STORAGE_ERRORS
 from pykraft.metadata_log.broker_configs import effective_dynamic_values
 from pykraft.runtime.clock import Clock
-from pykraft.runtime.tasks import TaskSupervisor
+from pykraft.runtime.tasks import TaskSupervisor, paced
 
 LAG_CHECKS_PER_STEP = 200
 
@@ -73,34 +74,37 @@ class LogMaintenance:
         return {(p.topic, p.index): p.high_watermark for p in self._table}
 
     async def _checkpoint_high_watermarks(self) -> None:
-        await self._logs.checkpoints.write_high_watermarks(self.high_watermarks())
+        with self._logs.work.guarding_all("checkpoint", "high watermarks"):
+            await self._logs.checkpoints.write_high_watermarks(self.high_watermarks())
 
     async def _checkpoint(self) -> None:
         """Flush finished segments, so that a start after a crash need not check them again."""
-        for partition in list(self._table):
-            if partition.log.recovery_point < partition.log.segment_base_offsets[-1]:
-                await self._logs.flush((partition.topic, partition.index))
-        await self._logs.checkpoints.write(self.high_watermarks())
+        async for partition in paced(iter(list(self._table))):
+            with self._logs.work.guarding("flush", partition.log):
+                if partition.log.recovery_point < partition.log.segment_base_offsets[-1]:
+                    await self._logs.flush((partition.topic, partition.index))
+        with self._logs.work.guarding_all("checkpoint", "offsets"):
+            await self._logs.checkpoints.write(self.high_watermarks())
 
     async def delete_old_segments(self) -> None:
         """Apply retention by time and size, up to the high watermark at most, and expire idle producers."""
-        clock = self._clock
-        retired: list[TopicPartition] = []
+        clock, logs = self._clock, self._logs
+        retired: list[Partition] = []
         for partition in list(self._table):
-            if self._table.find(partition.topic, partition.index) is not partition:
-                continue  # removed since; another log may be in its directory now
-            try:
-                if partition.retire_old_segments(clock.wall_ms()):
-                    retired.append((partition.topic, partition.index))
-            except STORAGE_ERRORS as error:
-                partition.storage_failed(error)
-                continue
             key = (partition.topic, partition.index)
-            self._logs.producers.expire(key, clock.monotonic_ms(), self._producer_id_expiration_ms())
+            if self._table.find(*key) is not partition:
+                continue  # removed since; another log may be in its directory now
+            with logs.work.guarding("retention", partition.log):
+                if partition.retire_old_segments(clock.wall_ms()):
+                    retired.append(partition)
+                logs.producers.expire(key, clock.monotonic_ms(), self._producer_id_expiration_ms())
             await self._tasks.sleep(0)
-        await self._logs.checkpoints.store_log_starts(retired)
-        for key in retired:
-            self._logs.checkpoints.delete_retired_segments(key)
+        with logs.work.guarding_all("checkpoint", "log starts"):
+            await logs.checkpoints.store_log_starts((one.topic, one.index) for one in retired)
+        for partition in retired:
+            with logs.work.guarding("retention", partition.log):
+                await logs.producers.stand_in((partition.topic, partition.index))
+                logs.checkpoints.delete_retired_segments((partition.topic, partition.index))
             await self._tasks.sleep(0)
 
     def _producer_id_expiration_ms(self) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from pykraft.broker.replicas.wakeups import Wakeups
-from pykraft.kafka_protocol.connection import Connection
+from pykraft.kafka_protocol.connection import Holdable
 from pykraft.runtime.clock import Clock
 
 MAX_HOLD_MS: Final = 2000
@@ -27,7 +27,7 @@ class Openings:
         self._wakeups = wakeups
         self._held: dict[TopicPartition, dict[_Held, None]] = {}
 
-    def hold(self, connection: Connection, key: TopicPartition) -> bool:
+    def hold(self, connection: Holdable, key: TopicPartition) -> bool:
         """Hold ``connection`` with its current frame until :meth:`opened`; False if it was held too long."""
         now_ms = self._clock.monotonic_ms()
         since_ms = now_ms if connection.held_since_ms is None else connection.held_since_ms
@@ -57,7 +57,7 @@ class _Held:
 
     __slots__ = ("_openings", "bucket", "connection", "key")
 
-    def __init__(self, openings: Openings, connection: Connection, key: TopicPartition) -> None:
+    def __init__(self, openings: Openings, connection: Holdable, key: TopicPartition) -> None:
         self._openings = openings
         self.connection = connection
         self.key = key

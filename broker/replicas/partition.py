@@ -79,6 +79,10 @@ class PartitionEvents(Protocol):
         """The log can no longer be used."""
         ...
 
+    def replication_failed(self, partition: Partition, error: Exception) -> None:
+        """An error that nobody has foreseen: it is fetched again later."""
+        ...
+
 
 class AppendInfo(NamedTuple):
     """Where a batch was appended. The high watermark must reach ``next_offset`` for acks=all."""
@@ -198,6 +202,10 @@ class Partition:
         """Report that the log could not be written or read; returns the error to answer with."""
         self._events.storage_failed(self, error)
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+
+    def replication_failed(self, error: Exception) -> None:
+        """Report an error that nobody has foreseen, in the answer of its leader."""
+        self._events.replication_failed(self, error)
 
     # -- role ------------------------------------------------------------------------------------------
 
@@ -645,8 +653,12 @@ class Partition:
         Apache Kafka counts the live ones only. A member of the ISR, or an eligible replica, may lead as soon
         as it is back, and would serve what was deleted meanwhile.
         """
+        return min(self.log.stored_log_start_offset, self.low_watermark_of_others(is_live))
+
+    def low_watermark_of_others(self, is_live: Callable[[int], bool]) -> int:
+        """:meth:`low_watermark` as if the leader had stored its own log start already."""
         may_lead = self.isr.maximal.union(self.isr.elr)
-        lowest = self.log.stored_log_start_offset
+        lowest = self.log.log_start_offset
         for replica in self.replicas:
             if replica != self._node_id and (replica in may_lead or is_live(replica)):
                 follower = self.followers.get(replica)

@@ -83,3 +83,6 @@ class BrokerPartitionEvents:
 
     def storage_failed(self, partition: Partition, error: OSError | CorruptLogError) -> None:
         self._logs.damaged.storage_failed(partition.log, error)
+
+    def replication_failed(self, partition: Partition, error: Exception) -> None:
+        self._logs.work.failed("replication", partition.log.name, error)

@@ -18,7 +18,7 @@ from pykraft.broker.replicas.ports import BrokerLease, ImageSource
 from pykraft.broker.replicas.replica_table import ReplicaTable
 from pykraft.broker.replicas.replication_quota import ReplicationQuotas
 from pykraft.broker.replicas.worklist import Worklist
-from pykraft.kafka_protocol.connection import Connection
+from pykraft.kafka_protocol.connection import Holdable
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.log_store.interface import STORAGE_ERRORS
@@ -100,7 +100,7 @@ class ReplicaManager:
         return self._worklist.idle.is_set()
 
     def hold_until_open(
-        self, connection: Connection, asked: Iterable[tuple[str | None, Uuid | None, int]]
+        self, connection: Holdable, asked: Iterable[tuple[str | None, Uuid | None, int]]
     ) -> bool:
         """Hold a client's connection with its current frame if this broker is about to lead one of ``asked``.
 

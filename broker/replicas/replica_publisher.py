@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from pykraft.broker.config import BrokerConfig
 from pykraft.broker.logs.log_config import build_log_config
@@ -39,7 +39,7 @@ from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from pykraft.metadata_log.image import MetadataImage, PartitionRegistration, TopicImage
 from pykraft.metadata_log.records import ConfigResourceType
-from pykraft.runtime.tasks import TaskSupervisor
+from pykraft.metadata_log.refused_values import TopicOverrides
 
 logger = logging.getLogger(__name__)
 
@@ -48,8 +48,6 @@ _LOCAL_COST = 16
 """A turn of the event loop applies changed partitions until they have cost ``_TURN_COST``: 1 for a partition
 on other brokers, ``_LOCAL_COST`` for one with a replica here.
 """
-RECONFIGURED_PER_STEP = 32
-MIN_INSYNC_REPLICAS = "min.insync.replicas"
 NUM_REPLICA_FETCHERS = "num.replica.fetchers"
 
 
@@ -67,7 +65,6 @@ class ReplicaPublisher:
         fetchers: ReplicaFetchers,
         quotas: ReplicationQuotas,
         assignments: DirectoryAssignments,
-        tasks: TaskSupervisor,
     ) -> None:
         self._config = config
         self._node_id = config.node_id
@@ -76,6 +73,7 @@ class ReplicaPublisher:
         self._static_fetchers = config.num_replica_fetchers
         self._cordoned = config.cordoned_log_dirs
         logs.dirs.cordon(self._cordoned)
+        self._overrides = TopicOverrides()
         self._metadata = metadata
         self._table = table
         self._roles = roles
@@ -84,21 +82,24 @@ class ReplicaPublisher:
         self._fetchers = fetchers
         self._quotas = quotas
         self._assignments = assignments
-        self._tasks = tasks
+        #: What is to be done, in this order: deleted topics with their replicas here and the indexes that
+        #: are left, topics whose settings changed with the replicas that are left, changed partitions.
+        self._deleted: deque[tuple[TopicImage, Mapping[int, Partition], Iterator[int]]] = deque()
+        self._reconfigured: dict[str, Iterator[Partition]] = {}
         self._changed: deque[tuple[int, Iterator[tuple[Uuid, int]]]] = deque()
         self._applied_offset = -1
 
     def publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Apply a newer image to the replicas of this broker."""
         for topic in delta.iter_deleted_topics():
-            for _, partition in sorted(self._table.by_id.get(topic.id, {}).items()):
-                self._roles.drop(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            self._worklist.add(*((topic.name, index) for index in range(len(topic.partitions))))
-        # Before the partitions: what their new ISR may commit depends on min.insync.replicas.
+            # From now on no request finds them, not even by the name of a topic that is created next.
+            self._deleted.append(
+                (topic, self._table.remove_topic(topic.id), iter(range(len(topic.partitions))))
+            )
         for kind, name in sorted(delta.changed_configs):
             if kind == ConfigResourceType.TOPIC:
-                self._reconfigure(name, image)
-                self._fetchers.throttles_changed()
+                self._overrides.note(delta.old, image, name)
+                self._reconfigure(name)
         self._reconfigure_broker_wide(delta, image)
         self._changed.append((image.offset, _changed_partitions(delta)))
         self.apply_some()
@@ -116,9 +117,10 @@ class ReplicaPublisher:
         """Apply the newest image to changed partitions, as many as one turn of the event loop may take.
 
         The rest is left to later calls. No change is missed by that, and applying one twice is harmless: a
-        partition knows by its epochs what is new.
+        partition knows by its epochs what is new. Settings come before partitions: what a new ISR may commit
+        depends on min.insync.replicas.
         """
-        image, cost = self._metadata.image, 0
+        image, cost = self._metadata.image, self._configure_some(self._drop_some(0))
         while self._changed and cost < _TURN_COST:
             offset, changed = self._changed[0]
             topic_id, index = next(changed, (None, -1))
@@ -134,6 +136,44 @@ class ReplicaPublisher:
         if self._changed:
             self._worklist.wake()
 
+    def iter_deleted(self) -> Iterator[Partition]:
+        """Replicas of deleted topics, of which some still have to resign."""
+        return (replica for _, replicas, _ in self._deleted for replica in replicas.values())
+
+    def _drop_some(self, cost: int) -> int:
+        """Drop replicas of deleted topics, and have the other logs looked at; returns the cost so far."""
+        while self._deleted and cost < _TURN_COST:
+            topic, replicas, indexes = self._deleted[0]
+            index = next(indexes, None)
+            if index is None:
+                self._deleted.popleft()
+            elif index in replicas:
+                self._roles.resign(replicas[index], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                cost += _LOCAL_COST
+            else:
+                self._worklist.add((topic.name, index))
+                cost += 1
+        return cost
+
+    def _configure_some(self, cost: int) -> int:
+        """Apply the newest settings to replicas whose settings have changed; returns the cost so far."""
+        if not self._reconfigured:
+            return cost
+        while self._reconfigured and cost < _TURN_COST:
+            topic, partitions = next(iter(self._reconfigured.items()))
+            config = self.log_config(topic)
+            cost += _LOCAL_COST
+            for partition in partitions:
+                self._configure(partition, config, self._metadata.image)
+                cost += _LOCAL_COST
+                if cost >= _TURN_COST:
+                    break
+            else:
+                del self._reconfigured[topic]
+        if not self._reconfigured:
+            self._fetchers.throttles_changed()
+        return cost
+
     def _apply(self, topic: TopicImage, index: int, registration: PartitionRegistration) -> None:
         partition, is_here = self._table.find(topic.name, index), self._node_id in registration.replicas
         if partition is not None and is_here and partition.topic_id == topic.id:
@@ -148,7 +188,7 @@ class ReplicaPublisher:
 
     def log_config(self, topic: str) -> LogConfig:
         """The settings of a topic's logs, as of the newest image."""
-        return build_log_config(self._metadata.image.topic_config(topic), self._topic_defaults)
+        return build_log_config(self._overrides.of(self._metadata.image, topic), self._topic_defaults)
 
     def take_up(self, partition: Partition) -> None:
         """A log has been opened that the newest image assigns to this broker."""
@@ -159,12 +199,16 @@ class ReplicaPublisher:
         assert topic is not None, "checked by the reconciler, which opened it"
         self._roles.change_role(partition, topic.partitions[partition.index])
 
-    def _reconfigure(self, topic: str, image: MetadataImage) -> None:
-        partitions = self._table.by_name.get(topic)
-        if partitions:
-            config = build_log_config(image.topic_config(topic), self._topic_defaults)
-            for partition in partitions.values():
-                self._configure(partition, config, image)
+    def _reconfigure(self, topic: str) -> None:
+        """The settings of a topic have changed: begin with its first replica, perhaps again."""
+        if topic in self._table.by_name:
+            self._reconfigured[topic] = self._replicas_of(topic)
+
+    def _replicas_of(self, topic: str) -> Iterator[Partition]:
+        """They may come and go meanwhile; new ones have the newest settings."""
+        for partition in list(self._table.by_name.get(topic, {}).values()):
+            if self._table.find(topic, partition.index) is partition:
+                yield partition
 
     def _configure(self, partition: Partition, config: LogConfig, image: MetadataImage) -> None:
         partition.log.config = config
@@ -192,12 +236,9 @@ class ReplicaPublisher:
                 for name in old.keys() | self._topic_defaults.keys()
                 if old.get(name) != self._topic_defaults.get(name)
             }
-        if changed & {ELIGIBLE_LEADER_REPLICAS_VERSION, MIN_INSYNC_REPLICAS}:
-            # The controller's later records rely on it: it must take effect before they are applied.
+        if changed:
             for name in sorted(self._table.by_name):
-                self._reconfigure(name, image)
-        elif changed and self._table.by_name:
-            self._tasks.start(self._reconfigure_all(), "reconfigure-logs")
+                self._reconfigure(name)
 
     def _cordon(self, entries: tuple[str, ...]) -> None:
         """Keep new logs out of these directories. Another node may have accepted some that are not here."""
@@ -207,13 +248,6 @@ class ReplicaPublisher:
             if objection is not None:
                 logger.warning("%s: it is ignored", objection)
             self._logs.dirs.cordon(entries)
-
-    async def _reconfigure_all(self) -> None:
-        """Apply new settings to all topics in small steps: there may be many, and it is not urgent."""
-        for done, topic in enumerate(list(self._table.by_name), start=1):
-            self._reconfigure(topic, self._metadata.image)
-            if done % RECONFIGURED_PER_STEP == 0:
-                await self._tasks.sleep(0)
 
 
 def _changed_partitions(delta: MetadataDelta) -> Iterator[tuple[Uuid, int]]:

@@ -67,6 +67,10 @@ class ReplicaRoles:
     def drop(self, partition: Partition, code: ErrorCode) -> None:
         """Stop serving the replica, refuse its waiting requests with ``code``, and have its log looked at."""
         self._table.remove(partition)
+        self.resign(partition, code)
+
+    def resign(self, partition: Partition, code: ErrorCode) -> None:
+        """As :meth:`drop`, for a replica that is no longer in the table."""
         self._fetchers.unfollow(partition)
         was_leader = partition.is_leader
         partition.leader_id = None

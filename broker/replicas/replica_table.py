@@ -52,6 +52,13 @@ class ReplicaTable:
         self.by_name.setdefault(partition.topic, {})[partition.index] = partition
         self.by_id.setdefault(partition.topic_id, {})[partition.index] = partition
 
+    def remove_topic(self, topic_id: Uuid) -> dict[int, Partition]:
+        """Remove and return the replicas of a topic, by their indexes."""
+        removed = dict(self.by_id.get(topic_id, {}))
+        for partition in removed.values():
+            self.remove(partition)
+        return removed
+
     def remove(self, partition: Partition) -> None:
         _remove(self.by_name, partition.topic, partition.index)
         _remove(self.by_id, partition.topic_id, partition.index)

@@ -15,6 +15,7 @@ from typing import Final
 
 from pykraft.broker.peers.peers import Peers
 from pykraft.broker.replicas.ports import ImageSource
+from pykraft.broker.transactions.exchanges import Exchanges
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -98,8 +99,9 @@ class MarkerSender:
         self._peers = peers
         self._write_here = write_here
         self._tasks = tasks
-        self._due: dict[int, deque[_Due]] = {}
-        """By broker; while there is an entry its task is running."""
+        self._exchanges: Exchanges[_Due] = Exchanges(
+            "markers-to", tasks, _take_some, self._exchange, self._send_later
+        )
         self._later: list[_Due] = []
         """What is to be sent again after a while; if there is something, a task waits for that."""
 
@@ -125,11 +127,7 @@ class MarkerSender:
         if not partition.has_leader:
             self._send_later([(ending, place)])
             return
-        queue = self._due.get(partition.leader)
-        if queue is None:
-            queue = self._due[partition.leader] = deque()
-            self._tasks.start(self._run(partition.leader, queue), f"markers-to-{partition.leader}")
-        queue.append((ending, place))
+        self._exchanges.add(partition.leader, (ending, place))
 
     async def _send_in_slices(self, due: Sequence[_Due]) -> None:
         for number, one in enumerate(due, 1):
@@ -148,19 +146,11 @@ class MarkerSender:
         due, self._later = self._later, []
         await self._send_in_slices(due)
 
-    async def _run(self, node_id: int, queue: deque[_Due]) -> None:
-        """Send what is queued for one broker, until nothing is."""
-        while queue:
-            batch = [queue.popleft() for _ in range(min(len(queue), _MARKERS_PER_REQUEST))]
-            due = [(ending, place) for ending, place in batch if not ending.done.done()]
-            if due:
-                again = await self._exchange(node_id, due)
-                if again:
-                    self._send_later(again)
-        del self._due[node_id]
-
-    async def _exchange(self, node_id: int, due: list[_Due]) -> list[_Due]:
-        """One request. Returns what has to be sent again."""
+    async def _exchange(self, node_id: int, batch: Sequence[_Due]) -> None:
+        """One request to a broker, with what somebody still waits for."""
+        due = [(ending, place) for ending, place in batch if not ending.done.done()]
+        if not due:
+            return
         by_ending: dict[_Ending, list[TopicPartition]] = {}
         for ending, place in due:
             by_ending.setdefault(ending, []).append(place)
@@ -176,7 +166,8 @@ class MarkerSender:
                 )
         except KafkaError as error:
             logger.debug("markers to broker %d: %s", node_id, error)
-            return due
+            self._send_later(due)
+            return
         codes = {
             (result.producer_id, topic.name, partition.partition_index): partition.error_code
             for result in response.markers
@@ -192,4 +183,9 @@ class MarkerSender:
                 ending.refused(place, ErrorCode(code))
             else:
                 again.append((ending, place))
-        return again
+        if again:
+            self._send_later(again)
+
+
+def _take_some(due: deque[_Due]) -> list[_Due]:
+    return [due.popleft() for _ in range(min(len(due), _MARKERS_PER_REQUEST))]

@@ -7,16 +7,19 @@ this broker is asked without a connection.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 from pykraft.broker.peers.peers import Peers
 from pykraft.broker.replicas.ports import ImageSource
+from pykraft.broker.transactions.exchanges import Exchanges
 from pykraft.coordinator.partitioning import TRANSACTION_STATE_TOPIC, partition_for_key
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
@@ -27,6 +30,8 @@ TopicPartition = tuple[str, int]
 AskHere = Callable[[AddPartitionsToTxnRequest, int], Awaitable[AddPartitionsToTxnResponse]]
 
 _REQUEST_TIMEOUT_MS: Final = 30_000
+_PARTITIONS_PER_REQUEST: Final = 5_000
+"""A few milliseconds of work for the coordinator; one that names more is asked about by itself."""
 _VERSION: Final = AddPartitionsToTxnRequest.MAX_VERSION
 _Answer = Mapping[TopicPartition, KafkaError]
 
@@ -36,13 +41,32 @@ class _Asked:
         self.transaction = transaction
         self.answer: asyncio.Future[_Answer] = asyncio.get_running_loop().create_future()
 
+    @property
+    def places(self) -> list[TopicPartition]:
+        return [(topic.name, index) for topic in self.transaction.topics for index in topic.partitions]
+
+    def take(self, result: AddPartitionsToTxnResult) -> None:
+        """The coordinator's answer. A partition that it leaves out is not known to be in the transaction."""
+        if self.answer.done():
+            return
+        codes = {
+            (topic.name, one.partition_index): one.partition_error_code
+            for topic in result.topic_results
+            for one in topic.results_by_partition
+        }
+        unknown = ErrorCode.UNKNOWN_SERVER_ERROR
+        self.answer.set_result(
+            {
+                place: KafkaError(ErrorCode(code))
+                for place in self.places
+                if (code := codes.get(place, unknown))
+            }
+        )
+
     def fail(self, code: ErrorCode, message: str = "") -> None:
         if not self.answer.done():
             error = KafkaError(code, message)
-            topics = self.transaction.topics
-            self.answer.set_result(
-                {(topic.name, index): error for topic in topics for index in topic.partitions}
-            )
+            self.answer.set_result(dict.fromkeys(self.places, error))
 
 
 class CoordinatorVerifier:
@@ -63,9 +87,9 @@ class CoordinatorVerifier:
         self._metadata = metadata
         self._peers = peers
         self._ask_here = ask_here
-        self._tasks = tasks
-        self._due: dict[int, list[_Asked]] = {}
-        """By broker; while there is an entry its task is running."""
+        self._exchanges: Exchanges[_Asked] = Exchanges(
+            "transactions-at", tasks, _take_one_of_each_id, self._exchange, _fail_all
+        )
 
     async def verify(
         self,
@@ -91,11 +115,8 @@ class CoordinatorVerifier:
         node_id = self._find_coordinator(transactional_id)
         if node_id is None:
             asked.fail(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the transaction has no coordinator")
-        elif node_id in self._due:
-            self._due[node_id].append(asked)
         else:
-            self._due[node_id] = [asked]
-            self._tasks.start(self._run(node_id), f"transactions-at-{node_id}")
+            self._exchanges.add(node_id, asked)
         return await asked.answer
 
     def _find_coordinator(self, transactional_id: str) -> int | None:
@@ -105,17 +126,8 @@ class CoordinatorVerifier:
         partition = topic.partitions[partition_for_key(transactional_id, len(topic.partitions))]
         return partition.leader if partition.has_leader else None
 
-    async def _run(self, node_id: int) -> None:
-        """Ask one coordinator what is to be asked, until nothing is."""
-        while due := self._due[node_id]:
-            self._due[node_id] = []
-            batch, later = _one_of_each_id(due)
-            self._due[node_id] += later
-            await self._exchange(node_id, batch)
-        del self._due[node_id]
-
-    async def _exchange(self, node_id: int, batch: Mapping[str, _Asked]) -> None:
-        request = AddPartitionsToTxnRequest(transactions=[asked.transaction for asked in batch.values()])
+    async def _exchange(self, node_id: int, batch: Sequence[_Asked]) -> None:
+        request = AddPartitionsToTxnRequest(transactions=[asked.transaction for asked in batch])
         try:
             if node_id == self._node_id:
                 response = await self._ask_here(request, _VERSION)
@@ -124,29 +136,34 @@ class CoordinatorVerifier:
                     node_id, request, AddPartitionsToTxnResponse, _REQUEST_TIMEOUT_MS
                 )
         except KafkaError as error:
-            for asked in batch.values():
-                asked.fail(error.code, error.message)
+            _fail_all(batch, error.code, error.message)
             return
-        for result in response.results_by_transaction:
-            asked_of = batch.get(result.transactional_id)
-            if asked_of is not None and not asked_of.answer.done():
-                asked_of.answer.set_result(
-                    {
-                        (topic.name, one.partition_index): KafkaError(ErrorCode(one.partition_error_code))
-                        for topic in result.topic_results
-                        for one in topic.results_by_partition
-                        if one.partition_error_code
-                    }
-                )
-        for asked in batch.values():
-            asked.fail(ErrorCode(response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR))
+        results = {result.transactional_id: result for result in response.results_by_transaction}
+        for asked in batch:
+            result = results.get(asked.transaction.transactional_id)
+            if result is not None:
+                asked.take(result)
+        _fail_all(batch, ErrorCode(response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR))
 
 
-def _one_of_each_id(due: Sequence[_Asked]) -> tuple[dict[str, _Asked], list[_Asked]]:
-    """What fits into one request, whose answers are told apart by their transactional ids; and the rest."""
-    batch: dict[str, _Asked] = {}
+def _take_one_of_each_id(due: deque[_Asked]) -> list[_Asked]:
+    """What fits into one request, whose answers are told apart by their transactional ids; the rest stays."""
+    taken: dict[str, _Asked] = {}
     later = []
-    for asked in due:
-        if batch.setdefault(asked.transaction.transactional_id, asked) is not asked:
+    partitions = 0
+    while due and partitions < _PARTITIONS_PER_REQUEST:
+        asked = due.popleft()
+        if taken.setdefault(asked.transaction.transactional_id, asked) is asked:
+            partitions += len(asked.places)
+        else:
             later.append(asked)
-    return batch, later
+    due.extendleft(reversed(later))
+    return list(taken.values())
+
+
+def _fail_all(
+    batch: Sequence[_Asked], code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR, message: str = ""
+) -> None:
+    """Those that have no answer yet."""
+    for asked in batch:
+        asked.fail(code, message)
