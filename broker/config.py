@@ -90,6 +90,7 @@ class BrokerConfig(Settings):
     fetch_max_bytes: int = setting("fetch.max.bytes")
     producer_id_expiration_ms: int = setting("producer.id.expiration.ms")
     transaction_verification: bool = setting("transaction.partition.verification.enable")
+    markers_from_clients: str = setting("pykraft.transaction.markers.from.clients")
     add_partitions_retry_ms: int = setting("add.partitions.to.txn.retry.backoff.ms")
     add_partitions_retry_max_ms: int = setting("add.partitions.to.txn.retry.backoff.max.ms")
 

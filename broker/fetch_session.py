@@ -11,8 +11,9 @@ that applies the responses knows what full responses would have told it. The rul
 - A partition is told if there are records, an error, a diverging epoch or a preferred replica, or if high
   watermark or log start differ from what was told last. After an error or a diverging epoch both
   are told again.
-- Partitions are looked at in the order of their ranks. One whose records were sent gets the last rank, so
-  that all get their share of the limits of a response.
+- Due partitions are looked at in their order, some at a time. One that was looked at and remains due becomes
+  the last, unless the limits of the response left no room for its records: so all get their share of them,
+  and none keeps the others from being looked at.
 - A partition at rest is one whose follower has everything: each request of the session counts as its fetch.
   That is computed from the time of the last request when it is needed; nothing is written per partition.
 - The epoch of a session increases with each request, so that a lost or repeated one is noticed. The client
@@ -23,8 +24,8 @@ This module knows neither replicas nor time, except as arguments.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from operator import attrgetter
+from collections.abc import Callable, Generator, Iterable, Iterator
+from itertools import islice
 from typing import Protocol, TypeAlias
 
 from pykraft.kafka_protocol.errors import ErrorCode
@@ -50,7 +51,9 @@ Subscribers: TypeAlias = dict["CachedPartition", None]
 Watch: TypeAlias = Callable[["CachedPartition"], bool]
 """Subscribes a partition to its replica; returns whether the client has everything that it may read there."""
 
-_rank = attrgetter("rank")
+
+_CLOSED_AT_ONCE = 2_000
+"""Partitions of a session: less than a millisecond."""
 
 
 def is_full(epoch: int) -> bool:
@@ -101,16 +104,14 @@ class CachedPartition:
         "follower",
         "high_watermark",
         "log_start_offset",
-        "rank",
         "session",
         "topic",
     )
 
-    def __init__(self, session: FetchSession, topic: TopicKey, asked: FetchPartition, rank: int) -> None:
+    def __init__(self, session: FetchSession, topic: TopicKey, asked: FetchPartition) -> None:
         self.session = session
         self.topic = topic
         self.asked = asked
-        self.rank = rank
         self.high_watermark = UNKNOWN_OFFSET
         self.log_start_offset = UNKNOWN_OFFSET
         self.follower: CountedFollower | None = None
@@ -133,6 +134,8 @@ class CachedPartition:
         """The replica has changed. ``wake``: a request that waits may have an answer now."""
         session = self.session
         session.due[self] = None
+        if self.follower is not None:
+            self.stop_counting()
         if wake and session.waiting is not None:
             session.waiting.wake()
 
@@ -178,7 +181,6 @@ class FetchSession:
     """See the module. ``replica_id`` is :data:`CONSUMER_ID` for a consumer. Times are monotonic."""
 
     __slots__ = (
-        "_last_rank",
         "created_ms",
         "due",
         "epoch",
@@ -206,7 +208,6 @@ class FetchSession:
         self.partitions: dict[Key, CachedPartition] = {}
         self.due: dict[CachedPartition, None] = {}
         self.waiting: WaitingFetch | None = None
-        self._last_rank = 0
 
     @property
     def is_follower(self) -> bool:
@@ -249,22 +250,20 @@ class FetchSession:
                     self.due.pop(cached, None)
                     cached.stop_counting()
                     cached.unsubscribe()
-        for cached in self.due:
-            cached.stop_counting()
         self.last_fetch_ms = now_ms
 
     def _ask(self, topic: TopicKey, asked: FetchPartition) -> None:
         cached = self.partitions.get((topic, asked.partition))
         if cached is None:
-            self._last_rank += 1
-            cached = CachedPartition(self, topic, asked, self._last_rank)
-            self.partitions[topic, asked.partition] = cached
+            cached = self.partitions[topic, asked.partition] = CachedPartition(self, topic, asked)
         cached.asked = asked
+        cached.stop_counting()
         self.due[cached] = None
 
     def look_at_all(self) -> None:
-        """Something has changed that no replica tells of."""
-        self.due = dict.fromkeys(self.partitions.values())
+        """Something has changed that no replica tells a consumer of. What is due already stays first."""
+        if len(self.due) < len(self.partitions):
+            self.due.update(dict.fromkeys(self.partitions.values()))
 
     def read_as(self, *, reads_committed: bool) -> None:
         """Take the isolation level of a request; with another one there may be more to read, or less."""
@@ -272,11 +271,11 @@ class FetchSession:
             self.reads_committed = reads_committed
             self.look_at_all()
 
-    def due_topics(self) -> list[FetchTopic]:
-        """What to look at, in order; neighbours of one topic are put together."""
+    def due_topics(self, most: int | None = None) -> list[FetchTopic]:
+        """At most so many partitions to look at, in order; neighbours of one topic are put together."""
         topics: list[FetchTopic] = []
         last: TopicKey | None = None
-        for cached in sorted(self.due, key=_rank):
+        for cached in islice(self.due, most):
             if cached.topic != last:
                 last = cached.topic
                 name, topic_id = (last, None) if isinstance(last, str) else (None, last)
@@ -287,18 +286,24 @@ class FetchSession:
     # -- responses -------------------------------------------------------------------------------------
 
     def settle(self, results: Results, watch: Watch) -> bool:
-        """Take what a look found that is not answered yet; returns whether there is news."""
+        """Take what a look found that is not answered yet; returns whether there is news.
+
+        What the next look may find the same comes last in it.
+        """
         has_news = False
         for cached, result in self._each(results):
             if cached.is_news(result):
                 has_news = True
                 watch(cached)
-            else:
-                self._rest(cached, result, watch)
+            elif not self._rest(cached, result, watch):
+                self._make_last(cached)
         return has_news
 
-    def respond(self, results: Results, watch: Watch) -> Results:
-        """What to answer of what a look found; the client then counts as told."""
+    def respond(self, results: Results, watch: Watch, *, is_short: bool = False) -> Results:
+        """What to answer of what a look found; the client then counts as told.
+
+        ``is_short``: the limits left some without room. They stay where they are.
+        """
         told: Results = []
         for topic, of_topic in results:
             news: list[FetchResult] = []
@@ -307,10 +312,8 @@ class FetchSession:
                 if cached.is_news(result):
                     news.append(result)
                     cached.tell(result)
-                    if result.records is not None:
-                        self._last_rank += 1
-                        cached.rank = self._last_rank
-                self._rest(cached, result, watch)
+                if not self._rest(cached, result, watch) and not (is_short and _is_quiet(result)):
+                    self._make_last(cached)
             if news:
                 told.append((topic, news))
         return told
@@ -320,15 +323,28 @@ class FetchSession:
             for result in of_topic:
                 yield self.partitions[topic, result.partition], result
 
-    def _rest(self, cached: CachedPartition, result: FetchResult, watch: Watch) -> None:
-        if watch(cached) and _is_quiet(result):
-            self.due.pop(cached, None)
+    def _make_last(self, cached: CachedPartition) -> None:
+        self.due.pop(cached, None)
+        self.due[cached] = None
 
-    def close(self, code: ErrorCode) -> None:
-        """Forget everything; a request that waits is answered with ``code``."""
-        for cached in self.partitions.values():
-            cached.unsubscribe()
-        self.partitions.clear()
-        self.due.clear()
+    def _rest(self, cached: CachedPartition, result: FetchResult, watch: Watch) -> bool:
+        """Whether the partition is no longer due."""
+        if not (watch(cached) and _is_quiet(result)):
+            return False
+        self.due.pop(cached, None)
+        return True
+
+    def close(self, code: ErrorCode) -> Generator[None, None, None]:
+        """Forget everything; a request that waits is answered with ``code``. Yields between slices, the
+        first time when the session has no partitions any more: what is left is to unsubscribe them.
+        """
+        partitions, self.partitions = self.partitions, {}
         if self.waiting is not None:
             self.waiting.refuse(code)
+        yield
+        while partitions:
+            for _ in range(min(_CLOSED_AT_ONCE, len(partitions))):
+                _, cached = partitions.popitem()
+                cached.unsubscribe()
+                self.due.pop(cached, None)
+            yield

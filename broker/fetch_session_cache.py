@@ -17,10 +17,12 @@ sessions of all consumers together hold at most :data:`MAX_CONSUMER_PARTITIONS`,
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable, Generator
 
-from pykraft.broker.fetch_session import CONSUMER_ID, NO_SESSION_ID, FetchSession, Results, Watch, is_full
+from pykraft.broker.fetch_session import NO_SESSION_ID, FetchSession, Results, Watch, is_full
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.fetch_fast import FetchRequestView
+from pykraft.kafka_protocol.pace import at_once
 from pykraft.runtime.backoff import RandomSource
 
 EVICTION_MS = 120_000
@@ -38,6 +40,8 @@ class FetchSessionCache:
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()  # least recently used first
         self._sizes: dict[int, int] = {}  # as counted in _totals, by id
         self._totals = {False: 0, True: 0}  # partitions, by whether they are a follower's
+        self.in_slices: Callable[[Generator[None, None, None]], None] = at_once
+        """How work of any length is done."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -86,14 +90,16 @@ class FetchSessionCache:
         self, request: FetchRequestView, results: Results, watch: Watch, *, uses_topic_ids: bool, now_ms: int
     ) -> FetchSession | None:
         """The session that a full request asks for, with the answer to it; None if there is no room."""
-        is_follower = request.replica_id != CONSUMER_ID
-        if is_follower:
-            self._close_older(request.replica_id, request.replica_epoch)
         size = sum(len(topic.partitions) for topic in request.topics)
-        if not self._has_room(size, is_follower=is_follower) or not self._make_room(
-            size, is_follower=is_follower, now_ms=now_ms
-        ):
+        session = self.draft(request, uses_topic_ids=uses_topic_ids, now_ms=now_ms)
+        if not self._may_keep(session, size, now_ms):
             return None
+        session.begin(request.topics, results, watch)
+        self._keep(session)
+        return session
+
+    def draft(self, request: FetchRequestView, *, uses_topic_ids: bool, now_ms: int) -> FetchSession:
+        """A session for a full request that is answered in slices, with each of which it is begun."""
         session = FetchSession(
             self._new_id(),
             request.replica_id,
@@ -102,10 +108,38 @@ class FetchSessionCache:
             now_ms=now_ms,
         )
         session.reads_committed = request.reads_committed
-        session.begin(request.topics, results, watch)
+        return session
+
+    def keep(self, draft: FetchSession, now_ms: int) -> bool:
+        """Keep a session that is complete. If there is no room for it, it is closed."""
+        if not self._may_keep(draft, len(draft.partitions), now_ms):
+            self.close(draft)
+            return False
+        self._keep(draft)
+        return True
+
+    def end(self, session: FetchSession) -> None:
+        """Close a session whose client has to begin another."""
+        self._remove(session)
+
+    def close(self, session: FetchSession) -> None:
+        """Of one that is not kept: it ends at once; what it has subscribed to is left in slices."""
+        closing = session.close(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        next(closing)
+        self.in_slices(closing)
+
+    def _may_keep(self, session: FetchSession, size: int, now_ms: int) -> bool:
+        """Whether there is room for a new session with so many partitions; others are closed if need be."""
+        is_follower = session.is_follower
+        if is_follower:
+            self._close_older(session.replica_id, session.replica_epoch)
+        return self._has_room(size, is_follower=is_follower) and self._make_room(
+            size, is_follower=is_follower, now_ms=now_ms
+        )
+
+    def _keep(self, session: FetchSession) -> None:
         self._sessions[session.id] = session
         self._count(session)
-        return session
 
     def _close_older(self, replica_id: int, replica_epoch: int) -> None:
         """Close the sessions of earlier incarnations of a broker: nobody fetches in them any more."""
@@ -150,7 +184,7 @@ class FetchSessionCache:
     def _remove(self, session: FetchSession) -> None:
         del self._sessions[session.id]
         self._totals[session.is_follower] -= self._sizes.pop(session.id)
-        session.close(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        self.close(session)
 
 
 def _value(session: FetchSession) -> tuple[bool, int, int]:

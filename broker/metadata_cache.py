@@ -56,11 +56,6 @@ class MetadataCache:
             return False
         return True
 
-    @staticmethod
-    async def let_others_run() -> None:
-        """End the caller's turn on the event loop; for handlers that look at many topics."""
-        await asyncio.sleep(0)
-
     def topic_names(self) -> Sequence[str]:
         """The names of all topics, sorted. The list never changes: a newer image has another one."""
         names = self.image.topic_ids

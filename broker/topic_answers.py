@@ -10,6 +10,7 @@ client may see.
 from __future__ import annotations
 
 import struct
+from collections.abc import Generator
 from typing import Final
 
 from pykraft.broker.authorized_operations import NOT_ASKED, TOPIC_OPERATIONS
@@ -31,6 +32,7 @@ INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, "__transaction_state"})
 _FLEXIBLE_FROM: Final = MetadataResponse.FLEXIBLE_FROM
 _OPERATIONS: Final = {False: struct.pack(">i", NOT_ASKED), True: struct.pack(">i", TOPIC_OPERATIONS)}
 _KEPT_BYTES: Final = 64 << 20
+_SLICE_PARTITIONS: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +111,12 @@ class TopicAnswers:
         listener: str,
         version: int,
         operations: bool = False,
-    ) -> bytes:
-        """The topic as an element of a MetadataResponse's array of topics."""
+    ) -> Generator[None, None, bytes]:
+        """The topic as an element of a MetadataResponse's array of topics; yields after each slice."""
         known = self.find(topic, view, listener, version, operations)
         if known is not None:
             return known
-        data = encode_topic(topic, view, version, operations)
+        data = yield from encode_topic(topic, view, version, operations)
         key = (topic.id, listener, version, operations)
         self._forget(key)
         self._entries[key] = _Entry(topic, view, data)
@@ -129,8 +131,10 @@ class TopicAnswers:
             self._size_bytes -= len(entry.data)
 
 
-def encode_topic(topic: TopicImage, view: ListenerView, version: int, with_operations: bool = False) -> bytes:
-    """MetadataResponseTopic at ``version`` (0 to 13), without error."""
+def encode_topic(
+    topic: TopicImage, view: ListenerView, version: int, with_operations: bool = False
+) -> Generator[None, None, bytes]:
+    """MetadataResponseTopic at ``version`` (0 to 13), without error; yields after each slice."""
     out = bytearray(b"\0\0")
     name = topic.name.encode()
     if version >= _FLEXIBLE_FROM:
@@ -143,7 +147,7 @@ def encode_topic(topic: TopicImage, view: ListenerView, version: int, with_opera
     if version >= 1:
         out.append(topic.name in INTERNAL_TOPICS)
     out += _encode_count(len(topic.partitions), version)
-    _encode_partitions(topic, view, version, out)
+    yield from _encode_partitions(topic, view, version, out)
     if version >= 8:
         out += _OPERATIONS[with_operations]
     if version >= _FLEXIBLE_FROM:
@@ -151,11 +155,15 @@ def encode_topic(topic: TopicImage, view: ListenerView, version: int, with_opera
     return bytes(out)
 
 
-def _encode_partitions(topic: TopicImage, view: ListenerView, version: int, out: bytearray) -> None:
+def _encode_partitions(
+    topic: TopicImage, view: ListenerView, version: int, out: bytearray
+) -> Generator[None, None, None]:
     # Many partitions share few distinct lists.
     lists: dict[tuple[int, ...], bytes] = {}
     offline: dict[tuple[object, ...], bytes] = {}
     for index, partition in enumerate(topic.partitions):
+        if index % _SLICE_PARTITIONS == 0:
+            yield
         replicas, isr = partition.replicas, partition.isr
         error = view.leader_error(partition)
         leader = -1 if error else partition.leader

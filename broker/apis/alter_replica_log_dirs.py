@@ -10,6 +10,8 @@ A move to the directory where the replica is cancels the move that is under way.
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.logs.future_log import MAX_NAME_BYTES, future_name
 from pykraft.broker.logs.offline_logs import TopicPartition
@@ -21,28 +23,32 @@ from pykraft.kafka_protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopicResult,
 )
 from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.kafka_protocol.schema import EncodedElements
 
 MOST_REMEMBERED = 10_000
 """Directories of replicas that may be created later: a client that names many must not fill the memory."""
 
 
-async def handle(
+def handle(
     services: BrokerServices, context: RequestContext, request: AlterReplicaLogDirsRequest, version: int
-) -> AlterReplicaLogDirsResponse:
-    results: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
+) -> Generator[None, None, AlterReplicaLogDirsResponse]:
+    results: dict[str, EncodedElements] = {}
     for directory in request.dirs:
+        yield
         for topic in directory.topics:
+            yield
+            partitions = results.setdefault(topic.name, EncodedElements())
             for index in topic.partitions:
                 error = _move(services, topic.name, index, directory.path)
-                results.setdefault(topic.name, []).append(
-                    AlterReplicaLogDirPartitionResult(partition_index=index, error_code=error)
-                )
-    return AlterReplicaLogDirsResponse(
-        results=[
-            AlterReplicaLogDirTopicResult(topic_name=name, partitions=partitions)
-            for name, partitions in results.items()
-        ]
-    )
+                result = AlterReplicaLogDirPartitionResult(partition_index=index, error_code=error)
+                partitions.append(AlterReplicaLogDirsResponse.encode_part(result, version))
+                yield
+    response = AlterReplicaLogDirsResponse()
+    for name, partitions in results.items():
+        if partitions:
+            response.results.append(AlterReplicaLogDirTopicResult(topic_name=name, partitions=partitions))
+            yield
+    return response
 
 
 def _move(services: BrokerServices, topic: str, index: int, path: str) -> ErrorCode:

@@ -5,9 +5,10 @@ is answered when the low watermark, the smallest log start over its replicas, ha
 then on no leader serves the records again. Replicas count with the log start that they have *stored*, and
 those that are not live count, too, as long as they may lead without a fetch
 (:meth:`~pykraft.broker.replicas.partition.Partition.low_watermark`). What is not reached in time is answered
-with REQUEST_TIMED_OUT and the low watermark, but stays deleted. Internal topics are refused with
-INVALID_TOPIC_EXCEPTION, topics that are only compacted with POLICY_VIOLATION, and offsets above the high
-watermark with OFFSET_OUT_OF_RANGE.
+with REQUEST_TIMED_OUT and the low watermark, but stays deleted. The client's timeout is for other
+replicas: the leader's own disk is waited for beyond it, since Kafka, where no replica lags, answers without
+an error even with a timeout of 0. Internal topics are refused with INVALID_TOPIC_EXCEPTION, topics that are
+only compacted with POLICY_VIOLATION, and offsets above the high watermark with OFFSET_OUT_OF_RANGE.
 
 A partition is looked at again only when a log start, the ISR, the leader or a broker has changed.
 """
@@ -15,9 +16,10 @@ A partition is looked at again only when a log start, the ISR, the leader or a b
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 
 from pykraft.broker.apis.services import BrokerServices
+from pykraft.broker.logs.offline_logs import TopicPartition
 from pykraft.broker.replicas.partition import Partition
 from pykraft.broker.topic_answers import INTERNAL_TOPICS
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
@@ -37,29 +39,36 @@ _PARTITIONS_PER_STEP = 100
 async def handle(
     services: BrokerServices, context: RequestContext, request: DeleteRecordsRequest, version: int
 ) -> DeleteRecordsResponse:
-    # The last offset counts if a partition is named twice.
-    asked = {
-        (topic.name, partition.partition_index): partition.offset
-        for topic in request.topics
-        for partition in topic.partitions
-    }
+    asked = await services.slices.result(_offsets(request))
     deletion = _Deletion(services, request.timeout_ms)
     try:
-        for number, ((topic, index), offset) in enumerate(asked.items(), start=1):
-            deletion.begin(topic, index, offset)
-            if number % _PARTITIONS_PER_STEP == 0:
-                await services.tasks.sleep(0)
+        await services.slices.finish(request.release())
+        for (name, index), offset in asked.items():
+            deletion.begin(name, index, offset)
+            await services.slices.pause()
         await deletion.wait()
     finally:
         deletion.leave()
     results: dict[str, list[DeleteRecordsPartitionResult]] = {}
-    for (topic, _), result in deletion.results.items():
-        results.setdefault(topic, []).append(result)
+    for (name, _), result in deletion.results.items():
+        results.setdefault(name, []).append(result)
+        await services.slices.pause()
     return DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(name=name, partitions=partitions) for name, partitions in results.items()
         ]
     )
+
+
+def _offsets(request: DeleteRecordsRequest) -> Generator[None, None, dict[TopicPartition, int]]:
+    """The last one counts if a partition is named twice."""
+    offsets: dict[TopicPartition, int] = {}
+    for topic in request.topics:
+        yield
+        for partition in topic.partitions:
+            offsets[topic.name, partition.partition_index] = partition.offset
+            yield
+    return offsets
 
 
 def partitions_of(request: DeleteRecordsRequest) -> Iterable[tuple[str, int]]:
@@ -139,6 +148,7 @@ class _Awaited:
         self._deletion = deletion
         self.partition = partition
         self._offset = offset
+        self._is_late = False
 
     def wake(self) -> None:
         self._deletion.services.wakeups.wake(self)
@@ -148,22 +158,26 @@ class _Awaited:
         if self not in self._deletion.waiting:
             return
         try:
-            low_watermark = self._find_low_watermark()
+            partition = self._led()
         except KafkaError as error:
             self._deletion.complete(self, UNKNOWN_LOW_WATERMARK, error.code)
             return
+        is_live = self._deletion.is_live
+        low_watermark = partition.low_watermark(is_live)
         if low_watermark >= self._offset:
             self._deletion.complete(self, low_watermark)
+        elif self._is_late and partition.low_watermark_of_others(is_live) < self._offset:
+            self._deletion.complete(self, low_watermark, ErrorCode.REQUEST_TIMED_OUT)
 
     def expire(self) -> None:
+        """The client's time is up."""
+        self._is_late = True
         self.evaluate()
-        if self in self._deletion.waiting:
-            self._deletion.complete(self, self._find_low_watermark(), ErrorCode.REQUEST_TIMED_OUT)
 
-    def _find_low_watermark(self) -> int:
-        """The low watermark. :class:`KafkaError` if this broker no longer leads the partition."""
+    def _led(self) -> Partition:
+        """The partition. :class:`KafkaError` if this broker no longer leads it."""
         partition = self.partition
         if self._deletion.services.replicas.by_name(partition.topic, partition.index) is not partition:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{partition} was deleted")
         partition.require_leader()
-        return partition.low_watermark(self._deletion.is_live)
+        return partition

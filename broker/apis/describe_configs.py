@@ -4,19 +4,25 @@ Every configuration of a resource with its value, where the value comes from and
 Any broker describes topics, groups and client metrics subscriptions; a broker is described only by itself:
 its properties (those that can be changed while it runs are not read-only) and the levels of its loggers.
 Properties that only Kafka reads are included, with Kafka's defaults. The broker with the empty name holds the
-settings for all brokers. A resource named twice is described twice.
+settings for all brokers. An empty list of names asks for all, as null does. A value of the properties file in
+minutes or hours has that file as its source; Kafka calls it a default.
+
+An answer may be a thousand times as long as its request: what topics, or groups, have in common is encoded
+once (:mod:`pykraft.broker.config_table`), and is in memory once until it has been sent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Iterator
+from functools import partial
 
 from pykraft.broker.apis.services import NodeServices
+from pykraft.broker.config_table import OWN_SOURCE, ConfigTable, Layer, described_config
 from pykraft.configuration.client_metrics_keys import CLIENT_METRICS_KEYS
 from pykraft.configuration.group_keys import GROUP_KEYS
 from pykraft.configuration.kafka_keys import THROTTLE_KEYS
 from pykraft.configuration.keys import ConfigKey
-from pykraft.configuration.server_keys import DYNAMIC_KEYS, SERVER_KEYS, in_its_unit, names_of
+from pykraft.configuration.server_keys import DYNAMIC_KEYS, SERVER_KEYS, names_of
 from pykraft.configuration.topic_keys import TOPIC_KEYS
 from pykraft.kafka_protocol.enums import ConfigResourceType, ConfigSource
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
@@ -26,85 +32,110 @@ from pykraft.kafka_protocol.messages.describe_configs import (
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
-    DescribeConfigsSynonym,
 )
 from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.kafka_protocol.schema import EncodedRuns
 from pykraft.metadata_log.broker_configs import ALL_BROKERS, dynamic_broker_values
 from pykraft.metadata_log.image import MetadataImage
 
-Layer = tuple[str, str, ConfigSource]
-"""(name, value, source): one place where a value is given."""
 
-
-async def handle(
+def handle(
     services: NodeServices, context: RequestContext, request: DescribeConfigsRequest, version: int
-) -> DescribeConfigsResponse:
-    results = []
+) -> Generator[None, None, DescribeConfigsResponse]:
+    description = _Description(services, request, version)
+    response = DescribeConfigsResponse()
     for resource in request.resources:
-        try:
-            configs = _describe(services, resource)
-        except KafkaError as error:
-            results.append(_refused(resource, error))
-            continue
-        for config in configs:
-            if not request.include_synonyms:
-                config.synonyms = []
-            if not request.include_documentation:
-                config.documentation = None
-        results.append(
-            DescribeConfigsResult(
-                resource_type=resource.resource_type, resource_name=resource.resource_name, configs=configs
-            )
+        result = DescribeConfigsResult(
+            resource_type=resource.resource_type, resource_name=resource.resource_name
         )
-    return DescribeConfigsResponse(results=results)
+        try:
+            result.configs = yield from description.configs(resource)
+        except KafkaError as error:
+            result.error_code, result.error_message = error.code, error.message
+        response.results.append(result)
+        yield
+    return response
 
 
-def _describe(
-    services: NodeServices, resource: DescribeConfigsResource
-) -> list[DescribeConfigsResourceResult]:
-    image, name, wanted = services.metadata.image, resource.resource_name, resource.configuration_keys
-    match resource.resource_type:
-        case ConfigResourceType.TOPIC:
-            described = _topic_configs(services, image, name)
-        case ConfigResourceType.BROKER if name == ALL_BROKERS:
-            described = _configs_of_all_brokers(image)
-        case ConfigResourceType.BROKER:
-            _require_this_broker(services, name)
-            described = _properties(services, image)
-        case ConfigResourceType.BROKER_LOGGER:
-            _require_this_broker(services, name)
-            described = _log_levels(services)
-        case ConfigResourceType.CLIENT_METRICS:
-            described = _client_metrics(image, name)
-        case ConfigResourceType.GROUP:
-            described = _group_configs(services, image, name)
-        case kind:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {kind} has no configurations")
-    return [config for config in described if wanted is None or config.name in wanted]
+class _Description:
+    """One request, answered from one image."""
+
+    def __init__(self, services: NodeServices, request: DescribeConfigsRequest, version: int) -> None:
+        self._services = services
+        self._image = services.metadata.image
+        self._encode = partial(_encode, request, version)
+        self._tables: dict[ConfigResourceType, ConfigTable] = {}
+
+    def configs(self, resource: DescribeConfigsResource) -> Generator[None, None, EncodedRuns]:
+        """Encoded. No names, or an empty list of them: all configurations."""
+        services, image, name = self._services, self._image, resource.resource_name
+        wanted = set(resource.configuration_keys or ())
+        match resource.resource_type:
+            case ConfigResourceType.TOPIC:
+                if image.topic(name) is None:
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
+                table = yield from self._table(ConfigResourceType.TOPIC, self._topic_keys())
+                return table.configs(image.topic_config(name), wanted)
+            case ConfigResourceType.GROUP:
+                if not name:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "the group id is empty")
+                table = yield from self._table(ConfigResourceType.GROUP, self._group_keys())
+                return table.configs(image.resource_config(ConfigResourceType.GROUP, name), wanted)
+            case ConfigResourceType.CLIENT_METRICS:
+                if not name:
+                    raise KafkaError(
+                        ErrorCode.INVALID_REQUEST, "the name of the client metrics subscription is empty"
+                    )
+                keys = ((key, ()) for key in CLIENT_METRICS_KEYS.values())
+                table = yield from self._table(ConfigResourceType.CLIENT_METRICS, keys)
+                return table.configs(image.resource_config(ConfigResourceType.CLIENT_METRICS, name), wanted)
+            case ConfigResourceType.BROKER if name == ALL_BROKERS:
+                described = _configs_of_all_brokers(image)
+            case ConfigResourceType.BROKER:
+                _require_this_broker(services, name)
+                described = _properties(services, image)
+            case ConfigResourceType.BROKER_LOGGER:
+                _require_this_broker(services, name)
+                described = _log_levels(services)
+            case kind:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {kind} has no configurations")
+        entries = []
+        for config in described:
+            if not wanted or config.name in wanted:
+                entries.append(self._encode(config))
+            yield
+        return EncodedRuns(entries, len(entries))
+
+    def _table(
+        self, kind: ConfigResourceType, keys: Iterable[tuple[ConfigKey, Iterable[Layer]]]
+    ) -> Generator[None, None, ConfigTable]:
+        table = self._tables.get(kind)
+        if table is None:
+            table = self._tables[kind] = ConfigTable(OWN_SOURCE[kind], self._encode)
+            for key, layers in keys:
+                table.add(key, list(layers))
+                yield
+        return table
+
+    def _topic_keys(self) -> Iterator[tuple[ConfigKey, Iterable[Layer]]]:
+        for _, key in sorted(TOPIC_KEYS.items()):
+            yield key, self._layers(key.server_property) if key.server_property else ()
+
+    def _group_keys(self) -> Iterator[tuple[ConfigKey, Iterable[Layer]]]:
+        for name, key in sorted(GROUP_KEYS.items()):
+            if key.server_property is not None:
+                yield key, self._layers(key.server_property)
+            else:
+                default = key.default
+                yield key, () if default is None else ((name, default, ConfigSource.DEFAULT_CONFIG),)
+
+    def _layers(self, name: str) -> Iterable[Layer]:
+        return _broker_layers(self._services, self._image, name)
 
 
 def _require_this_broker(services: NodeServices, name: str) -> None:
     if name != str(services.metadata.node_id):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {services.metadata.node_id}, not {name}")
-
-
-def _topic_configs(
-    services: NodeServices, image: MetadataImage, topic: str
-) -> list[DescribeConfigsResourceResult]:
-    if image.topic(topic) is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic} does not exist")
-    overrides = image.topic_config(topic)
-    results = []
-    for name, key in sorted(TOPIC_KEYS.items()):
-        if key.is_internal and name not in overrides:
-            continue
-        layers: list[Layer] = []
-        if name in overrides:
-            layers.append((name, overrides[name], ConfigSource.DYNAMIC_TOPIC_CONFIG))
-        if key.server_property:
-            layers += _broker_layers(services, image, key.server_property)
-        results.append(_result(key, layers, read_only=False))
-    return results
 
 
 def _broker_layers(services: NodeServices, image: MetadataImage, name: str) -> Iterable[Layer]:
@@ -125,94 +156,36 @@ def _broker_layers(services: NodeServices, image: MetadataImage, name: str) -> I
             yield one, default, ConfigSource.DEFAULT_CONFIG
 
 
-def _configs_of_all_brokers(image: MetadataImage) -> list[DescribeConfigsResourceResult]:
+def _configs_of_all_brokers(image: MetadataImage) -> Iterator[DescribeConfigsResourceResult]:
     """Only the values that are set: all others are each broker's own."""
-    return [
-        _result(DYNAMIC_KEYS[name], [(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)], False)
-        for name, value in sorted(image.resource_config(ConfigResourceType.BROKER, ALL_BROKERS).items())
-        if name in DYNAMIC_KEYS
-    ]
+    for name, value in sorted(image.resource_config(ConfigResourceType.BROKER, ALL_BROKERS).items()):
+        if name in DYNAMIC_KEYS:
+            layers = [(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)]
+            yield described_config(DYNAMIC_KEYS[name], layers, read_only=False)
 
 
-def _properties(services: NodeServices, image: MetadataImage) -> list[DescribeConfigsResourceResult]:
+def _properties(services: NodeServices, image: MetadataImage) -> Iterator[DescribeConfigsResourceResult]:
     set_here = dynamic_broker_values(image, services.metadata.node_id)
     throttles = {name: key for name, key in THROTTLE_KEYS.items() if name in set_here}
-    return [
-        _result(key, list(_broker_layers(services, image, name)), read_only=not key.is_dynamic)
-        for name, key in sorted({**SERVER_KEYS, **throttles}.items())
-    ]
+    for name, key in sorted({**SERVER_KEYS, **throttles}.items()):
+        layers = list(_broker_layers(services, image, name))
+        yield described_config(key, layers, read_only=not key.is_dynamic)
 
 
-def _log_levels(services: NodeServices) -> list[DescribeConfigsResourceResult]:
-    return [
-        DescribeConfigsResourceResult(
+def _log_levels(services: NodeServices) -> Iterator[DescribeConfigsResourceResult]:
+    for name, level in services.loggers.levels().items():
+        yield DescribeConfigsResourceResult(
             name=name,
             value=level,
             config_source=ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG,
             documentation=None,
         )
-        for name, level in services.loggers.levels().items()
-    ]
 
 
-def _client_metrics(image: MetadataImage, name: str) -> list[DescribeConfigsResourceResult]:
-    if not name:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "the name of the client metrics subscription is empty")
-    overrides = image.resource_config(ConfigResourceType.CLIENT_METRICS, name)
-    results = []
-    for key in CLIENT_METRICS_KEYS.values():
-        is_set = key.name in overrides
-        layers = (
-            [(key.name, overrides[key.name], ConfigSource.DYNAMIC_CLIENT_METRICS_CONFIG)] if is_set else []
-        )
-        results.append(_result(key, list(layers), read_only=False))
-    return results
-
-
-def _group_configs(
-    services: NodeServices, image: MetadataImage, group: str
-) -> list[DescribeConfigsResourceResult]:
-    if not group:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "the group id is empty")
-    overrides = image.resource_config(ConfigResourceType.GROUP, group)
-    results = []
-    for name, key in sorted(GROUP_KEYS.items()):
-        layers: list[Layer] = []
-        if name in overrides:
-            layers.append((name, overrides[name], ConfigSource.DYNAMIC_GROUP_CONFIG))
-        if key.server_property is not None:
-            layers += _broker_layers(services, image, key.server_property)
-        elif key.default is not None:
-            layers.append((name, key.default, ConfigSource.DEFAULT_CONFIG))
-        results.append(_result(key, layers, read_only=False))
-    return results
-
-
-def _result(key: ConfigKey, layers: list[Layer], read_only: bool) -> DescribeConfigsResourceResult:
-    value, source = key.default, ConfigSource.DEFAULT_CONFIG
-    if layers:
-        name, value, source = layers[0]
-        if name != key.name:
-            value = in_its_unit(name, value)
-    return DescribeConfigsResourceResult(
-        name=key.name,
-        value=None if key.is_sensitive else value,
-        read_only=read_only,
-        config_source=source,
-        is_sensitive=key.is_sensitive,
-        synonyms=[
-            DescribeConfigsSynonym(name=name, value=None if key.is_sensitive else text, source=origin)
-            for name, text, origin in layers
-        ],
-        config_type=key.type.value,
-        documentation=key.documentation,
-    )
-
-
-def _refused(resource: DescribeConfigsResource, error: KafkaError) -> DescribeConfigsResult:
-    return DescribeConfigsResult(
-        error_code=error.code,
-        error_message=error.message,
-        resource_type=resource.resource_type,
-        resource_name=resource.resource_name,
-    )
+def _encode(request: DescribeConfigsRequest, version: int, config: DescribeConfigsResourceResult) -> bytes:
+    """With what the request asks for."""
+    if not request.include_synonyms:
+        config.synonyms = []
+    if not request.include_documentation:
+        config.documentation = None
+    return DescribeConfigsResponse.encode_part(config, version)

@@ -11,9 +11,10 @@ cordoned is told from version 5 on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Iterable, Mapping
 
 from pykraft.broker.apis.services import BrokerServices
+from pykraft.broker.logs.offline_logs import TopicPartition
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -23,6 +24,7 @@ from pykraft.kafka_protocol.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.kafka_protocol.schema import EncodedElements
 
 Wanted = Mapping[str, set[int]]
 
@@ -35,11 +37,14 @@ async def handle(
         wanted = {}
         for topic in request.topics:
             wanted.setdefault(topic.topic, set()).update(topic.partitions)
-    results = [await _describe(services, log_dir, wanted) for log_dir in services.config.log_dirs]
+            await services.slices.pause()
+    results = [await _describe(services, log_dir, wanted, version) for log_dir in services.config.log_dirs]
     return DescribeLogDirsResponse(results=results + await _describe_offline(services, wanted))
 
 
-async def _describe(services: BrokerServices, log_dir: str, wanted: Wanted | None) -> DescribeLogDirsResult:
+async def _describe(
+    services: BrokerServices, log_dir: str, wanted: Wanted | None, version: int
+) -> DescribeLogDirsResult:
     if not services.logs.dirs.is_online(log_dir):
         return _failed(services, log_dir)
     try:
@@ -48,7 +53,7 @@ async def _describe(services: BrokerServices, log_dir: str, wanted: Wanted | Non
         return _failed(services, log_dir)
     return DescribeLogDirsResult(
         log_dir=log_dir,
-        topics=_topics(services, log_dir, wanted),
+        topics=await services.slices.result(_topics(services, log_dir, wanted, version)),
         is_cordoned=_is_cordoned(services, log_dir),
         total_bytes=usage.total_bytes,
         usable_bytes=usage.usable_bytes,
@@ -71,6 +76,7 @@ def _is_cordoned(services: BrokerServices, log_dir: str) -> bool:
 async def _describe_offline(services: BrokerServices, wanted: Wanted | None) -> list[DescribeLogDirsResult]:
     logs, results = services.logs, []
     for (topic, index), offline in sorted(logs.offline.items()):
+        await services.slices.pause()
         if wanted is not None and index not in wanted.get(topic, ()):
             continue
         try:
@@ -88,25 +94,37 @@ async def _describe_offline(services: BrokerServices, wanted: Wanted | None) -> 
     return results
 
 
-def _topics(services: BrokerServices, log_dir: str, wanted: Wanted | None) -> list[DescribeLogDirsTopic]:
-    by_name: dict[str, list[DescribeLogDirsPartition]] = {}
-    for (topic, index), opened in sorted(services.logs.logs.items()):
-        if opened.log_dir != log_dir or (wanted is not None and index not in wanted.get(topic, ())):
+def _topics(
+    services: BrokerServices, log_dir: str, wanted: Wanted | None, version: int
+) -> Generator[None, None, list[DescribeLogDirsTopic]]:
+    by_name: dict[str, EncodedElements] = {}
+    for topic, index in _keys(services, wanted):
+        yield
+        opened = services.logs.logs.get((topic, index))
+        if opened is None or opened.log_dir != log_dir:
             continue
         partition = services.replicas.table.find(topic, index)
         high_watermark = opened.high_watermark if partition is None else partition.high_watermark
-        by_name.setdefault(topic, []).append(
-            DescribeLogDirsPartition(
-                partition_index=index,
-                partition_size=opened.log.size_bytes,
-                offset_lag=max(0, high_watermark - opened.log.log_end_offset),
-            )
+        described = DescribeLogDirsPartition(
+            partition_index=index,
+            partition_size=opened.log.size_bytes,
+            offset_lag=max(0, high_watermark - opened.log.log_end_offset),
         )
+        encoded = DescribeLogDirsResponse.encode_part(described, version)
+        by_name.setdefault(topic, EncodedElements()).append(encoded)
     for (topic, index), (size_bytes, lag) in sorted(services.logs.table.moves_to(log_dir).items()):
+        yield
         if wanted is None or index in wanted.get(topic, ()):
-            by_name.setdefault(topic, []).append(
-                DescribeLogDirsPartition(
-                    partition_index=index, partition_size=size_bytes, offset_lag=lag, is_future_key=True
-                )
+            described = DescribeLogDirsPartition(
+                partition_index=index, partition_size=size_bytes, offset_lag=lag, is_future_key=True
             )
+            encoded = DescribeLogDirsResponse.encode_part(described, version)
+            by_name.setdefault(topic, EncodedElements()).append(encoded)
     return [DescribeLogDirsTopic(name=name, partitions=partitions) for name, partitions in by_name.items()]
+
+
+def _keys(services: BrokerServices, wanted: Wanted | None) -> Iterable[TopicPartition]:
+    """Of the logs to describe; logs may be opened and deleted meanwhile."""
+    if wanted is None:
+        return list(services.logs.logs)
+    return ((topic, index) for topic, indexes in wanted.items() for index in indexes)

@@ -7,13 +7,10 @@ INVALID_REQUEST, so that a small request has no huge answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import count, islice
-from typing import Final
+from collections.abc import Generator, Iterator
 
 from pykraft.broker.apis.services import BrokerServices
-from pykraft.broker.logs.offline_logs import TopicPartition
-from pykraft.broker.logs.producer_state import ProducerEntry
+from pykraft.broker.logs.producer_state import Captured
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -23,56 +20,56 @@ from pykraft.kafka_protocol.messages.describe_producers import (
     TopicResponse,
 )
 from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.kafka_protocol.schema import EncodedElements
 from pykraft.metadata_log.controller.topic_names import check_topic_name
 
-_PRODUCERS_PER_TURN: Final = 2_000
-_PARTITIONS_PER_TURN: Final = 200
 
-
-async def handle(
+def handle(
     services: BrokerServices, context: RequestContext, request: DescribeProducersRequest, version: int
-) -> DescribeProducersResponse:
-    seen: set[TopicPartition] = set()
-    numbers = count(1)
-    topics = []
+) -> Generator[None, None, DescribeProducersResponse]:
+    seen: dict[str, set[int]] = {}
+    response = DescribeProducersResponse()
     for topic in request.topics:
-        partitions = []
+        indexes = seen.setdefault(topic.name, set())
+        partitions = EncodedElements()
         for index in topic.partition_indexes:
             try:
-                if (topic.name, index) in seen:
+                if index in indexes:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, f"{topic.name}-{index} is asked for twice")
-                seen.add((topic.name, index))
-                partitions.append(await _describe(services, topic.name, index))
-            except KafkaError as error:
-                partitions.append(
-                    PartitionResponse(
-                        partition_index=index, error_code=error.code, error_message=error.message
-                    )
+                indexes.add(index)
+                described = PartitionResponse(
+                    partition_index=index,
+                    active_producers=(yield from _describe(services, topic.name, index, version)),
                 )
-            if next(numbers) % _PARTITIONS_PER_TURN == 0:
-                await services.tasks.sleep(0)
-        topics.append(TopicResponse(name=topic.name, partitions=partitions))
-    return DescribeProducersResponse(topics=topics)
+            except KafkaError as error:
+                described = PartitionResponse(
+                    partition_index=index, error_code=error.code, error_message=error.message
+                )
+            partitions.append(DescribeProducersResponse.encode_part(described, version))
+            yield
+        response.topics.append(TopicResponse(name=topic.name, partitions=partitions))
+        yield
+    return response
 
 
-async def _describe(services: BrokerServices, topic: str, index: int) -> PartitionResponse:
+def _describe(
+    services: BrokerServices, topic: str, index: int, version: int
+) -> Generator[None, None, EncodedElements]:
     check_topic_name(topic)
     if services.metadata.image.topic(topic) is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic}")
     producers = services.replicas.by_name(topic, index).producers
     if producers.is_behind:
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the state of the producers is being rebuilt")
-    states = _states(producers.capture())
-    described: list[ProducerState] = []
-    while more := list(islice(states, _PRODUCERS_PER_TURN)):
-        described += more
-        if len(more) == _PRODUCERS_PER_TURN:
-            await services.tasks.sleep(0)
-    return PartitionResponse(partition_index=index, active_producers=described)
+    described = EncodedElements()
+    for state in _states(producers.items()):
+        described.append(DescribeProducersResponse.encode_part(state, version))
+        yield
+    return described
 
 
-def _states(captured: dict[int, ProducerEntry]) -> Iterator[ProducerState]:
-    for producer_id, entry in captured.items():
+def _states(captured: Captured) -> Iterator[ProducerState]:
+    for producer_id, entry in captured:
         yield ProducerState(
             producer_id=producer_id,
             producer_epoch=entry.epoch,

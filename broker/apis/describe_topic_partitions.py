@@ -8,6 +8,7 @@ of them.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Generator
 from itertools import islice
 
 from pykraft.broker.apis.services import BrokerServices
@@ -25,16 +26,18 @@ from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.image import PartitionRegistration
 
 MAX_PARTITIONS = 2000
+MAX_ITEMS = 20_000
+"""Topics of one request. They are sorted in one turn; clients name all that they want again for each page."""
 
 
-async def handle(
+def handle(
     services: BrokerServices, context: RequestContext, request: DescribeTopicPartitionsRequest, version: int
-) -> DescribeTopicPartitionsResponse:
+) -> Generator[None, None, DescribeTopicPartitionsResponse]:
     if request.response_partition_limit <= 0:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "response_partition_limit must be positive")
     cache, image = services.metadata, services.metadata.image
-    asked = {topic.name for topic in request.topics}
-    names = sorted(asked) if asked else cache.topic_names()
+    asked = sorted(topic.name for topic in request.topics)
+    names = asked or cache.topic_names()
     first = start = 0
     if request.cursor is not None:
         if request.cursor.partition_index < 0:
@@ -45,6 +48,7 @@ async def handle(
     room = min(request.response_partition_limit, MAX_PARTITIONS)
     answer = DescribeTopicPartitionsResponse()
     for name in islice(names, first, None):
+        yield
         topic = image.topic(name)
         if topic is None:
             answer.topics.append(
@@ -59,15 +63,16 @@ async def handle(
             answer.next_cursor = DescribeTopicPartitionsResponseCursor(topic_name=name, partition_index=0)
             break
         shown = topic.partitions[start : start + room]
-        answer.topics.append(
-            DescribeTopicPartitionsResponseTopic(
-                name=name,
-                topic_id=topic.id,
-                is_internal=name in INTERNAL_TOPICS,
-                partitions=[_partition(cache, start + n, partition) for n, partition in enumerate(shown)],
-                topic_authorized_operations=TOPIC_OPERATIONS,
-            )
+        described = DescribeTopicPartitionsResponseTopic(
+            name=name,
+            topic_id=topic.id,
+            is_internal=name in INTERNAL_TOPICS,
+            topic_authorized_operations=TOPIC_OPERATIONS,
         )
+        for index, partition in enumerate(shown, start):
+            described.partitions.append(_partition(cache, index, partition))
+            yield
+        answer.topics.append(described)
         room -= len(shown)
         if start + len(shown) < len(topic.partitions):
             answer.next_cursor = DescribeTopicPartitionsResponseCursor(

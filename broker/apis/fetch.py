@@ -8,23 +8,25 @@ the partition. Requests and answers of a fetch session (KIP-227) name only what 
 followers have sessions, up to ``max.incremental.fetch.session.cache.slots``. A consumer that reads committed
 transactions only reads below the last stable offset, and is told which were aborted. From version 11 on a
 follower serves consumers, too, up to its own high watermark (KIP-392); with ``replica.selector.class`` the
-leader names the replica in the consumer's rack as the one to read, instead of sending records.
+leader names the replica in the consumer's rack as the one to read, instead of sending records. Past its lease
+a broker still reads what it has, but does not tell consumers that an offset is out of range or was truncated:
+a newer leader may have it (NOT_LEADER_OR_FOLLOWER). A request that names more than a thousand partitions is
+answered in slices (:mod:`.large_fetches`): without a session it waits for records a second at most, and an
+incremental one ends its session, so that its client begins another. (Kafka does neither.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from pykraft.broker.apis.fetch_exchange import FetchExchange, FetchParts
+from pykraft.broker.apis.fetch_exchange import LOOKED_AT_ONCE, FetchExchange, FetchParts
 from pykraft.broker.apis.fetch_reader import FetchReader
+from pykraft.broker.apis.large_fetches import LARGE_BYTES, LARGE_PARTITIONS, LargeFetches
 from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.fetch_session import FetchSession
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
-from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.kafka_protocol.fetch_fast import (
     TOPIC_IDS_FROM,
     FetchRequestView,
-    FetchTopic,
     build_fetch_response,
     parse_fetch_request,
 )
@@ -36,13 +38,11 @@ from pykraft.runtime.turns import Turns
 class FetchHandler:
     """Answers Fetch; one per broker."""
 
-    def __init__(self, services: BrokerServices) -> None:
+    def __init__(self, services: BrokerServices, turns: Turns) -> None:
         self._replicas = services.replicas
-        self._isr_proposals = services.isr_proposals
         self._clock = services.clock
-        self._metadata = services.metadata
-        self._reader = FetchReader(services)
-        self._parts = FetchParts(services, self._reader)
+        self._parts = FetchParts(services, FetchReader(services), turns)
+        self._large = LargeFetches(services, self._parts, turns)
 
     def handle(
         self,
@@ -56,7 +56,13 @@ class FetchHandler:
 
         A consumer's connection is held while this broker is about to lead a partition that it asks for.
         """
+        if len(body) > LARGE_BYTES:
+            self._large.begin(connection, header, body, slot)
+            return
         request = parse_fetch_request(body, 0, header.api_version)
+        if sum(len(topic.partitions) for topic in request.topics) > LARGE_PARTITIONS:
+            self._large.begin(connection, header, body, slot)
+            return
         is_replica = request.replica_id >= 0
         if is_replica:
             # A follower that sends another fetch while one waits has more partitions to fetch: answer the
@@ -88,9 +94,6 @@ class FetchHandler:
         exchange = FetchExchange(self._parts, connection, header, request, slot, session, now_ms)
         self._parts.wakeups.begin_request()
         try:
-            if is_replica:
-                topics = request.topics if session is None else session.due_topics()
-                self._acknowledge(request, topics, now_ms)
             exchange.start()
         finally:
             self._parts.wakeups.end_request()
@@ -98,39 +101,13 @@ class FetchHandler:
     def _is_held(
         self, connection: Connection, request: FetchRequestView, session: FetchSession | None
     ) -> bool:
-        topics = request.topics if session is None else [*request.topics, *session.due_topics()]
+        topics = request.topics if session is None else [*request.topics, *session.due_topics(LOOKED_AT_ONCE)]
         return self._replicas.hold_until_open(
             connection,
             ((topic.name, topic.topic_id, asked.partition) for topic in topics for asked in topic.partitions),
         )
 
-    def _acknowledge(self, request: FetchRequestView, topics: Iterable[FetchTopic], now_ms: int) -> None:
-        """Record what a follower's fetch offsets acknowledge. Errors are answered by the reader."""
-        replica_id, broker_epoch = request.replica_id, request.replica_epoch
-        for topic in topics:
-            for asked in topic.partitions:
-                try:
-                    partition = self._reader.find(topic, asked, needs_leader=True)
-                    if self._reader.diverging(partition, replica_id, asked) is None:
-                        self._check_incarnation(replica_id, broker_epoch)
-                        partition.handle_follower_fetch(
-                            replica_id, asked.fetch_offset, broker_epoch, now_ms, asked.log_start_offset
-                        )
-                        if partition.followers[replica_id].may_have_found_damage(asked.fetch_offset):
-                            self._replicas.check_sent(partition, asked.fetch_offset)
-                except KafkaError:
-                    continue
-                if replica_id not in partition.isr.committed:
-                    self._isr_proposals.maybe_propose(partition)
-
-    def _check_incarnation(self, replica_id: int, broker_epoch: int) -> None:
-        broker = self._metadata.image.brokers.get(replica_id)
-        if broker is not None and 0 <= broker_epoch < broker.epoch:
-            raise KafkaError(
-                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"replica {replica_id} has a newer incarnation"
-            )
-
 
 def make_handler(services: BrokerServices, turns: Turns) -> FetchHandler:
-    """The handler of one broker; the limits of a request bound its work, so it needs no ``turns``."""
-    return FetchHandler(services)
+    """The handler of one broker."""
+    return FetchHandler(services, turns)

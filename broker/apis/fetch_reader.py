@@ -22,11 +22,14 @@ Aborted: TypeAlias = Sequence[tuple[int, int]] | None
 
 
 class Found(NamedTuple):
-    """What a look at some partitions found. ``is_final``: it must be answered now."""
+    """What a look at some partitions found, and those before it. ``is_final``: it must be answered now.
+    ``is_short``: the limits of the request left less room for some than they ask for.
+    """
 
     results: Results
     size_bytes: int
     is_final: bool
+    is_short: bool = False
 
 
 class FetchReader:
@@ -69,9 +72,9 @@ class FetchReader:
             return None
         return None if end is None else (end.epoch, end.end_offset)
 
-    def read(self, request: FetchRequestView, topics: Sequence[FetchTopic]) -> Found:
-        """Read ``topics``, which the request names or stands for."""
-        left = min(request.max_bytes, self._max_bytes)
+    def read(self, request: FetchRequestView, topics: Sequence[FetchTopic], read_bytes: int = 0) -> Found:
+        """Read ``topics``, which the request names or stands for; others of them gave ``read_bytes``."""
+        left = min(request.max_bytes, self._max_bytes) - read_bytes
         is_replica = request.replica_id >= 0
         is_committed = request.reads_committed
         needs_leader = request.needs_leader
@@ -83,8 +86,8 @@ class FetchReader:
             except KafkaError as error:
                 refusal = error
         found: Results = []
-        total = 0
-        is_final = False
+        total = read_bytes
+        is_final = is_short = False
         for topic in topics:
             results: list[FetchResult] = []
             found.append((topic_key(topic), results))
@@ -95,6 +98,8 @@ class FetchReader:
                     partition = self.find(topic, asked, needs_leader=needs_leader)
                     preferred = -1 if rack is None else self._preferred_replica(partition, asked, rack)
                     diverging = self.diverging(partition, request.replica_id, asked)
+                    if diverging is not None and not is_replica:
+                        self._replicas.refuse_past_lease()
                     records = None
                     aborted: Aborted = () if is_committed else None
                     if is_replica and partition.must_send_log_start(request.replica_id):
@@ -104,7 +109,9 @@ class FetchReader:
                     elif is_replica and self._is_held_back(partition, request.replica_id):
                         pass  # the same as if nothing were there to read
                     elif left > 0 or total == 0:
-                        limit = asked.max_bytes if asked.max_bytes < left else left
+                        limit = asked.max_bytes
+                        if limit > left:
+                            limit, is_short = left, True
                         offset = asked.fetch_offset
                         if is_committed:
                             records, aborted = self._read_stable(partition, offset, limit, total == 0)
@@ -115,9 +122,12 @@ class FetchReader:
                             left -= records.size_bytes
                             if is_replica:
                                 partition.followers[request.replica_id].sent_offset = asked.fetch_offset
+                    else:
+                        is_short = True
                 except KafkaError as error:
                     is_final = True
-                    results.append(self._error(topic, asked, error, needs_leader=needs_leader))
+                    said = error if is_replica else self._said(error)
+                    results.append(self._error(topic, asked, said, needs_leader=needs_leader))
                     continue
                 results.append(
                     FetchResult(
@@ -133,7 +143,16 @@ class FetchReader:
                         aborted,
                     )
                 )
-        return Found(found, total, is_final)
+        return Found(found, total, is_final, is_short)
+
+    def _said(self, error: KafkaError) -> KafkaError:
+        """What a consumer is told: past its lease a broker cannot know that an offset is in no log."""
+        if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            try:
+                self._replicas.refuse_past_lease()
+            except KafkaError as refusal:
+                return refusal
+        return error
 
     def _is_held_back(self, partition: Partition, replica_id: int) -> bool:
         """Whether the throttle of leaders keeps records from a follower that is not in sync (KIP-73)."""

@@ -6,7 +6,7 @@ The consumer protocol is served once the feature ``group.version`` is finalized 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 
 from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.authorized_operations import GROUP_OPERATIONS
@@ -54,10 +54,7 @@ async def describe_groups(
     request: classic_groups.DescribeGroupsRequest,
     version: int,
 ) -> classic_groups.DescribeGroupsResponse:
-    response = await services.groups.describe_groups(context, request, version)
-    if request.include_authorized_operations:
-        _set_authorized_operations(response.groups)
-    return response
+    return await services.groups.describe_groups(context, request, version, _operations(request))
 
 
 async def consumer_group_describe(
@@ -67,10 +64,7 @@ async def consumer_group_describe(
     version: int,
 ) -> consumer_groups.ConsumerGroupDescribeResponse:
     _require_consumer_protocol(services)
-    response = await services.groups.consumer_group_describe(context, request, version)
-    if request.include_authorized_operations:
-        _set_authorized_operations(response.groups)
-    return response
+    return await services.groups.consumer_group_describe(context, request, version, _operations(request))
 
 
 def _require_consumer_protocol(services: BrokerServices) -> None:
@@ -83,9 +77,7 @@ def _require_consumer_protocol(services: BrokerServices) -> None:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "The consumer rebalance protocol is disabled.")
 
 
-def _set_authorized_operations(
-    groups: Sequence[classic_groups.DescribedGroup | consumer_groups.DescribedGroup],
-) -> None:
-    for group in groups:
-        if group.error_code == ErrorCode.NONE:
-            group.authorized_operations = GROUP_OPERATIONS
+def _operations(
+    request: classic_groups.DescribeGroupsRequest | consumer_groups.ConsumerGroupDescribeRequest,
+) -> int | None:
+    return GROUP_OPERATIONS if request.include_authorized_operations else None

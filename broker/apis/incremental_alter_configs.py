@@ -8,7 +8,7 @@ request either all are set or none, and only after the controller has answered. 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from pykraft.broker.apis import forwarded
 from pykraft.broker.apis.services import NodeServices
@@ -23,67 +23,97 @@ from pykraft.kafka_protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from pykraft.kafka_protocol.pace import MAX_ITEMS
 from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.kafka_protocol.schema import Body, Message
 from pykraft.metadata_log.broker_configs import CORDONED_LOG_DIRS
 from pykraft.runtime.loggers import LEVELS, ROOT
 
 
 async def forward(
     services: NodeServices, context: RequestContext, received: ReceivedRequest[IncrementalAlterConfigsRequest]
-) -> bytes:
+) -> Message | bytes:
     """The active controller's answer, joined with that of this node for its loggers."""
-    request, version = received.request, received.version
-    own = [one for one in request.resources if one.resource_type == ConfigResourceType.BROKER_LOGGER]
-    objections = {id(one): text for one in request.resources if (text := _objection(services, one))}
-    if not own and not objections:
+    request, version, slices = received.request, received.version, services.slices
+    parts = _Parts()
+    await slices.finish(parts.sort(services, request.resources))
+    if not parts.own and not parts.refused:
         return await forwarded.forward(services, context, received)
-    answers = [
-        _answer(one, ErrorCode.INVALID_CONFIG, objections[id(one)])
-        for one in request.resources
-        if id(one) in objections
-    ]
-    others = [
-        one
-        for one in request.resources
-        if one.resource_type != ConfigResourceType.BROKER_LOGGER and id(one) not in objections
-    ]
-    if others:
-        rest = IncrementalAlterConfigsRequest(resources=others, validate_only=request.validate_only)
-        passed_on = ReceivedRequest(IncrementalAlterConfigsRequest, version, rest.encode(version))
+    answers = parts.refused
+    if parts.others:
+        rest = IncrementalAlterConfigsRequest(resources=parts.others, validate_only=request.validate_only)
+        encoded = Body()
+        await slices.finish(rest.encode_in_slices(version, encoded))
+        passed_on = ReceivedRequest(IncrementalAlterConfigsRequest, version, encoded.to_bytes())
         body = await forwarded.forward(services, context, passed_on)
-        answers += IncrementalAlterConfigsResponse.decode(body, version).responses
-    if own:
-        answers += _alter_levels(services, own, request.validate_only)
-    return IncrementalAlterConfigsResponse(responses=answers).encode(version)
+        decoding = IncrementalAlterConfigsResponse.decode_in_slices(body, version, MAX_ITEMS)
+        answers += (await slices.result(decoding)).responses
+    if parts.own:
+        await slices.finish(_alter_levels(services, parts.own, request.validate_only, answers))
+    return IncrementalAlterConfigsResponse(responses=answers)
+
+
+class _Parts:
+    """What a request asks of this node (``own``), what it objects to, and the others, which it passes on."""
+
+    def __init__(self) -> None:
+        self.own: list[AlterConfigsResource] = []
+        self.refused: list[AlterConfigsResourceResponse] = []
+        self.others: list[AlterConfigsResource] = []
+
+    def sort(self, services: NodeServices, resources: Iterable[AlterConfigsResource]) -> Iterator[None]:
+        """Yields after each resource."""
+        for resource in resources:
+            if resource.resource_type == ConfigResourceType.BROKER_LOGGER:
+                self.own.append(resource)
+            elif objection := _objection(services, resource):
+                self.refused.append(_answer(resource, ErrorCode.INVALID_CONFIG, objection))
+            else:
+                self.others.append(resource)
+            yield
 
 
 def _objection(services: NodeServices, resource: AlterConfigsResource) -> str | None:
     """Why this node cannot have the directories that a resource wants to be cordoned."""
-    is_own = resource.resource_name == str(services.metadata.node_id)
-    if resource.resource_type != ConfigResourceType.BROKER or not is_own:
+    if (resource.resource_type, resource.resource_name) != (
+        ConfigResourceType.BROKER,
+        str(services.metadata.node_id),
+    ):
         return None
     properties = services.server_properties
     log_dirs = split_list(properties.get("log.dirs") or properties.get("log.dir") or "")
+    if not log_dirs:
+        return None
     for entry in resource.configs:
-        is_more = entry.config_operation in (ConfigOperation.SET, ConfigOperation.APPEND)
-        if entry.name == CORDONED_LOG_DIRS and is_more and entry.value is not None and log_dirs:
+        if (
+            entry.name == CORDONED_LOG_DIRS
+            and entry.config_operation in (ConfigOperation.SET, ConfigOperation.APPEND)
+            and entry.value is not None
+        ):
             return check_cordoned(split_list(entry.value), log_dirs)
     return None
 
 
 def _alter_levels(
-    services: NodeServices, resources: Sequence[AlterConfigsResource], validate_only: bool
-) -> list[AlterConfigsResourceResponse]:
+    services: NodeServices,
+    resources: Sequence[AlterConfigsResource],
+    validate_only: bool,
+    answers: list[AlterConfigsResourceResponse],
+) -> Iterator[None]:
+    """Set the levels, or none if there is an error, and add the answers; yields after each."""
+    code, message = ErrorCode.NONE, None
     try:
         if len(resources) > 1:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a request must name the loggers of a node once")
         levels = _check(services, resources[0])
+        if not validate_only:
+            for name, level in levels.items():
+                services.loggers.set_level(name, level)
     except KafkaError as error:
-        return [_answer(resource, error.code, error.message) for resource in resources]
-    if not validate_only:
-        for name, level in levels.items():
-            services.loggers.set_level(name, level)
-    return [_answer(resource, ErrorCode.NONE, None) for resource in resources]
+        code, message = error.code, error.message
+    for resource in resources:
+        answers.append(_answer(resource, code, message))
+        yield
 
 
 def _check(services: NodeServices, resource: AlterConfigsResource) -> dict[str, str | None]:

@@ -9,16 +9,14 @@ replicas; later records are not found by time either. While a new leader has not
 the answer is OFFSET_NOT_AVAILABLE (before version 5 LEADER_NOT_AVAILABLE), so that no consumer sees the end
 of a partition move back. Records are looked up by time in a worker.
 
-After the lease has expired, what another leader may contradict is not answered to clients but refused with
-NOT_LEADER_OR_FOLLOWER: the end of the log, its greatest timestamp, and that no record is as new as a time. (A
-leader in Kafka answers until it hears of its successor.) The first offset, and a record that was found below
-the high watermark, are the same at every leader.
+After the lease has expired clients get NOT_LEADER_OR_FOLLOWER, since another leader may contradict every
+offset: it may have more records, and may have deleted those that are the first here, or the first at a time.
+(A leader in Kafka answers until it hears of its successor.)
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 
 from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.replicas.offset_lookup import (
@@ -42,6 +40,7 @@ from pykraft.kafka_protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.kafka_protocol.schema import EncodedElements
 from pykraft.log_store.interface import STORAGE_ERRORS
 
 _FIRST_VERSION = {
@@ -60,23 +59,43 @@ async def handle(
 ) -> ListOffsetsResponse:
     if request.replica_id < 0:
         services.replicas.refuse_if_fenced()
-    times_named = Counter(partitions_of(request))
-    return ListOffsetsResponse(
-        topics=[
-            ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=[
-                    await _answer(services, topic.name, asked, version, request)
-                    if times_named[topic.name, asked.partition_index] == 1
-                    else ListOffsetsPartitionResponse(
-                        partition_index=asked.partition_index, error_code=ErrorCode.INVALID_REQUEST
-                    )
-                    for asked in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+    twice = await services.slices.result(_find_twice(request))
+    topics = await _answer_all(services, request, version, twice)
+    await services.slices.finish(request.release())
+    return ListOffsetsResponse(topics=topics)
+
+
+async def _answer_all(
+    services: BrokerServices, request: ListOffsetsRequest, version: int, twice: set[tuple[str, int]]
+) -> list[ListOffsetsTopicResponse]:
+    topics = []
+    for topic in request.topics:
+        await services.slices.pause()
+        partitions = EncodedElements()
+        for asked in topic.partitions:
+            if (topic.name, asked.partition_index) in twice:
+                answer = _refused(asked, ErrorCode.INVALID_REQUEST)
+            else:
+                answer = await _answer(services, topic.name, asked, version, request)
+            partitions.append(ListOffsetsResponse.encode_part(answer, version))
+            await services.slices.pause()
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
+    return topics
+
+
+def _find_twice(request: ListOffsetsRequest) -> Generator[None, None, set[tuple[str, int]]]:
+    """The partitions that are named more than once."""
+    seen: dict[str, set[int]] = {}
+    twice = set()
+    for topic in request.topics:
+        yield
+        indexes = seen.setdefault(topic.name, set())
+        for asked in topic.partitions:
+            if asked.partition_index in indexes:
+                twice.add((topic.name, asked.partition_index))
+            indexes.add(asked.partition_index)
+            yield
+    return twice
 
 
 def partitions_of(request: ListOffsetsRequest) -> Iterable[tuple[str, int]]:
@@ -105,13 +124,13 @@ async def _answer(
             services, partition, asked.timestamp, is_replica=is_replica, reads_committed=reads_committed
         )
         partition.require_leader(asked.current_leader_epoch)  # a look-up takes time
-        if not is_replica and _depends_on_the_end(asked.timestamp, found):
+        if not is_replica:
             replicas.refuse_past_lease()
     except KafkaError as error:
         code = error.code
         if code is ErrorCode.OFFSET_NOT_AVAILABLE and version < 5:
             code = ErrorCode.LEADER_NOT_AVAILABLE
-        return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=code)
+        return _refused(asked, code)
     return ListOffsetsPartitionResponse(
         partition_index=asked.partition_index,
         timestamp=found.timestamp_ms,
@@ -120,9 +139,8 @@ async def _answer(
     )
 
 
-def _depends_on_the_end(timestamp: int, found: FoundOffset) -> bool:
-    """Whether records that only a newer leader has would change the answer."""
-    return timestamp in (LATEST, MAX_TIMESTAMP) or (timestamp >= 0 and found.offset < 0)
+def _refused(asked: ListOffsetsPartition, code: ErrorCode) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=code)
 
 
 async def _find(

@@ -3,8 +3,8 @@
 Brokers, topics and leaders from this broker's image. The answering broker names itself as controller: it
 forwards what only the controller can do, so that no client waits for a controller that is down. Topics are
 requested by name or (from version 10) by id; "all" is null, or the empty array in version 0. A missing topic
-is created if both the broker and the client allow it, and answered once it is in the image. Fenced brokers
-are not listed.
+is created if both the broker and the client allow it, but the answer does not wait for that: it is
+UNKNOWN_TOPIC_OR_PARTITION, as in Kafka. Fenced brokers are not listed.
 
 Topics are kept encoded (:mod:`pykraft.broker.topic_answers`); a long answer is built in several turns of the
 event loop, all of it from one image.
@@ -12,10 +12,11 @@ event loop, all of it from one image.
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterable, Sequence
+
 from pykraft.broker.apis.services import BrokerServices
-from pykraft.broker.apis.topic_creation import create_topic
 from pykraft.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
-from pykraft.broker.metadata_cache import MetadataCache
+from pykraft.broker.metadata_cache import INTERNAL_TOPICS, MetadataCache
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID
 from pykraft.kafka_protocol.messages.metadata import (
@@ -27,25 +28,23 @@ from pykraft.kafka_protocol.messages.metadata import (
 )
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.kafka_protocol.schema import EncodedElements
+from pykraft.metadata_log.controller.topic_names import check_topic_name
 from pykraft.metadata_log.image import TopicImage
 
-_TURN_PARTITIONS = 4000
-"""How many partitions are encoded in one turn of the event loop."""
 
-
-async def handle(
+def handle(
     services: BrokerServices, context: RequestContext, request: MetadataRequest, version: int
-) -> MetadataResponse:
+) -> Generator[None, None, MetadataResponse]:
     cache = services.metadata
-    if request.topics is None or (version == 0 and not request.topics):
-        head = _head(cache, context.listener, request)
-        head.topics = await _all_topics(cache, context.listener, version, _wants_operations(request, version))
-        return head
-    topics = EncodedElements()
-    for asked in request.topics:
-        topics.append(await _asked_topic(services, context, request, asked, version))
+    look = _Look(cache, context.listener, version, _wants_operations(request, version))
     head = _head(cache, context.listener, request)
-    head.topics = topics
+    if request.topics is None or (version == 0 and not request.topics):
+        head.topics = yield from look.at_all(cache.topic_names())
+        return head
+    head.topics = yield from look.at(request.topics)
+    may_create = version < 4 or request.allow_auto_topic_creation
+    if look.missing and may_create and services.config.auto_create_topics_enable:
+        services.creations.begin(context, look.missing)
     return head
 
 
@@ -64,76 +63,84 @@ def _wants_operations(request: MetadataRequest, version: int) -> bool:
     return version >= 8 and request.include_topic_authorized_operations
 
 
-async def _all_topics(
-    cache: MetadataCache, listener: str, version: int, with_operations: bool
-) -> EncodedElements:
-    image, names, view = cache.image, cache.topic_names(), cache.listener_view(listener)
-    answers, topics, fresh = cache.topic_answers, EncodedElements(), 0
-    for name in names:
-        topic = image.topics_by_id[image.topic_ids[name]]
-        data = answers.find(topic, view, listener, version, with_operations)
-        if data is None:
-            data = answers.encode(topic, view, listener, version, with_operations)
-            fresh += len(topic.partitions)
-        topics.append(data)
-        fresh += 1
-        if fresh >= _TURN_PARTITIONS:
-            await cache.let_others_run()
-            fresh = 0
-    return topics
+class _Look:
+    """Finds topics in the newest image, encoded as elements of the answer's array of topics.
+
+    ``missing``: the names that were asked for, that a topic could have, and that none has.
+    """
+
+    def __init__(self, cache: MetadataCache, listener: str, version: int, with_operations: bool) -> None:
+        self._image = cache.image
+        self._view = cache.listener_view(listener)
+        self._answers = cache.topic_answers
+        self._listener = listener
+        self._version = version
+        self._with_operations = with_operations
+        self.missing: dict[str, None] = {}
+
+    def at_all(self, names: Sequence[str]) -> Generator[None, None, EncodedElements]:
+        image, topics = self._image, EncodedElements()
+        for name in names:
+            topics.append((yield from self._encode(image.topics_by_id[image.topic_ids[name]])))
+            yield
+        return topics
+
+    def at(self, asked: Iterable[MetadataRequestTopic]) -> Generator[None, None, EncodedElements]:
+        topics = EncodedElements()
+        for one in asked:
+            topics.append((yield from self._asked(one)))
+            yield
+        return topics
+
+    def _encode(self, topic: TopicImage) -> Generator[None, None, bytes]:
+        return self._answers.encode(topic, self._view, self._listener, self._version, self._with_operations)
+
+    def _asked(self, asked: MetadataRequestTopic) -> Generator[None, None, bytes]:
+        """The topic, or the error for it."""
+        if self._version >= 12 and asked.topic_id != ZERO_UUID:
+            topic = self._image.topic_by_id(asked.topic_id)
+            code = ErrorCode.UNKNOWN_TOPIC_ID
+        elif asked.name is None:
+            topic, code = None, ErrorCode.INVALID_REQUEST
+        else:
+            topic = self._image.topic(asked.name)
+            code = ErrorCode.NONE if topic is not None else _why_missing(asked.name)
+            if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                self.missing[asked.name] = None
+        if topic is not None:
+            return (yield from self._encode(topic))
+        answer = _missing(asked, code, self._version)
+        if self._with_operations and code is not ErrorCode.UNKNOWN_TOPIC_ID:
+            answer.topic_authorized_operations = TOPIC_OPERATIONS
+        return MetadataResponse.encode_part(answer, self._version)
 
 
-async def _asked_topic(
-    services: BrokerServices,
-    context: RequestContext,
-    request: MetadataRequest,
-    asked: MetadataRequestTopic,
-    version: int,
-) -> bytes:
-    """The topic, or the error for it, as an element of the answer's array of topics."""
-    cache = services.metadata
-    if version >= 12 and asked.topic_id != ZERO_UUID:
-        topic = cache.image.topic_by_id(asked.topic_id)
-        code = ErrorCode.UNKNOWN_TOPIC_ID
-    elif asked.name is None:
-        topic, code = None, ErrorCode.INVALID_REQUEST
-    else:
-        topic, code = await _named_topic(services, context, request, asked.name, version)
-    with_operations = _wants_operations(request, version)
-    if topic is not None:
-        view = cache.listener_view(context.listener)
-        return cache.topic_answers.encode(topic, view, context.listener, version, with_operations)
-    missing = _missing(asked, code, version)
-    if with_operations and code is not ErrorCode.UNKNOWN_TOPIC_ID:
-        missing.topic_authorized_operations = TOPIC_OPERATIONS
-    return MetadataResponse.encode_part(missing, version)
+def _why_missing(name: str) -> ErrorCode:
+    try:
+        check_topic_name(name)
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _missing(asked: MetadataRequestTopic, code: ErrorCode, version: int) -> MetadataResponseTopic:
     name = None if code is ErrorCode.UNKNOWN_TOPIC_ID else asked.name
     if name is None and version < 12:
         name = ""  # versions 10 and 11 take a null name in a request and cannot carry one in an answer
-    return MetadataResponseTopic(error_code=code, name=name, topic_id=asked.topic_id)
+    return MetadataResponseTopic(
+        error_code=code, name=name, topic_id=asked.topic_id, is_internal=name in INTERNAL_TOPICS
+    )
 
 
-def build_error(request: MetadataRequest, version: int, error: KafkaError) -> MetadataResponse:
+def build_error(
+    request: MetadataRequest, version: int, error: KafkaError
+) -> Generator[None, None, MetadataResponse]:
     """Every topic carries the error, also in version 13: to clients an unlisted topic does not exist."""
-    topics = [_missing(asked, error.code, version) for asked in request.topics or ()]
-    return MetadataResponse(error_code=error.code, topics=topics)
-
-
-async def _named_topic(
-    services: BrokerServices, context: RequestContext, request: MetadataRequest, name: str, version: int
-) -> tuple[TopicImage | None, ErrorCode]:
-    """The topic, created if it is missing and may be created; otherwise the reason why there is none."""
-    topic = services.metadata.image.topic(name)
-    may_create = version < 4 or request.allow_auto_topic_creation
-    if topic is None and may_create and services.config.auto_create_topics_enable:
-        try:
-            topic = await create_topic(services, context, name)
-        except KafkaError as error:
-            return None, error.code
-    return topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    answer = MetadataResponse(error_code=error.code, topics=[])
+    for asked in request.topics or ():
+        answer.topics.append(_missing(asked, error.code, version))
+        yield
+    return answer
 
 
 def _brokers(cache: MetadataCache, listener: str) -> list[MetadataResponseBroker]:

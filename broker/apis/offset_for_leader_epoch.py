@@ -2,12 +2,13 @@
 
 Where a leader epoch ends in this leader's log: the greatest epoch not above the requested one and its
 exclusive end offset, or -1/-1 if that is unknown (KIP-101, KIP-279, KIP-320). Consumers validate their
-position with it after a leader change; the current leader epoch that they send must be the leader's.
+position with it after a leader change; the current leader epoch that they send must be the leader's. Past
+its lease a broker does not answer them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 
 from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.replicas.replica_manager import ReplicaManager
@@ -20,20 +21,22 @@ from pykraft.kafka_protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.kafka_protocol.schema import EncodedElements
 
 
-async def handle(
+def handle(
     services: BrokerServices, context: RequestContext, request: OffsetForLeaderEpochRequest, version: int
-) -> OffsetForLeaderEpochResponse:
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            OffsetForLeaderTopicResult(
-                topic=topic.topic,
-                partitions=[_answer(services.replicas, topic.topic, asked) for asked in topic.partitions],
-            )
-            for topic in request.topics
-        ]
-    )
+) -> Generator[None, None, OffsetForLeaderEpochResponse]:
+    response = OffsetForLeaderEpochResponse()
+    for topic in request.topics:
+        yield
+        partitions = EncodedElements()
+        for asked in topic.partitions:
+            answer = _answer(services.replicas, topic.topic, asked, is_replica=request.replica_id >= 0)
+            partitions.append(OffsetForLeaderEpochResponse.encode_part(answer, version))
+            yield
+        response.topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=partitions))
+    return response
 
 
 def partitions_of(request: OffsetForLeaderEpochRequest) -> Iterable[tuple[str, int]]:
@@ -41,10 +44,14 @@ def partitions_of(request: OffsetForLeaderEpochRequest) -> Iterable[tuple[str, i
     return ((topic.topic, asked.partition) for topic in request.topics for asked in topic.partitions)
 
 
-def _answer(replicas: ReplicaManager, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+def _answer(
+    replicas: ReplicaManager, topic: str, asked: OffsetForLeaderPartition, *, is_replica: bool
+) -> EpochEndOffset:
     try:
         partition = replicas.by_name(topic, asked.partition)
         partition.require_leader(asked.current_leader_epoch)
+        if not is_replica:  # a consumer may have read further, in the log of another leader
+            replicas.refuse_past_lease()
     except KafkaError as error:
         return EpochEndOffset(partition=asked.partition, error_code=error.code)
     end = partition.log.end_offset_for_epoch(asked.leader_epoch)

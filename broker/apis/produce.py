@@ -4,19 +4,21 @@ Hot path: requests are parsed by hand, appended at once and answered by hand. ac
 when the batch is flushed if ``flush.messages`` asks for that; acks=all when the high watermark has passed the
 batch or the request's timeout has expired, acks=0 never; if a request without an answer fails, the connection
 is closed so that the client looks for the leader again. A request holds one batch per partition, which is
-validated to its last record before it is appended. A duplicate of an idempotent batch gets the answer of the
-original, and no earlier. After the broker's lease has expired acks=0 and acks=1 are refused. The first batch
-of a transaction waits until the transaction coordinator has been asked (:mod:`.produce_transactions`), with
-its connection held.
+validated to its last record before it is appended. A request for very many partitions is parsed, looked at
+and answered over several turns, with its connection held. A duplicate of an idempotent batch gets the answer
+of the original, and no earlier. After the broker's lease has expired acks=0 and acks=1 are refused. The first
+batch of a transaction waits until the transaction coordinator has been asked
+(:mod:`.produce_transactions`), with its connection held. The answer lists 1000 refused records at most.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from pykraft.broker.apis.produce_answers import PendingProduce, ProduceAnswer
 from pykraft.broker.apis.produce_transactions import RequestTransaction, Verified, is_transactional
 from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.leader_hints import HINTED, find_endpoints, find_leader
@@ -24,20 +26,26 @@ from pykraft.broker.metadata_cache import INTERNAL_TOPICS
 from pykraft.broker.replicas.partition import Partition
 from pykraft.broker.replicas.validate import ClientBatch, RejectedRecordsError
 from pykraft.broker.replicas.validation_turns import ValidationTurns
+from pykraft.broker.serving.large_requests import Asked, LargeRequests
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.headers import RequestHeader
 from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.pace import at_once
+from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.kafka_protocol.produce_fast import (
     NodeEndpoint,
     ProduceRequestView,
     ProduceResult,
-    build_produce_response,
-    parse_produce_request,
+    ProduceTopic,
+    parse_if_short,
+    parse_in_slices,
 )
+from pykraft.kafka_protocol.record_walk import MAX_REJECTED_RECORDS
 from pykraft.kafka_protocol.records import read_header
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.log_store.interface import STORAGE_ERRORS
+from pykraft.runtime.slices import Slices
 from pykraft.runtime.turns import Turns
 
 logger = logging.getLogger(__name__)
@@ -47,9 +55,9 @@ ACKS_ALL = -1
 _COPIED_BYTES = 256 << 10
 """The rest of a request is copied up to this size; a larger one stays in the buffer it was received in."""
 
-_NONE = int(ErrorCode.NONE)
+_ASKED_PER_SLICE = 1_000
 
-Results = list[tuple[str | Uuid, list[ProduceResult]]]
+_NONE = int(ErrorCode.NONE)
 
 
 class ProduceHandler:
@@ -59,6 +67,8 @@ class ProduceHandler:
         self.services = services
         self.validation = ValidationTurns(turns)
         self._turns = turns
+        self.slices = Slices(turns, "large produce requests")
+        self._large = LargeRequests(self.slices, services.replicas.hold_until_open)
 
     def handle(
         self,
@@ -73,27 +83,84 @@ class ProduceHandler:
         While this broker is about to lead one of the partitions nothing is appended yet, and the connection
         is held.
         """
-        request = parse_produce_request(body, 0, header.api_version)
-        replicas = self.services.replicas
-        if not replicas.is_reconciled and replicas.hold_until_open(
-            connection,
-            (
-                (name, topic_id, asked.partition)
-                for name, topic_id, partitions in request.topics
-                for asked in partitions
-            ),
-        ):
+        request = parse_if_short(body, 0, header.api_version)
+        if request is None:
+            self._begin_large(connection, header, body, slot)
             return
-        production = _Production(self, connection, header, request, slot)
+        replicas = self.services.replicas
+        if not replicas.is_reconciled and replicas.hold_until_open(connection, _named(request)):
+            return
+        answer = ProduceAnswer(self.services, connection, header, slot)
+        production = _Production(self, connection, header, request, answer)
+        for _ in production.take(request.topics):
+            pass
         if not production.run():
-            connection.hold()
-            self.services.tasks.start(production.run_in_slices(), "produce")
-            self._turns.spend(steps=1)
+            self._go_on(connection, production.run_in_slices)
+
+    def _go_on(self, connection: Connection, work: Callable[[], Awaitable[None]]) -> None:
+        """In a task, while the connection is held."""
+        connection.hold()
+        self.services.tasks.start(_to_the_end(connection, work), "produce")
+        self._turns.spend(steps=1)
+
+    def _begin_large(
+        self, connection: Connection, header: RequestHeader, body: memoryview, slot: ResponseSlot
+    ) -> None:
+        is_kept = len(body) > _COPIED_BYTES and connection.keep_frame()
+        frame = body if is_kept else memoryview(bytearray(body))
+        self._go_on(connection, partial(self._produce_large, connection, header, frame, slot))
+
+    async def _produce_large(
+        self, connection: Connection, header: RequestHeader, frame: memoryview, slot: ResponseSlot
+    ) -> None:
+        """As :meth:`handle`, for very many partitions. Few at a time, since they take memory."""
+        young_only = self._large.collect_young_only()
+        try:
+            async with self._large.few:
+                if slot.abandoned:
+                    return
+                request = await self.slices.result(parse_in_slices(frame, 0, header.api_version))
+                await self._large.until_open(lambda: _named(request))
+                answer = ProduceAnswer(self.services, connection, header, slot, self.slices)
+                production = _Production(self, connection, header, request, answer)
+                await self.slices.finish(production.take(request.topics))
+                if await self.slices.result(production.begin_transaction()):
+                    await production.run_in_slices()
+                    return
+            await production.run_in_slices()  # the others do not wait for the coordinator of this transaction
+        finally:
+            young_only.end()
 
 
 def make_handler(services: BrokerServices, turns: Turns) -> ProduceHandler:
     """The handler of one broker."""
     return ProduceHandler(services, turns)
+
+
+def _named(request: ProduceRequestView) -> Iterable[Asked]:
+    for name, topic_id, partitions in request.topics:
+        for asked in partitions:
+            yield name, topic_id, asked.partition
+
+
+async def _to_the_end(connection: Connection, work: Callable[[], Awaitable[None]]) -> None:
+    """Do the work for which the connection is held."""
+    try:
+        await work()
+    except ProtocolError as error:
+        connection.close(f"malformed request: {error.message}")
+    except AssertionError:
+        raise
+    except Exception:
+        # As for requests that are handled at once: a bug costs only the connection of its request.
+        logger.exception("Produce failed")
+        connection.close("internal error")
+    except BaseException:
+        # Cancelled. Later requests of this connection must not be handled: they would overtake this one.
+        connection.close("the broker is stopping")
+        raise
+    finally:
+        connection.release()
 
 
 class _Asked(NamedTuple):
@@ -116,21 +183,22 @@ class _Production:
 
     __slots__ = (
         "_acks",
+        "_answer",
         "_asked",
         "_begun",
         "_connection",
         "_failed",
         "_has_transaction",
         "_header",
+        "_listed",
         "_next",
         "_now_ms",
         "_pending",
         "_refused",
         "_replicas",
         "_services",
-        "_slot",
+        "_slices",
         "_timeout_ms",
-        "_topics",
         "_transaction",
         "_transactional_id",
         "_validation",
@@ -142,20 +210,22 @@ class _Production:
         connection: Connection,
         header: RequestHeader,
         request: ProduceRequestView,
-        slot: ResponseSlot,
+        answer: ProduceAnswer,
     ) -> None:
         self._services = handler.services
         self._replicas = handler.services.replicas
         self._validation = handler.validation
+        self._slices = handler.slices
         self._connection = connection
         self._header = header
-        self._slot = slot
+        self._answer = answer
         self._acks = request.acks
         self._timeout_ms = request.timeout_ms
         self._now_ms = handler.services.clock.wall_ms()
-        self._pending: _PendingProduce | None = None
+        self._pending: PendingProduce | None = None
         self._failed = False
-        self._topics: Results = []
+        self._listed = 0
+        """Records that the answer names because they were refused."""
         self._asked: list[_Asked] = []
         self._next = 0
         self._begun: ClientBatch | None = None
@@ -163,18 +233,26 @@ class _Production:
         self._transaction: RequestTransaction | None = None  # that its coordinator has to be asked about
         self._refused: KafkaError | None = None
         self._has_transaction = False
-        for name, topic_id, partitions in request.topics:
-            results: list[ProduceResult] = []
+
+    def take(self, topics: Iterable[ProduceTopic]) -> Generator[None, None, None]:
+        """Note what is asked; yields between slices."""
+        asked, left = self._asked, _ASKED_PER_SLICE
+        for name, topic_id, partitions in topics:
             key: str | Uuid = name if topic_id is None else topic_id  # type: ignore[assignment]
-            self._topics.append((key, results))
+            results = self._answer.add_topic(key)
+            left -= 1
             for index, records in partitions:
-                self._asked.append(_Asked(name, topic_id, index, records, results))
+                if left <= 0:
+                    yield
+                    left = _ASKED_PER_SLICE
+                left -= 1
+                asked.append(_Asked(name, topic_id, index, records, results))
                 if is_transactional(records):
                     self._has_transaction = True
 
     def run(self) -> bool:
         """Append and answer; False if the turn is too short: the rest is left to :meth:`run_in_slices`."""
-        if self._has_transaction and not self._begin_transaction():
+        if self._has_transaction and not at_once(self.begin_transaction()):
             self._keep_rest(None)
             return False
         refusal = self._refusal()
@@ -201,41 +279,27 @@ class _Production:
                 self._next += 1
         finally:
             self._services.wakeups.end_request()
-        self._answer()
+        self._end()
         return True
 
     async def run_in_slices(self) -> None:
         """Like :meth:`run`, with a slice of the work in each turn of the event loop."""
-        try:
-            if self._transaction is not None:
-                await self._transaction.ask()
-            for one in self._asked:
-                await self._append_in_slices(one)
-            self._answer()
-        except AssertionError:
-            raise
-        except Exception:
-            # As for requests that are handled at once: a bug costs only the connection of its request.
-            logger.exception("Produce failed")
-            self._connection.close("internal error")
-        except BaseException:
-            # Cancelled. Later requests of this connection must not be handled: they would overtake this one.
-            self._connection.close("the broker is stopping")
-            raise
-        finally:
-            self._connection.release()
+        if self._transaction is not None:
+            await self._transaction.ask(self._slices)
+        for one in self._asked:
+            await self._append_in_slices(one)
+        self._end()
 
     async def _append_in_slices(self, one: _Asked) -> None:
         try:
             if self._failed:
                 await self._validation.wait()  # a batch that is refused for its header is not walked
+            self._require_permission()
             if one.verified is not None and one.verified.error is not None:
                 raise one.verified.error
             batch, self._begun = self._begun or self._begin(one), None
             await self._validate_in_slices(batch)
-            refusal = self._refusal()
-            if refusal is not None:
-                raise refusal
+            self._require_permission()
         except KafkaError as error:
             self._fail(one, error)
             return
@@ -261,13 +325,25 @@ class _Production:
             return error
         return None
 
-    def _begin_transaction(self) -> bool:
-        """Look at the transaction of this request; False if its coordinator has to be asked."""
-        if self._refusal() is not None:
+    def _require_permission(self) -> None:
+        refusal = self._refusal()
+        if refusal is not None:
+            raise refusal
+
+    def begin_transaction(self) -> Generator[None, None, bool]:
+        """Look at the transaction of this request; False if its coordinator has to be asked. Yields between
+        slices.
+        """
+        if not self._has_transaction:
             return True
+        self._refused = self._refusal()
+        if self._refused is not None:
+            return True  # for good: without this look nothing may be appended in a later slice
         asked: list[_Asked] = []
         partitions: list[Verified] = []
-        for one in self._asked:
+        for number, one in enumerate(self._asked, 1):
+            if not number % _ASKED_PER_SLICE:
+                yield
             if is_transactional(one.records):
                 assert one.records is not None
                 header = read_header(one.records)
@@ -283,7 +359,7 @@ class _Production:
         except KafkaError as error:
             self._refused = error
             return True
-        if transaction.begin():
+        if (yield from transaction.begin()):
             self._transaction = transaction
             return False
         return True
@@ -368,9 +444,9 @@ class _Production:
         log_start_offset = partition.log.log_start_offset
         one.results.append(ProduceResult(one.partition, _NONE, base_offset, append_time_ms, log_start_offset))
 
-    def _begin_to_wait(self) -> _PendingProduce:
+    def _begin_to_wait(self) -> PendingProduce:
         if self._pending is None:
-            self._pending = _PendingProduce(self._services, self._slot, self._header, self._topics)
+            self._pending = PendingProduce(self._answer)
         return self._pending
 
     def _fail(self, one: _Asked, error: KafkaError) -> None:
@@ -380,7 +456,10 @@ class _Production:
         if error.code in HINTED:
             image = self._services.metadata.image
             leader = find_leader(image, one.topic, one.topic_id, one.partition, self._replicas.node_id)
-        record_errors = error.record_errors if isinstance(error, RejectedRecordsError) else ()
+        record_errors: Sequence[tuple[int, str]] = ()
+        if isinstance(error, RejectedRecordsError):
+            record_errors = error.record_errors[: MAX_REJECTED_RECORDS - self._listed]
+            self._listed += len(record_errors)
         one.results.append(
             ProduceResult(
                 one.partition,
@@ -391,145 +470,25 @@ class _Production:
             )
         )
 
-    def _answer(self) -> None:
+    def _end(self) -> None:
+        """Answer, now or when what was appended is committed."""
         if self._acks == 0:
             self._end_without_answer()
             return
         endpoints: Sequence[NodeEndpoint] = ()
         if self._failed:
-            leaders = [r.leader[0] for _, results in self._topics for r in results if r.leader is not None]
+            leaders = {result.leader[0] for result in self._answer.results() if result.leader is not None}
             image = self._services.metadata.image
             endpoints = find_endpoints(image, leaders, self._connection.listener_name)
+        self._answer.endpoints = endpoints
         if self._pending is not None:
-            self._pending.park(self._timeout_ms, endpoints)
-        elif not self._slot.abandoned:
-            version, correlation_id = self._header.api_version, self._header.correlation_id
-            self._slot.complete_framed(
-                [build_produce_response(version, correlation_id, self._topics, endpoints=endpoints)]
-            )
+            self._pending.park(self._timeout_ms)
+        else:
+            self._answer.send()
 
     def _end_without_answer(self) -> None:
         if self._failed:
-            codes = {
-                ErrorCode(r.error_code).name for _, results in self._topics for r in results if r.error_code
-            }
-            self._connection.close(f"a Produce request with acks=0 failed: {', '.join(sorted(codes))}")
-        self._slot.complete_without_response()
-
-
-class _PendingProduce:
-    """A request that waits until all of its batches are committed, or flushed."""
-
-    __slots__ = ("_endpoints", "_header", "_services", "_slot", "_topics", "_waiting", "bucket")
-
-    def __init__(
-        self, services: BrokerServices, slot: ResponseSlot, header: RequestHeader, topics: Results
-    ) -> None:
-        self._services = services
-        self._slot = slot
-        self._header = header
-        self._topics = topics
-        self._endpoints: Sequence[NodeEndpoint] = ()
-        self._waiting: dict[_PendingBatch, None] = {}
-        self.bucket = -1
-
-    def add(self, partition: Partition, next_offset: int, results: list[ProduceResult]) -> None:
-        """Wait for ``next_offset``; the answer will be the next entry of ``results``."""
-        batch = _PendingBatch(self, results, len(results))
-        self._waiting[batch] = None
-        partition.wait_for_commit(next_offset, batch)
-
-    def add_flush(self, partition: Partition, next_offset: int, results: list[ProduceResult]) -> None:
-        """As :meth:`add`, until the batch is flushed and this leader may still answer."""
-        batch = _FlushedBatch(self, results, len(results))
-        self._waiting[batch] = None
-        partition.wait_for_flush(next_offset, batch)
-
-    def refusal(self) -> ErrorCode | None:
-        """Why nothing may be confirmed any more without the ISR; None if it may."""
-        try:
-            self._services.replicas.refuse_past_lease()
-        except KafkaError as error:
-            return error.code
-        return None
-
-    def park(self, timeout_ms: int, endpoints: Sequence[NodeEndpoint]) -> None:
-        """Wait until the batches are committed. Some may be already, and the client may have disconnected."""
-        self._endpoints = endpoints
-        if self._slot.abandoned:
-            self._forget_batches()
-            return
-        if not self._waiting:
-            self._answer()
-            return
-        self._slot.on_abandon = self._abandon
-        deadline_ms = self._services.clock.monotonic_ms() + max(timeout_ms, 0)
-        self._services.wakeups.wait_until(self, deadline_ms)
-
-    def batch_done(self, batch: _PendingBatch) -> None:
-        self._waiting.pop(batch, None)
-        if not self._waiting and self.bucket >= 0:
-            self._services.wakeups.deadlines.remove(self)
-            self._answer()
-
-    def expire(self) -> None:
-        """Answer with an error that says the outcome is unknown: the batches may still be committed."""
-        for batch in self._waiting:
-            batch.fail(ErrorCode.REQUEST_TIMED_OUT)
-        self._forget_batches()
-        self._answer()
-
-    def _abandon(self) -> None:
-        """The client has disconnected."""
-        self._services.wakeups.deadlines.remove(self)
-        self._forget_batches()
-
-    def _forget_batches(self) -> None:
-        """A batch may keep waiting in its partition for long; it must not keep the request alive."""
-        for batch in self._waiting:
-            batch.request = None
-        self._waiting.clear()
-
-    def _answer(self) -> None:
-        if not self._slot.done and not self._slot.abandoned:
-            version, correlation_id = self._header.api_version, self._header.correlation_id
-            self._slot.complete_framed(
-                [build_produce_response(version, correlation_id, self._topics, endpoints=self._endpoints)]
-            )
-
-
-class _PendingBatch:
-    """One batch of a waiting request."""
-
-    __slots__ = ("_index", "_results", "request")
-
-    def __init__(self, request: _PendingProduce, results: list[ProduceResult], index: int) -> None:
-        self.request: _PendingProduce | None = request
-        self._results = results
-        self._index = index
-
-    def offset_committed(self) -> None:
-        if self.request is not None:
-            self.request.batch_done(self)
-
-    def offset_refused(self, error_code: int) -> None:
-        if self.request is not None:
-            self.fail(error_code)
-            self.request.batch_done(self)
-
-    def fail(self, error_code: int) -> None:
-        partition = self._results[self._index].partition
-        self._results[self._index] = ProduceResult(partition, int(error_code))
-
-
-class _FlushedBatch(_PendingBatch):
-    """One batch of a request with acks=1. The lease may have expired while it was flushed."""
-
-    __slots__ = ()
-
-    def offset_committed(self) -> None:
-        refusal = None if self.request is None else self.request.refusal()
-        if refusal is None:
-            super().offset_committed()
-        else:
-            self.offset_refused(refusal)
+            codes = {result.error_code for result in self._answer.results() if result.error_code}
+            names = sorted(ErrorCode(code).name for code in codes)
+            self._connection.close(f"a Produce request with acks=0 failed: {', '.join(names)}")
+        self._answer.send_nothing()

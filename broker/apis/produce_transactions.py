@@ -9,7 +9,7 @@ there when the batch is appended.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Final
 
 from pykraft.broker.apis.services import BrokerServices
@@ -19,6 +19,7 @@ from pykraft.broker.replicas.partition import Partition
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.records import HEADER_BYTES, TRANSACTIONAL_BIT, BatchHeader
 from pykraft.metadata_log.broker_configs import effective_dynamic_values
+from pykraft.runtime.slices import Slices
 
 ADDS_FROM: Final = 12
 """The first version whose producers leave it to the leader to add a partition to their transaction."""
@@ -27,6 +28,9 @@ _GENERIC_ERROR_FROM: Final = 11
 _ATTRIBUTES_BYTE: Final = 22
 _ENABLED: Final = "transaction.partition.verification.enable"
 _FIRST_PAUSE_MS: Final = 1
+_LOOKED_AT_ONCE: Final = 500
+_ASKED_AT_ONCE: Final = 2_000
+"""Partitions; the coordinator is asked about more in several requests, one after the other."""
 
 _RETRIED: Final = frozenset(
     {
@@ -102,10 +106,14 @@ class RequestTransaction:
                 ErrorCode.INVALID_PRODUCER_ID_MAPPING, "the transactional batches are of several producers"
             )
 
-    def begin(self) -> bool:
-        """Look which partitions have to be asked about; whether there are any. Errors are noted."""
+    def begin(self) -> Generator[None, None, bool]:
+        """Look which partitions have to be asked about; whether there are any. Errors are noted. Yields
+        between slices.
+        """
         is_skipped = not self._adds and is_disabled(self._services)
-        for one in self._partitions:
+        for number, one in enumerate(self._partitions, 1):
+            if not number % _LOOKED_AT_ONCE:
+                yield
             one.guard = one.error = None
             try:
                 partition = one.find_leader()
@@ -124,7 +132,7 @@ class RequestTransaction:
     def _open(self) -> list[Verified]:
         return [one for one in self._partitions if one.guard is not None and one.error is None]
 
-    async def ask(self) -> None:
+    async def ask(self, slices: Slices) -> None:
         """Ask the coordinator, after :meth:`begin`; again for a while if the last transaction is not over.
 
         It nearly always is within a few milliseconds. So the first pauses are short, and
@@ -134,29 +142,31 @@ class RequestTransaction:
         pause_ms = _FIRST_PAUSE_MS
         until_ms = services.clock.monotonic_ms() + config.add_partitions_retry_max_ms
         while True:
-            asked = self._open()
-            header = asked[0].header
-            errors = await services.verifier.verify(
-                self._transactional_id,
-                header.producer_id,
-                header.producer_epoch,
-                [one.key for one in asked],
-                adds=self._adds,
-            )
-            is_early = any(error.code is ErrorCode.CONCURRENT_TRANSACTIONS for error in errors.values())
+            is_early, asked = False, self._open()
+            for start in range(0, len(asked), _ASKED_AT_ONCE):
+                is_early |= await self._ask_about(asked[start : start + _ASKED_AT_ONCE])
             if not (self._adds and is_early) or services.clock.monotonic_ms() >= until_ms:
-                break
+                return
             await services.tasks.sleep(min(pause_ms, config.add_partitions_retry_ms))
             pause_ms *= 2
-            if not self.begin():
+            if not await slices.result(self.begin()):
                 return
-        self._note(asked, errors)
 
-    def _note(self, asked: Sequence[Verified], errors: Mapping[TopicPartition, KafkaError]) -> None:
+    async def _ask_about(self, asked: Sequence[Verified]) -> bool:
+        """Note the errors; whether the last transaction is not over."""
+        header = asked[0].header
+        errors = await self._services.verifier.verify(
+            self._transactional_id,
+            header.producer_id,
+            header.producer_epoch,
+            [one.key for one in asked],
+            adds=self._adds,
+        )
         for one in asked:
             error = errors.get(one.key)
             if error is not None:
                 one.error = KafkaError(_translate(error.code, self._version), error.message)
+        return any(error.code is ErrorCode.CONCURRENT_TRANSACTIONS for error in errors.values())
 
 
 def _translate(code: ErrorCode, version: int) -> ErrorCode:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from pykraft.broker.apis.topic_creation import TopicCreations
 from pykraft.broker.config import BrokerConfig
 from pykraft.broker.fetch_session_cache import FetchSessionCache
 from pykraft.broker.logs.log_manager import LogManager
@@ -21,6 +22,7 @@ from pykraft.group_coordinator.service import GroupCoordinatorService
 from pykraft.lazy_dataclass import dataclass
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.runtime.clock import Clock
+from pykraft.runtime.slices import Slices
 from pykraft.runtime.tasks import TaskSupervisor, Workers
 from pykraft.transaction_coordinator.service import TransactionCoordinatorService
 
@@ -89,6 +91,9 @@ class NodeServices(Protocol):
     @property
     def loggers(self) -> Loggers: ...
 
+    @property
+    def slices(self) -> Slices: ...
+
 
 @dataclass(frozen=True, slots=True)
 class ControllerServices:
@@ -99,6 +104,7 @@ class ControllerServices:
     server_properties: Mapping[str, str]
     kraft_version: Callable[[], int]
     loggers: Loggers
+    slices: Slices
     leader_id: Callable[[], int | None]
     """The id of the active controller as far as this one knows."""
 
@@ -112,6 +118,7 @@ class BrokerServices:
     metadata: MetadataCache
     lifecycle: BrokerLifecycle
     controller: ControllerChannel
+    creations: TopicCreations
     replicas: ReplicaManager
     logs: LogManager
     moves: LogMoves
@@ -119,6 +126,8 @@ class BrokerServices:
     fetch_sessions: FetchSessionCache
     wakeups: Wakeups
     tasks: TaskSupervisor
+    slices: Slices
+    """For requests that name very many items."""
     workers: Workers
     groups: GroupCoordinatorService
     transactions: TransactionCoordinatorService

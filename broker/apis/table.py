@@ -34,8 +34,10 @@ from pykraft.broker.apis import (
     write_txn_markers,
 )
 from pykraft.broker.apis.services import BrokerServices, ControllerServices
-from pykraft.broker.serving.api import Api, ForwardedApi, HandledApi, HotApi
+from pykraft.broker.serving.api import Api, ForwardedApi, HandledApi, HotApi, SlicedApi
 from pykraft.group_coordinator import error_responses
+from pykraft.group_coordinator.describe import MAX_FILTERS
+from pykraft.group_coordinator.join_request import MAX_PROTOCOLS
 from pykraft.group_coordinator.service import GroupCoordinatorService as Coordinator
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -106,6 +108,7 @@ from pykraft.kafka_protocol.messages.produce import ProduceRequest, ProduceRespo
 from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from pykraft.kafka_protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from pykraft.kafka_protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from pykraft.kafka_protocol.produce_fast import MAX_ELEMENTS
 from pykraft.metadata_log.controller.forwarding import FORWARDED
 from pykraft.transaction_coordinator import add_partitions
 from pykraft.transaction_coordinator.init_producer_id import build_error as build_init_producer_id_error
@@ -115,13 +118,13 @@ _FENCED_COORDINATOR = ErrorCode.COORDINATOR_NOT_AVAILABLE
 """The error that makes clients look for another coordinator."""
 
 _ON_BROKERS = (
-    HotApi(ProduceRequest, ProduceResponse, produce.make_handler, advertised_min=0),
+    HotApi(ProduceRequest, ProduceResponse, produce.make_handler, advertised_min=0, max_items=MAX_ELEMENTS),
     HotApi(FetchRequest, FetchResponse, fetch.make_handler),
     HandledApi(
         ListOffsetsRequest, ListOffsetsResponse, list_offsets.handle, partitions=list_offsets.partitions_of
     ),
-    HandledApi(MetadataRequest, MetadataResponse, metadata.handle, build_error=metadata.build_error),
-    HandledApi(
+    SlicedApi(MetadataRequest, MetadataResponse, metadata.handle, build_error=metadata.build_error),
+    SlicedApi(
         FindCoordinatorRequest,
         FindCoordinatorResponse,
         find_coordinator.handle,
@@ -171,7 +174,7 @@ _ON_BROKERS = (
         transactions.ask(Transactions.list_transactions),
         refused_when_fenced=_FENCED_COORDINATOR,
     ),
-    HandledApi(
+    SlicedApi(
         OffsetForLeaderEpochRequest,
         OffsetForLeaderEpochResponse,
         offset_for_leader_epoch.handle,
@@ -193,18 +196,21 @@ _ON_BROKERS = (
         refused_when_fenced=ErrorCode.NOT_LEADER_OR_FOLLOWER,
         partitions=write_txn_markers.partitions_of,
     ),
-    HandledApi(
+    SlicedApi(
         DescribeProducersRequest,
         DescribeProducersResponse,
         describe_producers.handle,
         refused_when_fenced=ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ),
     HandledApi(DescribeClusterRequest, DescribeClusterResponse, describe_cluster.handle),
-    HandledApi(AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse, alter_replica_log_dirs.handle),
+    SlicedApi(AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse, alter_replica_log_dirs.handle),
     HandledApi(DescribeLogDirsRequest, DescribeLogDirsResponse, describe_log_dirs.handle),
     HandledApi(ListConfigResourcesRequest, ListConfigResourcesResponse, list_config_resources.handle),
-    HandledApi(
-        DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse, describe_topic_partitions.handle
+    SlicedApi(
+        DescribeTopicPartitionsRequest,
+        DescribeTopicPartitionsResponse,
+        describe_topic_partitions.handle,
+        max_items=describe_topic_partitions.MAX_ITEMS,
     ),
     HotApi(
         OffsetCommitRequest,
@@ -224,6 +230,7 @@ _ON_BROKERS = (
         JoinGroupResponse,
         groups.ask(Coordinator.join_group),
         refused_when_fenced=_FENCED_COORDINATOR,
+        max_items=MAX_PROTOCOLS,
         build_error=error_responses.build_join_error,
     ),
     HandledApi(
@@ -257,6 +264,7 @@ _ON_BROKERS = (
         ListGroupsResponse,
         groups.ask(Coordinator.list_groups),
         refused_when_fenced=_FENCED_COORDINATOR,
+        max_items=MAX_FILTERS,
     ),
     HandledApi(
         DeleteGroupsRequest,
@@ -285,7 +293,7 @@ _ON_BROKERS = (
 )
 
 _ON_BOTH = (
-    HandledApi(DescribeConfigsRequest, DescribeConfigsResponse, describe_configs.handle),
+    SlicedApi(DescribeConfigsRequest, DescribeConfigsResponse, describe_configs.handle),
     ForwardedApi(
         IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse, incremental_alter_configs.forward
     ),
@@ -294,7 +302,7 @@ _ON_BOTH = (
 _ON_CONTROLLERS = (HandledApi(DescribeClusterRequest, DescribeClusterResponse, describe_controllers.handle),)
 
 _FORWARDED = tuple(
-    ForwardedApi(row.request, row.response, forwarded.forward)
+    ForwardedApi(row.request, row.response, forwarded.forward, max_items=row.max_items)
     for row in FORWARDED.values()
     if row.request is not IncrementalAlterConfigsRequest
 )

@@ -3,15 +3,23 @@
 Each partition gets its marker at once, and the response waits until all of them are committed. Partitions of
 ``__consumer_offsets`` belong to the group coordinator, whose errors a transaction coordinator does not know:
 it is told to look for the leader.
+
+How a transaction ends is for its coordinator to say, and coordinators are brokers
+(:mod:`pykraft.broker.peers.identity`). From others a marker is taken only if it aborts a transaction that is
+open in the partition, and names its producer, its epoch, and no newer coordinator than the partition knows:
+so tools abort what hangs. Everything else is refused with CLUSTER_AUTHORIZATION_FAILED, as by Kafka's
+authorizer (``pykraft.transaction.markers.from.clients``). What is refused holds up no other marker.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable
 from itertools import islice
 
 from pykraft.broker.apis.services import BrokerServices
+from pykraft.broker.peers.identity import is_broker
 from pykraft.coordinator.partitioning import OFFSETS_TOPIC
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.markers import ABORT, COMMIT, EndOfTransaction, Marker
@@ -25,6 +33,8 @@ from pykraft.kafka_protocol.messages.write_txn_markers import (
 )
 from pykraft.kafka_protocol.request_context import RequestContext
 
+logger = logging.getLogger(__name__)
+
 MARKERS_PER_TURN = 50
 MAX_MARKERS = 10_000
 """In one request: ten milliseconds to answer. A coordinator sends far fewer."""
@@ -36,6 +46,9 @@ _GROUP_ERRORS = frozenset(
     }
 )
 
+_EPOCH_IS_BUMPED_FROM = 2
+"""By the rules of ``transaction.version`` 2 a marker has the epoch after the one of its transaction."""
+
 Place = tuple[int, str, int]
 """Producer id, topic, partition."""
 
@@ -45,11 +58,16 @@ async def handle(
 ) -> WriteTxnMarkersResponse:
     if sum(1 for _ in islice(partitions_of(request), MAX_MARKERS + 1)) > MAX_MARKERS:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"more than {MAX_MARKERS} markers in one request")
-    return await write(services, request)
+    is_known = is_broker(context.client_id, services.metadata.image)
+    return await write(services, request, "any" if is_known else services.config.markers_from_clients)
 
 
-async def write(services: BrokerServices, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
-    """Also for the coordinator on this broker, which needs no connection."""
+async def write(
+    services: BrokerServices, request: WriteTxnMarkersRequest, allowed: str = "any"
+) -> WriteTxnMarkersResponse:
+    """Also for the coordinator on this broker, which needs no connection. ``allowed``: what the sender may
+    do, as in ``pykraft.transaction.markers.from.clients``.
+    """
     results: dict[Place, ErrorCode] = {}
     running: list[asyncio.Task[None]] = []
     try:
@@ -58,9 +76,12 @@ async def write(services: BrokerServices, request: WriteTxnMarkersRequest) -> Wr
             for topic in marker.topics:
                 for index in topic.partition_indexes:
                     place = (marker.producer_id, topic.name, index)
-                    writing = _write(services, place, end, results)
-                    running.append(services.tasks.start(writing, "write-marker"))
-                    if len(running) % MARKERS_PER_TURN == 0:
+                    if _may_write(services, place, end, allowed):
+                        writing = _write(services, place, end, results)
+                        running.append(services.tasks.start(writing, "write-marker"))
+                    else:
+                        results[place] = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+                    if (len(running) + len(results)) % MARKERS_PER_TURN == 0:
                         await services.tasks.sleep(0)
         if running:
             await asyncio.wait(running)
@@ -90,6 +111,27 @@ def _end_of(marker: WritableTxnMarker) -> EndOfTransaction:
     )
 
 
+def _may_write(services: BrokerServices, place: Place, end: EndOfTransaction, allowed: str) -> bool:
+    """Whether a sender to whom this is ``allowed`` may have a marker written.
+
+    A partition that is not led here passes: it is refused for that.
+    """
+    if allowed != "abort":
+        return allowed == "any"
+    producer_id, topic, index = place
+    try:
+        partition = services.replicas.by_name(topic, index)
+        partition.require_leader()
+    except KafkaError:
+        return True
+    entry = partition.producers.entry(producer_id)
+    if entry is None or entry.first_offset < 0:
+        return False
+    epoch = end.producer_epoch - (end.transaction_version >= _EPOCH_IS_BUMPED_FROM)
+    is_no_newer = end.marker.coordinator_epoch <= max(entry.coordinator_epoch, 0)
+    return end.marker.kind == ABORT and epoch == entry.epoch and is_no_newer
+
+
 async def _write(
     services: BrokerServices, place: Place, end: EndOfTransaction, results: dict[Place, ErrorCode]
 ) -> None:
@@ -106,6 +148,9 @@ async def _write(
     except KafkaError as error:
         is_of_group = topic == OFFSETS_TOPIC and error.code in _GROUP_ERRORS
         results[place] = ErrorCode.NOT_LEADER_OR_FOLLOWER if is_of_group else error.code
+    except Exception:
+        logger.exception("a marker of producer %d to %s-%d", *place)
+        results[place] = ErrorCode.UNKNOWN_SERVER_ERROR  # a bug costs this marker, which is sent again
     else:
         results[place] = ErrorCode.NONE
 

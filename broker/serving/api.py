@@ -8,15 +8,16 @@ rows and answers errors that a handler raises.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from dataclasses import field
-from typing import Generic, Protocol, TypeAlias, TypeVar
+from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
-from pykraft.kafka_protocol.error_answers import error_answer
+from pykraft.kafka_protocol.error_answers import error_answer_in_slices, has_own_error
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.headers import RequestHeader
+from pykraft.kafka_protocol.pace import MAX_ITEMS, TooManyItemsError, at_once
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.kafka_protocol.schema import Message
@@ -35,19 +36,28 @@ Handler: TypeAlias = Callable[[S, RequestContext, Q, int], Awaitable[R | bytes]]
 Raises :class:`KafkaError` for the whole request.
 """
 
+SlicedHandler: TypeAlias = Callable[[S, RequestContext, Q, int], Generator[None, None, R]]
+"""As :data:`Handler`, for one that never waits: it yields after each item that it has looked at."""
+
+LARGE_BYTES: Final = 8 << 10
+"""The size from which on the decoding of a request may take longer than its share of a turn."""
+
 
 class MalformedRequestError(ProtocolError):
     """The body of a request does not match its API and version; no response can say so."""
 
 
 class ReceivedRequest(Generic[Q]):
-    """The body of a request as received. It is decoded at most once, when its fields are first needed."""
+    """The body of a request as received. It is decoded at most once, when its fields are first needed, and a
+    large one before, in slices.
+    """
 
-    __slots__ = ("_request", "_request_class", "body", "version")
+    __slots__ = ("_max_items", "_request", "_request_class", "body", "version")
 
-    def __init__(self, request_class: type[Q], version: int, body: bytes) -> None:
+    def __init__(self, request_class: type[Q], version: int, body: bytes, max_items: int = MAX_ITEMS) -> None:
         self._request_class = request_class
         self._request: Q | None = None
+        self._max_items = max_items
         self.version = version
         self.body = body
 
@@ -57,16 +67,32 @@ class ReceivedRequest(Generic[Q]):
 
     @property
     def request(self) -> Q:
-        """The decoded request. :class:`MalformedRequestError` if it cannot be decoded.
+        """The decoded request. :class:`MalformedRequestError` if it cannot be decoded,
+        :class:`~pykraft.kafka_protocol.pace.TooManyItemsError` if it has more elements than its API allows.
 
         Bytes after the request are ignored, as in Kafka: librdkafka sends some after Metadata v13.
         """
         if self._request is None:
+            if len(self.body) > self._max_items:  # otherwise it has no room for so many
+                for _ in self.decode_in_slices():
+                    pass
+                return self.request
             try:
                 self._request, _ = self._request_class.decode_from(self.body, 0, self.version)
             except ProtocolError as error:
                 raise MalformedRequestError(error.message) from None
         return self._request
+
+    def decode_in_slices(self) -> Generator[None, None, None]:
+        """Decode it for :attr:`request`; yields after each slice."""
+        try:
+            self._request = yield from self._request_class.decode_in_slices(
+                self.body, self.version, self._max_items
+            )
+        except TooManyItemsError:
+            raise
+        except ProtocolError as error:
+            raise MalformedRequestError(error.message) from None
 
 
 class HotHandler(Protocol):
@@ -93,17 +119,25 @@ class Api(Generic[S, Q, R]):
 
     ``refused_when_fenced`` is the error that a broker which knows it is fenced answers; None: a fenced broker
     serves the API as well. ``build_error`` builds the response to a request that failed as a whole, for the
-    few APIs whose message tables do not determine it (:mod:`pykraft.kafka_protocol.error_answers`).
+    few APIs whose message tables do not determine it (:mod:`pykraft.kafka_protocol.error_answers`), in slices
+    if the request has many items.
     ``advertised_min`` differs from the lowest version of the request only for Produce: librdkafka concludes
     from a missing version 0 that compression codecs are missing (KAFKA-18659), although no client sends
-    version 0.
+    version 0. ``max_items`` is how many elements the arrays of a request may have together: they are counted
+    before objects are made of them, and a request with more is refused as a whole. ``partitions`` of a
+    request are those that this broker must lead to answer it, by topic name and index; while it is about to
+    lead one of them, the request waits.
     """
 
     request: type[Q]
     response: type[R]
     refused_when_fenced: ErrorCode | None = field(default=None, kw_only=True)
-    build_error: Callable[[Q, int, KafkaError], R] | None = field(default=None, kw_only=True)
+    build_error: Callable[[Q, int, KafkaError], R | Generator[None, None, R]] | None = field(
+        default=None, kw_only=True
+    )
     advertised_min: int | None = field(default=None, kw_only=True)
+    max_items: int = field(default=MAX_ITEMS, kw_only=True)
+    partitions: Callable[[Q], Iterable[tuple[str, int]]] | None = field(default=None, kw_only=True)
 
     @property
     def key(self) -> ApiKey:
@@ -122,30 +156,48 @@ class Api(Generic[S, Q, R]):
 
     def error_response(self, request: Q, version: int, error: KafkaError) -> R:
         """The response with ``error`` for everything in the request."""
-        if self.build_error is not None:
-            return self.build_error(request, version, error)
-        return error_answer(self.response, request, version, error)
+        return at_once(self.error_in_slices(request, version, error))
+
+    def error_in_slices(self, request: Q, version: int, error: KafkaError) -> Generator[None, None, R]:
+        """As :meth:`error_response`; yields after each item."""
+        if self.build_error is None:
+            return (yield from error_answer_in_slices(self.response, request, version, error))
+        built = self.build_error(request, version, error)
+        return (yield from built) if isinstance(built, Generator) else built
+
+    def refusal(self, version: int, error: KafkaError) -> R | None:
+        """The response with ``error`` to a request that was not decoded; None if it has no place for it."""
+        if not has_own_error(self.response, version):
+            return None
+        return self.error_response(self.request(), version, error)
 
 
 @dataclass(frozen=True, slots=True)
 class HandledApi(Api[S, Q, R]):
     """An API whose requests are decoded and answered here.
 
-    ``partitions`` of a request are those that this broker must lead to answer it, by topic name and index;
-    while it is about to lead one of them, the request waits. ``ends_with_client``: the handler is cancelled
+    ``ends_with_client``: the handler is cancelled
     when the client has closed its connection, because it may wait for long and holds nothing else up.
     """
 
     handle: Handler[S, Q, R]
-    partitions: Callable[[Q], Iterable[tuple[str, int]]] | None = field(default=None, kw_only=True)
     ends_with_client: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
-class ForwardedApi(Api[S, Q, R]):
-    """An API that the active controller answers; the bytes of request and answer pass through unchanged."""
+class SlicedApi(Api[S, Q, R]):
+    """As :class:`HandledApi`, with a handler that never waits: its work is done in slices."""
 
-    forward: Callable[[S, RequestContext, ReceivedRequest[Q]], Awaitable[bytes]]
+    handle: SlicedHandler[S, Q, R]
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardedApi(Api[S, Q, R]):
+    """An API that the active controller answers; the bytes of request and answer pass through unchanged,
+    unless this node has a part in the answer.
+    """
+
+    forward: Callable[[S, RequestContext, ReceivedRequest[Q]], Awaitable[Message | bytes]]
 
 
 @dataclass(frozen=True, slots=True)

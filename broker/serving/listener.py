@@ -11,6 +11,7 @@ from itertools import count
 from pykraft.configuration.settings import Settings, setting
 from pykraft.kafka_protocol.connection import MAX_PENDING_RESPONSES, Connection, RequestHandler
 from pykraft.lazy_dataclass import dataclass
+from pykraft.runtime.connection_quota import ConnectionQuota
 from pykraft.runtime.tcp import OnUnreadable, StreamConnection, StreamRuntime
 from pykraft.runtime.tcp_server import StreamServer, bind_failure
 
@@ -27,9 +28,16 @@ class ListenerLimits(Settings):
     idle_timeout_ms: int = setting("connections.max.idle.ms")
     max_pending_responses: int = MAX_PENDING_RESPONSES
 
+    def make_quota(self) -> ConnectionQuota:
+        """For the listeners that have these limits together."""
+        return ConnectionQuota(self.max_connections, self.max_connections_per_ip)
+
 
 class KafkaListener:
-    """One named listener of a broker. Port 0 takes a free port, returned by :meth:`start`."""
+    """One named listener of a broker. Port 0 takes a free port, returned by :meth:`start`.
+
+    ``quota``: that of all listeners of the broker, its own if None; ``is_exempt``: from ``max.connections``.
+    """
 
     def __init__(
         self,
@@ -38,17 +46,21 @@ class KafkaListener:
         port: int,
         listener_name: str,
         limits: ListenerLimits | None = None,
+        quota: ConnectionQuota | None = None,
+        *,
+        is_exempt: bool = False,
     ) -> None:
         self.listener_name = listener_name
         self._address = f"{listener_name}://{host or ''}:{port}"
         self._limits = limits or ListenerLimits()
+        self.quota = quota or self._limits.make_quota()
         self._server = StreamServer(
             runtime,
             host,
             port,
-            max_connections=self._limits.max_connections,
-            max_connections_per_ip=self._limits.max_connections_per_ip,
+            quota=self.quota,
             idle_timeout_ms=self._limits.idle_timeout_ms,
+            is_exempt=is_exempt,
         )
 
     @property
@@ -58,11 +70,6 @@ class KafkaListener:
     @property
     def connection_count(self) -> int:
         return self._server.connection_count
-
-    def limit_connections(self, max_connections: int, max_connections_per_ip: int) -> None:
-        """Change ``max.connections`` and ``max.connections.per.ip``; open connections stay."""
-        self._server.max_connections = max_connections
-        self._server.max_connections_per_ip = max_connections_per_ip
 
     async def start(self, handler: RequestHandler, on_unreadable: OnUnreadable | None = None) -> int:
         """Bind and listen; returns the port."""

@@ -5,6 +5,12 @@ request for the active controller is forwarded unchanged, in a task of its own. 
 by the table-driven codec and handled at once, too; only one whose handler has to wait goes on in a task. The
 connection keeps the answers in order. A frame that cannot be parsed closes the connection with one log line:
 the protocol has no answer for it. A bug in a handler costs only its request.
+
+Nothing that a client sends holds the event loop up or takes memory without a bound. A large request is
+decoded in slices, few of them at a time, and the next one of its connection waits until it is answered, as
+in Kafka. It is refused before objects are made of it if it has more items than the row of its API allows:
+with INVALID_REQUEST where the response has a place for it, otherwise the connection is closed. Handlers of
+lists yield after each item (:class:`SlicedApi`), and every response is encoded in slices.
 """
 
 from __future__ import annotations
@@ -14,6 +20,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Generic
 
 from pykraft.broker.serving.api import (
+    LARGE_BYTES,
     Api,
     ForwardedApi,
     HandledApi,
@@ -21,36 +28,31 @@ from pykraft.broker.serving.api import (
     MalformedRequestError,
     ReceivedRequest,
     S,
+    SlicedApi,
 )
+from pykraft.broker.serving.large_requests import HoldUntilOpen, LargeRequests, partitions_of
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.framing import SIZE_BYTES, pack_size_into
 from pykraft.kafka_protocol.headers import (
     RequestHeader,
     decode_request_header,
     encode_response_header,
     start_response,
 )
-from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.pace import TooManyItemsError
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.kafka_protocol.request_context import RequestContext
-from pykraft.kafka_protocol.schema import Message
+from pykraft.kafka_protocol.schema import CHUNK_BYTES, Body, Message
+from pykraft.runtime.slices import Slices
 from pykraft.runtime.tasks import FatalHandler, TaskSupervisor
 from pykraft.runtime.turns import Turns
 
 logger = logging.getLogger(__name__)
 
-MAX_DECODED_BYTES = 2 << 20
-"""The largest request that is decoded into objects: the smallest structs grow about sixty-fold then. Only
-Produce requests may be larger, and they are never decoded into objects.
-"""
-
-
-HoldUntilOpen = Callable[[Connection, Iterable[tuple[str | None, Uuid | None, int]]], bool]
-"""Holds a connection with its current frame if it has to wait for one of these logs, given by topic name or
-id and index; returns whether it does
-(:meth:`~pykraft.broker.replicas.replica_manager.ReplicaManager.hold_until_open`).
-"""
+MAX_DECODED_BYTES = 4 << 20
+"""The largest request that is decoded into objects. Only Produce and Fetch requests may be larger."""
 
 
 class RequestServer(Generic[S]):
@@ -78,6 +80,8 @@ class RequestServer(Generic[S]):
             if isinstance(api, HotApi)
         }
         self._turns = turns
+        self._slices = Slices(turns, "large requests")
+        self._large = LargeRequests(self._slices, hold_until_open)
         self._hold_until_open = hold_until_open
         self._is_fenced = is_fenced or (lambda: False)
         self._tasks = TaskSupervisor(on_fatal)
@@ -105,28 +109,35 @@ class RequestServer(Generic[S]):
             if len(frame) > MAX_DECODED_BYTES:
                 connection.close(f"{api.key.name} request of {len(frame)} bytes")
                 return
-            received = ReceivedRequest(api.request, header.api_version, bytes(frame[body_at:]))
-            if isinstance(api, HandledApi) and self._is_held(api, connection, received.request):
+            received = ReceivedRequest(api.request, header.api_version, bytes(frame[body_at:]), api.max_items)
+            is_large, is_forwarded = len(frame) > LARGE_BYTES, isinstance(api, ForwardedApi)
+            if not (is_large or is_forwarded) and self._is_held(api, connection, received.request):
                 return
+        except TooManyItemsError as error:
+            assert api is not None, "the rows tell how many"
+            self._refuse(api, connection, header, error, slot)
+            return
         except ProtocolError as error:
             _close_for(connection, error)
             return
-        answering = self._answer(api, connection, context, header, received, slot)
-        start = self._tasks.start if isinstance(api, ForwardedApi) else self._tasks.begin
-        task = start(answering, self._names[header.api_key])
+        answer, start = self._answer, self._tasks.begin
+        if is_large:
+            connection.hold()
+            answer = self._answer_large
+        if is_forwarded:  # what it waits for has a limit of time, which needs a task
+            start = self._tasks.start
+        task = start(answer(api, connection, context, header, received, slot), self._names[header.api_key])
         self._turns.spend(steps=1)  # done or not: turns stay short while one client sends thousands
         if task is None:
             return
-        if isinstance(api, ForwardedApi) or (isinstance(api, HandledApi) and api.ends_with_client):
+        if is_forwarded or (isinstance(api, HandledApi) and api.ends_with_client):
             slot.on_abandon = task.cancel  # its client has gone: nobody need execute it
 
-    def _is_held(self, api: HandledApi[S, Any, Any], connection: Connection, request: Message) -> bool:
+    def _is_held(self, api: Api[S, Any, Any], connection: Connection, request: Message) -> bool:
         """Whether the request and its connection wait for a log that this broker is about to lead."""
-        if api.partitions is None or self._hold_until_open is None:
+        if self._hold_until_open is None or api.partitions is None:
             return False
-        return self._hold_until_open(
-            connection, ((name, None, index) for name, index in api.partitions(request))
-        )
+        return self._hold_until_open(connection, partitions_of(api, request))
 
     def _context(self, connection: Connection, header: RequestHeader) -> RequestContext:
         """The caller of this request; kept with the connection, since a client rarely changes its id."""
@@ -157,6 +168,61 @@ class RequestServer(Generic[S]):
         response = api.error_response(api.request(), 0, error)
         slot.complete([encode_response_header(api.key, 0, header.correlation_id), response.encode(0)])
 
+    def _refuse(
+        self,
+        api: Api[S, Any, Any],
+        connection: Connection,
+        header: RequestHeader,
+        error: TooManyItemsError,
+        slot: ResponseSlot,
+    ) -> None:
+        """Refuse a request with too many items: an answer to each would be as large."""
+        if slot.abandoned:
+            return
+        version = header.api_version
+        response = api.refusal(version, error)
+        if response is None:
+            connection.close(f"{api.key.name} request refused: {error.message}")
+            return
+        start = start_response(header.api_key, version, header.correlation_id)
+        response.encode_into(version, start)
+        slot.complete_started(start)
+
+    async def _answer_large(
+        self,
+        api: Api[S, Any, Any],
+        connection: Connection,
+        context: RequestContext,
+        header: RequestHeader,
+        received: ReceivedRequest[Any],
+        slot: ResponseSlot,
+    ) -> None:
+        """As :meth:`_answer`, for a large request; its connection is held.
+
+        Few are decoded at a time, and answered at a time if their handlers never wait.
+        """
+        young_only = self._large.collect_young_only()
+        try:
+            async with self._large.few:
+                if slot.abandoned:
+                    return
+                await self._slices.finish(received.decode_in_slices())
+                if isinstance(api, SlicedApi):
+                    await self._large.until_open(lambda: partitions_of(api, received.request))
+                    await self._answer(api, connection, context, header, received, slot)
+                    await self._slices.finish(received.request.release())
+                    return
+            await self._large.until_open(lambda: partitions_of(api, received.request))
+            await self._answer(api, connection, context, header, received, slot)
+            await self._slices.finish(received.request.release())
+        except TooManyItemsError as error:
+            self._refuse(api, connection, header, error, slot)
+        except ProtocolError as error:
+            _close_for(connection, error)
+        finally:
+            young_only.end()
+            connection.release()
+
     async def _answer(
         self,
         api: Api[S, Any, Any],
@@ -169,9 +235,17 @@ class RequestServer(Generic[S]):
         version = header.api_version
         try:
             answer = await self._respond(api, context, received)
-            response = start_response(header.api_key, version, header.correlation_id)
-            if not isinstance(answer, bytes):
-                answer.encode_into(version, response)
+            frame = Body(start_response(header.api_key, version, header.correlation_id))
+            if isinstance(answer, bytes):
+                frame.add_encoded(answer)
+            else:
+                encoding = answer.encode_in_slices(version, frame)
+                for _ in encoding:
+                    await self._slices.finish(encoding)  # it is long
+                    await self._slices.finish(answer.release())
+        except TooManyItemsError as error:
+            self._refuse(api, connection, header, error, slot)
+            return
         except MalformedRequestError as error:
             _close_for(connection, error)
             return
@@ -181,8 +255,17 @@ class RequestServer(Generic[S]):
             logger.exception("no answer to %s version %d", api.key.name, version)
             connection.close("internal error")
             return
-        if not slot.abandoned:
-            slot.complete_started(response, answer if isinstance(answer, bytes) else b"")
+        if slot.abandoned:
+            return
+        if not frame.insertions:
+            slot.complete_started(frame)
+            return
+        size_bytes = frame.size_bytes
+        pack_size_into(frame, 0, size_bytes - SIZE_BYTES)
+        if size_bytes <= CHUNK_BYTES:
+            slot.complete_framed((frame.to_bytes(),))
+        else:
+            slot.complete_framed(await self._slices.result(frame.in_chunks()))
 
     async def _respond(
         self, api: Api[S, Any, Any], context: RequestContext, received: ReceivedRequest[Any]
@@ -194,7 +277,9 @@ class RequestServer(Generic[S]):
         except Exception:
             logger.exception("%s failed", api.key.name)
             refusal = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "internal error")
-        answer: Message = api.error_response(received.request, received.version, refusal)
+        answer: Message = await self._slices.result(
+            api.error_in_slices(received.request, received.version, refusal)
+        )
         return answer
 
     async def _serve(
@@ -204,6 +289,11 @@ class RequestServer(Generic[S]):
             raise KafkaError(api.refused_when_fenced, "this broker is fenced")
         if isinstance(api, ForwardedApi):
             return await api.forward(self._services, context, received)
+        if isinstance(api, SlicedApi):
+            sliced: Message = await self._slices.result(
+                api.handle(self._services, context, received.request, received.version)
+            )
+            return sliced
         assert isinstance(api, HandledApi), f"{api.key.name} is answered by its hot handler"
         answer: Message | bytes = await api.handle(
             self._services, context, received.request, received.version
