@@ -53,8 +53,10 @@ from pykraft.metadata_log.persistent import Map
 from pykraft.metadata_log.records import UNASSIGNED_DIRECTORY, Endpoint
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.disk import Disk
+from pykraft.runtime.slices import Slices
 from pykraft.runtime.tasks import Workers
 from pykraft.runtime.tcp import StreamRuntime
+from pykraft.runtime.turns import UnlimitedTurn
 from tests.batch_fields import BatchFields
 from tests.broker.crash import abandon
 from tests.narrowing import as_type
@@ -325,6 +327,7 @@ class DirectoriesOf:
 class ConfigFields(TypedDict, total=False):
     """What tests set of :class:`BrokerConfig`."""
 
+    markers_from_clients: str
     log_dirs: tuple[str, ...]
     cordoned_log_dirs: tuple[str, ...]
     replica_lag_time_max_ms: int
@@ -401,6 +404,7 @@ class DataBroker:
                 fetch_sessions=self.fetch_sessions,
                 wakeups=data.wakeups,
                 tasks=data.tasks,
+                slices=Slices(UnlimitedTurn(), "tests"),
                 workers=data.workers,
                 markers=markers,
                 verifier=None,  # tests with transactions bring one
@@ -410,7 +414,7 @@ class DataBroker:
         self.listener = KafkaListener(runtime, "127.0.0.1", 0, "PLAINTEXT")
         self._hot: dict[int, HotHandler] = {
             0: ProduceHandler(self.services, runtime.budget),
-            1: FetchHandler(self.services),
+            1: FetchHandler(self.services, runtime.budget),
         }
 
     def handle_frame(self, connection: Connection, frame: memoryview, slot: ResponseSlot) -> None:
@@ -455,6 +459,7 @@ class FetchOptions(TypedDict, total=False):
     last_epoch: int
     topic: str
     rack: str
+    isolation_level: int
 
 
 class DataClient:
@@ -527,6 +532,7 @@ class DataClient:
         last_epoch: int = -1,
         topic: str = "t",
         rack: str = "",
+        isolation_level: int = 0,
     ) -> None:
         partition = fetch.FetchPartition(
             partition=0,
@@ -539,6 +545,7 @@ class DataClient:
         request = fetch.FetchRequest(
             max_wait_ms=max_wait_ms,
             min_bytes=min_bytes,
+            isolation_level=isolation_level,
             topics=[fetch.FetchTopic(partitions=[partition], **key)],
             rack_id=rack,
         )

@@ -8,6 +8,7 @@ tables.
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -33,6 +34,7 @@ from pykraft.log_store.interface import LogConfig
 from pykraft.log_store.log import Log
 from pykraft.metadata_log.image import BrokerRegistration, MetadataImage, PartitionRegistration
 from pykraft.metadata_log.persistent import Map
+from pykraft.runtime.turns import BULK, UnlimitedTurn
 
 LEADER, FOLLOWER, OTHER = 1, 2, 3
 REPLICAS = (LEADER, FOLLOWER, OTHER)
@@ -79,6 +81,16 @@ class Loop:
         return SimpleNamespace(cancel=lambda: None)
 
 
+class Turns(UnlimitedTurn):
+    """``deferred``: what is to be done in later turns."""
+
+    def __init__(self) -> None:
+        self.deferred: deque[Callable[[], None]] = deque()
+
+    def defer(self, resume: Callable[[], None], lane: object = BULK) -> None:
+        self.deferred.append(resume)
+
+
 class Replicas:
     """The part of the replica manager that Fetch uses."""
 
@@ -105,6 +117,12 @@ class Replicas:
         if self.lease.is_fenced:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "fenced")
 
+    def refuse_past_lease(self) -> None:
+        """This broker hears of its controller all the time."""
+
+    def hold_until_open(self, *_: object) -> bool:
+        return False
+
     def check_epoch(self, partition: Partition, offset: int) -> None: ...
     def check_sent(self, partition: Partition, offset: int) -> None: ...
 
@@ -120,8 +138,8 @@ class FetchWorld:
         self.table = ReplicaTable()
         self.replicas = Replicas(self.table)
         self.generations: dict[str, int] = dict.fromkeys(topics, 0)
-        turns = SimpleNamespace(has_room=lambda: True)
-        self.wakeups = Wakeups(cast(Any, Loop()), cast(Any, turns), self.clock, {})
+        self.turns = Turns()
+        self.wakeups = Wakeups(cast(Any, Loop()), self.turns, self.clock, {})
         self.behind: set[Partition] = set()
         self.proposed: set[Partition] = set()
         self.events = BrokerPartitionEvents(
@@ -148,7 +166,7 @@ class FetchWorld:
             wakeups=self.wakeups,
             config=SimpleNamespace(fetch_max_bytes=1 << 26, replica_selector_class=selector, rack="r1"),
         )
-        self.handler = FetchHandler(cast(Any, services))
+        self.handler = FetchHandler(cast(Any, services), self.turns)
         for topic in topics:
             self.create(topic)
 
@@ -223,14 +241,20 @@ class FetchWorld:
 
     def send(self, request: fetch.FetchRequest, version: int, connection: Any) -> Slot:
         slot = Slot(version)
-        header = RequestHeader(1, version, 1, "test")
-        body = memoryview(request.encode(version))
-        self.handler.handle(connection, RequestContext(), header, body, cast(Any, slot))
+        self.begin(request, version, connection, slot)
         self.run()
         return slot
 
+    def begin(self, request: fetch.FetchRequest, version: int, connection: Any, slot: Slot) -> None:
+        """The turn in which the request arrives."""
+        header = RequestHeader(1, version, 1, "test")
+        body = memoryview(request.encode(version))
+        self.handler.handle(connection, RequestContext(), header, body, cast(Any, slot))
+
     def run(self) -> None:
-        """Everything that is due by now."""
+        """Everything that is due by now, in as many turns as it takes."""
+        while self.turns.deferred:
+            self.turns.deferred.popleft()()
         self.wakeups.run()
         self.wakeups.deadlines.expire(self.clock.now_ms)
         self.wakeups.run()

@@ -87,11 +87,17 @@ class World:
         self.controllers = Controllers()
         self.lifecycle = BrokerLifecycle()
         self.metadata_offset = 0
+        self.metadata_end_offset = 0
         self.cordoned: tuple[Uuid, ...] = ()
         self.unfenced = BrokerRegistration(7, 10, Uuid(b"i" * 16), (), fenced=False)
         self.clock = VirtualClock(as_type(asyncio.get_running_loop(), VirtualLoop))
         self.channel = ControllerChannel(
-            self.controllers, lambda: self.controllers.leader, self.clock, random.Random(1), b"incarnation"
+            self.controllers,
+            lambda: self.controllers.leader,
+            self.clock,
+            random.Random(1),
+            b"incarnation",
+            lambda: self.metadata_end_offset,
         )
         self.driver = LifecycleDriver(
             BrokerConfig(node_id=7, cluster_id="c", log_dirs=("/d",), listeners=(), **config),

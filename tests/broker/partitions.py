@@ -40,6 +40,9 @@ class Events:
     def storage_failed(self, partition: Partition, error: OSError | CorruptLogError) -> None:
         raise error
 
+    def replication_failed(self, partition: Partition, error: Exception) -> None:
+        raise error
+
 
 class Waiter:
     def __init__(self) -> None:

@@ -73,6 +73,9 @@ class Events:
     def storage_failed(self, partition: Partition, error: Exception) -> None:
         raise AssertionError(f"{partition}: {error}")
 
+    def replication_failed(self, partition: Partition, error: Exception) -> None:
+        raise error
+
 
 @dataclass(eq=False)
 class Batch:
@@ -399,6 +402,7 @@ class World(IsrWorld):
             limit = min([partition.high_watermark, *(b.offset for b in self.batches if not b.acknowledged)])
             if node.topic_id == self.topic_id and partition.log.retire_old_segments(1, limit_offset=limit):
                 now(logs.checkpoints.store_log_starts([KEY]))
+                now(logs.producers.stand_in(KEY))
                 logs.checkpoints.delete_retired_segments(KEY)
                 self.counts["retention"] += 1
             logs.producers.expire(KEY, 0, 1)

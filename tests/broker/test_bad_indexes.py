@@ -188,7 +188,8 @@ def test_a_look_up_in_a_log_that_is_gone_ends(data_plane: DataPlaneTools) -> Non
             prepare = log.prepare_index_build
 
             def prepare_late(segment: Segment) -> IndexBuild | None:
-                broker.logs.logs.pop(("t", 0), None)
+                if ("t", 0) in broker.logs.logs:
+                    broker.logs.table.take_out(("t", 0))
                 return prepare(segment)
 
             log.prepare_index_build = prepare_late  # type: ignore[method-assign]

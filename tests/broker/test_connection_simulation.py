@@ -32,6 +32,7 @@ from pykraft.runtime import tcp
 from pykraft.runtime.file_budget import FileBudget
 from pykraft.runtime.streams import Chunk, FileSlice
 from pykraft.runtime.tcp import StreamConnection, StreamRuntime
+from pykraft.runtime.tcp_server import _UnservedSession
 
 PORT = 9092
 SERVER = 9
@@ -93,6 +94,10 @@ class Server:
         self.open_files = 0
         self.open: Counter[str] = Counter()
         self.connections: set[StreamConnection] = set()
+        self.entered: dict[StreamConnection, str] = {}  # all but those that were refused, with their hosts
+        self.served: dict[StreamConnection, None] = {}
+        self.waiting: dict[StreamConnection, None] = {}
+        self.waiting_peers: set[tuple[str, int]] = set()
         self.refused: set[tuple[str, int]] = set()
         self.states: list[weakref.ref[State]] = []
         self.counts: Counter[str] = Counter()
@@ -108,7 +113,7 @@ class Server:
         count = self.open.total() + 1
         files = max(self.open_files, FILE_LIMIT // 4)
         fits = files + 2 * count + self.files.reserve <= FILE_LIMIT
-        wanted = fits and count <= self.max_connections and self.open[host] < self.max_per_address
+        wanted = fits and list(self.entered.values()).count(host) < self.max_per_address
         assert connection.closed is not wanted, (
             f"{count} connections, {files} files: accepted is not {wanted}"
         )
@@ -117,15 +122,46 @@ class Server:
         if not wanted:
             self.refused.add((host, port))
             self.counts["refused"] += 1
+            return
+        self.entered[connection] = host
+        if len(self.served) < self.max_connections:
+            self.served[connection] = None
+        else:
+            self.waiting[connection] = None
+            self.waiting_peers.add((host, port))
+            self.counts["waited"] += 1
+        self.check_places()
+
+    def admit(self) -> None:
+        """Those that wait longest take the places that are free."""
+        while self.waiting and len(self.served) < self.max_connections:
+            connection = next(iter(self.waiting))
+            del self.waiting[connection]
+            self.waiting_peers.discard(connection.peer)
+            self.served[connection] = None
+
+    def check_places(self) -> None:
+        for connection in self.waiting:
+            assert isinstance(connection.session, _UnservedSession), "more are served than may be"
+        for connection in self.served:
+            assert connection.closed or isinstance(connection.session, Connection), "a place stays free"
 
     def connection_lost(
         self, lost: Callable[[StreamConnection, Exception | None], None],
         connection: StreamConnection, exc: Exception | None,
     ) -> None:  # fmt: skip
-        host = connection.peer[0]
+        host, port = connection.peer
         lost(connection, exc)
         self.open[host] -= 1
         self.connections.remove(connection)
+        if connection in self.waiting:
+            self.refused.add((host, port))  # it was silent too long, or its client gave up
+            self.waiting_peers.discard((host, port))
+        self.entered.pop(connection, None)
+        self.served.pop(connection, None)
+        self.waiting.pop(connection, None)
+        self.admit()
+        self.check_places()
         assert self.files.connections == self.open.total() == self.listener.connection_count
 
     def check_outputs(self) -> None:
@@ -138,7 +174,17 @@ class Server:
         """As an admin does; logs open and close files meanwhile."""
         self.max_connections = self.rng.choice((0, 3, 8, 20))
         self.max_per_address = self.rng.choice((1, 4, 20))
-        self.listener.limit_connections(self.max_connections, self.max_per_address)
+        surplus = max(len(self.served) - self.max_connections, 0)
+        by_silence = sorted(self.served, key=lambda connection: connection.last_received)
+        self.listener.quota.set_limits(self.max_connections, self.max_per_address)
+        for connection in by_silence[:surplus]:
+            assert connection.closed, "a connection stays that has no place any more"
+            del self.served[connection]
+            self.refused.add(connection.peer)
+            self.counts["ended for others"] += 1
+        assert not any(connection.closed and connection in self.served for connection in by_silence[surplus:])
+        self.admit()
+        self.check_places()
         wanted = self.rng.choice((0, 10, 25, 34))
         while self.open_files < wanted:
             self.files.file_opened()
@@ -247,6 +293,8 @@ class Client(asyncio.Protocol):
         loop = self.world.loop
         end_s = loop.now_s + PATIENCE_S
         while not condition() and not self.lost:
+            if self.world.is_waiting(self):
+                end_s = loop.now_s + PATIENCE_S
             assert loop.now_s < end_s, what
             self.changed.clear()
             loop.call_later(0.5, self.changed.set)
@@ -310,6 +358,9 @@ class World:
             assert not client.lost or self.may_be_lost(client), "a connection ends for no reason"
         transport.abort()
 
+    def is_waiting(self, client: Client) -> bool:
+        return client.transport.get_extra_info("sockname") in self.server.waiting_peers
+
     def is_refused(self, client: Client) -> bool:
         return client.transport.get_extra_info("sockname") in self.server.refused
 
@@ -347,8 +398,9 @@ class World:
             assert view == body, "a frame that was kept has changed"
         self.server.kept.clear()
         busy = SimProcess("last", host=1)
-        self.server.listener.limit_connections(20, 20)
+        self.server.listener.quota.set_limits(20, 20)
         self.server.max_connections = self.server.max_per_address = 20
+        self.server.admit()
         last = loop.run_until_complete(loop.create_task(self.stay(), context=busy.context))
         stop = loop.create_task(self.server.listener.stop(), context=self.process.context)
         loop.run_until_complete(asyncio.wait([stop], timeout=2))
@@ -406,3 +458,4 @@ def test_answers_arrive_whole_and_in_order_and_connections_end_for_a_reason(
     finally:
         gc.enable()
     assert counts["answers"] > 200 and counts["refused"] > 100 and len(states) > 20, counts
+    assert counts["waited"] > 10 and counts["ended for others"] > 3, counts

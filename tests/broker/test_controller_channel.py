@@ -9,6 +9,7 @@ from typing import Any, TypedDict
 import pytest
 
 from pykraft.broker.membership.alter_partition import ControllerAlterPartition, ControllerLostReplicas
+from pykraft.broker.membership.controller_channel import CATCH_UP_MS
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log.controller.requests import IsrMember, LostReplica, PartitionIsrChange
@@ -174,6 +175,49 @@ def test_forwarded_request_that_is_answered_at_once_is_not_parsed() -> None:
             19, 7, b"body", timeout_ms=30_000, own_timeout_ms=own_timeout_ms, **CALLER
         )
         assert await call == b"done"
+
+    in_virtual_time(scenario)
+
+
+def test_answer_waits_until_the_node_has_the_metadata_that_it_is_based_on() -> None:
+    async def scenario(world: World) -> None:
+        answer = pb.ForwardResponse(body=b"done", metadata_end_offset=21)
+        world.controllers.scripts = {ONE: {"Forward": lambda request: answer}}
+        world.metadata_end_offset = 19
+        call = asyncio.ensure_future(world.channel.forward(20, 6, b"body", timeout_ms=30_000, **CALLER))
+        await asyncio.sleep(0.1)
+        assert not call.done()
+        world.metadata_end_offset = 20
+        await asyncio.sleep(0.1)
+        assert not call.done()
+        world.metadata_end_offset = 21
+        await asyncio.sleep(0.005)
+        assert call.done() and call.result() == b"done"
+
+    in_virtual_time(scenario)
+
+
+@pytest.mark.parametrize(("behind", "waited_ms"), [(1, CATCH_UP_MS), (0, 0), (-5, 0)])
+def test_node_that_is_far_behind_keeps_no_answer_back_for_long(behind: int, waited_ms: int) -> None:
+    async def scenario(world: World) -> None:
+        world.metadata_end_offset = 100
+        answer = pb.ForwardResponse(body=b"done", metadata_end_offset=100 + behind)
+        world.controllers.scripts = {ONE: {"Forward": lambda request: answer}}
+        began_ms = world.clock.monotonic_ms()
+        assert await world.channel.forward(20, 6, b"body", timeout_ms=30_000, **CALLER) == b"done"
+        assert waited_ms <= world.clock.monotonic_ms() - began_ms <= waited_ms + 10
+
+    in_virtual_time(scenario)
+
+
+def test_controller_that_names_no_metadata_is_not_waited_for() -> None:
+    """One of an earlier version."""
+
+    async def scenario(world: World) -> None:
+        world.controllers.scripts = {ONE: {"Forward": lambda request: pb.ForwardResponse(body=b"done")}}
+        began_ms = world.clock.monotonic_ms()
+        assert await world.channel.forward(20, 6, b"body", timeout_ms=30_000, **CALLER) == b"done"
+        assert world.clock.monotonic_ms() - began_ms < 10
 
     in_virtual_time(scenario)
 

@@ -11,6 +11,7 @@ from pykraft.kafka_protocol.messages.describe_log_dirs import DescribeLogDirsReq
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.persistent import Map
 from pykraft.metadata_log.records import ConfigResourceType
+from tests.broker.answers import as_read
 from tests.broker.data_cluster import DataBroker, DataCluster, DataPlaneTools
 from tests.broker.test_log_moves import DIRS, alter, begin, is_moved
 
@@ -24,7 +25,7 @@ def cordon(cluster: DataCluster, entries: str | None) -> None:
 
 async def cordoned_dirs(broker: DataBroker) -> list[str]:
     request = DescribeLogDirsRequest(topics=None)
-    response = await describe_log_dirs.handle(broker.services, RequestContext(), request, 5)
+    response = as_read(await describe_log_dirs.handle(broker.services, RequestContext(), request, 5), 5)
     return [result.log_dir for result in response.results if result.is_cordoned]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,6 +19,7 @@ from pykraft.kafka_protocol.messages.list_offsets import (
 from pykraft.kafka_protocol.records import iter_headers, read_header
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.runtime.disk import UnreadableError
+from tests.broker.answers import as_read
 from tests.broker.damage import (
     CLOSED,
     NEWEST,
@@ -74,7 +76,7 @@ def test_damage_found_by_a_look_up_also_takes_the_replica_offline(data_plane: Da
             request = ListOffsetsRequest(
                 replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[asked])]
             )
-            response = await list_offsets.handle(broker.services, RequestContext(), request, 9)
+            response = as_read(await list_offsets.handle(broker.services, RequestContext(), request, 9), 9)
             assert response.topics[0].partitions[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
             assert "corrupt" in broker.logs.offline["t", 0].reason
 
@@ -282,17 +284,21 @@ def test_file_found_missing_at_the_stop_is_reported_at_the_next_start(data_plane
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOMEM])
-def test_error_of_the_node_is_not_taken_for_damage_of_a_log(data_plane: DataPlaneTools, number: int) -> None:
+def test_error_of_the_node_costs_that_scrub_and_neither_the_log_nor_the_node(
+    data_plane: DataPlaneTools, number: int
+) -> None:
     async def body() -> None:
         async with data_plane.cluster(1, 2) as cluster:
             await cluster.create(1, 2, configs=SEGMENTS)
             await fill(cluster, data_plane, 1, 12)
             broker = cluster.brokers[1]
             cluster.disk(1).inject("open", number, path_part=f"{CLOSED}.log")
-            with pytest.raises(OSError, match="injected") as raised:
-                await broker.data.scrubber.scrub_all()
-            assert raised.value.errno == number
+            await broker.data.scrubber.scrub_all()
+            assert broker.logs.work.failures == {"scrub": 1} and not broker.faults
             assert not broker.logs.offline and not cluster.controller.lost
+            flip(100)(cluster.disk(1), f"/d1/t-0/{CLOSED}.log")
+            await broker.data.scrubber.scrub_all()
+            assert ("t", 0) in broker.logs.offline
 
     data_plane.run(body)
 
@@ -347,5 +353,27 @@ def test_wrong_index_entry_misleads_no_reader(data_plane: DataPlaneTools) -> Non
                         assert found is not None and found.base_offset == offset
                         at = log.lookup_timestamp(1_700_000_000_000 + offset)
                         assert at is not None and at.offset == offset
+
+    data_plane.run(body)
+
+
+def test_scrub_reads_no_faster_than_it_may(
+    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1, configs=SEGMENTS)
+            await fill(cluster, data_plane, 1, 12)
+            scrubber, paused_ms = cluster.brokers[1].data.scrubber, list[float]()
+
+            async def sleep(delay_ms: float) -> None:
+                paused_ms.append(delay_ms)
+
+            monkeypatch.setattr(scrubber, "_tasks", SimpleNamespace(sleep=sleep))
+            monkeypatch.setattr(scrubber, "_bytes_per_second", 100)
+            await scrubber.scrub_all()
+            log = cluster.partition(1).log
+            closed_bytes = log.size_bytes - log.size_bytes_from(log.segment_base_offsets[-1])
+            assert sum(paused_ms) >= closed_bytes * 1000 // 100 - len(paused_ms) > 0
 
     data_plane.run(body)

@@ -15,6 +15,7 @@ import pytest
 from pykraft.broker.logs.log_loading import OpenLog, create_log, load_dir
 from pykraft.broker.logs.producer_rebuild import snapshot_entries
 from pykraft.broker.logs.producer_snapshots import load_producers
+from pykraft.broker.logs.producer_state import ProducerState
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
@@ -22,7 +23,7 @@ from pykraft.kafka_protocol.records import BatchHeader, iter_headers, read_heade
 from pykraft.log_store import checkpoint
 from pykraft.log_store.interface import DAMAGE_ERRORS, LogConfig
 from pykraft.log_store.log import Log
-from pykraft.log_store.producer_snapshot import encode_snapshot, snapshot_path
+from pykraft.log_store.producer_snapshot import encode_snapshot, pack_entries, snapshot_path
 from pykraft.log_store.reader import read_checked
 
 KEY, PATH = ("t", 0), "/d/t-0"
@@ -35,6 +36,11 @@ EPOCHS, TOPIC_ID = f"{PATH}/leader-epoch-checkpoint", f"{PATH}/partition.metadat
 GAPS = f"/d/{checkpoint.GAP_OFFSET_CHECKPOINT}"
 REPAIRED = (*INDEXES, *TIME_INDEXES, *SNAPSHOTS, EPOCHS, GAPS)
 """What is repaired from the records; without the last one more is accepted, once."""
+
+
+def packed(producers: ProducerState) -> bytes:
+    """A snapshot of them."""
+    return encode_snapshot([pack_entries(snapshot_entries(producers.capture()))])
 
 
 @dataclass(frozen=True)
@@ -69,14 +75,14 @@ def _store(*, clean: bool) -> Stored:
     for offset in range(0, 26, 2):
         if offset in (10, 20):
             log.roll(0)
-            producers = encode_snapshot(snapshot_entries(opened.producers.capture()))
+            producers = packed(opened.producers)
             disk.write_atomic(snapshot_path(PATH, offset), producers)
         data = _batch(offset)
         header = read_header(data)
         log.append(data, [header], now_ms=0)
         opened.producers.replay(header)
         batches.append((header, data))
-    producers = encode_snapshot(snapshot_entries(opened.producers.capture()))
+    producers = packed(opened.producers)
     disk.write_atomic(snapshot_path(PATH, 26), producers)
     log.close()
     points = {KEY: 26}
@@ -169,7 +175,7 @@ def test_what_can_be_built_from_the_records_is_repaired_by_the_start(path: str, 
             opened = load(disk)
             assert opened is not None, what
             check_everything(stored, opened.log)
-            assert encode_snapshot(snapshot_entries(opened.producers.capture())) == stored.producers, what
+            assert packed(opened.producers) == stored.producers, what
             opened.log.close()
             checkpoint.write_clean_shutdown(disk, "/d", 5)
             again = load(disk)
@@ -198,7 +204,7 @@ def test_what_can_be_built_from_the_records_misleads_nobody_while_it_is_used(pat
                     rebuild(log)
                 assert disk.read(path) == stored.disk.read(path), what
             state = load_producers(disk, log, log.log_end_offset)
-            assert encode_snapshot(snapshot_entries(state.capture())) == stored.producers, what
+            assert packed(state) == stored.producers, what
     finally:
         logging.disable(logging.NOTSET)
 

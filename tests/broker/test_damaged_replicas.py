@@ -9,11 +9,13 @@ from dataclasses import replace
 import pytest
 
 from pykraft.broker.apis import describe_log_dirs
+from pykraft.broker.logs.offline_logs import OfflineLog, find_set_aside, set_aside
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.log_store.log import CorruptLogError, renamed_directory
+from tests.broker.answers import as_read
 from tests.broker.damage import (
     CLOSED,
     NEWEST,
@@ -264,7 +266,7 @@ def test_last_replica_stays_offline_until_an_unclean_election(
             assert (await client.fetch(0)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
             assert (await client.produce(data_plane.batch(b"w"), topic="u")).error_code == ErrorCode.NONE
             request = DescribeLogDirsRequest(topics=None)
-            answer = await describe_log_dirs.handle(broker.services, RequestContext(), request, 4)
+            answer = as_read(await describe_log_dirs.handle(broker.services, RequestContext(), request, 4), 4)
             whole, damaged = answer.results
             assert [topic.name for topic in whole.topics] == ["u"]
             assert damaged.error_code == ErrorCode.KAFKA_STORAGE_ERROR
@@ -339,3 +341,13 @@ def test_retention_in_progress_does_not_touch_the_log_that_replaced_a_damaged_on
             assert [name for name in names if name.endswith(".log")] == [f"{0:020d}.log"]
 
     data_plane.run(body)
+
+
+def test_directories_are_set_aside_under_one_number_after_another() -> None:
+    disk = MemoryDisk()
+    for number in range(3):
+        disk.make_dirs("/d/t-0")
+        offline = OfflineLog(None, "/d", "/d/t-0", "damaged")
+        set_aside(disk, offline)
+        assert offline.directory == f"/d/t-0.{number:08d}-damaged" and offline.is_set_aside
+    assert find_set_aside(disk, "/d")["t", 0].directory == "/d/t-0.00000002-damaged", "the newest"

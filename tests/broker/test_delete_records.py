@@ -171,6 +171,74 @@ def test_deletion_that_a_replica_does_not_store_in_time_is_answered_with_the_low
     data_plane.run(body)
 
 
+@pytest.mark.parametrize("timeout_ms", [0, -1, 1])
+def test_leaders_own_disk_is_waited_for_beyond_the_clients_time(
+    data_plane: DataPlaneTools, timeout_ms: int
+) -> None:
+    """Kafka's answer when there is no other replica, for which librdkafka asks with a timeout of 0."""
+
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            await fill(data_plane, cluster)
+            checkpoints = cluster.brokers[1].logs.checkpoints
+            may_store, store = asyncio.Event(), checkpoints.store_log_starts
+
+            async def store_later(keys: Iterable[TopicPartition]) -> None:
+                await may_store.wait()
+                await store(keys)
+
+            checkpoints.store_log_starts = store_later  # type: ignore[method-assign]
+            deletion = asyncio.create_task(delete(cluster, 7, timeout_ms=timeout_ms))
+            wakeups = cluster.brokers[1].services.wakeups
+            await data_plane.until(lambda: cluster.partition(1).log_start_waiters)
+            await data_plane.until(lambda: not len(wakeups.deadlines))
+            assert not deletion.done()
+            may_store.set()
+            async with asyncio.timeout(15):
+                result = await deletion
+            assert (result.error_code, result.low_watermark) == (ErrorCode.NONE, 7)
+
+    data_plane.run(body)
+
+
+@pytest.mark.parametrize("event", ["deposed", "lagging"])
+def test_late_deletion_that_waits_for_the_leaders_disk_ends_with_what_happens_meanwhile(
+    data_plane: DataPlaneTools, event: str
+) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1, 2)
+            controller, partition = cluster.controller, cluster.partition(1)
+            client = await cluster.client(1)
+            await client.produce(data_plane.batch(b"v"), acks=1)
+            partition.handle_follower_fetch(2, 1, 100, 0, 1)
+            stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+            async def store_never(keys: Iterable[TopicPartition]) -> None:
+                await stored
+
+            cluster.brokers[1].logs.checkpoints.store_log_starts = store_never  # type: ignore[method-assign]
+            deletion = asyncio.create_task(delete(cluster, 1, timeout_ms=0))
+            wakeups = cluster.brokers[1].services.wakeups
+            await data_plane.until(lambda: partition.log_start_waiters)
+            await data_plane.until(lambda: not len(wakeups.deadlines))
+            assert not deletion.done()
+            if event == "deposed":
+                controller.elect(2)
+                expected = (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+            else:  # the replica has lost its log, and begins with an empty one
+                partition.handle_follower_fetch(2, 1, 200, 0, 0)
+                expected = (ErrorCode.REQUEST_TIMED_OUT, 0)
+            async with asyncio.timeout(15):
+                result = await deletion
+            assert (result.error_code, result.low_watermark) == expected
+            assert not partition.log_start_waiters
+            stored.cancel()
+
+    data_plane.run(body)
+
+
 @pytest.mark.parametrize("event", ["deposed", "deleted", "stored", "fenced"])
 def test_waiting_deletion_is_answered_by_the_change_that_decides_it(
     data_plane: DataPlaneTools, event: str

@@ -105,6 +105,7 @@ class DeletingWorld(World):
         if node.node_id in self.unstored and node.logs is not None:
             self.unstored.discard(node.node_id)
             now(node.logs.checkpoints.store_log_starts([KEY]))
+            now(node.logs.producers.stand_in(KEY))
             node.logs.checkpoints.delete_retired_segments(KEY)
             node.replica.log_start_stored()
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pykraft.broker.logs.deleted_files import DeletedFiles
+from pykraft.broker.logs.log_work import LogWork
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.jepsen_like.sim.virtual_loop import VirtualClock, VirtualLoop
 from pykraft.runtime.tasks import TaskSupervisor
@@ -24,9 +25,9 @@ class Deletions:
     def __init__(self, loop: VirtualLoop) -> None:
         self.disk = MemoryDisk()
         self.tasks = TaskSupervisor(unexpected)
-        self.files = DeletedFiles(
-            self.disk, VirtualClock(loop), AtOnce(), self.tasks, lambda path, error: False
-        )
+        clock = VirtualClock(loop)
+        work = LogWork(clock, lambda log, error: unexpected(error))
+        self.files = DeletedFiles(self.disk, clock, AtOnce(), work, self.tasks, lambda path, error: False)
 
     def delete(self, names: str, delay_ms: int) -> None:
         self.disk.make_dirs("/t-0")

@@ -54,6 +54,7 @@ class DeletingWorld(World):
         if self.rng.random() < 0.9:
             now(self.logs.checkpoints.write({KEY: partition.high_watermark}))
             if self.rng.random() < 0.6 and partition.retire_old_segments(self.time_ms):
+                now(self.logs.producers.stand_in(KEY))
                 self.logs.checkpoints.delete_retired_segments(KEY)
                 self.counts["retired"] += 1
 

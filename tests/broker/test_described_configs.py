@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import tracemalloc
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -14,21 +15,28 @@ from pykraft.broker.apis.services import ControllerServices
 from pykraft.broker.serving.api import ReceivedRequest
 from pykraft.configuration.keys import ConfigType
 from pykraft.configuration.server_keys import DYNAMIC_KEYS, SERVER_KEYS
+from pykraft.configuration.topic_keys import TOPIC_KEYS
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.enums import ConfigSource
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages import describe_configs as described
 from pykraft.kafka_protocol.messages import incremental_alter_configs as altered
+from pykraft.kafka_protocol.pace import at_once
 from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.kafka_protocol.schema import Body
 from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage
 from pykraft.metadata_log.records import ConfigRecord, Record, TopicRecord
 from pykraft.metadata_log.replay import replay
 from pykraft.node.config import load_server_config
 from pykraft.runtime.loggers import ProcessLoggers
+from pykraft.runtime.slices import Slices
+from pykraft.runtime.streams import size_of
+from pykraft.runtime.turns import UnlimitedTurn
+from tests.broker.answers import as_read
 
 SET, DELETE, APPEND = 0, 1, 2
-TOPIC, BROKER, LOGGER, METRICS = 2, 4, 8, 16
+TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 FILE = """
 process.roles=controller
 node.id=7
@@ -83,18 +91,20 @@ class Node:
             server_properties=load_server_config(FILE).given,
             kraft_version=lambda: 0,
             loggers=ProcessLoggers(),
+            slices=Slices(UnlimitedTurn(), "tests"),
             leader_id=lambda: None,
         )
 
-    def describe(self, kind: int, name: str) -> dict[str, described.DescribeConfigsResourceResult]:
+    def describe(
+        self, kind: int, name: str, keys: list[str] | None = None
+    ) -> dict[str, described.DescribeConfigsResourceResult]:
         wanted = described.DescribeConfigsResource(
-            resource_type=kind, resource_name=name, configuration_keys=None
+            resource_type=kind, resource_name=name, configuration_keys=keys
         )
         request = described.DescribeConfigsRequest(
             resources=[wanted], include_synonyms=True, include_documentation=True
         )
-        response = asyncio.run(describe_configs.handle(self.services, RequestContext(), request, 4))
-        (result,) = described.DescribeConfigsResponse.decode(response.encode(4), 4).results
+        (result,) = as_read(describe_configs.handle(self.services, RequestContext(), request, 4), 4).results
         assert result.error_code == 0, result.error_message
         return {config.name: config for config in result.configs}
 
@@ -105,7 +115,8 @@ class Node:
             resources=list(resources), validate_only=validate_only
         )
         received = ReceivedRequest(altered.IncrementalAlterConfigsRequest, 1, request.encode(1))
-        body = asyncio.run(incremental_alter_configs.forward(self.services, RequestContext(), received))
+        answer = asyncio.run(incremental_alter_configs.forward(self.services, RequestContext(), received))
+        body = answer if isinstance(answer, bytes) else answer.encode(1)
         return list(altered.IncrementalAlterConfigsResponse.decode(body, 1).responses)
 
 
@@ -149,25 +160,28 @@ def test_values_of_the_file_are_shown_even_if_nothing_reads_them() -> None:
     ]
 
 
-def test_property_and_topic_are_described_with_all_their_synonyms() -> None:
+def test_value_in_another_unit_is_listed_only_after_one_of_the_property_itself() -> None:
+    """As by Kafka. It is in force, all the same."""
     node = Node(TopicRecord("t", Uuid(b"t" * 16)), ConfigRecord(TOPIC, "t", "retention.ms", "5"))
     dynamic, static, default = (
         ConfigSource.DYNAMIC_TOPIC_CONFIG,
         ConfigSource.STATIC_BROKER_CONFIG,
         ConfigSource.DEFAULT_CONFIG,
     )
-    stated = [("log.retention.hours", "2", static), ("log.retention.hours", "168", default)]
     retention = node.describe(BROKER, "7")["log.retention.ms"]
-    assert (retention.value, synonyms(retention)) == ("7200000", stated)
+    assert (retention.value, synonyms(retention), retention.config_source) == ("7200000", [], static)
     shown = node.describe(TOPIC, "t")
     assert (shown["retention.ms"].value, synonyms(shown["retention.ms"])) == (
         "5",
-        [("retention.ms", "5", dynamic), *stated],
+        [("retention.ms", "5", dynamic)],
     )
-    assert (shown["segment.ms"].value, synonyms(shown["segment.ms"])) == (
-        "604800000",
-        [("log.roll.hours", "168", default)],
-    )
+    segment = shown["segment.ms"]
+    assert (segment.value, synonyms(segment), segment.config_source) == ("604800000", [], default)
+    all_brokers = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+    node = Node(TopicRecord("t", Uuid(b"t" * 16)), ConfigRecord(BROKER, "", "log.retention.ms", "6"))
+    stated = [("log.retention.hours", "2", static), ("log.retention.hours", "168", default)]
+    for one in (node.describe(BROKER, "7")["log.retention.ms"], node.describe(TOPIC, "t")["retention.ms"]):
+        assert (one.value, synonyms(one)) == ("6", [("log.retention.ms", "6", all_brokers), *stated])
 
 
 def test_value_that_a_file_sets_to_the_default_comes_from_the_file() -> None:
@@ -202,6 +216,106 @@ def test_subscriptions_to_client_metrics_are_described_with_their_defaults() -> 
     }
     assert shown["interval.ms"].config_source == ConfigSource.DYNAMIC_CLIENT_METRICS_CONFIG
     assert node.describe(METRICS, "other")["interval.ms"].value == "300000"
+
+
+def test_no_names_or_an_empty_list_of_names_ask_for_all_configurations() -> None:
+    node = Node(TopicRecord("t", Uuid(b"t" * 16)), ConfigRecord(TOPIC, "t", "retention.ms", "5"))
+    for kind, name in ((TOPIC, "t"), (BROKER, "7"), (METRICS, "m"), (GROUP, "g"), (LOGGER, "7")):
+        everything = node.describe(kind, name)
+        assert len(everything) > 2
+        assert node.describe(kind, name, []) == everything
+        one = next(iter(everything))
+        assert node.describe(kind, name, [one, "no.such.name", one]) == {one: everything[one]}
+        assert node.describe(kind, name, ["no.such.name"]) == {}
+    assert len(node.describe(TOPIC, "t", [])) == 33
+    assert node.describe(BROKER, "", []) == {}
+
+
+@pytest.mark.parametrize("version", range(1, 5))
+@pytest.mark.parametrize("asked", [False, True])
+def test_topics_with_values_of_their_own_are_described_key_by_key(version: int, asked: bool) -> None:
+    """However many of them, and wherever they stand among the others."""
+    keys = sorted(TOPIC_KEYS)
+    own = {
+        "none": [],
+        "first": keys[:1],
+        "last": keys[-1:],
+        "neighbours": keys[3:5],
+        "spread": keys[::4],
+        "all": keys,
+        "unknown": ["not.a.key"],
+    }
+    value = dict.fromkeys(keys, "1")
+    records: list[Record] = []
+    for number, (topic, names) in enumerate(own.items()):
+        records.append(TopicRecord(topic, Uuid(bytes([number + 1]) * 16)))
+        records += [ConfigRecord(TOPIC, topic, name, value.get(name, "x")) for name in names]
+    node = Node(*records)
+    resources = [
+        described.DescribeConfigsResource(resource_type=TOPIC, resource_name=topic, configuration_keys=None)
+        for topic in own
+    ]
+    request = described.DescribeConfigsRequest(
+        resources=resources, include_synonyms=asked, include_documentation=asked
+    )
+    answer = as_read(describe_configs.handle(node.services, RequestContext(), request, version), version)
+    assert [result.resource_name for result in answer.results] == list(own)
+    for result in answer.results:
+        names = own[result.resource_name]
+        shown = [key for key in keys if key in names or not TOPIC_KEYS[key].is_internal]
+        assert [config.name for config in result.configs] == shown
+        for config in result.configs:
+            is_own = config.name in names
+            assert (config.config_source == ConfigSource.DYNAMIC_TOPIC_CONFIG) == is_own
+            assert not is_own or config.value == "1"
+            stated = [one.name for one in config.synonyms]
+            assert (stated[:1] == [config.name]) if asked and is_own else (asked or not stated)
+            assert bool(config.documentation) == (asked and version >= 3)
+
+
+def test_what_many_topics_have_in_common_is_encoded_once() -> None:
+    many = 500
+    records: list[Record] = []
+    for number in range(many):
+        records.append(TopicRecord(f"t{number}", Uuid(number.to_bytes(16, "big"))))
+        records.append(ConfigRecord(TOPIC, f"t{number}", "retention.ms", str(number)))
+    node = Node(*records)
+    request = described.DescribeConfigsRequest(
+        resources=[
+            described.DescribeConfigsResource(
+                resource_type=TOPIC, resource_name=f"t{number}", configuration_keys=None
+            )
+            for number in range(many)
+        ],
+        include_synonyms=True,
+        include_documentation=True,
+    )
+    at_once(describe_configs.handle(node.services, RequestContext(), request, 4))  # code is compiled
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        body = Body()
+        answer = at_once(describe_configs.handle(node.services, RequestContext(), request, 4))
+        at_once(answer.encode_in_slices(4, body))
+        chunks = at_once(body.in_chunks())
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    size_bytes = sum(map(size_of, chunks))
+    assert size_bytes > 1_500_000
+    assert peak - before < size_bytes / 4
+
+
+def test_configurations_are_described_in_slices() -> None:
+    node = Node(*(TopicRecord(f"t{n}", Uuid(n.to_bytes(16, "big"))) for n in range(50)))
+    for kind, names, least in ((TOPIC, [f"t{n}" for n in range(50)], 50), (BROKER, ["7"], 300)):
+        resources = [
+            described.DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
+            for name in names
+        ]
+        request = described.DescribeConfigsRequest(resources=resources)
+        handling = describe_configs.handle(node.services, RequestContext(), request, 4)
+        assert sum(1 for _ in handling) >= least
 
 
 # --- log levels ------------------------------------------------------------------------------------------
@@ -270,6 +384,31 @@ def test_log_levels_and_configurations_of_one_request_are_handled_separately(log
     assert node.describe(LOGGER, "7")[logger.name].value == "FATAL"
     twice = node.alter(level, level)
     assert [one.error_code for one in twice] == [ErrorCode.INVALID_REQUEST] * 2
+
+
+class CountedSlices(Slices):
+    """Counts the slices of what it finishes."""
+
+    def __init__(self) -> None:
+        super().__init__(UnlimitedTurn(), "tests")
+        self.count = 0
+
+    async def finish(self, work: Iterator[None]) -> None:
+        self.count += sum(1 for _ in work)
+
+
+def test_very_many_resources_are_told_apart_and_answered_in_slices() -> None:
+    node = Node()
+    slices = CountedSlices()
+    node.services = replace(node.services, slices=slices)
+    dirs = resource(BROKER, "7", *[("num.io.threads", SET, "1")] * 3, ("cordoned.log.dirs", SET, "/nowhere"))
+    answers = node.alter(*[resource(LOGGER, "7")] * 100, *[resource(TOPIC, "t")] * 200, dirs)
+    assert [(one.resource_type, one.error_code) for one in answers] == [
+        (BROKER, ErrorCode.INVALID_CONFIG),
+        *[(TOPIC, ErrorCode.NONE)] * 200,
+        *[(LOGGER, ErrorCode.INVALID_REQUEST)] * 100,
+    ]
+    assert slices.count >= 301 + 100
 
 
 def test_without_a_controller_no_log_level_of_a_mixed_request_is_set(logger: logging.Logger) -> None:

@@ -16,8 +16,10 @@ from pykraft.kafka_protocol.messages.describe_log_dirs import DescribeLogDirsReq
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.log_store import checkpoint
 from pykraft.metadata_log.image import PartitionRegistration
+from tests.broker.answers import as_read
 from tests.broker.damage import fill, in_sync, read_all, values
 from tests.broker.data_cluster import DataBroker, DataCluster, DataPlaneTools, directory_id
+from tests.narrowing import present
 
 DIRS = ("/d1", "/e1")
 
@@ -223,9 +225,26 @@ def test_what_the_process_lacks_is_not_taken_for_a_failed_directory(
             broker = await start_two_dirs(cluster)
             await create_both(cluster, data_plane, 1)
             cluster.disk(1).inject("write_atomic", number, path_part="/d1/re")
-            with pytest.raises(OSError, match="injected"):
-                await broker.logs.checkpoints.write({})
-            assert broker.logs.dirs.offline == {} and len(broker.faults) == 1
+            await broker.data.maintenance._checkpoint()
+            assert broker.logs.work.failures == {"checkpoint": 1}
+            await broker.data.maintenance._checkpoint()
+            assert broker.logs.work.failures == {"checkpoint": 1}
+            assert broker.logs.dirs.offline == {} and not broker.faults
+
+    data_plane.run(body)
+
+
+@pytest.mark.parametrize("number", [errno.ENOMEM, errno.ENFILE])
+def test_a_write_that_fails_for_what_the_process_lacks_ends_the_node_and_no_directory(
+    data_plane: DataPlaneTools, number: int
+) -> None:
+    async def body() -> None:
+        async with data_plane.cluster() as cluster:
+            broker = await start_two_dirs(cluster)
+            await create_both(cluster, data_plane, 1)
+            cluster.disk(1).inject("append", number, path_part="/d1/t-0")
+            assert await produce(cluster, data_plane, "t", b"v") is not ErrorCode.NONE
+            assert len(broker.faults) == 1 and broker.logs.dirs.offline == {}
             broker.faults.clear()
 
     data_plane.run(body)
@@ -240,7 +259,9 @@ def test_describe_log_dirs_names_the_failed_directory(data_plane: DataPlaneTools
             await broker.logs.flush(("t", 0))
             await broker.logs.checkpoints.write({})
             request = DescribeLogDirsRequest(topics=None)
-            response = await describe_log_dirs.handle(broker.services, RequestContext(), request, 4)
+            response = as_read(
+                await describe_log_dirs.handle(broker.services, RequestContext(), request, 4), 4
+            )
             first, second = response.results
             assert (first.error_code, first.log_dir, first.topics) == (
                 ErrorCode.KAFKA_STORAGE_ERROR,
@@ -269,6 +290,33 @@ def test_a_replica_that_fails_before_its_directory_is_known_is_reported_with_it(
             cluster.controller.silent = False
             await data_plane.until(lambda: cluster.controller.partition("t").leader == 2)
             assert cluster.controller.partition("t").directory(1) == directory_id("/d1")
+            assert cluster.controller.partition("u").leader == 1
+
+    data_plane.run(body)
+
+
+def test_a_damaged_log_that_is_still_in_its_place_goes_with_its_directory(data_plane: DataPlaneTools) -> None:
+    """The next start finds the damage again; until then the replica is as the others of the directory."""
+
+    async def body() -> None:
+        async with data_plane.cluster(2) as cluster:
+            broker = await start_two_dirs(cluster)
+            await create_both(cluster, data_plane, 1, 2)
+            logs = broker.logs
+            logs.uses.flushing.add(("t", 0))  # it cannot be set aside yet
+            present(broker.table.find("t", 0)).storage_failed(FileNotFoundError("planted"))
+            assert ("t", 0) in logs.offline and ("t", 0) not in logs.logs
+            cluster.disk(1).break_directory("/d1")
+            await logs.checkpoints.write({})
+            try:
+                await data_plane.until(lambda: ("t", 0) in logs.unavailable, 5)
+            finally:
+                logs.uses.flushing.discard(("t", 0))
+                logs.uses._released.set()
+            assert ("t", 0) not in logs.offline
+            assert logs.unavailable["t", 0][1] == "/d1" and ("u", 0) in logs.logs
+            await data_plane.until(lambda: cluster.controller.partition("t").leader == 2)
+            assert cluster.controller.lost == [], "it is not a replica that starts over"
             assert cluster.controller.partition("u").leader == 1
 
     data_plane.run(body)

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from pykraft.broker.apis import list_offsets
+from pykraft.broker.apis import list_offsets, offset_for_leader_epoch
 from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.apis.table import make_apis
 from pykraft.broker.membership.lifecycle import BrokerLifecycle
@@ -27,10 +27,17 @@ from pykraft.kafka_protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
+from pykraft.kafka_protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from pykraft.kafka_protocol.pace import at_once
 from pykraft.kafka_protocol.records import BatchHeader
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.kafka_protocol.schema import Message
 from pykraft.runtime.turns import UnlimitedTurn
+from tests.broker.answers import as_read
 from tests.broker.data_cluster import DataPlaneTools
 from tests.faults import unexpected
 from tests.narrowing import present
@@ -201,8 +208,8 @@ def test_past_its_lease_a_broker_accepts_only_what_the_whole_isr_confirms(data_p
     data_plane.run(body)
 
 
-def test_past_its_lease_a_broker_does_not_return_its_log_end(data_plane: DataPlaneTools) -> None:
-    """A newer leader may have more. What was found below the high watermark every leader would find."""
+def test_past_its_lease_a_broker_returns_no_offset_of_its_log(data_plane: DataPlaneTools) -> None:
+    """A newer leader may have more, and may have deleted what is the first here."""
 
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
@@ -215,7 +222,7 @@ def test_past_its_lease_a_broker_does_not_return_its_log_end(data_plane: DataPla
                 for timestamp in (-1, -2, -3, 1000, 1001)
             }
             refused = (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
-            assert found == {-1: refused, -2: (0, 0), -3: refused, 1000: (0, 0), 1001: refused}
+            assert found == dict.fromkeys((-1, -2, -3, 1000, 1001), refused)
             cluster.brokers[1].lease.valid = True
             assert await list_offset(cluster.brokers[1].services, -1) == (0, 1)
             assert await list_offset(cluster.brokers[1].services, 1001) == (0, -1)
@@ -223,10 +230,43 @@ def test_past_its_lease_a_broker_does_not_return_its_log_end(data_plane: DataPla
     data_plane.run(body)
 
 
+def test_past_its_lease_a_broker_tells_no_reader_that_records_are_lost(data_plane: DataPlaneTools) -> None:
+    """A newer leader may have what is not in this log; what is in it is read all the same."""
+
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            client, lease = await cluster.client(1), cluster.brokers[1].lease
+            await client.produce(data_plane.batch(b"v"))
+            for is_valid, beyond, other in (
+                (True, ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.NONE),
+                (False, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+            ):
+                lease.valid = is_valid
+                assert (await client.fetch(2)).error_code == beyond
+                told = await client.fetch(2, last_epoch=0)
+                assert told.error_code == other
+                assert told.diverging_epoch.end_offset == (1 if is_valid else -1)
+                assert (await client.fetch(0)).records
+                assert epoch_end(cluster.brokers[1].services) == other
+
+    data_plane.run(body)
+
+
+def epoch_end(services: BrokerServices) -> int:
+    """The error that a consumer gets."""
+    asked = OffsetForLeaderPartition(partition=0, current_leader_epoch=-1, leader_epoch=0)
+    topics = [OffsetForLeaderTopic(topic="t", partitions=[asked])]
+    request = OffsetForLeaderEpochRequest(replica_id=-1, topics=topics)
+    response = at_once(offset_for_leader_epoch.handle(services, RequestContext(), request, 4))
+    (found,) = as_read(response, 4).topics[0].partitions
+    return found.error_code
+
+
 async def list_offset(services: BrokerServices, timestamp: int) -> tuple[int, int]:
     """The error and the offset."""
     asked = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[asked])])
-    response = await list_offsets.handle(services, RequestContext(), request, 8)
+    response = as_read(await list_offsets.handle(services, RequestContext(), request, 8), 8)
     (found,) = response.topics[0].partitions
     return found.error_code, found.offset

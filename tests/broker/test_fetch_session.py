@@ -51,7 +51,7 @@ def test_request_looks_at_what_it_names_and_at_what_has_changed() -> None:
     assert ask(session) == []
     assert ask(session, "b") == ["b"]
     session.partitions["a", 0].changed(wake=False)
-    assert ask(session) == ["a", "b"]
+    assert ask(session) == ["b", "a"]
     assert told(session, a=QUIET, b=QUIET) == []
     assert ask(session) == []
 
@@ -115,6 +115,15 @@ def test_partition_without_room_in_the_answer_is_looked_at_again() -> None:
     ask(session, "a")
     assert session.respond(found(a=QUIET), lambda cached: False) == []
     assert due(session) == ["a"]
+
+
+def test_partition_that_remains_due_is_looked_at_last_unless_there_was_no_room() -> None:
+    session = begun(a=QUIET, b=QUIET, c=QUIET)
+    ask(session, "a", "b", "c")
+    session.respond(found(a=QUIET, b=RECORDS), lambda cached: False, is_short=True)
+    assert due(session) == ["a", "c", "b"]
+    session.respond(found(a=QUIET, c=ERROR), lambda cached: False)
+    assert due(session) == ["b", "a", "c"]
 
 
 def test_forgotten_partition_is_gone_and_can_come_back() -> None:

@@ -170,18 +170,26 @@ def test_session_without_partitions_is_closed() -> None:
     assert not world.has(session)
 
 
-def test_consumers_hold_a_bounded_number_of_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch_session_cache, "MAX_CONSUMER_PARTITIONS", 10)
+@pytest.mark.parametrize(
+    ("bound", "own", "other"),
+    [("MAX_CONSUMER_PARTITIONS", CONSUMER, FOLLOWER), ("MAX_FOLLOWER_PARTITIONS", FOLLOWER, CONSUMER)],
+)
+def test_sessions_of_a_kind_hold_a_bounded_number_of_partitions(
+    monkeypatch: pytest.MonkeyPatch, bound: str, own: tuple[int, int], other: tuple[int, int]
+) -> None:
+    monkeypatch.setattr(fetch_session_cache, bound, 10)
     world = Cache(slots=100)
-    first = world.made(6)
-    assert world.create(5) is None
-    second = world.made(4)
-    assert world.made(11, FOLLOWER)
+    first = world.made(6, own)
+    assert world.create(5, own) is None
+    second = world.made(4, own)
+    assert world.create(1, own) is None
+    assert world.made(11, other)
+    assert world.use(first, 6) and world.has(first)
     with pytest.raises(KafkaError) as refused:
         world.use(first, 7)
     assert refused.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert not world.has(first) and world.has(second)
-    assert world.made(6)
+    assert world.made(6, own)
 
 
 class Waiting:

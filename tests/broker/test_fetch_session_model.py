@@ -16,6 +16,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from pykraft.broker.apis import fetch_exchange
 from pykraft.broker.fetch_session import FINAL_EPOCH
 from pykraft.broker.fetch_session_handler import SESSION_ERRORS, FetchNames, FetchSessionHandler
 from pykraft.broker.replicas.partition import Partition
@@ -339,3 +340,38 @@ def test_session_tells_what_full_answers_would(kind: str, steps: list[tuple[str,
     twins = Twins(kind)
     for action, number, amount in steps:
         twins.step(action, number, amount)
+
+
+class SlowTwins(Twins):
+    """The first broker looks at few partitions at a time, so that its client asks more often."""
+
+    def compare(self) -> None:
+        with_session, in_full = self.clients
+        # What a follower names counts at once, whatever else is due.
+        self.compare_leaders(3)
+        if not with_session.waiting and all(one.may_send() for one in self.clients):
+            for client in self.clients * 10:
+                client.exchange()
+            assert {key: known[:3] for key, known in with_session.known.items()} == {
+                key: known[:3] for key, known in in_full.known.items()
+            }
+            self.compare_leaders(4)
+
+    def compare_leaders(self, count: int) -> None:
+        for topic in TOPICS:
+            mine, other = (client.world.find(topic) for client in self.clients)
+            if mine is not None and other is not None and mine.is_leader:
+                assert leaders_view(mine)[:count] == leaders_view(other)[:count]
+
+
+@pytest.mark.parametrize("kind", VERSIONS)
+@settings(max_examples=100, deadline=None)
+@given(few=st.integers(1, 3), steps=STEPS)
+def test_session_that_looks_at_few_at_a_time_tells_all_soon(
+    kind: str, few: int, steps: list[tuple[str, int, int]]
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fetch_exchange, "LOOKED_AT_ONCE", few)
+        twins = SlowTwins(kind)
+        for action, number, amount in steps:
+            twins.step(action, number, amount)

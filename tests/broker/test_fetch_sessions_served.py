@@ -146,3 +146,30 @@ def test_late_fetch_over_another_connection_takes_nothing_back_for_long() -> Non
     follow(world, session=old, epoch=2, forget="a")
     follow(world, session=new, epoch=2, on=2)
     assert partition.followers[FOLLOWER].log_end_offset == 1
+
+
+def test_partition_of_committed_reads_without_room_does_not_come_to_rest() -> None:
+    world = FetchWorld("ab")
+    for topic in "ab":
+        commit(world, topic)
+
+    def read(offset: int, topics: str, session: int, epoch: int) -> fetch.FetchResponse:
+        named = [
+            fetch.FetchTopic(
+                topic=topic,
+                partitions=[fetch.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1000)],
+            )
+            for topic in topics
+        ]
+        request = fetch.FetchRequest(
+            min_bytes=1, max_bytes=1, isolation_level=1, session_id=session, session_epoch=epoch, topics=named
+        )
+        return answer(world.send(request, VERSION, connect(1)))
+
+    def with_records(response: fetch.FetchResponse) -> list[str | None]:
+        return [topic.topic for topic in response.responses if topic.partitions[0].records]
+
+    first = read(0, "ab", 0, 0)
+    assert with_records(first) == ["a"]
+    assert with_records(read(1, "a", first.session_id, 1)) == ["b"]
+    assert with_records(read(1, "b", first.session_id, 2)) == []

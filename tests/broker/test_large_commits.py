@@ -11,7 +11,12 @@ from typing import Any
 
 import pytest
 
-from pykraft.broker.apis.offset_commit import LARGE_BYTES, MOST_LARGE, OffsetCommitHandler
+from pykraft.broker.apis.offset_commit import (
+    LARGE_BYTES,
+    MAX_COMMIT_BYTES,
+    MOST_LARGE,
+    OffsetCommitHandler,
+)
 from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.service import GroupCoordinatorService
 from pykraft.kafka_protocol.api_keys import ApiKey
@@ -26,6 +31,7 @@ from pykraft.kafka_protocol.messages.offset_commit import (
     OffsetCommitResponse,
 )
 from pykraft.kafka_protocol.offset_commit_fast import parse_in_slices
+from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE
@@ -204,6 +210,38 @@ def test_large_commit_is_one_batch_after_several_turns() -> None:
             assert broker.turn - began > 10
             assert client.codes() == [[0] * TOPICS]
             assert [len(records) for _, _, records in broker.writer.batches] == [TOPICS]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("excess_bytes", [0, 1])
+def test_largest_commit_is_answered_and_a_larger_one_ends_its_connection(excess_bytes: int) -> None:
+    note = "x" * 30_000
+
+    def body_of(last: int) -> bytes:
+        notes = [note] * (MAX_COMMIT_BYTES // (len(note) + 100)) + ["y" * last]
+        partitions = [
+            OffsetCommitRequestPartition(partition_index=0, committed_offset=7, committed_metadata=one)
+            for one in notes
+        ]
+        topics = [
+            OffsetCommitRequestTopic(name=f"topic-{n}", partitions=[one]) for n, one in enumerate(partitions)
+        ]
+        return OffsetCommitRequest(group_id="g", topics=topics).encode(VERSION)
+
+    async def main() -> None:
+        async with running() as broker:
+            client = Client(broker)
+            missing_bytes = MAX_COMMIT_BYTES - len(body_of(20_000))
+            body = body_of(20_000 + missing_bytes + excess_bytes)
+            assert len(body) == MAX_COMMIT_BYTES + excess_bytes
+            if excess_bytes:
+                with pytest.raises(ProtocolError):
+                    client.send(body)
+            else:
+                client.send(body)
+                await broker.until(lambda: bool(client.answered))
+                assert set(client.codes()[0]) == {ErrorCode.OFFSET_METADATA_TOO_LARGE}
 
     asyncio.run(main())
 

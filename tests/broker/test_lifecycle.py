@@ -8,8 +8,6 @@ import pytest
 
 from pykraft.broker.membership.lifecycle import BrokerLifecycle, BrokerState
 from pykraft.broker.metadata_cache import MetadataCache
-from pykraft.broker.producer_ids import ProducerIdAllocator
-from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE, BrokerRegistration, MetadataImage, PartitionRegistration
@@ -184,68 +182,5 @@ def test_wait_ends_with_the_matching_image_and_others_continue() -> None:
             assert second.done() is (offset == 2)
         assert await cache.wait_until(lambda image: image.offset == 2, 0)
         assert not await cache.wait_until(lambda image: image.offset == 3, 1)
-
-    asyncio.run(scenario())
-
-
-# --- producer ids ----------------------------------------------------------------------------------------
-
-
-def test_producer_ids_are_unique_however_many_ask_at_once() -> None:
-    async def scenario() -> None:
-        blocks = iter([(0, 3), (5000, 3), (9000, 3)])
-
-        async def allocate() -> tuple[int, int]:
-            await asyncio.sleep(0)
-            return next(blocks)
-
-        allocator = ProducerIdAllocator(allocate)
-        ids = await asyncio.gather(*(allocator.next_id() for _ in range(8)))
-        assert sorted(ids) == [0, 1, 2, 5000, 5001, 5002, 9000, 9001]
-
-    asyncio.run(scenario())
-
-
-def test_failed_allocation_fails_all_its_waiters_and_the_next_caller_tries_again() -> None:
-    async def scenario() -> None:
-        calls = 0
-        outage_over = asyncio.Event()
-
-        async def allocate() -> tuple[int, int]:
-            nonlocal calls
-            calls += 1
-            if calls == 1:
-                await outage_over.wait()
-                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no controller")
-            return 7000, 1000
-
-        allocator = ProducerIdAllocator(allocate)
-        waiting = [asyncio.ensure_future(allocator.next_id()) for _ in range(5)]
-        await asyncio.sleep(0)
-        outage_over.set()
-        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
-        assert all(isinstance(outcome, KafkaError) for outcome in outcomes)
-        assert calls == 1
-        assert await allocator.next_id() == 7000
-
-    asyncio.run(scenario())
-
-
-def test_cancelled_caller_does_not_affect_the_others() -> None:
-    async def scenario() -> None:
-        arrives = asyncio.Event()
-
-        async def allocate() -> tuple[int, int]:
-            await arrives.wait()
-            return 0, 1000
-
-        allocator = ProducerIdAllocator(allocate)
-        first = asyncio.ensure_future(allocator.next_id())
-        second = asyncio.ensure_future(allocator.next_id())
-        await asyncio.sleep(0)
-        first.cancel()
-        await asyncio.sleep(0)
-        arrives.set()
-        assert await second == 0
 
     asyncio.run(scenario())

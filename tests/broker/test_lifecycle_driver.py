@@ -13,6 +13,7 @@ from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log.delta import build_full_delta
 from pykraft.metadata_log.image import EMPTY_IMAGE
 from pykraft.metadata_log.pb import controller_pb2 as pb
+from pykraft.runtime.address import Address
 from tests.broker.lifecycle_world import ONE, SESSION_MS, TWO, World, in_virtual_time
 from tests.narrowing import as_type
 
@@ -84,13 +85,83 @@ def test_refused_registration_is_not_tried_again(code: ErrorCode) -> None:
     in_virtual_time(scenario)
 
 
-def test_registration_gives_up_at_its_timeout() -> None:
+TIMED_OUT = ErrorCode.REQUEST_TIMED_OUT
+
+
+@pytest.mark.parametrize("answer", [None, pb.RegisterBrokerResponse(error_code=TIMED_OUT)])
+@pytest.mark.parametrize("leader", [None, TWO, ONE], ids=["no leader", "silent leader", "leader"])
+def test_start_waits_for_a_controller_however_long(
+    leader: Address | None, answer: pb.RegisterBrokerResponse | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A combined node that ended would take a controller with it that the others wait for."""
+
     async def scenario(world: World) -> None:
+        world.controllers.leader, registered = leader, world.registered
+        world.registered = lambda request: answer
+        registering = asyncio.ensure_future(world.driver.register())
+        await asyncio.sleep(600)
+        assert not registering.done()
+        said = [it.getMessage() for it in caplog.records if it.levelname == "WARNING"]
+        assert len(said) == 1 and "is not registered yet, and waits" in said[0]
+        world.controllers.leader, world.registered = ONE, registered
+        await asyncio.sleep(65)
+        assert registering.done() and world.lifecycle.epoch == 10
+
+    in_virtual_time(scenario)
+
+
+def test_start_gives_up_if_another_process_keeps_its_id(caplog: pytest.LogCaptureFixture) -> None:
+    """The time counts from the first refusal: before it, nobody could have let the session expire."""
+
+    async def scenario(world: World) -> None:
+        code = ErrorCode.DUPLICATE_BROKER_REGISTRATION
+        world.registered = lambda request: pb.RegisterBrokerResponse(error_code=code)
         world.controllers.leader = None
+        registering = asyncio.ensure_future(world.driver.register())
+        await asyncio.sleep(100)
+        world.controllers.leader = ONE
         began_ms = world.clock.monotonic_ms()
-        with pytest.raises(KafkaError, match="REQUEST_TIMED_OUT"):
-            await world.driver.register()
+        with pytest.raises(KafkaError, match=code.name):
+            await registering
         assert 60_000 <= world.clock.monotonic_ms() - began_ms < 61_000
+
+    in_virtual_time(scenario)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+        ErrorCode.INVALID_REGISTRATION,
+        ErrorCode.UNSUPPORTED_VERSION,
+        ErrorCode.REQUEST_TIMED_OUT,
+        None,
+    ],
+    ids=lambda code: "no answer" if code is None else code.name,
+)
+def test_broker_that_was_registered_once_tries_again_without_end(
+    code: ErrorCode | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(world: World) -> None:
+        await world.start()
+        beat = world.beat
+
+        def stale(request: pb.BrokerHeartbeatRequest) -> pb.BrokerHeartbeatResponse:
+            if request.broker_epoch == 10:
+                return pb.BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+            return as_type(beat(request), pb.BrokerHeartbeatResponse)
+
+        world.beat = stale
+        world.registered = lambda request: (
+            None if code is None else pb.RegisterBrokerResponse(error_code=code, error_message="no")
+        )
+        await asyncio.sleep(300)
+        assert world.lifecycle.is_fenced and not world.lifecycle.is_registered
+        assert not world.lifecycle.lease_valid(world.clock.monotonic_ms())
+        assert len([it for it in caplog.records if it.levelname == "WARNING"]) <= 1
+        world.registered = lambda request: pb.RegisterBrokerResponse(broker_epoch=20)
+        await asyncio.sleep(65)
+        assert world.lifecycle.is_registered and world.lifecycle.epoch == 20
 
     in_virtual_time(scenario)
 

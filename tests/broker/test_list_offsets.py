@@ -21,6 +21,7 @@ from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.log_store import timestamps
 from pykraft.runtime.tasks import Workers
+from tests.broker.answers import as_read
 from tests.broker.damage import empty
 from tests.broker.data_cluster import DataCluster, DataPlaneTools
 
@@ -42,8 +43,9 @@ def test_negative_times_mean_what_they_mean_in_kafka_from_the_version_on_that_kn
                 asked = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
                 topics = [ListOffsetsTopic(name="t", partitions=[asked])]
                 request = ListOffsetsRequest(replica_id=-1, topics=topics)
-                response = await list_offsets.handle(
-                    cluster.brokers[1].services, RequestContext(), request, version
+                services = cluster.brokers[1].services
+                response = as_read(
+                    await list_offsets.handle(services, RequestContext(), request, version), version
                 )
                 (found,) = response.topics[0].partitions
                 if version >= FIRST_VERSION.get(timestamp, 99):
@@ -64,7 +66,7 @@ def test_partition_that_is_named_twice_is_refused_and_others_are_not(data_plane:
             topics = [ListOffsetsTopic(name=name, partitions=[asked]) for name in ("t", "u", "t")]
             request = ListOffsetsRequest(replica_id=-1, topics=topics)
             services = cluster.brokers[1].services
-            response = await list_offsets.handle(services, RequestContext(), request, 7)
+            response = as_read(await list_offsets.handle(services, RequestContext(), request, 7), 7)
             assert [topic.partitions[0].error_code for topic in response.topics] == [42, 0, 42]
 
     data_plane.run(body)
@@ -119,7 +121,7 @@ def test_look_up_by_time_runs_in_a_worker_and_survives_what_happens_to_its_log(
                 log.retire_old_segments(0, limit_offset=3)
                 log.delete_retired_segments(3)
             workers.may_go.set()
-            found = (await answer).topics[0].partitions[0]
+            found = as_read(await answer, 7).topics[0].partitions[0]
             assert found.error_code == ErrorCode.NONE and not broker.logs.offline
             expected = {"truncated": (-1, -1), "deleted": (4000, 3), "index": (2000, 1)}
             assert (found.timestamp, found.offset) == expected[change]
@@ -143,10 +145,10 @@ def test_batch_that_unfolds_to_a_hundred_times_its_size_is_searched_by_one_worke
             jobs = workers.jobs
             workers.may_go.set()
             assert jobs == 1
-            found = [(await answer).topics[0].partitions[0].offset for answer in answers]
+            found = [as_read(await answer, 7).topics[0].partitions[0].offset for answer in answers]
             assert found == [400, 401, 402, 403, 404]
             monkeypatch.setattr(timestamps, "MOST_UNFOLDED_BYTES", 10_000)
-            too_large = (await ask(cluster, 1400)).topics[0].partitions[0]
+            too_large = as_read(await ask(cluster, 1400), 7).topics[0].partitions[0]
             assert (too_large.error_code, too_large.offset) == (ErrorCode.NONE, 0), (
                 "not later than the record"
             )

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -31,7 +33,7 @@ from tests.faults import unexpected
 
 CONFIG = build_log_config({}, {})
 OLD_ID, NEW_ID = Uuid(b"a" * 16), Uuid(b"b" * 16)
-KEY = ("t", 0)
+KEY, OTHER = ("t", 0), ("other", 0)
 
 
 def manager(disk: Disk, dirs: tuple[str, ...] = ("/d",), executor: Executor | None = None) -> LogManager:
@@ -353,6 +355,30 @@ def test_stored_log_start_does_not_outlive_a_truncation(data_plane: DataPlaneToo
     data_plane.run(body)
 
 
+class AtOnce(Executor):
+    """Runs each job at once; while it ``is_holding``, only when they are released."""
+
+    def __init__(self) -> None:
+        self.is_holding = False
+        self._held: list[Callable[[], None]] = []
+
+    def submit(self, job: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+
+        def run() -> None:
+            future.set_result(job(*args, **named))
+
+        if self.is_holding:
+            self._held.append(run)
+        else:
+            run()
+        return future
+
+    def release(self) -> None:
+        for run in self._held:
+            run()
+
+
 class SlowDisk(MemoryDisk):
     """Writing ``slow_path`` ends only when ``gate`` is set."""
 
@@ -372,16 +398,15 @@ def test_high_watermarks_waiting_for_another_directory_do_not_reach_a_new_namesa
     data_plane: DataPlaneTools,
 ) -> None:
     async def body() -> None:
-        disk = SlowDisk(f"/d/{REPLICATION_OFFSET_CHECKPOINT}")
-        other = ("other", 0)
+        disk = SlowDisk(f"/d/{REPLICATION_OFFSET_CHECKPOINT}.new")
         with ThreadPoolExecutor(2) as executor:
             logs = manager(disk, ("/d", "/e"), executor)
             await logs.start()
-            await logs.open_or_create([(*other, OLD_ID, CONFIG)])
+            await logs.open_or_create([(*OTHER, OLD_ID, CONFIG)])
             (opened,) = await logs.open_or_create([(*KEY, OLD_ID, CONFIG)])
             assert opened.log_dir == "/e"
             fill(opened.log, 100)
-            writing = asyncio.create_task(logs.checkpoints.write_high_watermarks({other: 0, KEY: 90}))
+            writing = asyncio.create_task(logs.checkpoints.write_high_watermarks({OTHER: 0, KEY: 90}))
             await asyncio.to_thread(disk.is_writing.wait)
             (opened,) = await logs.open_or_create([(*KEY, NEW_ID, CONFIG)])
             fill(opened.log, 100)
@@ -392,6 +417,102 @@ def test_high_watermarks_waiting_for_another_directory_do_not_reach_a_new_namesa
         await again.start()
         assert again.logs[KEY].topic_id == NEW_ID
         assert again.logs[KEY].high_watermark == 0
+
+    data_plane.run(body)
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+@pytest.mark.parametrize("is_forgetting", [True, False])
+@pytest.mark.parametrize("is_renamed", [True, False])
+def test_recovery_points_being_written_do_not_outlive_a_truncation(
+    data_plane: DataPlaneTools, is_stored: bool, is_forgetting: bool, is_renamed: bool
+) -> None:
+    """Neither where the lower one had to be stored, nor where it was below the stored one all along; with the
+    old ones about to be written, or about to be renamed.
+    """
+
+    async def body() -> None:
+        disk = SlowDisk(f"/d/{RECOVERY_POINT_CHECKPOINT}.new")
+        disk.gate.set()
+        with ThreadPoolExecutor(1) as executor:
+            logs = manager(disk, executor=executor)
+            await logs.start()
+            for key, count in ((OTHER, 10), (KEY, 50)):
+                (opened,) = await logs.open_or_create([(*key, OLD_ID, CONFIG)])
+                fill(opened.log, count)
+                await logs.flush(key)
+            files = logs.checkpoints.files["/d"]
+            await files.write_recovery_points()
+            fill(opened.log, 50)
+            await logs.flush(KEY)
+            if is_stored:
+                await files.write_recovery_points()
+            disk.gate.clear()
+            disk.is_writing.clear()
+            work = logs.delete([OTHER]) if is_forgetting else files.write_recovery_points()
+            writing = asyncio.create_task(work)
+            await asyncio.to_thread(disk.is_writing.wait)
+            if is_renamed:
+                disk.gate.set()
+                executor.submit(lambda: None).result()  # no turn of the event loop in between
+            opened.log.truncate_to(60)
+            fill(opened.log, 60)
+            disk.gate.set()
+            await writing
+            kept = 50 if is_forgetting and not is_stored else 60  # it forgets, no more
+            assert stored(disk)[RECOVERY_POINT_CHECKPOINT] == kept
+            assert files._stored[RECOVERY_POINT_CHECKPOINT].get(OTHER) == (None if is_forgetting else 10)
+            abandon(logs)
+        disk.crash(random.Random(0))
+        again = manager(disk)
+        await again.start()
+        assert not again.offline and again.logs[KEY].log.log_end_offset >= 60
+
+    data_plane.run(body)
+
+
+def test_write_whose_caller_was_cancelled_does_not_replace_a_later_one(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        disk = MemoryDisk()
+        logs = await with_old_topic(disk)
+        files, path = logs.checkpoints.files["/d"], f"/d/{RECOVERY_POINT_CHECKPOINT}.new"
+        with ThreadPoolExecutor(1) as executor:
+            late, files._workers = files._prepare, Workers(executor)
+            fill(logs.logs[KEY].log, 1)
+            await logs.flush(KEY)
+            await files.write_recovery_points()
+            late(path, {KEY: 100})
+        assert not disk.exists(path)
+        assert stored(disk)[RECOVERY_POINT_CHECKPOINT] == 101
+        abandon(logs)
+
+    data_plane.run(body)
+
+
+@pytest.mark.parametrize("name", ["write_recovery_points", "write_log_starts"])
+def test_log_deleted_while_offsets_are_written_leaves_its_namesake_none(
+    data_plane: DataPlaneTools, name: str
+) -> None:
+    async def body() -> None:
+        disk, executor = MemoryDisk(), AtOnce()
+        logs = manager(disk, executor=executor)
+        await logs.start()
+        (opened,) = await logs.open_or_create([(*KEY, OLD_ID, CONFIG)])
+        fill(opened.log, 100)
+        opened.log.advance_log_start(50)
+        await logs.flush(KEY)
+        executor.is_holding = True
+        writing = asyncio.create_task(getattr(logs.checkpoints.files["/d"], name)())
+        await asyncio.sleep(0)
+        executor.is_holding = False
+        recreating = asyncio.create_task(logs.open_or_create([(*KEY, NEW_ID, CONFIG)]))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        executor.release()
+        await asyncio.gather(writing, recreating)
+        assert logs.logs[KEY].topic_id == NEW_ID
+        assert not stored(disk)
+        abandon(logs)
 
     data_plane.run(body)
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 import pytest
 
 from pykraft.broker.config import CleanerConfig
-from pykraft.broker.logs.log_cleaner import NO_ROOM_PAUSE_MS, LogCleaner
+from pykraft.broker.logs.log_cleaner import PAUSE_MS, LogCleaner
 from pykraft.broker.logs.verification import UNVERIFIED
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.markers import ABORT, EndOfTransaction, Marker
@@ -270,7 +270,8 @@ def test_a_log_that_is_compacted_no_more_is_still_read_copied_and_scrubbed(
             await cluster.start(2)
             replicas = data_plane.Registration((1, 2), (1,), 1, 1, 1)
             cluster.controller.set_partition(replicas, configs={"cleanup.policy": "delete"})
-            cluster.brokers[1].data.publisher._reconfigure("t", cluster.controller.image)
+            cluster.brokers[1].data.publisher._reconfigure("t")
+            cluster.brokers[1].data.publisher.apply_some()
             await data_plane.until(lambda: cluster.brokers[2].table.find("t", 0))
             await data_plane.until(lambda: cluster.partition(2).high_watermark == 5)
             for node_id in (1, 2):
@@ -442,10 +443,10 @@ def test_a_log_for_which_there_was_no_room_is_tried_again_later(data_plane: Data
             broker.data.cleaner._clock = clock
             cluster.disk(1).inject("append", errno.ENOSPC, path_part=".cleaned")
             assert not await broker.data.cleaner.clean_dirtiest()
-            clock.now_ms += NO_ROOM_PAUSE_MS - 1
+            clock.slept_ms += PAUSE_MS - 1
             assert not await broker.data.cleaner.clean_dirtiest()
             assert offsets_of(cluster, 1) == [0, 1, 2]
-            clock.now_ms += 1
+            clock.slept_ms += 1
             assert await broker.data.cleaner.clean_dirtiest()
             assert offsets_of(cluster, 1) == [1, 2]
             assert broker.logs.dirs.online == ["/d1"]
@@ -619,41 +620,74 @@ def test_the_throttle_counts_what_is_read_and_written(
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await three_segments(cluster)
-            broker, clock, slept_ms = cluster.brokers[1], StandingClock(), 0
-
-            class Sleepless(TaskSupervisor):
-                async def sleep(self, duration_ms: int) -> None:
-                    nonlocal slept_ms
-                    slept_ms += duration_ms
-                    clock.now_ms += duration_ms
-
+            clock = StandingClock()
             config = CleanerConfig(io_buffer_bytes=100, max_io_bytes_per_second=1000.0)
-            cleaner = LogCleaner(
-                broker.logs,
-                broker.table.last_stable_offset,
-                lambda: config,
-                clock,
-                Steps(),
-                Sleepless(unexpected),
-            )
+            cleaner = sleepless_cleaner(cluster.brokers[1], clock, lambda: config)
             size = sum(segment.size_bytes for segment in cluster.partition(1).log._segments[:-1])
             assert await cleaner.clean_dirtiest()
-            assert 2 * size - 300 <= slept_ms <= 4 * size
+            assert 2 * size - 300 <= clock.slept_ms <= 4 * size
 
     data_plane.run(body)
+
+
+def test_a_throttle_that_is_lifted_holds_nothing_back_any_more(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await three_segments(cluster)
+            clock = StandingClock()
+
+            def config() -> CleanerConfig:
+                is_slow = clock.slept_ms < 1000
+                return CleanerConfig(max_io_bytes_per_second=0.0 if is_slow else 1e300)
+
+            cleaner = sleepless_cleaner(cluster.brokers[1], clock, config)
+            assert await cleaner.clean_dirtiest()
+            assert 1000 <= clock.slept_ms < 1500
+
+    data_plane.run(body)
+
+
+def test_a_pause_between_two_looks_for_work_that_is_made_shorter_ends_sooner(
+    data_plane: DataPlaneTools,
+) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            clock = StandingClock()
+
+            def config() -> CleanerConfig:
+                is_long = clock.slept_ms < 60_000
+                return CleanerConfig(backoff_ms=(1 << 63) - 1 if is_long else 90_000)
+
+            await sleepless_cleaner(cluster.brokers[1], clock, config)._back_off()
+            assert clock.slept_ms == 90_000
+
+    data_plane.run(body)
+
+
+def sleepless_cleaner(
+    broker: DataBroker, clock: StandingClock, config: Callable[[], CleanerConfig]
+) -> LogCleaner:
+    """One whose pauses take no time."""
+
+    class Sleepless(TaskSupervisor):
+        async def sleep(self, duration_ms: int) -> None:
+            clock.slept_ms += duration_ms
+
+    tasks = Sleepless(unexpected)
+    return LogCleaner(broker.logs, broker.table.last_stable_offset, config, clock, Steps(), tasks)
 
 
 class StandingClock:
     """Stands still unless somebody sleeps."""
 
     def __init__(self) -> None:
-        self.now_ms = 5
+        self.slept_ms = 0
 
     def wall_ms(self) -> int:
-        return 1_700_000_100_000 + self.now_ms
+        return 1_700_000_100_000 + self.slept_ms
 
     def monotonic_ms(self) -> int:
-        return self.now_ms
+        return 5 + self.slept_ms
 
 
 def test_an_idle_broker_looks_into_no_file(data_plane: DataPlaneTools) -> None:
@@ -671,6 +705,24 @@ def test_an_idle_broker_looks_into_no_file(data_plane: DataPlaneTools) -> None:
             for _ in range(3):
                 assert not await broker.data.cleaner.clean_dirtiest()
             assert len(cluster.disk(1).calls) == before
+
+    data_plane.run(body)
+
+
+def test_records_that_are_too_new_to_be_compacted_are_not_flushed_for_it(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await three_segments(cluster)
+            broker = cluster.brokers[1]
+            await clean(broker)
+            log = cluster.partition(1).log
+            recovery_point = log.recovery_point
+            await produce(cluster, 1, A, A)
+            assert not await broker.data.cleaner.clean_dirtiest()
+            assert log.recovery_point == recovery_point < log.log_end_offset
+            roll(cluster)
+            assert await broker.data.cleaner.clean_dirtiest()
+            assert log.recovery_point == log.log_end_offset
 
     data_plane.run(body)
 
@@ -787,5 +839,24 @@ def test_the_transaction_index_of_a_deleted_segment_goes_with_it(data_plane: Dat
             await data_plane.until(
                 lambda: not any(name.startswith(f"{3:020d}") for name in disk.list("/d1/t-0"))
             )
+
+    data_plane.run(body)
+
+
+def test_log_whose_producers_are_read_again_is_not_compacted(data_plane: DataPlaneTools) -> None:
+    """It is not known then which batches their state rests on."""
+
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await three_segments(cluster)
+            broker, before = cluster.brokers[1], stored(cluster, 1)
+            due = await broker.data.cleaner._find_due()
+            cluster.partition(1).producers.fall_behind()
+            assert not await broker.data.cleaner.clean_dirtiest()
+            for _, opened, cleanable in due:  # found before they were lost
+                assert not await broker.data.cleaner._clean(opened, cleanable, CleanerConfig())
+            assert due and stored(cluster, 1) == before
+            await broker.logs.producers.rebuild(("t", 0), 10)
+            assert await broker.data.cleaner.clean_dirtiest()
 
     data_plane.run(body)

@@ -11,13 +11,14 @@ from dataclasses import replace
 import pytest
 
 from pykraft.broker.apis import alter_replica_log_dirs, describe_log_dirs
-from pykraft.broker.logs.future_log import FutureLog
+from pykraft.broker.logs.future_log import MAX_NAME_BYTES, FutureLog, future_name
 from pykraft.broker.logs.log_loading import FUTURE_SUFFIX, OpenLog
 from pykraft.broker.logs.offline_logs import TopicPartition
 from pykraft.broker.replicas.log_moves import RATE_CONFIG
 from pykraft.broker.replicas.partition import Partition
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.markers import ABORT, EndOfTransaction, Marker
 from pykraft.kafka_protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
@@ -27,9 +28,11 @@ from pykraft.kafka_protocol.messages.describe_log_dirs import DescribeLogDirsPar
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import read_header
 from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.log_store import checkpoint
 from pykraft.log_store.epoch_cache import EpochEntry
 from pykraft.log_store.log import Log
 from pykraft.metadata_log.records import ConfigResourceType
+from tests.broker.answers import as_read
 from tests.broker.damage import CLOSED, SEGMENTS, fill, flip, in_sync, missing, read_all, values
 from tests.broker.data_cluster import DataBroker, DataCluster, DataPlaneTools, directory_id
 from tests.broker.partitions import append
@@ -42,7 +45,7 @@ async def alter(broker: DataBroker, path: str, topic: str = "t", index: int = 0)
     request = AlterReplicaLogDirsRequest(
         dirs=[AlterReplicaLogDir(path=path, topics=[AlterReplicaLogDirTopic(name=topic, partitions=[index])])]
     )
-    response = await alter_replica_log_dirs.handle(broker.services, RequestContext(), request, 2)
+    response = as_read(alter_replica_log_dirs.handle(broker.services, RequestContext(), request, 2), 2)
     (result,) = response.results
     assert result.topic_name == topic
     return ErrorCode(result.partitions[0].error_code)
@@ -50,7 +53,7 @@ async def alter(broker: DataBroker, path: str, topic: str = "t", index: int = 0)
 
 async def described(broker: DataBroker) -> dict[str, list[DescribeLogDirsPartition]]:
     request = DescribeLogDirsRequest(topics=None)
-    response = await describe_log_dirs.handle(broker.services, RequestContext(), request, 4)
+    response = as_read(await describe_log_dirs.handle(broker.services, RequestContext(), request, 4), 4)
     return {result.log_dir: [p for t in result.topics for p in t.partitions] for result in response.results}
 
 
@@ -378,6 +381,40 @@ def test_damage_is_not_copied(data_plane: DataPlaneTools) -> None:
     data_plane.run(body)
 
 
+def test_directories_of_replicas_that_may_come_are_remembered_up_to_a_bound(
+    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alter_replica_log_dirs, "MOST_REMEMBERED", 2)
+
+    async def body() -> None:
+        async with data_plane.cluster() as cluster:
+            broker = await begin(cluster, data_plane)
+            for topic in ("a", "b", "c"):
+                assert await alter(broker, "/d1", topic) is ErrorCode.REPLICA_NOT_AVAILABLE
+            assert broker.logs.wanted_dirs == {("a", 0): "/d1", ("b", 0): "/d1"}
+            assert await alter(broker, "/e1", "a") is ErrorCode.REPLICA_NOT_AVAILABLE
+            assert broker.logs.wanted_dirs["a", 0] == "/e1", "the newest is that of one that is remembered"
+            await cluster.create(1, topic="a")
+            assert await alter(broker, "/d1", "c") is ErrorCode.REPLICA_NOT_AVAILABLE
+            assert broker.logs.wanted_dirs == {("b", 0): "/d1", ("c", 0): "/d1"}, "there is room again"
+            assert await alter(broker, "/e1") is ErrorCode.NONE, "a replica that is there moves all the same"
+
+    data_plane.run(body)
+
+
+@pytest.mark.parametrize("size", [MAX_NAME_BYTES, MAX_NAME_BYTES + 1])
+def test_log_moves_if_the_name_of_its_copy_is_not_too_long(data_plane: DataPlaneTools, size: int) -> None:
+    async def body() -> None:
+        async with data_plane.cluster() as cluster:
+            broker = await begin(cluster, data_plane)
+            name = "x" * (size - len(future_name("", 0, "0" * 32)))
+            refused = size > MAX_NAME_BYTES
+            expected = ErrorCode.INVALID_TOPIC_EXCEPTION if refused else ErrorCode.REPLICA_NOT_AVAILABLE
+            assert await alter(broker, "/e1", topic=name) is expected
+
+    data_plane.run(body)
+
+
 def test_wrong_requests_are_answered_with_kafkas_errors(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster() as cluster:
@@ -516,7 +553,7 @@ def test_a_move_takes_nothing_from_an_earlier_log_of_the_directory(data_plane: D
         async with data_plane.cluster() as cluster:
             broker = await begin(cluster, data_plane)
             stored = broker.logs.checkpoints.files["/e1"]._stored
-            stored.compacted["t", 0] = 9
+            stored[checkpoint.CLEANER_OFFSET_CHECKPOINT]["t", 0] = 9
             await alter(broker, "/e1")
             await data_plane.until(lambda: is_moved(cluster, broker))
             await data_plane.until(lambda: directories_of(cluster.disk(1)) == ["/e1/t-0"])
@@ -537,6 +574,7 @@ def test_a_log_is_not_replaced_while_appends_wait_for_its_flush(data_plane: Data
             await data_plane.until(lambda: future.log.log_end_offset == 12)
             log.flush()
             future.log.flush()
+            await data_plane.until(lambda: not future.lacks_producers)
             log.config = replace(log.config, flush_messages=1)
             append_with_gaps(log, (12,), 0)
             piece = future.next_piece(1 << 20)
@@ -664,5 +702,68 @@ def test_the_old_log_stays_if_the_new_directory_fails_before_it_knows_the_log_st
             await data_plane.until(lambda: again.table.find("t", 0) is not None)
             log = again.logs.logs["t", 0].log
             assert (log.log_start_offset, log.log_end_offset) == (2, 12)
+
+    data_plane.run(body)
+
+
+def test_copy_that_is_flushed_less_far_than_its_log_does_not_hold_everything(
+    data_plane: DataPlaneTools,
+) -> None:
+    async def body() -> None:
+        async with data_plane.cluster() as cluster:
+            broker = await begin(cluster, data_plane)
+            await hold_back(cluster, data_plane, broker)
+            await broker.logs.flush(("t", 0))
+            future = broker.logs.futures["t", 0]
+            await data_plane.until(lambda: not future.lacks_producers)
+            for flushed, holds in ((11, False), (12, True)):
+                future.log.recovery_point = flushed
+                assert future.holds_everything() is holds
+
+    data_plane.run(body)
+
+
+async def produced_again(cluster: DataCluster, data_plane: DataPlaneTools) -> tuple[ErrorCode, int]:
+    """A producer's only batch, which is at offset 12 if it is written once."""
+    client = await cluster.client(1)
+    result = await client.produce(data_plane.batch(b"once", producer_id=7, producer_epoch=0, base_sequence=0))
+    return ErrorCode(result.error_code), result.base_offset
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("ends_transaction", [False, True])
+def test_producer_whose_batches_are_deleted_is_known_after_a_power_loss_right_after_the_move(
+    data_plane: DataPlaneTools, seed: int, ends_transaction: bool
+) -> None:
+    async def body() -> None:
+        async with data_plane.cluster() as cluster:
+            broker, disk = await begin(cluster, data_plane), cluster.disk(1)
+            assert await produced_again(cluster, data_plane) == (ErrorCode.NONE, 12)
+            partition, is_swapped = cluster.partition(1), asyncio.Event()
+            partition.log.roll(0)
+            append(partition, producer_id=8, producer_epoch=0, base_sequence=0)
+            if ends_transaction:
+                partition.end_transaction(EndOfTransaction(9, 0, Marker(ABORT, 0), 1), 5000)
+            partition.log.advance_log_start(13)
+            await broker.logs.flush(("t", 0))
+
+            async def die(old: OpenLog, new: OpenLog) -> None:
+                disk.flush_dir(new.log_dir)
+                is_swapped.set()
+                await asyncio.Event().wait()
+
+            broker.logs.copies.delete_moved = die  # type: ignore[method-assign]
+            broker.logs.producers.write_soon = lambda: None  # type: ignore[method-assign]
+            await alter(broker, "/e1")
+            await is_swapped.wait()
+            assert broker.logs.logs["t", 0].log.segment_base_offsets[0] == 13
+            await broker.stop(clean=False)
+            disk.crash(random.Random(seed))
+            again = await cluster.start(1, log_dirs=DIRS)
+            await data_plane.until(lambda: again.table.find("t", 0) is not None)
+            assert again.logs.logs["t", 0].log_dir == "/e1"
+            end_offset = cluster.partition(1).log.log_end_offset
+            assert await produced_again(cluster, data_plane) == (ErrorCode.NONE, 12)
+            assert cluster.partition(1).log.log_end_offset == end_offset
 
     data_plane.run(body)

@@ -10,9 +10,12 @@ import pytest
 
 from pykraft.broker.replicas import log_reconciler, replica_publisher
 from pykraft.broker.replicas.partition import Partition
+from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log.delta import build_delta, build_full_delta
 from pykraft.metadata_log.records import (
+    ConfigRecord,
+    ConfigResourceType,
     PartitionChangeRecord,
     PartitionRecord,
     Record,
@@ -214,5 +217,108 @@ def test_each_log_of_a_large_topic_is_configured_once(
             apply(cluster.controller, TopicRecord("t0", topic_id(0)), *records)
             await reconciled(cluster.brokers[1])
             assert sorted(configured) == sorted(f"t0-{index}" for index in range(count))
+
+    data_plane.run(body)
+
+
+def test_many_replicas_of_a_deleted_topic_are_found_no_more_at_once_and_dropped_in_turns(
+    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A topic that has the same name by then is served by its own replicas only."""
+    monkeypatch.setattr(replica_publisher, "_TURN_COST", 5 * replica_publisher._LOCAL_COST)
+    dropped: list[int] = []
+    refuse_waiters = Partition.refuse_waiters
+
+    def counted(partition: Partition, code: ErrorCode) -> None:
+        dropped.append(partition.index)
+        refuse_waiters(partition, code)
+
+    monkeypatch.setattr(Partition, "refuse_waiters", counted)
+    count, old, new = 4 * 5, topic_id(0), topic_id(1)
+
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            broker, controller = cluster.brokers[1], cluster.controller
+            for id in (old, new):
+                partitions = [PartitionRecord(index, id, (1,), (1,), 1) for index in range(count)]
+                apply(controller, TopicRecord("t", id), *partitions)
+                if id == old:
+                    await reconciled(broker)
+                    replicas = list(broker.table)
+                    assert len(replicas) == count
+                    apply(controller, RemoveTopicRecord(old))
+                    assert dropped == [0, 1, 2, 3, 4], "all in one turn"
+                    assert not broker.replicas.is_reconciled
+                    assert broker.table.find("t", count - 1) is None
+            assert broker.table.find("t", count - 1) is None
+            await reconciled(broker)
+            assert sorted(dropped) == list(range(count)) and not any(it.is_leader for it in replicas)
+            assert {partition.topic_id for partition in broker.table} == {new}
+            assert {opened.topic_id for opened in broker.logs.logs.values()} == {new}
+
+    data_plane.run(body)
+
+
+def test_broker_that_stops_refuses_who_waits_at_replicas_of_a_deleted_topic_too(
+    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that are still to resign are in no table any more."""
+    monkeypatch.setattr(replica_publisher, "_TURN_COST", 3 * replica_publisher._LOCAL_COST)
+    refuse, refused = Partition.refuse_waiters, set[int]()
+
+    def note(partition: Partition, code: ErrorCode) -> None:
+        refused.add(partition.index)
+        refuse(partition, code)
+
+    monkeypatch.setattr(Partition, "refuse_waiters", note)
+
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            broker = cluster.brokers[1]
+            wide = [PartitionRecord(index, topic_id(0), (1,), (1,), 1) for index in range(20)]
+            apply(cluster.controller, TopicRecord("t", topic_id(0)), *wide)
+            await reconciled(broker)
+            apply(cluster.controller, RemoveTopicRecord(topic_id(0)))
+            assert len(refused) < 20
+            await broker.data.stop()
+            assert refused == set(range(20))
+
+    data_plane.run(body)
+
+
+def test_settings_of_many_replicas_are_applied_in_turns_and_before_what_relies_on_them(
+    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replica_publisher, "_TURN_COST", 5 * replica_publisher._LOCAL_COST)
+    count = 4 * 5
+
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            broker, controller = cluster.brokers[1], cluster.controller
+            partitions = [PartitionRecord(index, topic_id(0), (1, 2), (1, 2), 2) for index in range(count)]
+            apply(controller, TopicRecord("t", topic_id(0)), *partitions)
+            await reconciled(broker)
+            before = controller.image.offset
+
+            def configured() -> int:
+                return sum(partition.log.config.retention_ms == 77 for partition in broker.table)
+
+            apply(controller, ConfigRecord(ConfigResourceType.TOPIC, "t", "retention.ms", "77"))
+            assert configured() == 4, "the first turn also builds the settings"
+            moves = [PartitionChangeRecord(index, topic_id(0), leader=1) for index in range(count)]
+            apply(controller, *moves)
+            applied = broker.data.publisher.unapplied_since
+            assert applied is not None and applied <= before
+            seen = [(configured(), led(broker))]
+            async with asyncio.timeout(15):
+                while seen[-1][1] < count:
+                    await asyncio.sleep(0)
+                    seen.append((configured(), led(broker)))
+            assert max(later[0] - earlier[0] for earlier, later in pairwise(seen)) <= 5
+            assert all(ready == count for ready, leading in seen if leading)
+            await reconciled(broker)
+            apply(controller, ConfigRecord(ConfigResourceType.BROKER, "", "log.retention.bytes", "78"))
+            await reconciled(broker)
+            assert {partition.log.config.retention_bytes for partition in broker.table} == {78}
 
     data_plane.run(body)

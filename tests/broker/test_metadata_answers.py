@@ -31,6 +31,7 @@ from pykraft.kafka_protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from pykraft.kafka_protocol.pace import at_once
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.delta import Changes, build_delta
 from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage, PartitionRegistration
@@ -45,6 +46,7 @@ from pykraft.metadata_log.records import (
     TopicRecord,
 )
 from pykraft.metadata_log.replay import replay
+from tests.broker.answers import as_read
 from tests.narrowing import present
 
 VERSIONS = range(14)
@@ -100,15 +102,12 @@ class Cluster:
         )
 
     def ask(self, version: int, *names: str) -> MetadataResponse:
-        return asyncio.run(self.ask_here(version, *names))
+        return self.ask_with(version, *names)
 
-    async def ask_here(
-        self, version: int, *names: str, **options: Unpack[MetadataOptions]
-    ) -> MetadataResponse:
+    def ask_with(self, version: int, *names: str, **options: Unpack[MetadataOptions]) -> MetadataResponse:
         topics = [MetadataRequestTopic(name=name) for name in names] if names else None
         request = MetadataRequest(topics=topics or ([] if version == 0 else None), **options)
-        answer = await metadata.handle(self.services, CONTEXT, request, version)
-        return MetadataResponse.decode(answer.encode(version), version)
+        return as_read(metadata.handle(self.services, CONTEXT, request, version), version)
 
 
 @pytest.fixture
@@ -168,7 +167,9 @@ def test_topics_are_encoded_as_the_general_codec_would(cluster: Cluster, version
     for name in ("a", "__consumer_offsets", "c"):
         topic = cluster.image.topic(name)
         assert topic is not None
-        assert encode_topic(topic, view, version) == by_the_general_codec(cluster.image, name, version)
+        assert at_once(encode_topic(topic, view, version)) == by_the_general_codec(
+            cluster.image, name, version
+        )
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -228,7 +229,7 @@ def test_one_changed_partition_leaves_the_bytes_of_other_topics_unchanged(cluste
     def encoded(name: str) -> bytes:
         topic = cluster.image.topic(name)
         assert topic is not None
-        return answers.encode(topic, cluster.cache.listener_view(LISTENER), LISTENER, 12)
+        return at_once(answers.encode(topic, cluster.cache.listener_view(LISTENER), LISTENER, 12))
 
     before = {name: encoded(name) for name in ("a", "c")}
     cluster.apply(PartitionChangeRecord(0, topic_id(1), isr=(1,)))
@@ -243,15 +244,15 @@ def test_cache_is_bounded(cluster: Cluster) -> None:
     view = cluster.cache.listener_view(LISTENER)
     topic = cluster.image.topic("c")
     assert topic is not None
-    size = len(encode_topic(topic, view, 12))
+    size = len(at_once(encode_topic(topic, view, 12)))
     answers = TopicAnswers(kept_bytes=3 * size)
     topics = [replace(topic, id=topic_id(100 + number)) for number in range(5)]
     for each in topics:
-        answers.encode(each, view, LISTENER, 12)
+        at_once(answers.encode(each, view, LISTENER, 12))
     kept = [answers.find(each, view, LISTENER, 12) is not None for each in topics]
     assert kept == [False, False, True, True, True]
     alone = TopicAnswers(kept_bytes=size - 1)
-    assert alone.encode(topic, view, LISTENER, 12)
+    assert at_once(alone.encode(topic, view, LISTENER, 12))
     assert alone.find(topic, view, LISTENER, 12) is None
 
 
@@ -262,30 +263,16 @@ def test_each_listener_has_its_own_view() -> None:
     assert cluster.cache.listener_view("OTHER") == ListenerView(frozenset({1, 2, 3}), frozenset({2}))
 
 
-def test_long_answer_takes_turns_and_shows_one_image() -> None:
+def test_long_answer_is_made_in_slices_and_shows_one_image() -> None:
     cluster = Cluster()
     for number in range(60):
         cluster.create(1000 + number, f"t{number:02}", *[(1, 2)] * 200)
-    turns = 0
-
-    async def others() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            if turns == 2:
-                cluster.apply(RemoveTopicRecord(topic_id(1059)))
-                cluster.apply(BrokerRegistrationChangeRecord(1, 1, fenced=True))
-            await asyncio.sleep(0)
-
-    async def ask() -> MetadataResponse:
-        other = asyncio.create_task(others())
-        try:
-            return await cluster.ask_here(12)
-        finally:
-            other.cancel()
-
-    answer = asyncio.run(ask())
-    assert turns >= 3, "the answer was made in one turn"
+    slices = metadata.handle(cluster.services, CONTEXT, MetadataRequest(topics=None), 12)
+    for _ in range(30):
+        next(slices)
+    cluster.apply(RemoveTopicRecord(topic_id(1059)))
+    cluster.apply(BrokerRegistrationChangeRecord(1, 1, fenced=True))
+    answer = as_read(slices, 12)
     assert len(answer.topics) == 60
     assert {partition.leader_id for topic in answer.topics for partition in topic.partitions} == {1}
     assert len(cluster.ask(12).topics) == 59
@@ -316,7 +303,7 @@ def test_described_partitions_continue_at_the_cursor(cluster: Cluster) -> None:
             response_partition_limit=3,
             cursor=at,
         )
-        answer = asyncio.run(describe_topic_partitions.handle(cluster.services, CONTEXT, request, 0))
+        answer = as_read(describe_topic_partitions.handle(cluster.services, CONTEXT, request, 0), 0)
         return [
             (present(topic.name), item.partition_index)
             for topic in answer.topics
@@ -334,12 +321,10 @@ def test_all_operations_are_authorized_and_listed_if_requested(cluster: Cluster,
     """The numbers are Apache Kafka 4.3's without an authorizer."""
     of_cluster = {"include_cluster_authorized_operations": True} if version <= 10 else {}
     for names in ((), ("a", "absent")):
-        plain = asyncio.run(cluster.ask_here(version, *names))
+        plain = cluster.ask(version, *names)
         assert {topic.topic_authorized_operations for topic in plain.topics} == {-(2**31)}
         assert plain.cluster_authorized_operations == -(2**31)
-        response = asyncio.run(
-            cluster.ask_here(version, *names, include_topic_authorized_operations=True, **of_cluster)
-        )
+        response = cluster.ask_with(version, *names, include_topic_authorized_operations=True, **of_cluster)
         assert {topic.topic_authorized_operations for topic in response.topics} == {3576}
         assert response.cluster_authorized_operations == (8096 if version <= 10 else -(2**31))
         for topic in response.topics:
@@ -348,20 +333,16 @@ def test_all_operations_are_authorized_and_listed_if_requested(cluster: Cluster,
 
 
 def test_topic_of_which_only_an_unknown_id_is_named_has_no_operations(cluster: Cluster) -> None:
-    async def ask() -> MetadataResponse:
-        asked = [MetadataRequestTopic(name=None, topic_id=topic_id(99))]
-        request = MetadataRequest(topics=asked, include_topic_authorized_operations=True)
-        answer = await metadata.handle(cluster.services, CONTEXT, request, 12)
-        return MetadataResponse.decode(answer.encode(12), 12)
-
-    (topic,) = asyncio.run(ask()).topics
+    asked = [MetadataRequestTopic(name=None, topic_id=topic_id(99))]
+    request = MetadataRequest(topics=asked, include_topic_authorized_operations=True)
+    (topic,) = as_read(metadata.handle(cluster.services, CONTEXT, request, 12), 12).topics
     assert (topic.error_code, topic.topic_authorized_operations) == (ErrorCode.UNKNOWN_TOPIC_ID, -(2**31))
 
 
 def test_described_topics_and_clusters_include_operations_as_in_kafka(cluster: Cluster) -> None:
     asked = [TopicRequest(name="a"), TopicRequest(name="absent")]
     request = DescribeTopicPartitionsRequest(topics=asked, response_partition_limit=10)
-    answer = asyncio.run(describe_topic_partitions.handle(cluster.services, CONTEXT, request, 0))
+    answer = as_read(describe_topic_partitions.handle(cluster.services, CONTEXT, request, 0), 0)
     assert [topic.topic_authorized_operations for topic in answer.topics] == [3576, 3576]
     for wanted, operations in ((True, 8096), (False, -(2**31))):
         question = DescribeClusterRequest(include_cluster_authorized_operations=wanted)

@@ -22,6 +22,7 @@ from pykraft.kafka_protocol.messages import fetch
 from pykraft.kafka_protocol.messages import list_offsets as list_offsets_messages
 from pykraft.kafka_protocol.messages import offset_for_leader_epoch as epoch_messages
 from pykraft.log_store.interface import LogConfig
+from pykraft.runtime.slices import Slices
 from pykraft.runtime.turns import UnlimitedTurn
 from tests.broker.data_cluster import DataBroker, DataCluster, DataPlaneTools
 from tests.faults import unexpected
@@ -56,7 +57,10 @@ def serve_others(broker: DataBroker) -> None:
     """Add ListOffsets and OffsetForLeaderEpoch, served as by the whole broker, to Produce and Fetch."""
     keys = (ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH)
     apis = [api for api in make_apis() if api.key in keys]
-    services = cast(BrokerServices, SimpleNamespace(replicas=broker.replicas, logs=broker.logs))
+    slices = Slices(UnlimitedTurn(), "tests")
+    services = cast(
+        BrokerServices, SimpleNamespace(replicas=broker.replicas, logs=broker.logs, slices=slices)
+    )
     server = RequestServer(services, apis, UnlimitedTurn(), unexpected, broker.replicas.hold_until_open)
     hot = broker.handle_frame
 

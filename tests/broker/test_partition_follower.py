@@ -6,12 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from pykraft.broker.replicas.follower_batches import begin_within_span
 from pykraft.broker.replicas.partition import Partition
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import assign_offset
+from pykraft.log_store.compaction.gaps import spanning_batch
 from pykraft.log_store.interface import LogConfig
 from pykraft.log_store.log import Log
 from tests.broker.partitions import Events, append, batch, make, state, stored
@@ -32,6 +34,16 @@ def test_follower_accepts_only_what_its_leader_can_have_written_in_its_epoch(epo
     if kept:
         partition.append_as_follower(data[: len(data) // 2], 0)
         assert partition.log.log_end_offset == 2
+
+
+def test_rest_of_a_span_stands_for_what_the_follower_lacks() -> None:
+    after = stored(9, 3)
+    data = memoryview(spanning_batch(2, 9, 3) + after)
+    for log_end_offset in range(3, 9):
+        expected = spanning_batch(log_end_offset, 9, 3) + after
+        assert bytes(begin_within_span(data, log_end_offset)) == expected
+    for log_end_offset in (2, 9):
+        assert begin_within_span(data, log_end_offset) is data
 
 
 def test_follower_accepts_no_gap_that_compaction_cannot_have_left() -> None:
@@ -195,6 +207,39 @@ def test_log_is_not_started_over_for_a_batch_that_cannot_follow_it(rot: int | No
         partition.append_as_follower(memoryview(data), 0)
     assert refused.value.code is ErrorCode.CORRUPT_MESSAGE
     assert (partition.log.log_start_offset, partition.log.log_end_offset) == (8, end_offset)
+
+
+@pytest.mark.parametrize(
+    ("high_watermark", "log_start", "expected"),
+    [
+        (3, 2, (3, 2)),
+        (3, 3, (3, 3)),
+        (3, 5, (5, 5)),
+        (-1, 5, (5, 5)),
+        (3, 9, (8, 8)),
+        (9, 9, (8, 8)),
+        (9, 0, (8, 0)),
+    ],
+)
+def test_high_watermark_stays_between_the_log_start_and_the_log_end_whatever_the_leader_says(
+    high_watermark: int, log_start: int, expected: tuple[int, int]
+) -> None:
+    partition = make()
+    partition.apply(state(2), 0)
+    partition.append_as_follower(memoryview(b"".join(stored(offset, 0) for offset in range(8))), 0)
+    partition.follow(high_watermark, log_start)
+    assert (partition.high_watermark, partition.log.log_start_offset) == expected
+
+
+def test_log_start_that_moves_below_the_stable_offset_leaves_it() -> None:
+    partition = make()
+    partition.apply(state(2), 0)
+    partition.append_as_follower(memoryview(b"".join(stored(offset, 0) for offset in range(8))), 0)
+    for log_start in (0, 3, 6):
+        partition.follow(6, log_start)
+        assert (partition.log.log_start_offset, partition.last_stable_offset) == (log_start, 6)
+    partition.follow(6, 7)
+    assert (partition.high_watermark, partition.last_stable_offset) == (7, 7)
 
 
 def test_high_watermark_below_log_start_is_raised() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import AbstractAsyncContextManager
 from typing import cast
 
 import pytest
@@ -71,6 +72,9 @@ class Network:
     def now_ms(self) -> int:
         return round(asyncio.get_running_loop().time() * 1000)
 
+    def lock(self) -> AbstractAsyncContextManager[object]:
+        return asyncio.Lock()
+
 
 class KnowsEveryone(Peers):
     def _find_address(self, node_id: int) -> Address:
@@ -80,7 +84,7 @@ class KnowsEveryone(Peers):
 def test_markers_that_wait_for_replicas_do_not_hold_up_verifications() -> None:
     async def run() -> None:
         network = Network()
-        peers = KnowsEveryone(1, "PLAINTEXT", cast("ImageSource", None), network)
+        peers = KnowsEveryone("broker-1", "PLAINTEXT", cast("ImageSource", None), network)
         network.is_stuck = True
         markers = asyncio.ensure_future(
             peers.call(PEER, WriteTxnMarkersRequest(), WriteTxnMarkersResponse, 30_000)

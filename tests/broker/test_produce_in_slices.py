@@ -7,15 +7,18 @@ import gc
 import mmap
 import tracemalloc
 import weakref
+from collections.abc import Callable
 from typing import Self
 
 import pytest
 
 from pykraft.broker.apis.produce import ProduceHandler
+from pykraft.broker.replicas.validate import ClientBatch
 from pykraft.kafka_protocol.compression import Compression
 from pykraft.kafka_protocol.connection import Connection
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.records import crc_is_valid, read_header
+from pykraft.runtime.tasks import Workers
 from tests.broker.data_cluster import DataPlaneTools
 from tests.broker.long_batches import LONG, Gate, _crc, long_batch
 from tests.narrowing import as_type, present
@@ -196,6 +199,42 @@ def test_compressed_batch_that_grows_much_is_decompressed_and_appended_unchanged
             )
             assert sorted(result.base_offset for result in results) == [0, 2, 4, 6]
             assert as_type(cluster.brokers[1]._hot[0], ProduceHandler).validation.memory._value == 2
+
+    data_plane.run(body)
+
+
+def test_so_many_large_batches_are_decompressed_at_once(
+    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            gate = Gate(cluster)
+            unfolding: list[int] = []
+            may_end = asyncio.Event()
+            run = Workers.run
+
+            async def run_when_allowed(workers: Workers, job: Callable[[], object]) -> object:
+                if getattr(job, "__func__", None) is not ClientBatch.unfold:
+                    return await run(workers, job)
+                unfolding.append(1 + (unfolding[-1] if unfolding else 0))
+                await may_end.wait()
+                unfolding.append(unfolding[-1] - 1)
+                return await run(workers, job)
+
+            monkeypatch.setattr(Workers, "run", run_when_allowed)
+            clients = [await cluster.client(1) for _ in range(4)]
+            for n, client in enumerate(clients):
+                client.send_produce(data_plane.batch(bytes(3 << 20), b"%d" % n, compression=Compression.GZIP))
+            await data_plane.until(lambda: gate.waiting == 4)
+            gate.is_open.set()
+            await data_plane.until(lambda: len(unfolding) >= 2)
+            await asyncio.sleep(0)
+            assert unfolding == [1, 2]
+            may_end.set()
+            answers = [(await client.receive()).responses[0].partition_responses[0] for client in clients]
+            assert sorted(answer.base_offset for answer in answers) == [0, 2, 4, 6]
+            assert max(unfolding) == 2
 
     data_plane.run(body)
 

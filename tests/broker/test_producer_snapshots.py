@@ -21,7 +21,7 @@ from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.markers import Marker
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import BatchHeader, assign_offset, read_header
-from pykraft.log_store.producer_snapshot import encode_snapshot, list_snapshots, snapshot_path
+from pykraft.log_store.producer_snapshot import encode_snapshot, list_snapshots, pack_entries, snapshot_path
 from pykraft.runtime.clock import SystemClock
 from tests.broker.at_once import AtOnce, Logs, Producers, now
 from tests.broker.crash import abandon
@@ -91,6 +91,7 @@ class Owner:
         log.advance_log_start(offset)
         if log.retire_old_segments(0):
             now(self.logs.checkpoints.store_log_starts([KEY]))
+            now(self.logs.producers.stand_in(KEY))
             self.logs.checkpoints.delete_retired_segments(KEY)
         self.logs.producers.expire(KEY, 0, 10**9)
 
@@ -346,6 +347,27 @@ def test_unknown_producer_must_begin_at_zero_unless_one_was_removed(owner: Owner
     assert not owner.state.complete, "nor after a restart"
 
 
+def test_empty_snapshot_that_is_written_while_a_producer_is_forgotten_is_not_left(owner: Owner) -> None:
+    for number in range(30):
+        owner.append(number % 3)
+    owner.logs.producers.expire(KEY, 0, 10)
+    owner.append(0)
+    assert owner.opened.snapshots is not None and owner.state.complete
+    run = owner.opened.snapshots._run
+
+    async def forget_meanwhile(job: Callable[[], T]) -> T:
+        result = await run(job)
+        owner.logs.producers.expire(KEY, 11, 10)
+        return result
+
+    owner.opened.snapshots._run = forget_meanwhile
+    owner.opened.log.roll(0)
+    assert not owner.state.complete and list_snapshots(owner.disk, DIRECTORY) == [11, 22, 31]
+    owner.kill()
+    assert not owner.state.complete
+    owner.append(1, sequence=10)
+
+
 def test_unknown_producer_may_begin_at_any_sequence_after_a_deleted_segment(owner: Owner) -> None:
     for number in range(100):
         owner.append(number % 3)
@@ -356,6 +378,25 @@ def test_unknown_producer_may_begin_at_any_sequence_after_a_deleted_segment(owne
     assert min(offsets) >= owner.opened.log.segment_base_offsets[0]
 
 
+@pytest.mark.parametrize("start", [0, 1, 60])
+def test_deleted_records_may_have_been_all_of_a_producer_as_soon_as_there_are_any(
+    owner: Owner, start: int
+) -> None:
+    for number in range(100):
+        owner.append(number % 3)
+    owner.stop()
+    assert 0 in list_snapshots(owner.disk, DIRECTORY), "it says that all producers are known"
+    owner.opened.log.advance_log_start(start)
+    owner.logs.producers.expire(KEY, 0, 10**9)
+    is_known = start == 0
+    assert (owner.state.complete, 0 in list_snapshots(owner.disk, DIRECTORY)) == (is_known, is_known)
+    header = read_header(
+        encode_batch([RecordInput(None, b"v", (), 0)], producer_id=9, producer_epoch=0, base_sequence=5)
+    )
+    with pytest.raises(KafkaError, match="must have sequence 0") if is_known else contextlib.nullcontext():
+        owner.state.check(header)
+
+
 def test_snapshot_written_by_kafka_is_used(owner: Owner) -> None:
     for number in range(20):
         owner.append(number % 3)
@@ -363,7 +404,9 @@ def test_snapshot_written_by_kafka_is_used(owner: Owner) -> None:
     for offset in list_snapshots(owner.disk, DIRECTORY):
         owner.disk.remove(snapshot_path(DIRECTORY, offset))
     known = {**owner.state.capture(), 77: ProducerRebuildEntry}
-    owner.disk.write_atomic(snapshot_path(DIRECTORY, 20), encode_snapshot(snapshot_entries(known)))
+    owner.disk.write_atomic(
+        snapshot_path(DIRECTORY, 20), encode_snapshot([pack_entries(snapshot_entries(known))])
+    )
     owner.start()
     assert last_batches(owner.state) == {id: (e.epoch, e.batches[-1]) for id, e in known.items()}
     assert not owner.state.complete
@@ -431,6 +474,15 @@ def test_snapshot_that_was_due_before_a_truncation_is_not_written_after_it(
     assert entry.batches[-1].next_offset == 3, "a truncated batch is no duplicate when it is sent again"
 
 
+def test_snapshot_that_is_due_at_the_end_of_a_truncated_log_is_written(owner: Owner) -> None:
+    later(owner)
+    offset = roll_with(owner)
+    owner.append(7)
+    owner.truncate(offset)
+    now(owner.logs.producers.write_due())
+    assert list_snapshots(owner.disk, DIRECTORY)[-1] == offset
+
+
 def test_snapshot_that_was_due_of_a_deleted_log_is_not_written_into_its_namesake(owner: Owner) -> None:
     later(owner)
     roll_with(owner)
@@ -463,3 +515,112 @@ def test_log_is_not_deleted_while_its_snapshot_is_written(owner: Owner) -> None:
 class _Once:
     def __await__(self) -> Iterator[None]:
         yield
+
+
+def test_segments_stay_until_a_snapshot_stands_for_them(
+    owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else would tell, after a kill, of a producer whose batches were in them."""
+    log, snapshots = owner.opened.log, owner.opened.snapshots
+    assert snapshots is not None
+    with monkeypatch.context() as delayed:
+        delayed.setattr(type(owner.logs.producers), "write_soon", lambda jobs: None)
+        owner.append(7, records=3)
+        while len(log.segment_base_offsets) < 4:
+            owner.append(8)
+        first, end_offset = log.segment_base_offsets[:2], log.log_end_offset
+        owner.retire(end_offset)
+        assert log.log_start_offset > first[1] and log.segment_base_offsets[:2] == first
+    owner.kill()
+    log, snapshots = owner.opened.log, owner.opened.snapshots
+    assert snapshots is not None
+    entry = owner.state.entry(7)
+    assert entry is not None and entry.batches[-1].base_offset == 0, "what is left is read"
+    now(owner.logs.producers.stand_in(KEY))
+    assert snapshots.durable_offset >= log.first_retained_offset
+    owner.logs.checkpoints.delete_retired_segments(KEY)
+    assert log.segment_base_offsets[0] == log.first_retained_offset > first[1]
+    owner.kill()
+    entry = owner.state.entry(7)
+    assert entry is not None and entry.batches[-1].base_offset == 0
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_snapshot_that_stands_for_deleted_segments_survives_a_power_loss(seed: int) -> None:
+    owner = Owner(MemoryDisk())
+    log = owner.opened.log
+    owner.append(7, records=3)
+    while len(log.segment_base_offsets) < 4:
+        owner.append(8)
+    log.flush()
+    owner.retire(log.log_end_offset)
+    abandon(owner.logs)
+    owner.disk.crash(random.Random(seed))
+    owner.start()
+    assert owner.state.entry(7) is not None
+
+
+class _LosesAllItCan(random.Random):
+    def randrange(self, *_: object) -> int:
+        return 0
+
+
+def test_snapshot_counts_only_when_no_power_loss_can_take_it(owner: Owner) -> None:
+    """Whatever of the later changes of the directory is kept."""
+    while len(owner.opened.log.segment_base_offsets) < 4:
+        owner.append(8)
+    snapshots = owner.opened.snapshots
+    assert snapshots is not None and snapshots.durable_offset == owner.opened.log.segment_base_offsets[-1]
+    abandon(owner.logs)
+    owner.disk.crash(_LosesAllItCan())
+    assert snapshots.durable_offset in list_snapshots(owner.disk, DIRECTORY)
+
+
+def test_segments_stay_while_producers_are_read_again(owner: Owner) -> None:
+    log = owner.opened.log
+    owner.append(7, records=3)
+    while len(log.segment_base_offsets) < 4:
+        owner.append(8)
+    snapshots = owner.opened.snapshots
+    assert snapshots is not None
+    snapshots.remove_above(0)
+    owner.state.fall_behind()
+    owner.retire(log.log_end_offset)
+    assert log.segment_base_offsets[0] == 0
+    now(owner.logs.producers.rebuild(KEY, HIGH_WATERMARK))
+    assert owner.state.entry(7) is not None
+    owner.retire(log.log_end_offset)
+    assert log.segment_base_offsets[0] > 0
+    owner.kill()
+    assert owner.state.entry(7) is not None
+
+
+def test_snapshot_that_a_truncation_takes_stands_for_nothing(owner: Owner) -> None:
+    log, snapshots = owner.opened.log, owner.opened.snapshots
+    assert snapshots is not None
+    while len(log.segment_base_offsets) < 3:
+        owner.append(8)
+    newest = log.segment_base_offsets[-1]
+    assert snapshots.durable_offset == newest
+    owner.truncate(newest)
+    assert snapshots.durable_offset == newest
+    owner.truncate(newest - 1)
+    assert snapshots.durable_offset == 0
+
+
+def test_log_without_records_leaves_no_snapshot(owner: Owner) -> None:
+    owner.stop()
+    assert not list_snapshots(owner.disk, DIRECTORY)
+
+
+def test_truncation_to_the_beginning_leaves_no_snapshot(owner: Owner) -> None:
+    """Not even that of a log without producers: what comes next may be another leader's log."""
+    while len(owner.opened.log.segment_base_offsets) < 3:
+        owner.append(8)
+    assert list_snapshots(owner.disk, DIRECTORY)[0] == 0
+    snapshots = owner.opened.snapshots
+    assert snapshots is not None
+    snapshots.remove_above(1)
+    assert list_snapshots(owner.disk, DIRECTORY) == [0]
+    snapshots.remove_above(0)
+    assert not list_snapshots(owner.disk, DIRECTORY)

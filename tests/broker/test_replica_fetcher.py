@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from pykraft.broker.apis.fetch_reader import FetchReader, Found
 from pykraft.broker.fetch_session_handler import SessionState
 from pykraft.broker.replicas.leader_connection import Asked, Followed
+from pykraft.broker.replicas.partition import Partition
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.fetch_fast import (
     FetchPartition,
@@ -249,6 +251,39 @@ def test_refused_partition_is_asked_for_again_in_an_open_session(data_plane: Dat
             )
             behind.data.publisher.publish(delta, image)
             assert (await client.produce(data_plane.batch(b"w"))).error_code == 0
+
+    data_plane.run(body)
+
+
+def test_mistake_with_one_partition_keeps_no_other_from_being_fetched(
+    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1, 2) as cluster:
+            for topic in ("t", "u"):
+                await cluster.create(1, 2, topic=topic)
+            broken, whole = cluster.partition(2, "t"), cluster.partition(2, "u")
+            link = cluster.brokers[2].data.fetchers._links[1, 0]
+            connection, append = link._connection, Partition.append_as_follower
+            with monkeypatch.context() as patched:
+
+                def fail(partition: Partition, *of_the_leader: Any) -> int:
+                    if partition is broken:
+                        raise ValueError("nobody has foreseen it")
+                    return append(partition, *of_the_leader)
+
+                patched.setattr(Partition, "append_as_follower", fail)
+                client = await cluster.client(1)
+                for topic in ("t", "u"):
+                    await client.produce(data_plane.batch(b"v"), topic=topic, acks=1)
+                failures = cluster.brokers[2].logs.work.failures
+                await data_plane.until(lambda: failures["replication"] > 1)
+                await data_plane.until(lambda: whole.high_watermark == 1)
+                assert broken.log.log_end_offset == 0 and link._connection is connection
+            assert "t-0: replication has failed and is left undone: ValueError" in caplog.text
+            assert "in fail" in caplog.text  # the traceback
+            await data_plane.until(lambda: broken.high_watermark == 1)
+            assert link._connection is connection and set(failures) == {"replication"}
 
     data_plane.run(body)
 

@@ -49,6 +49,13 @@ def test_rate_is_that_of_the_last_eleven_windows_and_falls_when_it_is_said_to(
     assert meter.rate(free_ms) <= limit
 
 
+def test_window_ends_before_the_next_second() -> None:
+    meter = RateMeter()
+    meter.record(5, 0)
+    meter.record(7, WINDOW_MS)
+    assert meter.rate(WINDOWS * WINDOW_MS) == 7 * 1000 / ((WINDOWS - 1) * WINDOW_MS), "the first has gone"
+
+
 def test_quota_without_a_limit_is_never_exceeded() -> None:
     quotas = ReplicationQuotas()
     quotas.leader.record(1 << 40, 0)

@@ -12,6 +12,7 @@ import pytest
 
 from pykraft.broker.apis import describe_producers, list_offsets, write_txn_markers
 from pykraft.broker.logs.offline_logs import TopicPartition
+from pykraft.broker.peers.identity import is_broker, peer_client_id
 from pykraft.coordinator.partitioning import OFFSETS_TOPIC
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.markers import EndOfTransaction
@@ -28,6 +29,7 @@ from pykraft.kafka_protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 from pykraft.kafka_protocol.request_context import RequestContext
+from tests.broker.answers import as_read
 from tests.broker.data_cluster import DataClient, DataCluster, DataPlaneTools, make_batch
 
 PRODUCER, OTHER = 7, 8
@@ -102,6 +104,12 @@ async def sent(client: DataClient, *batches: bytes, **options: Any) -> list[Erro
     return [ErrorCode(topic.partition_responses[0].error_code) for topic in response.responses]
 
 
+def coordinator_of(cluster: DataCluster) -> RequestContext:
+    """Broker 1, as other brokers know it."""
+    broker = cluster.controller.image.brokers[1]
+    return RequestContext(client_id=peer_client_id(1, broker.incarnation_id))
+
+
 async def end(
     cluster: DataCluster,
     *,
@@ -112,18 +120,21 @@ async def end(
     topic: str = "t",
     index: int = 0,
     version: int = 0,
+    coordinator_epoch: int = 3,
+    client_id: str | None = None,
 ) -> ErrorCode:
+    """What a coordinator, or the client with this id, is told of its marker."""
+    services = cluster.brokers[node_id].services
     marker = WritableTxnMarker(
         producer_id=producer,
         producer_epoch=epoch,
         transaction_result=commit,
         topics=[WritableTxnMarkerTopic(name=topic, partition_indexes=[index])],
-        coordinator_epoch=3,
+        coordinator_epoch=coordinator_epoch,
         transaction_version=version,
     )
-    response = await write_txn_markers.handle(
-        cluster.brokers[node_id].services, RequestContext(), WriteTxnMarkersRequest(markers=[marker]), 2
-    )
+    context = coordinator_of(cluster) if client_id is None else RequestContext(client_id=client_id)
+    response = await write_txn_markers.handle(services, context, WriteTxnMarkersRequest(markers=[marker]), 2)
     (result,) = response.markers
     assert (result.producer_id, result.topics[0].name) == (producer, topic)
     return ErrorCode(result.topics[0].partitions[0].error_code)
@@ -419,7 +430,7 @@ def test_offsets_are_listed_by_isolation_level(data_plane: DataPlaneTools) -> No
                     topics=[ListOffsetsTopic(name="t", partitions=[asked])],
                 )
                 services = cluster.brokers[1].services
-                response = await list_offsets.handle(services, RequestContext(), request, 8)
+                response = as_read(await list_offsets.handle(services, RequestContext(), request, 8), 8)
                 assert response.topics[0].partitions[0].error_code == ErrorCode.NONE
                 return response.topics[0].partitions[0].offset
 
@@ -519,6 +530,34 @@ def test_markers_of_groups_go_to_the_group_coordinator(
     data_plane.run(body)
 
 
+def test_marker_that_meets_a_bug_costs_no_other_and_not_the_node(
+    data_plane: DataPlaneTools, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Groups:
+        async def end_transaction(self, partition: int, end: EndOfTransaction) -> None:
+            raise ValueError("a bug")
+
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            services = cluster.brokers[1].services
+            cast("Any", services).offsets_transactions = Groups()
+            names = [(OFFSETS_TOPIC, [3]), ("t", [0])]
+            topics = [WritableTxnMarkerTopic(name=name, partition_indexes=indexes) for name, indexes in names]
+            marker = WritableTxnMarker(
+                producer_id=PRODUCER, producer_epoch=0, topics=topics, coordinator_epoch=1
+            )
+            response = await write_txn_markers.handle(
+                services, coordinator_of(cluster), WriteTxnMarkersRequest(markers=[marker]), 1
+            )
+            codes = {one.name: one.partitions[0].error_code for one in response.markers[0].topics}
+            assert codes == {OFFSETS_TOPIC: ErrorCode.UNKNOWN_SERVER_ERROR, "t": ErrorCode.NONE}
+            assert f"a marker of producer {PRODUCER} to {OFFSETS_TOPIC}-3" in caplog.text
+            assert await end(cluster) is ErrorCode.NONE
+
+    data_plane.run(body)
+
+
 def test_many_markers_are_answered_together(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
@@ -530,7 +569,10 @@ def test_many_markers_are_answered_together(data_plane: DataPlaneTools) -> None:
                 for id in range(40)
             ]
             response = await write_txn_markers.handle(
-                cluster.brokers[1].services, RequestContext(), WriteTxnMarkersRequest(markers=markers), 1
+                cluster.brokers[1].services,
+                coordinator_of(cluster),
+                WriteTxnMarkersRequest(markers=markers),
+                1,
             )
             assert [one.producer_id for one in response.markers] == list(range(40))
             codes = [[p.error_code for t in one.topics for p in t.partitions] for one in response.markers]
@@ -568,6 +610,125 @@ def test_marker_that_names_no_producer_is_not_written(
     data_plane.run(body)
 
 
+def test_strangers_commit_nothing(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            use(cluster, Coordinator())
+            client = await cluster.client(1)
+            await sent(client, in_transaction(0))
+            refused = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            image = cluster.controller.image
+            guesses = ["", "broker-1", "broker-1-", f"broker-1-{'f' * 32}", f"broker-9-{'0' * 32}"]
+            guesses += [
+                coordinator_of(cluster).client_id[:-1],
+                "\u0661",
+                f"x{coordinator_of(cluster).client_id}",
+            ]
+            for name in guesses:
+                assert not is_broker(name, image)
+                for version in (0, 2):
+                    assert await end(cluster, client_id=name, coordinator_epoch=0, version=version) is refused
+            assert (await read(client, 0)).last_stable_offset == 0
+            assert is_broker(coordinator_of(cluster).client_id, image)
+            assert await end(cluster) is ErrorCode.NONE
+            assert (await read(client, 0)).last_stable_offset == 2
+
+    data_plane.run(body)
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_tool_aborts_what_is_open_and_nothing_else(data_plane: DataPlaneTools, version: int) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            use(cluster, Coordinator())
+            client = await cluster.client(1)
+            await sent(client, in_transaction(0, epoch=4))
+            refused = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            epoch = 4 + (version == 2)
+
+            async def abort(**options: int) -> ErrorCode:
+                named = {"epoch": epoch, "coordinator_epoch": 0, "version": version} | options
+                return await end(cluster, commit=False, client_id="admin", **cast("Any", named))
+
+            for wrong in (
+                {"producer": OTHER},
+                {"epoch": epoch - 1},
+                {"epoch": epoch + 1},
+                {"epoch": 0x7FFF},
+                {"coordinator_epoch": 1},
+            ):
+                assert await abort(**wrong) is refused
+            assert cluster.partition(1).log.log_end_offset == 1
+            assert await abort() is ErrorCode.NONE
+            assert (await read(client, 0)).last_stable_offset == 2
+            assert await abort() is refused, "there is nothing left to abort"
+
+    data_plane.run(body)
+
+
+def test_tool_names_the_coordinator_that_the_partition_knows(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            use(cluster, Coordinator())
+            client = await cluster.client(1)
+            await sent(client, in_transaction(0))
+            assert await end(cluster, coordinator_epoch=3) is ErrorCode.NONE
+            await sent(client, in_transaction(1))
+            refused = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            assert await end(cluster, commit=False, client_id="admin", coordinator_epoch=4) is refused
+            assert await end(cluster, commit=False, client_id="admin", coordinator_epoch=3) is ErrorCode.NONE
+
+    data_plane.run(body)
+
+
+@pytest.mark.parametrize(
+    ("setting", "aborts", "commits"), [("none", False, False), ("abort", True, False), ("any", True, True)]
+)
+def test_setting_tells_what_strangers_may_do(
+    data_plane: DataPlaneTools, setting: str, aborts: bool, commits: bool
+) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1, markers_from_clients=setting) as cluster:
+            await cluster.create(1)
+            use(cluster, Coordinator())
+            client = await cluster.client(1)
+            for sequence, (commit, expected) in enumerate([(False, aborts), (True, commits)]):
+                await sent(client, in_transaction(sequence))
+                code = await end(cluster, commit=commit, client_id="admin", coordinator_epoch=3 * commit)
+                assert code is (ErrorCode.NONE if expected else ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+                await end(cluster, commit=commit)
+
+    data_plane.run(body)
+
+
+def test_marker_of_a_stranger_holds_up_no_other(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            await cluster.create(1)
+            use(cluster, Coordinator())
+            await sent(await cluster.client(1), in_transaction(0))
+            places = [WritableTxnMarkerTopic(name="t", partition_indexes=[0, 1])]
+            markers = [
+                WritableTxnMarker(producer_id=id, producer_epoch=0, topics=places, coordinator_epoch=0)
+                for id in (OTHER, PRODUCER)
+            ]
+            services, stranger = cluster.brokers[1].services, RequestContext(client_id="admin")
+            response = await write_txn_markers.handle(
+                services, stranger, WriteTxnMarkersRequest(markers=markers), 1
+            )
+            codes = [[p.error_code for p in one.topics[0].partitions] for one in response.markers]
+            missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            assert [sorted(one) for one in codes] == [
+                [missing, ErrorCode.CLUSTER_AUTHORIZATION_FAILED],
+                [ErrorCode.NONE, missing],
+            ]
+
+    data_plane.run(body)
+
+
 def test_producers_are_described(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1, 2) as cluster:
@@ -582,7 +743,7 @@ def test_producers_are_described(data_plane: DataPlaneTools) -> None:
                     topics=[TopicRequest(name=topic, partition_indexes=[index])]
                 )
                 services = cluster.brokers[node_id].services
-                response = await describe_producers.handle(services, RequestContext(), request, 0)
+                response = as_read(describe_producers.handle(services, RequestContext(), request, 0), 0)
                 return response.topics[0].partitions[0]
 
             for node_id in (1, 2):
@@ -602,11 +763,7 @@ def test_producers_are_described(data_plane: DataPlaneTools) -> None:
     data_plane.run(body)
 
 
-def test_many_producers_are_described_over_several_turns(
-    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(describe_producers, "_PRODUCERS_PER_TURN", 2)
-
+def test_many_producers_are_described_one_after_the_other(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1)
@@ -614,13 +771,9 @@ def test_many_producers_are_described_over_several_turns(
                 await end(cluster, producer=producer)
             request = DescribeProducersRequest(topics=[TopicRequest(name="t", partition_indexes=[0, 0])])
             services = cluster.brokers[1].services
-            waiting = asyncio.ensure_future(describe_producers.handle(services, RequestContext(), request, 0))
-            turns = 0
-            while not waiting.done():
-                turns += 1
-                await asyncio.sleep(0)
-            assert turns > 3
-            first, second = (await waiting).topics[0].partitions
+            assert sum(1 for _ in describe_producers.handle(services, RequestContext(), request, 0)) > 7
+            response = as_read(describe_producers.handle(services, RequestContext(), request, 0), 0)
+            first, second = response.topics[0].partitions
             assert sorted(one.producer_id for one in first.active_producers) == list(range(7))
             assert (second.error_code, second.active_producers) == (ErrorCode.INVALID_REQUEST, [])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from contextlib import AbstractContextManager
+from dataclasses import replace
 
 import pytest
 
@@ -120,6 +121,19 @@ def test_ended_transactions_hold_back_at_the_earliest_that_counts() -> None:
     assert found == [0, 0, 2, None]
 
 
+@pytest.mark.parametrize(("restored", "expected"), [([], None), ([(7, 9), (8, 5)], 5)])
+def test_restored_transactions_are_all_that_hold_back_readers(
+    restored: list[tuple[int, int]], expected: int | None
+) -> None:
+    transactions = Transactions()
+    for producer_id, first in ((1, 0), (2, 1)):
+        transactions.begin(producer_id, first)
+    transactions.end(1, 3, COMMIT)
+    assert transactions.first_unstable_offset(2) == 0
+    transactions.restore(restored)
+    assert transactions.first_unstable_offset(2) == transactions.first_open_offset == expected
+
+
 def test_readers_are_told_of_what_was_aborted_and_of_nothing_after_it(leader: Partition) -> None:
     for number in range(6):
         send(leader, 1, 2 * number)
@@ -132,6 +146,32 @@ def test_readers_are_told_of_what_was_aborted_and_of_nothing_after_it(leader: Pa
     everything = leader.read_stable(0, 10**6, at_least_one=True)
     assert everything is not None
     assert [one.first_offset for one in leader.aborted_in(everything, 0)] == [3, 9, 15]
+
+
+def test_reader_of_a_small_piece_is_told_of_few_transactions_behind_it(leader: Partition) -> None:
+    """At most of those up to the next entry of the index, and of none of the next segment."""
+    leader.log.config = replace(leader.log.config, segment_bytes=10**6, index_interval_bytes=200)
+    for number in range(40):
+        send(leader, 1, number)
+        end(leader, 1, ABORT)
+    bases = list(range(0, 80, 2))
+    for offset in range(78):
+        piece = leader.read_stable(offset, 60, at_least_one=True)
+        assert piece is not None
+        told = [one.first_offset for one in leader.aborted_in(piece, offset)]
+        needed = [first for first in bases if first + 1 >= offset and first <= offset]
+        assert told[: len(needed)] == needed and told == bases[offset // 2 :][: len(told)]
+        assert len(told) <= len(needed) + 3
+
+
+def test_reader_of_the_end_of_a_segment_is_told_of_no_transaction_of_the_next(leader: Partition) -> None:
+    while len(leader.log.segment_base_offsets) < 3:
+        send(leader, 1, leader.log.log_end_offset // 2)
+        end(leader, 1, ABORT)
+    second = leader.log.segment_base_offsets[1]
+    piece = leader.read_stable(second - 1, 10**6, at_least_one=True)
+    assert piece is not None
+    assert [one.first_offset for one in leader.aborted_in(piece, second - 1)] == [(second - 1) // 2 * 2]
 
 
 def test_reader_stays_below_the_last_stable_offset(leader: Partition) -> None:
@@ -540,6 +580,26 @@ def test_copy_of_a_log_in_another_directory_has_its_aborted_transactions() -> No
     while (piece := future.next_piece(300)) is not None:
         future.append(piece, piece.file.pread(piece.position, piece.size_bytes), 0)
     assert list(future.log.iter_aborted()) == list(world.log.iter_aborted()) != []
+
+
+def test_copy_that_was_truncated_has_its_aborted_transactions() -> None:
+    """Wherever it is cut: also within a transaction that is aborted later."""
+    world = World(6)
+    for number in range(12):
+        world.produce(10 + number % 4)
+        if number % 3:
+            world.end(10 + (number + 2) % 4, ABORT)
+    future = FutureLog.create(world.disk, "/e", world.logs.logs[KEY], "0" * 32, 0)
+    expected = list(world.log.iter_aborted())
+    for cut in range(world.log.log_end_offset, -1, -1):
+        future.note_truncation(cut)
+        assert future.must_follow
+        future.follow(future.take_step())
+        assert future.log.log_end_offset <= cut and not future.must_follow
+        while (piece := future.next_piece(300)) is not None:
+            future.append(piece, piece.file.pread(piece.position, piece.size_bytes), 0)
+        assert list(future.log.iter_aborted()) == expected
+    assert len(expected) > 3
 
 
 def test_retention_and_deletion_take_the_index_along() -> None:

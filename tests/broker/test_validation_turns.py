@@ -149,6 +149,24 @@ def test_small_batches_that_wait_are_walked_many_a_turn(clock: WorkClock) -> Non
     asyncio.run(body())
 
 
+def test_requests_without_a_batch_that_wait_go_on_as_many_a_turn_as_there_is_room_for(
+    clock: WorkClock,
+) -> None:
+    async def body() -> None:
+        budget = make_budget(clock)
+        turns = ValidationTurns(budget)
+        resumed: Counter[int] = Counter()
+
+        async def request() -> None:
+            await turns.wait()
+            resumed[clock.number] += 1
+
+        await asyncio.gather(*(request() for _ in range(3 * budget.turn_steps)))
+        assert list(resumed.values()) == [budget.turn_steps] * 3
+
+    asyncio.run(body())
+
+
 def test_request_that_fails_or_is_cancelled_does_not_keep_others_waiting(clock: WorkClock) -> None:
     async def body() -> None:
         turns = ValidationTurns(make_budget(clock))

@@ -139,6 +139,9 @@ class World:
     def storage_failed(self, partition: Partition, error: Exception) -> None:
         raise error
 
+    def replication_failed(self, partition: Partition, error: Exception) -> None:
+        raise error
+
     # -- roles -----------------------------------------------------------------------------------------
 
     def apply(self, leader: int) -> None:

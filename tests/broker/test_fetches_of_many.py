@@ -1,0 +1,518 @@
+"""Fetch requests that name, or stand for, very many partitions: in slices, and within bounds.
+
+The bounds are made small, so that some partitions are very many.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Generator, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pykraft.broker import fetch_session
+from pykraft.broker.apis import fetch as fetch_api
+from pykraft.broker.apis import fetch_exchange, large_fetches
+from pykraft.broker.apis.fetch import FetchHandler
+from pykraft.broker.apis.fetch_reader import FetchReader, Found
+from pykraft.broker.fetch_session_handler import FetchNames, FetchSessionHandler
+from pykraft.broker.replicas import leader_link
+from pykraft.kafka_protocol import fetch_fast
+from pykraft.kafka_protocol.connection import Connection
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.messages import fetch
+from pykraft.runtime.turns import BULK, UnlimitedTurn
+from tests.broker.data_cluster import DataClient, DataCluster, DataPlaneTools
+from tests.broker.fetch_world import FOLLOWER, FOLLOWER_EPOCH, LEADER, OTHER, FetchWorld, Slot, connect
+from tests.narrowing import present
+
+TOPICS = "abcdefghij"
+VERSION = 12
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> int:
+    """So many partitions are looked at in one slice."""
+    monkeypatch.setattr(fetch_exchange, "LOOKED_AT_ONCE", 3)
+    monkeypatch.setattr(large_fetches, "LOOKED_AT_ONCE", 3)
+    return 3
+
+
+# --- sessions with many partitions that are due ---
+
+
+def ask(
+    world: FetchWorld,
+    offsets: Mapping[str, int],
+    *,
+    session: int = 0,
+    epoch: int = 0,
+    wait_ms: int = 0,
+) -> Slot:
+    topics = [
+        fetch.FetchTopic(
+            topic=topic,
+            partitions=[fetch.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)],
+        )
+        for topic, offset in offsets.items()
+    ]
+    request = fetch.FetchRequest(
+        max_wait_ms=wait_ms,
+        min_bytes=1,
+        session_id=session,
+        session_epoch=epoch,
+        topics=topics,
+    )
+    return world.send(request, VERSION, connect(1))
+
+
+def told(slot: Slot) -> list[str]:
+    return [topic.topic for topic in present(slot.response).responses]
+
+
+def commit(world: FetchWorld, topic: str) -> None:
+    world.append(topic)
+    for replica in (FOLLOWER, OTHER):
+        world.acknowledge(topic, replica)
+    world.run()
+
+
+def test_partitions_that_are_due_are_told_some_at_a_time_and_none_is_passed_over(few: int) -> None:
+    world = FetchWorld(TOPICS)
+    session = present(ask(world, dict.fromkeys(TOPICS, 0)).response).session_id
+    for topic in TOPICS:
+        commit(world, topic)
+    order: list[str] = []
+    for epoch in range(1, 9):
+        slot = ask(world, {}, session=session, epoch=epoch, wait_ms=1000)
+        assert len(told(slot)) == few
+        order += told(slot)
+    # Their offsets stay where they are, so all are due again and again.
+    assert sorted(order[:10]) == sorted(order[10:20]) == list(TOPICS)
+
+
+@pytest.mark.parametrize("is_fenced", [False, True])
+def test_partitions_with_errors_do_not_keep_others_from_being_looked_at(few: int, is_fenced: bool) -> None:
+    world = FetchWorld(TOPICS)
+    session = present(ask(world, dict.fromkeys(TOPICS, 0)).response).session_id
+    if is_fenced:
+        world.set_fenced(True)
+    else:
+        for topic in TOPICS[:few]:
+            world.delete(topic)
+        for topic in TOPICS[few:]:
+            commit(world, topic)
+    order: list[str] = []
+    for epoch in range(1, 5):
+        order += told(ask(world, {}, session=session, epoch=epoch, wait_ms=1000))
+    assert sorted(order[:10]) == list(TOPICS)
+
+
+def test_waiting_request_looks_at_all_that_are_due_in_later_turns(few: int) -> None:
+    world = FetchWorld(TOPICS)
+    commit(world, "j")
+    session = present(ask(world, dict.fromkeys(TOPICS, 0) | {"j": 1}).response).session_id
+    slot = ask(world, dict.fromkeys(TOPICS, 0), session=session, epoch=1, wait_ms=1000)
+    assert told(slot) == ["j"]
+    (cached,) = (it for it in world.sessions._sessions.values())
+    assert [one.topic for one in cached.due] == ["j"]
+    commit(world, "a")
+    late = ask(world, {"j": 1}, session=session, epoch=2, wait_ms=1000)
+    assert told(late) == ["a"]
+
+
+def test_waiting_request_is_woken_while_it_still_looks_at_others(few: int) -> None:
+    world = FetchWorld(TOPICS)
+    session = present(ask(world, dict.fromkeys(TOPICS, 0)).response).session_id
+    world.turns.deferred.clear()
+    request = fetch.FetchRequest(
+        max_wait_ms=1000, min_bytes=1, isolation_level=1, session_id=session, session_epoch=1
+    )
+    slot = Slot(VERSION)
+    world.begin(request, VERSION, connect(1), slot)
+    assert world.turns.deferred and not slot.done
+    commit(world, "a")
+    assert told(slot) == ["a"]
+    assert not world.turns.deferred
+
+
+def follow(world: FetchWorld, offsets: Mapping[str, int], session: int = 0, epoch: int = 0) -> Slot:
+    topics = [
+        fetch.FetchTopic(
+            topic_id=world.topic_id(topic),
+            partitions=[
+                fetch.FetchPartition(
+                    partition=0, fetch_offset=offset, log_start_offset=0, partition_max_bytes=1 << 20
+                )
+            ],
+        )
+        for topic, offset in offsets.items()
+    ]
+    state = fetch.ReplicaState(replica_id=FOLLOWER, replica_epoch=FOLLOWER_EPOCH)
+    request = fetch.FetchRequest(
+        replica_state=state, min_bytes=1, session_id=session, session_epoch=epoch, topics=topics
+    )
+    return world.send(request, 17, connect(1))
+
+
+def test_offsets_that_a_follower_names_count_at_once_however_many_others_are_due(few: int) -> None:
+    world = FetchWorld(TOPICS)
+    session = present(follow(world, dict.fromkeys(TOPICS, 0)).response).session_id
+    for topic in TOPICS:
+        world.append(topic)
+        world.acknowledge(topic, OTHER)
+    assert len(present(follow(world, {}, session, 1).response).responses) == few
+    follow(world, {"j": 1}, session, 2)
+    assert present(world.find("j")).high_watermark == 1
+    assert {topic: present(world.find(topic)).high_watermark for topic in "fghi"} == dict.fromkeys("fghi", 0)
+
+
+def test_partitions_that_are_held_back_do_not_slow_others_down(few: int) -> None:
+    world = FetchWorld(TOPICS)
+    session = present(follow(world, dict.fromkeys(TOPICS, 0)).response).session_id
+    quota = world.replicas.quotas.leader
+    quota.limit = 1
+    quota.record(1 << 20, world.clock.now_ms)
+    for topic in TOPICS:
+        world.append(topic)
+    for topic in "ab":
+        world.set_isr(topic, (LEADER, OTHER))
+        present(world.find(topic)).set_throttled(as_leader=True, as_follower=False)
+    sizes = [len(present(follow(world, {}, session, epoch).response).responses) for epoch in range(1, 5)]
+    assert sizes == [1, 3, 3, 1]
+
+
+# --- requests that name many ---
+
+
+@pytest.fixture
+def all_large(monkeypatch: pytest.MonkeyPatch, few: int) -> None:
+    """Every request is handled as a large one is."""
+    monkeypatch.setattr(fetch_api, "LARGE_BYTES", 0)
+
+
+async def ten_topics(cluster: DataCluster) -> DataClient:
+    for topic in TOPICS:
+        await cluster.create(1, topic=topic)
+    return await cluster.client(1)
+
+
+def send_all(
+    client: DataClient,
+    *,
+    offset: int = 0,
+    version: int = VERSION,
+    wait_ms: int = 0,
+    topics: str = TOPICS,
+    session: int = 0,
+    epoch: int = -1,
+) -> None:
+    asked = fetch.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+    request = fetch.FetchRequest(
+        max_wait_ms=wait_ms,
+        min_bytes=1,
+        session_id=session,
+        session_epoch=epoch,
+        topics=[fetch.FetchTopic(topic=topic, partitions=[asked]) for topic in topics],
+    )
+    client.send(request, version, fetch.FetchResponse)
+
+
+def values_of(data_plane: DataPlaneTools, response: fetch.FetchResponse) -> dict[str, list[bytes]]:
+    return {topic.topic: data_plane.values(topic.partitions[0].records) for topic in response.responses}
+
+
+@pytest.mark.parametrize("version", [4, 11, 12])
+def test_large_request_is_answered_as_others_are(
+    data_plane: DataPlaneTools, all_large: None, version: int
+) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            client = await ten_topics(cluster)
+            for topic in TOPICS[::2]:
+                await client.produce(data_plane.batch(topic.encode()), topic=topic)
+            send_all(client, version=version)
+            response = await client.receive()
+            assert values_of(data_plane, response) == {
+                topic: [topic.encode()] if topic in TOPICS[::2] else [] for topic in TOPICS
+            }
+            assert [topic.partitions[0].high_watermark for topic in response.responses] == [1, 0] * 5
+            send_all(client, version=version, topics="abz")
+            codes = [topic.partitions[0].error_code for topic in (await client.receive()).responses]
+            assert codes == [0, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+    data_plane.run(body)
+
+
+def test_large_request_waits_once_and_then_tells_what_has_come(
+    data_plane: DataPlaneTools, all_large: None
+) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            client, other = await ten_topics(cluster), await cluster.client(1)
+            send_all(client, wait_ms=300)
+            send_all(client)
+            await other.produce(data_plane.batch(b"v"), topic="j")
+            assert values_of(data_plane, await client.receive())["j"] == [b"v"]
+            assert values_of(data_plane, await client.receive())["j"] == [b"v"]
+
+    data_plane.run(body)
+
+
+def test_large_request_opens_a_session(
+    data_plane: DataPlaneTools, all_large: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            client = await ten_topics(cluster)
+            await client.produce(data_plane.batch(b"v"), topic="a")
+            send_all(client, epoch=0, wait_ms=60_000)  # it need not wait: there is a session to go on with
+            opened = await client.receive()
+            assert opened.session_id > 0 and len(opened.responses) == 10
+            monkeypatch.setattr(fetch_api, "LARGE_BYTES", 1 << 20)
+            send_all(client, session=opened.session_id, epoch=1, topics="", wait_ms=60_000)
+            assert values_of(data_plane, await client.receive()) == {"a": [b"v"]}
+            send_all(client, session=opened.session_id, epoch=2, topics="a", offset=1, wait_ms=60_000)
+            other = await cluster.client(1)
+            await other.produce(data_plane.batch(b"w"), topic="j")
+            assert values_of(data_plane, await client.receive()) == {"j": [b"w"]}
+            monkeypatch.setattr(fetch_api, "LARGE_BYTES", 0)
+            send_all(client, session=opened.session_id, epoch=3)
+            assert (await client.receive()).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+            assert len(cluster.brokers[1].fetch_sessions) == 0
+            assert not cluster.partition(1, "a").consumer_sessions
+
+    data_plane.run(body)
+
+
+def test_nothing_is_left_of_a_session_that_is_not_completed(
+    data_plane: DataPlaneTools,
+    all_large: None,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    usual, subscribed = FetchReader.read, []
+
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            client = await ten_topics(cluster)
+
+            def read(self: FetchReader, *args: Any) -> Found:
+                subscribed.append(len(cluster.partition(1, "a").consumer_sessions))
+                if len(subscribed) == 3:
+                    raise ZeroDivisionError
+                return usual(self, *args)
+
+            monkeypatch.setattr(FetchReader, "read", read)
+            send_all(client, epoch=0)
+            with pytest.raises(asyncio.IncompleteReadError):
+                await client.receive()
+            assert subscribed == [0, 1, 1]
+            assert not any(cluster.partition(1, topic).consumer_sessions for topic in TOPICS)
+            assert len(cluster.brokers[1].fetch_sessions) == 0
+
+    data_plane.run(body)
+    assert "Fetch failed" in caplog.messages
+
+
+class SliceByHand(UnlimitedTurn):
+    """Each slice waits in ``deferred`` for its turn."""
+
+    def __init__(self) -> None:
+        self.deferred: deque[Callable[[], None]] = deque()
+
+    def has_room(self) -> bool:
+        return False
+
+    has_time = has_share = has_room
+
+    def defer(self, resume: Callable[[], None], lane: object = BULK) -> None:
+        self.deferred.append(resume)
+
+
+def test_nothing_is_left_of_a_session_whose_client_is_gone_before_it_is_completed(
+    data_plane: DataPlaneTools, all_large: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connections: list[Connection] = []
+
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            client, broker, turns = await ten_topics(cluster), cluster.brokers[1], SliceByHand()
+            handler = FetchHandler(broker.services, turns)
+
+            def handle(connection: Connection, *args: Any) -> None:
+                connections.append(connection)
+                handler.handle(connection, *args)
+
+            monkeypatch.setitem(broker._hot, 1, SimpleNamespace(handle=handle))
+
+            def subscribed() -> list[str]:
+                return [topic for topic in TOPICS if cluster.partition(1, topic).consumer_sessions]
+
+            send_all(client, epoch=0)
+            while not subscribed():
+                await data_plane.until(lambda: turns.deferred)
+                turns.deferred.popleft()()
+            connections[0].close("the client is gone")
+            while subscribed():
+                await data_plane.until(lambda: turns.deferred or not subscribed())
+                while turns.deferred:
+                    turns.deferred.popleft()()
+
+    data_plane.run(body)
+
+
+@pytest.mark.parametrize("version", [4, 12])
+def test_request_is_large_by_its_partitions_however_few_bytes_they_take(
+    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    begun: list[int] = []
+    begin = large_fetches.LargeFetches.begin
+
+    def count(self: large_fetches.LargeFetches, connection: Connection, header: Any, *rest: Any) -> None:
+        begun.append(header.correlation_id)
+        begin(self, connection, header, *rest)
+
+    monkeypatch.setattr(large_fetches.LargeFetches, "begin", count)
+
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            client = await ten_topics(cluster)
+            for most, expected in ((10, []), (9, [2])):
+                monkeypatch.setattr(fetch_api, "LARGE_PARTITIONS", most)
+                partitions = [fetch.FetchPartition(partition=0, partition_max_bytes=1)]
+                topics = [fetch.FetchTopic(topic=topic, partitions=partitions) for topic in TOPICS]
+                client.send(fetch.FetchRequest(topics=topics), version, fetch.FetchResponse)
+                assert len((await client.receive()).responses) == 10
+                assert begun == expected
+
+    data_plane.run(body)
+
+
+def test_session_that_is_closed_ends_at_once_and_unsubscribes_in_slices(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fetch_session, "_CLOSED_AT_ONCE", 3)
+    world = FetchWorld(TOPICS)
+    session_id = present(ask(world, dict.fromkeys(TOPICS, 0)).response).session_id
+    session = world.sessions._sessions[session_id]
+    closings: list[Generator[None, None, None]] = []
+    world.sessions.in_slices = closings.append
+    waiting = ask(world, {}, session=session_id, epoch=1, wait_ms=1000)
+    answer = present(ask(world, dict.fromkeys(TOPICS, 0), session=session_id, epoch=-1).response)
+    assert len(answer.responses) == 10 and not len(world.sessions)
+    assert present(waiting.response).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    (closing,) = closings
+    left = []
+    for _ in closing:
+        left.append(sum(len(present(world.find(topic)).consumer_sessions) for topic in TOPICS))
+        commit(world, "a")
+    assert left == [7, 4, 1, 0]
+    assert not session.due and not session.partitions
+
+
+def test_large_request_does_not_wait_for_as_long_as_its_client_likes(
+    data_plane: DataPlaneTools, all_large: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(large_fetches, "LONGEST_WAIT_MS", 1)
+
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            client = await ten_topics(cluster)
+            send_all(client, wait_ms=(1 << 31) - 1)
+            async with asyncio.timeout(10):
+                assert len((await client.receive()).responses) == 10
+
+    data_plane.run(body)
+
+
+@pytest.mark.parametrize("bound", ["MAX_ITEMS", "MAX_LISTS"])
+def test_request_with_too_many_partitions_is_refused(
+    data_plane: DataPlaneTools, all_large: None, monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    monkeypatch.setattr(fetch_fast, bound, {"MAX_ITEMS": 19, "MAX_LISTS": 9}[bound])
+
+    async def body() -> None:
+        async with data_plane.cluster(1) as cluster:
+            client = await ten_topics(cluster)
+            for version in (7, 11, 12):
+                send_all(client, version=version)
+                response = await client.receive()
+                assert (response.error_code, response.responses) == (ErrorCode.INVALID_REQUEST, [])
+            send_all(client, topics=TOPICS[:9])
+            assert len((await client.receive()).responses) == 9
+            send_all(client, version=6)
+            with pytest.raises(asyncio.IncompleteReadError):
+                await client.receive()
+
+    data_plane.run(body)
+
+
+def test_followers_tell_their_leader_of_very_many_partitions_in_several_requests(
+    data_plane: DataPlaneTools, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leader_link, "MOST_NAMED", 3)
+
+    async def body() -> None:
+        async with data_plane.cluster(1, 2) as cluster:
+            for topic in TOPICS:
+                await cluster.create(1, 2, topic=topic)
+            client = await cluster.client(1)
+            for round in range(3):
+                for topic in TOPICS:
+                    result = await client.produce(data_plane.batch(b"%d" % round), topic=topic)
+                    assert result.error_code == ErrorCode.NONE
+            await data_plane.until(
+                lambda: all(cluster.partition(2, topic).high_watermark == 3 for topic in TOPICS)
+            )
+
+    data_plane.run(body)
+
+
+def test_followers_have_very_many_partitions_forgotten_in_several_requests(
+    data_plane: DataPlaneTools, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leader_link, "MOST_NAMED", few)
+    named: list[int] = []
+    usual = FetchSessionHandler.build
+
+    def build(self: FetchSessionHandler, wanted: Any) -> FetchNames | None:
+        names = usual(self, wanted)
+        if names is not None:
+            named.append(sum(map(len, names.topics.values())) + sum(map(len, names.forgotten.values())))
+        return names
+
+    monkeypatch.setattr(FetchSessionHandler, "build", build)
+
+    async def body() -> None:
+        async with data_plane.cluster(1, 2) as cluster:
+            for topic in TOPICS:
+                await cluster.create(1, 2, topic=topic)
+            sessions = cluster.brokers[1].fetch_sessions._sessions
+            await data_plane.until(lambda: [len(one.partitions) for one in sessions.values()] == [10])
+            (session,) = sessions.values()
+            (link,) = cluster.brokers[2].data.fetchers._links.values()
+            for topic in TOPICS[1:]:
+                link.remove(cluster.partition(2, topic))
+            link.fetch_soon()
+            await data_plane.until(lambda: len(session.partitions) == 1)
+            assert list(sessions.values()) == [session] and max(named) == few
+
+    data_plane.run(body)
+
+
+def test_followers_whose_every_request_is_large_replicate(
+    data_plane: DataPlaneTools, all_large: None
+) -> None:
+    async def body() -> None:
+        async with data_plane.cluster(1, 2) as cluster:
+            for topic in TOPICS[:4]:
+                await cluster.create(1, 2, topic=topic)
+            client = await cluster.client(1)
+            for topic in TOPICS[:4] * 2:
+                assert (await client.produce(data_plane.batch(b"v"), topic=topic)).error_code == 0
+
+    data_plane.run(body)

@@ -1,0 +1,70 @@
+"""Handlers that let a large request go before they are done hold none of its elements themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+from pykraft.broker.apis import delete_records, list_offsets
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.messages import delete_records as deletions
+from pykraft.kafka_protocol.messages import list_offsets as offsets
+from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.runtime.slices import Slices
+from pykraft.runtime.turns import UnlimitedTurn
+
+COUNT = 500
+
+
+class CountingSlices(Slices):
+    """How many partitions of the request that there is now are left after what was finished last."""
+
+    def __init__(self) -> None:
+        super().__init__(UnlimitedTurn(), "tests")
+        self._others = count_partitions() - COUNT
+        self.left = -1
+
+    async def finish(self, work: Iterator[None]) -> None:
+        await super().finish(work)
+        self.left = count_partitions() - self._others
+
+
+def count_partitions() -> int:
+    """Of all requests of this process."""
+    kinds = (deletions.DeleteRecordsPartition, offsets.ListOffsetsPartition)
+    return sum(type(one) in kinds for one in gc.get_objects())
+
+
+def services(slices: Slices) -> Any:
+    """Of a broker that leads nothing."""
+
+    def refuse(topic: str, index: int) -> None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    replicas = SimpleNamespace(refuse_if_fenced=lambda: None, refuse_past_lease=lambda: None, by_name=refuse)
+    wakeups = SimpleNamespace(deadlines=SimpleNamespace(remove=lambda waiting: None))
+    clock = SimpleNamespace(monotonic_ms=lambda: 0)
+    return cast(Any, SimpleNamespace(slices=slices, clock=clock, wakeups=wakeups, replicas=replicas))
+
+
+def test_list_offsets_lets_its_last_topic_go() -> None:
+    partitions = [offsets.ListOffsetsPartition(partition_index=index) for index in range(COUNT)]
+    topic = offsets.ListOffsetsTopic(name="t", partitions=partitions)
+    request = offsets.ListOffsetsRequest(replica_id=-1, topics=[topic])
+    del partitions, topic
+    slices = CountingSlices()
+    asyncio.run(list_offsets.handle(services(slices), RequestContext(), request, 7))
+    assert slices.left <= 0
+
+
+def test_delete_records_lets_its_last_topic_go() -> None:
+    partitions = [deletions.DeleteRecordsPartition(partition_index=index) for index in range(COUNT)]
+    topic = deletions.DeleteRecordsTopic(name="t", partitions=partitions)
+    request = deletions.DeleteRecordsRequest(topics=[topic])
+    del partitions, topic
+    slices = CountingSlices()
+    asyncio.run(delete_records.handle(services(slices), RequestContext(), request, 2))
+    assert slices.left <= 0
