@@ -7,6 +7,7 @@ operation, retries included; default ``default.api.timeout.ms``.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
@@ -71,7 +72,7 @@ T = TypeVar("T")
 
 
 class Admin:
-    """The operations, over any network."""
+    """The operations, over any network. Tasks of one event loop may share it."""
 
     def __init__(self, network: Network, config: ClientConfig) -> None:
         self.cluster = Cluster(network, config)
@@ -417,7 +418,8 @@ def _blocking(
     operation: Callable[Concatenate[Admin, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[AdminClient, P], T]:
     def call(self: AdminClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return run(operation(self.admin, *args, **kwargs))
+        with self._turn:
+            return run(operation(self.admin, *args, **kwargs))
 
     call.__name__ = operation.__name__
     call.__doc__ = operation.__doc__
@@ -425,12 +427,13 @@ def _blocking(
 
 
 class AdminClient:
-    """The same operations, blocking. A context manager."""
+    """The same operations, blocking, those of several threads one after another. A context manager."""
 
     def __init__(self, bootstrap_servers: str, **settings: Any) -> None:
         """``settings`` are the other fields of :class:`~pykraft.kafka_client.cluster.ClientConfig`."""
         config = ClientConfig(parse_bootstrap_servers(bootstrap_servers), **settings)
         self.admin = Admin(BlockingNetwork(), config)
+        self._turn = threading.Lock()
 
     def __enter__(self) -> Self:
         return self

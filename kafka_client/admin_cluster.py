@@ -137,8 +137,7 @@ async def describe_configs(
             resources=[resource], include_synonyms=True, include_documentation=include_documentation
         )
         if resource_type in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER) and name:
-            if int(name) not in cluster.metadata.brokers:
-                await cluster.refresh([], deadline_ms)
+            await _find_broker(cluster, int(name), deadline_ms)
             response = await cluster.ask_broker(int(name), request, DescribeConfigsResponse, deadline_ms)
         else:
             response = await cluster.ask_any(request, DescribeConfigsResponse, deadline_ms)
@@ -177,8 +176,7 @@ async def alter_configs(
         )
         request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
         if is_for_one:
-            if int(name) not in cluster.metadata.brokers:
-                await cluster.refresh([], deadline_ms)
+            await _find_broker(cluster, int(name), deadline_ms)
             answer = cluster.ask_broker(int(name), request, IncrementalAlterConfigsResponse, deadline_ms)
         else:
             answer = cluster.ask_any(request, IncrementalAlterConfigsResponse, deadline_ms)
@@ -186,6 +184,12 @@ async def alter_configs(
             check(result.error_code, result.error_message, f"IncrementalAlterConfigs of {name}")
 
     await cluster.retrying(f"IncrementalAlterConfigs of {name}", attempt, deadline_ms)
+
+
+async def _find_broker(cluster: Cluster, broker_id: int, deadline_ms: int) -> None:
+    """It may be at another address by now. Controllers have no Metadata: they stay where they were found."""
+    if broker_id not in cluster.metadata.brokers or not cluster.asks_controllers:
+        await cluster.refresh([], deadline_ms)
 
 
 def check(code: int, message: str | None, what: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from pykraft.kafka_client.admin_cluster import check
 from pykraft.kafka_client.admin_results import BrokerDescription, CommittedOffset, GroupListing, Outcome
@@ -54,15 +54,25 @@ async def list_groups(
             if connection.version_for(request) < needed:
                 raise UnsupportedByBrokerError(f"broker {broker_id} cannot list groups by state or type")
             response = await cluster.ask_broker(broker_id, request, ListGroupsResponse, deadline_ms)
-            check(response.error_code, None, f"ListGroups of broker {broker_id}")
-            for group in response.groups:
-                found[group.group_id] = GroupListing(
-                    group.group_id, group.protocol_type, group.group_state, group.group_type, broker_id
-                )
+            found |= {group.group_id: group for group in _listed(response, broker_id)}
         kept = (it for it in found.values() if not protocol_types or it.protocol_type in protocol_types)
         return sorted(kept, key=lambda it: it.group_id)
 
     return await cluster.retrying("ListGroups", attempt, deadline_ms)
+
+
+async def list_groups_of_broker(cluster: Cluster, broker_id: int, deadline_ms: int) -> list[GroupListing]:
+    """The groups that one broker coordinates, by id, in one attempt; it is in the cluster's metadata."""
+    response = await cluster.ask_broker(broker_id, ListGroupsRequest(), ListGroupsResponse, deadline_ms)
+    return sorted(_listed(response, broker_id), key=lambda it: it.group_id)
+
+
+def _listed(response: ListGroupsResponse, broker_id: int) -> Iterator[GroupListing]:
+    check(response.error_code, None, f"ListGroups of broker {broker_id}")
+    for group in response.groups:
+        yield GroupListing(
+            group.group_id, group.protocol_type, group.group_state, group.group_type, broker_id
+        )
 
 
 async def delete_groups(cluster: Cluster, group_ids: Sequence[str], deadline_ms: int) -> list[Outcome]:

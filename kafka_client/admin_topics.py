@@ -250,7 +250,9 @@ async def _describe_by_cursor(
                     code, f"topic {topic.name} {'does not exist' if unknown else f'has error {code.name}'}"
                 )
             name = topic.name or ""
-            heads[name] = topic
+            if heads.setdefault(name, topic).topic_id != topic.topic_id:
+                code = ErrorCode.INCONSISTENT_TOPIC_ID
+                raise KafkaError(code, f"topic {name} was created again while it was described")
             page = partitions.setdefault(name, {})
             for partition in topic.partitions:
                 page[partition.partition_index] = PartitionDescription(

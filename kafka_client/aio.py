@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any
 
 from pykraft.kafka_client.network import Channel, Event, Future, Task
@@ -53,6 +53,9 @@ class AsyncioNetwork:
     def now_ms(self) -> int:
         # A microsecond more: a timer set for a reading must not fire before it by a rounding error.
         return int(asyncio.get_running_loop().time() * 1000 + 1e-3)
+
+    def lock(self) -> AbstractAsyncContextManager[object]:
+        return asyncio.Lock()
 
     def start(self, work: Coroutine[Any, Any, None]) -> Task:
         task = asyncio.get_running_loop().create_task(work)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Coroutine
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, TypeVar
 
 from pykraft.kafka_client.network import Channel
@@ -86,6 +87,9 @@ class BlockingNetwork:
 
     def now_ms(self) -> int:
         return _now_ms()
+
+    def lock(self) -> AbstractAsyncContextManager[object]:
+        return nullcontext()  # nothing else runs before a coroutine has ended
 
 
 def _now_ms() -> int:

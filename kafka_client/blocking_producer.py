@@ -37,6 +37,8 @@ from pykraft.kafka_client.producer import Producer
 from pykraft.kafka_client.producer_batch import (
     ProducerConfig,
     RecordMetadata,
+    check_place,
+    check_record,
     record_size_bound,
 )
 from pykraft.kafka_client.producer_transaction import TransactionConfig
@@ -84,7 +86,6 @@ class BlockingProducer:
         self._is_closed = False
         self._sends: deque[_Send] = deque()
         self._is_woken = False
-        self._known_topics: set[str] = set()
         self._turn = asyncio.Lock()
         self._thread = LoopThread("pykraft-producer")
         self._thread.start()
@@ -113,12 +114,14 @@ class BlockingProducer:
     ) -> Future[RecordMetadata]:
         """Queue a record. ``partition`` None: by the key, or any.
 
-        :class:`NotWrittenError` after max.block.ms.
+        :class:`NotWrittenError` after max.block.ms; :class:`TypeError` or :class:`ValueError` at once for
+        what is no record.
         Callbacks of the future run on the producer's thread; they may send, and must not wait.
         """
         self._check_usable()
-        self._learn_partitions(topic, partition)
         record = RecordInput(key, value, headers, timestamp_ms)
+        check_record(record)
+        self._learn_partitions(topic, partition)
         return self._queue(_Send(topic, partition, record, record_size_bound(record)))
 
     def send_encoded(
@@ -220,9 +223,9 @@ class BlockingProducer:
 
     def _learn_partitions(self, topic: str, partition: int | None) -> None:
         """The producer chooses among them where ``partition`` is None."""
-        if partition is None and topic not in self._known_topics:
+        check_place(topic, partition)
+        if partition is None and not self._producer.known_partitions(topic):
             self.partitions_for(topic)
-            self._known_topics.add(topic)
 
     def _transactional(self) -> TransactionalProducer:
         if not isinstance(self._producer, TransactionalProducer):

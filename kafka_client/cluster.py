@@ -1,7 +1,7 @@
 """A client of the whole cluster: finds brokers, keeps one connection to each, refreshes metadata, retries.
 
 The layers above (fetching, administration) use this one and decide only *which* broker to ask and whether an
-error is final. One cluster object serves one task at a time.
+error is final. Tasks of one event loop may share it: what each does is whole, and what they learn serves all.
 """
 
 from __future__ import annotations
@@ -49,18 +49,25 @@ class ClientConfig:
 
 class Cluster:
     """Connections and metadata. ``repeats``: how many requests were sent again after a passing error, so that
-    they may be carried out twice, the second time at any later moment.
+    they may be carried out twice, the second time at any later moment. ``trouble``: why the attempts have
+    failed so far that are being repeated; None while there are none. ``asks_controllers``: whether it is they
+    that ``metadata`` holds, and no broker.
     """
 
     def __init__(self, network: Network, config: ClientConfig) -> None:
         self.network = network
         self.config = config
         self.metadata = MetadataCache()
+        self.asks_controllers = False
         self._connections: dict[Address, Connection] = {}
         self._turn = 0
+        self._is_closed = False
         self.repeats = 0
+        self.trouble: KafkaError | None = None
 
     def close(self) -> None:
+        """For good: what another task still does here ends with an error at its next attempt."""
+        self._is_closed = True
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
@@ -77,13 +84,27 @@ class Cluster:
 
     async def connection(self, address: Address, deadline_ms: int) -> Connection:
         """The connection to an address, opened if necessary."""
-        known = self._connections.get(address)
-        if known is not None and not known.closed:
+        known = self._known_connection(address)
+        if known is not None:
             return known
         connect_by = min(deadline_ms, self.network.now_ms() + self.config.connect_timeout_ms)
+        self._check_open()
         opened = await Connection.open(self.network, address, self.config.client_id, connect_by)
-        self._connections[address] = opened
-        return opened
+        known = self._known_connection(address)  # another task may have been faster
+        if self._is_closed or known is not None:
+            opened.close()
+        self._check_open()
+        if known is None:
+            known = self._connections[address] = opened
+        return known
+
+    def _known_connection(self, address: Address) -> Connection | None:
+        known = self._connections.get(address)
+        return None if known is None or known.closed else known
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise _closed()
 
     async def broker(self, broker_id: int, deadline_ms: int) -> Connection:
         """The connection to a broker by id."""
@@ -142,27 +163,33 @@ class Cluster:
     async def retrying(self, what: str, attempt: Callable[[], Awaitable[T]], deadline_ms: int) -> T:
         """Repeat ``attempt``, with growing pauses, while its error is retriable and until the deadline."""
         backoff_ms = self.config.retry_backoff_ms
+        trouble: KafkaError | None = None
         unknown_until_ms = self.network.now_ms() + self.config.unknown_topic_grace_ms
-        reason: KafkaError | None = None
-        while True:
-            try:
-                return await attempt()
-            except KafkaError as error:
-                if not is_passing(error):
-                    raise
-                # The deadline often cuts the last attempt short; an earlier error of a broker is more
-                # informative.
-                if reason is None or not isinstance(error, ClientTimeoutError):
-                    reason = error
-                next_try_ms = self.network.now_ms() + backoff_ms
-                if error.code in _UNKNOWN_TOPIC and next_try_ms >= unknown_until_ms:
-                    raise
-                if next_try_ms >= deadline_ms:
-                    raise ClientTimeoutError(f"{what}: gave up; the last error was {reason}") from reason
-            self._turn += 1
-            self.repeats += 1
-            await self.network.sleep(backoff_ms)
-            backoff_ms = min(backoff_ms * 2, self.config.retry_backoff_max_ms)
+        try:
+            while True:
+                try:
+                    return await attempt()
+                except KafkaError as error:
+                    if not is_passing(error):
+                        raise
+                    if self._is_closed:
+                        raise _closed() from error
+                    # The deadline often cuts the last attempt short; an earlier error of a broker is more
+                    # informative.
+                    if trouble is None or not isinstance(error, ClientTimeoutError):
+                        trouble = self.trouble = error
+                    next_try_ms = self.network.now_ms() + backoff_ms
+                    if is_unknown(error) and next_try_ms >= unknown_until_ms:
+                        raise
+                    if next_try_ms >= deadline_ms:
+                        message = f"{what}: gave up; the last error was {trouble}"
+                        raise ClientTimeoutError(message) from trouble
+                self._turn += 1
+                self.repeats += 1
+                await self.network.sleep(backoff_ms)
+                backoff_ms = min(backoff_ms * 2, self.config.retry_backoff_max_ms)
+        finally:
+            self.trouble = None
 
     async def refresh(self, topics: Sequence[str] | None, deadline_ms: int) -> None:
         """Fetch the metadata of the named topics (None: all) in one attempt.
@@ -192,8 +219,12 @@ class Cluster:
         known = self.metadata.partition(topic, index)
         if known is None or known.leader_id is None or known.leader_id not in self.metadata.brokers:
             await self.refresh([topic], deadline_ms)
-            self._known_topic(topic)
-            known = self.metadata.partition(topic, index)
+        return self.known_leader(topic, index)
+
+    def known_leader(self, topic: str, index: int) -> Partition:
+        """The same, as far as is known."""
+        self._known_topic(topic)
+        known = self.metadata.partition(topic, index)
         if known is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic}-{index}")
         if known.leader_id is None:
@@ -209,6 +240,15 @@ class Cluster:
             )
             raise KafkaError(code, f"topic {name} {reason}")
         return topic
+
+
+def _closed() -> ConnectionFailedError:
+    return ConnectionFailedError("the client is closed")
+
+
+def is_unknown(error: KafkaError) -> bool:
+    """Whether it passes soon or never: brokers learn of a new topic at different times."""
+    return error.code in _UNKNOWN_TOPIC
 
 
 def is_passing(error: KafkaError) -> bool:

@@ -49,6 +49,7 @@ class Connection:
         self._channel = channel
         self._client_id = client_id
         self._in_flight: deque[_InFlight] = deque()
+        self._calls = network.lock()
         self._next_correlation_id = 0
         self.address = address
         self.versions: dict[int, tuple[int, int]] = {}
@@ -91,10 +92,11 @@ class Connection:
     async def call(
         self, request: Message, response_type: type[R], deadline_ms: int, *, max_version: int | None = None
     ) -> R:
-        """Send a request and wait for its answer; nothing else may be in flight."""
-        assert not self._in_flight, "call() while another request is in flight"
-        await self.send(request, deadline_ms, max_version=max_version)
-        return await self.receive(response_type, deadline_ms)
+        """Send a request and wait for its answer. Calls of several tasks are made one after another."""
+        async with self._calls:
+            assert not self._in_flight, "call() while a request that send() sent is in flight"
+            await self.send(request, deadline_ms, max_version=max_version)
+            return await self.receive(response_type, deadline_ms)
 
     async def send(
         self,
@@ -148,8 +150,7 @@ class Connection:
     async def _send_version(
         self, request: Message, version: int, deadline_ms: int, *, has_answer: bool = True
     ) -> None:
-        if self.closed:
-            raise ConnectionFailedError(f"the connection to {self.address} is closed")
+        self._check_open()
         correlation_id = self._next_correlation_id
         self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
         frame = encode_request(request, version, correlation_id, self._client_id)
@@ -163,7 +164,12 @@ class Connection:
         if has_answer:
             self._in_flight.append(_InFlight(correlation_id, request.API_KEY, version))
 
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ConnectionFailedError(f"the connection to {self.address} is closed")
+
     async def _receive_body(self, deadline_ms: int) -> tuple[int, memoryview]:
+        self._check_open()
         expected = self._in_flight.popleft()
         try:
             frame = await self._channel.receive(MAX_RESPONSE_BYTES, deadline_ms)

@@ -16,7 +16,7 @@ _MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILAB
 
 
 class CoordinatorLink:
-    """For one task at a time, like its cluster. ``key``: the group's or the transactional id."""
+    """For one task at a time. ``key``: the group's or the transactional id."""
 
     def __init__(self, cluster: Cluster, key: str, key_type: int = GROUP_KEY) -> None:
         self.cluster = cluster

@@ -105,7 +105,22 @@ class PartitionFetcher:
         self._leader_until_ms = 0  # how long only the leader is asked, since that replica was of no use
         self._max_wait_ms = config.max_wait_ms
         self._sent: tuple[Connection, int] | None = None
-        self.position = position
+        self._position = position
+
+    @property
+    def position(self) -> int:
+        """The next offset. Set it to go on elsewhere.
+
+        Then the leader must not compare what was read last with what comes before: of records that were
+        deleted meanwhile it knows no epoch, and would say that this offset is out of range, too.
+        """
+        return self._position
+
+    @position.setter
+    def position(self, position: int) -> None:
+        self.close()
+        self._last_fetched_epoch = -1
+        self._position = position
 
     async def fetch(
         self, deadline_ms: int, *, read_ahead_until: int | None = None, max_wait_ms: int | None = None
@@ -126,9 +141,13 @@ class PartitionFetcher:
             if error.code in _UNKNOWN_TOPIC:
                 raise TopicDeletedError(self._topic, error.message) from error
             raise
-        self.position = fetched.next_offset
+        began, self._position = self._position, fetched.next_offset
         if read_ahead_until is not None and fetched.headers and self.position < read_ahead_until:
-            await self._send_ahead(deadline_ms)
+            try:
+                await self._send_ahead(deadline_ms)
+            except BaseException:  # cancelled: nobody gets what was fetched
+                self.position = began
+                raise
         return fetched
 
     def close(self) -> None:
@@ -144,7 +163,6 @@ class PartitionFetcher:
                 if fetched is not None:
                     return fetched
         except KafkaError as error:
-            self.close()
             self._replica_id = None
             if is_passing(error):
                 await self._refresh(deadline_ms)
@@ -154,9 +172,8 @@ class PartitionFetcher:
         """One request and its answer; None if another broker, or more bytes, must be asked for."""
         if self._sent is None:
             self._sent = await self._send(deadline_ms)
-        connection, version = self._sent
+        (connection, version), self._sent = self._sent, None  # a connection ends with a wait that is cut off
         response = await connection.receive(FetchResponse, self._answer_by(deadline_ms))
-        self._sent = None
         if response.error_code:
             raise KafkaError(ErrorCode(response.error_code), f"fetch from {connection.address}")
         result = self._find(response, version)

@@ -251,7 +251,8 @@ class ClassicMembership:
         if counts is None or self._network.now_ms() < due_ms:
             return
         self._looked_ms = self._network.now_ms()
-        self._must_join = await self._partition_counts({*counts, *self._topics}) != counts
+        if await self._partition_counts({*counts, *self._topics}) != counts:
+            self._must_join = True
 
     def _renew(self, sent_ms: int) -> None:
         if not self._ownership.renew(sent_ms, self.member_id, self.member_epoch):

@@ -2,8 +2,10 @@
 
 The coordinator tells what the member may own. The member first revokes the partitions that are left out, by
 calling the application, and then acknowledges at once what it owns. A request carries the full identity and
-ownership when the member joins and whenever an answer did not arrive; otherwise only the changes. A member
-that is fenced loses everything and joins again under the same id.
+ownership when the member joins and whenever an answer did not arrive; otherwise only the changes. A request
+that was given up may be carried out later, and take an assignment with it of which the coordinator tells only
+once. So the full ownership is also sent every ``metadata.max.age.ms``. A member that is fenced loses
+everything and joins again under the same id.
 """
 
 from __future__ import annotations
@@ -52,6 +54,7 @@ class ConsumerMembership:
         self._topics = config.topics
         self._interval_ms = config.heartbeat_interval_ms
         self._in_full = True
+        self._in_full_ms = 0
         self._topics_changed = False
         self._reported: dict[Uuid, list[int]] = {}
         self._assigned_ids: dict[Uuid, list[int]] | None = None
@@ -76,6 +79,8 @@ class ConsumerMembership:
         while (due_ms := self._due_ms()) > self._network.now_ms():
             self.wake.clear()
             await self._network.wait(self.wake, due_ms)
+        if self._network.now_ms() >= self._in_full_ms + self._config.metadata_max_age_ms:
+            self._in_full = True
         request = self._request()
         self._topics_changed = False
         self._sent_ms = sent_ms = self._network.now_ms()
@@ -140,7 +145,8 @@ class ConsumerMembership:
         if not self._ownership.renew(sent_ms, self.member_id, response.member_epoch):
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the answer came after the session")
         self._failures = 0
-        self._in_full = False
+        if self._in_full:
+            self._in_full, self._in_full_ms = False, sent_ms
         self.member_epoch = response.member_epoch
         self._interval_ms = response.heartbeat_interval_ms
         if request.topic_partitions is not None:

@@ -10,9 +10,9 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import TypeVar
 
-from pykraft.kafka_client.cluster import Cluster, is_passing
+from pykraft.kafka_client.cluster import Cluster, is_passing, is_unknown
 from pykraft.kafka_client.metadata import Partition, TopicPartition
-from pykraft.kafka_protocol.errors import KafkaError
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 
 T = TypeVar("T")
 
@@ -32,12 +32,17 @@ async def ask_leaders(
         if not (isinstance(result, KafkaError) and is_passing(result)):
             pending.discard(key)
 
+    def error_of(key: TopicPartition) -> KafkaError:
+        error = results[key]
+        assert isinstance(error, KafkaError)
+        return error
+
     async def attempt() -> None:
         await cluster.refresh(sorted({topic for topic, _ in pending}), deadline_ms)
         by_leader: dict[int, list[Partition]] = defaultdict(list)
         for key in sorted(pending):
             try:
-                partition = await cluster.leader(*key, deadline_ms)
+                partition = cluster.known_leader(*key)
             except KafkaError as error:
                 settle(key, error)
                 continue
@@ -48,16 +53,21 @@ async def ask_leaders(
                 found = await ask(leader_id, led)
             except KafkaError as error:
                 found = {TopicPartition(it.topic, it.index): error for it in led}
-            for key, result in found.items():
-                settle(key, result)
+            missing = KafkaError(
+                ErrorCode.UNKNOWN_SERVER_ERROR, "the broker's answer leaves the partition out"
+            )
+            for it in led:
+                key = TopicPartition(it.topic, it.index)
+                settle(key, found.get(key, missing))
         if pending:
-            reason = results[min(pending)]
-            assert isinstance(reason, KafkaError)
-            raise reason
+            # What nobody knows is given up soon, and must not take the others along.
+            raise min((error_of(key) for key in sorted(pending)), key=is_unknown)
 
     try:
         await cluster.retrying(what, attempt, deadline_ms)
     except KafkaError as error:
         for key in pending:
-            results[key] = error
+            known = results.get(key)
+            if not (isinstance(known, KafkaError) and is_unknown(known)):
+                results[key] = error
     return results

@@ -84,6 +84,9 @@ async def list_offsets(
                 to_refresh.update(partition.topic for partition in partitions)
         if failure is not None:
             raise failure
+        if left_out := sorted(timestamps.keys() - found.keys()):
+            reason = f"ListOffsets: the answer leaves out {left_out[0]}"
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, reason)
 
     await cluster.retrying("ListOffsets", attempt, deadline_ms)
     return found

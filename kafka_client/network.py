@@ -10,6 +10,7 @@ Deadlines are readings of :meth:`Network.now_ms`, a monotonic clock.
 from __future__ import annotations
 
 from collections.abc import Coroutine, Generator
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, TypeVar
 
 from pykraft.runtime.address import Address, parse_address
@@ -41,6 +42,10 @@ class Network(Protocol):
     async def sleep(self, duration_ms: int) -> None: ...
 
     def now_ms(self) -> int: ...
+
+    def lock(self) -> AbstractAsyncContextManager[object]:
+        """A new lock: one task at a time enters, the others wait in their order."""
+        ...
 
 
 class Event(Protocol):

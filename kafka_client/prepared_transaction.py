@@ -13,7 +13,7 @@ from pykraft.kafka_client import transaction_requests as requests
 from pykraft.kafka_client.cluster import Cluster
 from pykraft.kafka_client.coordinator_link import CoordinatorLink
 from pykraft.kafka_client.coordinators import TRANSACTION_KEY
-from pykraft.kafka_client.errors import ClientTimeoutError
+from pykraft.kafka_client.errors import ClientTimeoutError, OutcomeUnknownError
 from pykraft.kafka_client.producer_transaction import ProducerIdentity, ProducerTransaction, TransactionConfig
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.lazy_dataclass import dataclass
@@ -33,20 +33,32 @@ async def end_prepared(
 ) -> None:
     """Commit or abort; the same again changes nothing.
 
-    :class:`~.errors.FencedError`: another producer has taken over. :class:`~.errors.ClientTimeoutError`:
-    nobody knows what became of it.
+    :class:`~.errors.FencedError`: another producer has taken over, and it is not committed, unless another
+    call has done that.
+    :class:`~.errors.ClientTimeoutError` and :class:`~.errors.OutcomeUnknownError`: nobody knows what became
+    of it; after the second nobody will.
     """
     transaction = ProducerTransaction(TransactionConfig(prepared.transactional_id))
     transaction.identity = prepared.identity
     transaction.begin(is_implicit=prepared.is_implicit)
     link = CoordinatorLink(cluster, prepared.transactional_id, TRANSACTION_KEY)
+    may_be_committed = False
 
     async def attempt() -> None:
-        await requests.end_txn(link, transaction, committed, cluster.request_deadline(deadline_ms))
+        nonlocal may_be_committed
+        try:
+            await requests.end_txn(link, transaction, committed, cluster.request_deadline(deadline_ms))
+        except KafkaError as error:
+            may_be_committed = may_be_committed or (committed and requests.may_take_effect(error))
+            raise
 
     try:
         await cluster.retrying("EndTxn", attempt, deadline_ms)
+    except ClientTimeoutError:
+        raise
     except KafkaError as error:
+        if may_be_committed:  # by an attempt before this one, and before another producer took over
+            raise OutcomeUnknownError(error.code, f"EndTxn: {error.message}") from error
         raise requests.classified(error, "EndTxn") from error
 
 

@@ -23,6 +23,8 @@ from pykraft.kafka_client.producer_batch import (
     ProducerBatch,
     ProducerConfig,
     RecordMetadata,
+    check_place,
+    check_record,
     record_size_bound,
 )
 from pykraft.kafka_client.producer_lane import BrokerLane, LaneEvents, SentBatch
@@ -121,9 +123,11 @@ class Producer:
 
         A record without a partition is refused if :meth:`partitions_for` was not awaited for its topic.
         :class:`NotWrittenError` at once for a record that is too large, and while the buffer is full
-        (THROTTLING_QUOTA_EXCEEDED, which is retriable).
+        (THROTTLING_QUOTA_EXCEEDED, which is retriable). :class:`TypeError` or :class:`ValueError` for what
+        is no record.
         """
         record = RecordInput(key, value, headers, timestamp_ms)
+        check_record(record)
         size_bytes = record_size_bound(record)
         self._check_may_append(size_bytes)
         if partition is None:
@@ -165,6 +169,7 @@ class Producer:
     def _queue(self, where: TopicPartition) -> PartitionQueue:
         queue = self._queues.get(where)
         if queue is None:
+            check_place(*where)
             queue = self._queues[where] = PartitionQueue(
                 where, self._config, self._client, self._batch_done, self._transaction
             )
@@ -184,12 +189,13 @@ class Producer:
 
         :class:`NotWrittenError` if it is not known after ``max.block.ms``, or the topic cannot be used.
         """
+        check_place(topic, None)
         metadata = self._cluster.metadata
         deadline_ms = self._network.now_ms() + self._config.max_block_ms
         metadata.errors.pop(topic, None)
         self._awaited_topics[topic] += 1
         try:
-            while (known := metadata.topic(topic)) is None or not known.partitions:
+            while not (count := self.known_partitions(topic)):
                 if self._is_closed:
                     raise NotWrittenError(ErrorCode.INVALID_REQUEST, "the producer is closed")
                 code = metadata.errors.get(topic, _NO_PARTITION)
@@ -203,7 +209,12 @@ class Producer:
                 await self._network.wait(self._resolved, deadline_ms)
         finally:
             self._awaited_topics[topic] -= 1
-        return len(known.partitions)
+        return count
+
+    def known_partitions(self, topic: str) -> int:
+        """How many there were when the brokers were last asked; 0 if the topic is not known, or no more."""
+        known = self._cluster.metadata.topic(topic)
+        return 0 if known is None else len(known.partitions)
 
     def _choose(self, topic: str, key: bytes | None, size_bytes: int) -> int:
         known = self._cluster.metadata.topic(topic)
@@ -214,6 +225,11 @@ class Producer:
     def is_full(self, size_bytes: int = 0) -> bool:
         """Whether the buffer has no room for that many more bytes."""
         return self._buffered_bytes + size_bytes > self._config.buffer_memory_bytes
+
+    @property
+    def trouble(self) -> KafkaError | None:
+        """Why the oldest record that has no outcome yet was not written so far, if an attempt has failed."""
+        return next((batch.last_error for batch in self._unresolved), None)
 
     async def flush(self, timeout_ms: int | None = None) -> bool:
         """Send everything without lingering and wait (None: without a limit) until it is answered.

@@ -6,6 +6,7 @@ through every retry; only a batch that is certainly not in the log may get anoth
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -24,6 +25,7 @@ MAX_IDEMPOTENT_IN_FLIGHT = 5
 
 _RECORD_OVERHEAD_BYTES = 32
 _RECORD_HEADER_OVERHEAD_BYTES = 10
+_LARGEST_TIMESTAMP_MS = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +205,47 @@ class ProducerBatch:
             if not future.done():
                 future.set_exception(kind(error.code, f"{self.partition}: {error.message}"))
         self.on_done(self)
+
+
+def check_record(record: RecordInput) -> None:
+    """:class:`TypeError` or :class:`ValueError` for what cannot be encoded.
+
+    Whoever sends it is told: later, where batches are encoded, nobody would hear of it, and the records that
+    share its batch would be lost with it.
+    """
+    for what, data in (("key", record.key), ("value", record.value)):
+        _check_bytes(what, data)
+    for name, data in record.headers:
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a header is text, not {_described(name)}")
+        name.encode()  # half of a surrogate pair is no text
+        _check_bytes(f"header {name!r}", data)
+    if not isinstance(record.timestamp_ms, int):
+        raise TypeError(f"a timestamp is a whole number of ms, not {_described(record.timestamp_ms)}")
+    if not records.NO_TIMESTAMP <= record.timestamp_ms <= _LARGEST_TIMESTAMP_MS:
+        raise ValueError(f"a timestamp is 0 to 2^63 - 1 ms, not {record.timestamp_ms}")
+
+
+def check_place(topic: str, partition: int | None) -> None:
+    """The same for where a record is to be."""
+    if not isinstance(topic, str):
+        raise TypeError(f"the name of a topic is text, not {_described(topic)}")
+    topic.encode()
+    if partition is not None and not isinstance(partition, int):
+        raise TypeError(f"a partition is a whole number, not {_described(partition)}")
+    if partition is not None and partition < 0:
+        raise ValueError(f"a partition is 0 or more, not {partition}")
+
+
+def _check_bytes(what: str, data: object) -> None:
+    if data is None or isinstance(data, bytes | bytearray):
+        return
+    if not isinstance(data, memoryview) or data.itemsize != 1 or data.ndim != 1:
+        raise TypeError(f"the {what} of a record is bytes or None, not {_described(data)}")
+
+
+def _described(given: object) -> str:
+    return f"{reprlib.repr(given)} ({type(given).__name__})"
 
 
 def record_size_bound(record: RecordInput) -> int:

@@ -76,6 +76,13 @@ Others are also given to requests that are being replicated.
 """
 
 
+def may_take_effect(error: KafkaError) -> bool:
+    """Whether a request that ended with this error may have been carried out, or be carried out later."""
+    if isinstance(error, MalformedAnswerError):
+        return True
+    return is_passing(error) and error.code not in NOT_CARRIED_OUT
+
+
 def classified(error: KafkaError, what: str) -> KafkaError:
     """The error as a type that says what to do: close, or abort and go on. Passing ones as they are."""
     if isinstance(error, TransactionError):

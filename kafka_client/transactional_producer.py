@@ -16,7 +16,7 @@ from functools import partial
 from typing import TypeVar
 
 from pykraft.kafka_client import transaction_requests as requests
-from pykraft.kafka_client.cluster import ClientConfig, Cluster, is_passing
+from pykraft.kafka_client.cluster import ClientConfig, Cluster
 from pykraft.kafka_client.coordinator_link import CoordinatorLink
 from pykraft.kafka_client.coordinators import GROUP_KEY, TRANSACTION_KEY
 from pykraft.kafka_client.errors import (
@@ -42,13 +42,12 @@ __all__ = ["TransactionConfig", "TransactionalProducer"]
 
 T = TypeVar("T")
 
-_CLOSED = "the producer is closed"
-
 
 class _State(Enum):
     NEW = "init_transactions() comes first"
     READY = "no transaction is open"
     OPEN = "a transaction is open"
+    WRITING = "what the open transaction holds is being written, to be committed"
     COMMITTING = "a commit has no answer yet: call commit_transaction() again"
     ABORTING = "an abort has no answer yet: call abort_transaction() again"
     PREPARED = "the transaction is left to who has it now: close the producer"
@@ -83,6 +82,7 @@ class TransactionalProducer:
         self._offsets_in_doubt = self._end_in_doubt = self._wants_epoch = False
         self._state = _State.NEW
         self._is_closed = False
+        self._begun = 0
         self._fatal: FatalTransactionError | OutcomeUnknownError | None = None
         self._producer = Producer(network, client, config, self._transaction, pick=pick)
 
@@ -95,6 +95,11 @@ class TransactionalProducer:
     def error(self) -> KafkaError | None:
         """Why the open transaction can only be aborted, or why nothing is possible any more."""
         return self._fatal or self._transaction.failure
+
+    @property
+    def trouble(self) -> KafkaError | None:
+        """Why what is being waited for has failed so far, if an attempt has."""
+        return self._cluster.trouble or self._producer.trouble
 
     async def init_transactions(self, timeout_ms: int | None = None) -> None:
         """Take over the transactional id.
@@ -118,6 +123,7 @@ class TransactionalProducer:
         rules = partial(requests.implicit_rules, self._link)
         is_implicit = await self._asking("the coordinator's features", rules, deadline_ms)
         transaction.begin(is_implicit=is_implicit)
+        self._begun += 1
         self._state = _State.OPEN
 
     def append(
@@ -154,15 +160,25 @@ class TransactionalProducer:
         headers: Sequence[tuple[str, bytes | None]] = (),
         timestamp_ms: int = NO_TIMESTAMP,
     ) -> RecordMetadata:
-        """Write a record of the open transaction and wait until it is acknowledged."""
+        """Write a record of the open transaction and wait until it is acknowledged.
+
+        :class:`RuntimeError`, like a call that comes too late, if the transaction ends before it is queued.
+        """
         if partition is None:
             self._expect(_State.OPEN)
+            began = self._begun
             await self.partitions_for(topic)
+            if began != self._begun:
+                raise RuntimeError("the transaction of this record is over")
         return await self.append(topic, partition, key, value, headers, timestamp_ms)
 
     async def partitions_for(self, topic: str) -> int:
         """As :meth:`.Producer.partitions_for`."""
         return await self._producer.partitions_for(topic)
+
+    def known_partitions(self, topic: str) -> int:
+        """As :meth:`.Producer.known_partitions`."""
+        return self._producer.known_partitions(topic)
 
     async def flush(self, timeout_ms: int | None = None) -> bool:
         """As :meth:`.Producer.flush`."""
@@ -170,7 +186,7 @@ class TransactionalProducer:
 
     def fail_transaction(self, error: KafkaError) -> None:
         """The open transaction can only be aborted: what belongs to it was lost before it came here."""
-        if self._state is _State.OPEN:
+        if self._state in (_State.OPEN, _State.WRITING):
             self._failed(requests.failure(error))
 
     async def send_offsets_to_transaction(
@@ -250,8 +266,15 @@ class TransactionalProducer:
             self._cluster.close()
 
     async def _write_rest(self, deadline_ms: int) -> None:
-        if not await self._producer.until_flushed_or_failed(deadline_ms):
-            raise ClientTimeoutError("the records of the transaction are not written yet")
+        """No other record may come in between: it would be left to the next transaction."""
+        self._state = _State.WRITING
+        try:
+            if not await self._producer.until_flushed_or_failed(deadline_ms):
+                raise ClientTimeoutError("the records of the transaction are not written yet")
+        finally:
+            self._state = _State.OPEN
+        if self._is_closed:  # which gives up what is not written
+            raise self._failed(_closed())
         self._raise_failure()
 
     async def _end(self, state: _State, deadline_ms: int) -> None:
@@ -338,12 +361,10 @@ class TransactionalProducer:
 
         async def one_attempt() -> T:
             nonlocal in_doubt
-            if self._is_closed:
-                raise FatalTransactionError(ErrorCode.INVALID_REQUEST, _CLOSED)
             try:
                 return await attempt(self._cluster.request_deadline(deadline_ms))
             except KafkaError as error:
-                in_doubt = in_doubt or (is_passing(error) and error.code not in requests.NOT_CARRIED_OUT)
+                in_doubt = in_doubt or requests.may_take_effect(error)
                 raise
 
         try:
@@ -351,11 +372,12 @@ class TransactionalProducer:
         except ClientTimeoutError as error:
             raise _NoAnswerError(error, in_doubt) from error
         except KafkaError as error:
-            raise _RefusedError(requests.classified(error, what), in_doubt) from error
+            refused = _closed() if self._is_closed else requests.classified(error, what)
+            raise _RefusedError(refused, in_doubt) from error
 
     def _expect(self, *states: _State) -> None:
         if self._is_closed:
-            raise RuntimeError(_CLOSED)
+            raise RuntimeError(_closed().message)
         if self._fatal is not None:
             raise self._fatal
         if self._state not in states:
@@ -380,6 +402,10 @@ class TransactionalProducer:
             self._fatal = error
         self._transaction.fail(error, leaves_gap=False)
         return error
+
+
+def _closed() -> FatalTransactionError:
+    return FatalTransactionError(ErrorCode.INVALID_REQUEST, "the producer is closed")
 
 
 def _fatal(error: KafkaError) -> FatalTransactionError:

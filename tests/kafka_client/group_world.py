@@ -175,6 +175,7 @@ class GroupWorld:
         protocol: Literal["classic", "consumer"],
         assignor: str | None = None,
         topics: tuple[str, ...] = ("t",),
+        network: VirtualNetwork | None = None,
         **more: Unpack[MemberSettings],
     ) -> GroupMember:
         name = f"m{self.joined}"
@@ -190,7 +191,7 @@ class GroupWorld:
         client = ClientConfig(addresses, client_id=name, request_timeout_ms=2_000, connect_timeout_ms=500)
         seat = Seat(self, name)
         chance = random.Random(name)
-        member = GroupMember(self.network, client, config, seat, chance)
+        member = GroupMember(network or self.network, client, config, seat, chance)
         self.seats[member] = seat
         return member
 

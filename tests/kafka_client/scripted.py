@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypedDict, Unpack
@@ -121,6 +122,9 @@ class ScriptedNetwork:
         self.slept_ms.append(duration_ms)
         self.on_sleep()
 
+    def lock(self) -> AbstractAsyncContextManager[object]:
+        return nullcontext()
+
     async def connect(self, address: Address, deadline_ms: int) -> Channel:
         broker = self.brokers.get(address)
         if broker is None or not broker.up:
@@ -222,3 +226,21 @@ class ScriptedCluster:
                 for index, (leader, epoch) in sorted(self.leaders[name].items())
             ],
         )
+
+
+def when_asked(scripted: ScriptedCluster, api_key: int, what: Callable[[Any], object], nth: int = 1) -> None:
+    """Something happens when the brokers get the next request of an API, or the ``nth`` from now."""
+    asked = 0
+
+    def watched(handler: Handler) -> Handler:
+        def answer(request: Any, version: int) -> Answer:
+            nonlocal asked
+            asked += 1
+            if asked == nth:
+                what(request)
+            return handler(request, version)
+
+        return answer
+
+    for broker in scripted.brokers.values():
+        broker.handlers[api_key] = watched(broker.handlers[api_key])

@@ -25,6 +25,7 @@ from pykraft.kafka_protocol.messages import (
 )
 from pykraft.kafka_protocol.messages import (
     create_topics,
+    delete_records,
     delete_topics,
     describe_configs,
     describe_quorum,
@@ -207,6 +208,26 @@ def test_list_offsets_asks_each_leader_and_again_after_a_move(
     assert [found[TopicPartition("t", index)].offset for index in range(3)] == [100, 101, 102]
     asked = [(b, [p.partition_index for p in r.topics[0].partitions]) for b, _, r in scripted.requests(2)]
     assert asked == [(1, [0]), (2, [1, 2]), (3, [1])], "offsets already answered are not requested again"
+
+
+@pytest.mark.parametrize(
+    ("timeout_ms", "told_ms"), [(60_000, 29_500), (2_000, 1_500), (1_001, 501), (1_000, 500), (600, 300)]
+)
+def test_broker_answers_about_deleted_records_before_the_client_gives_up(
+    scripted: ScriptedCluster, admin: Admin, timeout_ms: int, told_ms: int
+) -> None:
+    """Half a second, or half of the time, remains for the answer."""
+    scripted.add_topic("t", {0: (1, 5)})
+    partition = delete_records.DeleteRecordsPartitionResult(partition_index=0, low_watermark=7)
+    topic = delete_records.DeleteRecordsTopicResult(name="t", partitions=[partition])
+    scripted.script(
+        ApiKey.DELETE_RECORDS,
+        lambda broker, request, version: delete_records.DeleteRecordsResponse(topics=[topic]),
+    )
+    place = TopicPartition("t", 0)
+    assert run(admin.delete_records({place: 7}, timeout_ms=timeout_ms)) == {place: 7}
+    ((_, _, request),) = scripted.requests(ApiKey.DELETE_RECORDS)
+    assert request.timeout_ms == told_ms
 
 
 def script_coordinator(scripted: ScriptedCluster, node_ids: Iterable[int | None]) -> None:

@@ -369,6 +369,26 @@ def test_unknown_partitions_and_brokers_are_reported_each_for_itself(
     assert "broker 9 is not in the cluster's metadata" in str(absent[T0])
 
 
+def test_partition_that_moves_is_waited_for_beside_one_that_is_unknown(
+    scripted: ScriptedCluster, admin: Admin
+) -> None:
+    """The unknown one is given up soon, the other is not."""
+    later_ms = scripted.network.time_ms + 10_000
+
+    def code_of(broker: int, key: TopicPartition) -> int:
+        is_led = scripted.network.time_ms >= later_ms
+        return ErrorCode.NONE if is_led else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    script_producers(scripted, code_of)
+    none = TopicPartition("none", 0)
+    found = run(admin.describe_producers([none, T0]))
+    assert found[T0] == producers(1) and code(found[none]) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    later_ms += 100_000
+    found = run(admin.describe_producers([none, T0], timeout_ms=5_000))
+    assert isinstance(found[T0], ClientTimeoutError) and "NOT_LEADER_OR_FOLLOWER" in str(found[T0])
+    assert code(found[none]) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
 # Aborting in one partition.
 
 

@@ -157,6 +157,16 @@ producer.close()
     assert run_program(program, mock_cluster.bootstrap_servers.split(",")[0]).stdout == "1\n"
 
 
+def test_nothing_is_queued_in_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    producer = BlockingProducer(NOBODY)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "getpid", lambda: -1)
+        with pytest.raises(RuntimeError, match="does not survive a fork"):
+            producer.send("t", 0, None, b"1")
+    assert not producer._sends
+    producer.close(0)
+
+
 def test_a_program_that_does_not_close_its_producer_ends() -> None:
     program = """
 from pykraft.kafka_client.blocking_producer import BlockingProducer

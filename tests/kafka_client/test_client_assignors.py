@@ -70,6 +70,21 @@ def test_a_topic_that_is_no_longer_wanted_is_not_kept_and_is_assigned_only_after
     assert assign(COOPERATIVE_STICKY, {"t": 1, "u": 1}, members) == {"a": of("u", 0), "b": of("t", 0)}
 
 
+def test_new_partitions_go_to_who_has_the_fewest_so_that_the_others_stay() -> None:
+    """The first member may not read all of the topics."""
+    members = {
+        "a": member("u", owned=[("u", 1)]),
+        "b": member("t", "u"),
+        "c": member("t", "u", owned=[("u", 0)]),
+        "d": member("t", "u", owned=[("t", 1), ("u", 3)]),
+    }
+    assigned = assign(COOPERATIVE_STICKY, {"t": 4, "u": 4}, members)
+    assert {member_id: len(partitions) for member_id, partitions in assigned.items()} == dict.fromkeys(
+        "abcd", 2
+    )
+    assert all(set(members[member_id].owned) <= set(partitions) for member_id, partitions in assigned.items())
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_sticky_shares_are_even_and_complete_once_the_moving_partitions_were_revoked(seed: int) -> None:
     rng = random.Random(seed)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TypedDict, Unpack
 
 import pytest
 
 from pykraft.kafka_client.blocking import run
-from pykraft.kafka_client.cluster import Cluster
+from pykraft.kafka_client.cluster import ClientConfig, Cluster
 from pykraft.kafka_client.errors import (
     ClientTimeoutError,
     LogTruncatedError,
@@ -37,7 +39,8 @@ from pykraft.kafka_protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
-from tests.kafka_client.scripted import Answer, Handler, ScriptedCluster
+from tests.kafka_client.scripted import Answer, Handler, Later, ScriptedCluster
+from tests.kafka_client.virtual_cluster import network_of, run_virtual
 
 
 def batch(base_offset: int, count: int = 5, epoch: int = 3, value: bytes = b"v") -> bytes:
@@ -263,6 +266,19 @@ def test_diverging_epoch_is_a_truncated_log(scripted: ScriptedCluster, log: Log)
         fetch(scripted, fetcher)
 
 
+def test_reader_that_goes_on_elsewhere_is_not_compared_with_what_it_read_before(
+    scripted: ScriptedCluster, log: Log
+) -> None:
+    """Its last epoch may be gone with what was deleted. A request sent ahead is for where it was before."""
+    fetcher = fetcher_at(scripted, 0)
+    assert fetch(scripted, fetcher, read_ahead_until=100).next_offset == 15
+    fetcher.position = 7
+    fetched = fetch(scripted, fetcher)
+    assert fetched.headers[0][1].base_offset == 5 and fetcher.position == 15
+    asked = [request.topics[0].partitions[0] for _, _, request in scripted.requests(ApiKey.FETCH)]
+    assert [(one.fetch_offset, one.last_fetched_epoch) for one in asked] == [(0, -1), (15, 3), (7, -1)]
+
+
 def test_topic_recreated_under_a_new_id_is_an_error(scripted: ScriptedCluster, log: Log) -> None:
     fetcher = fetcher_at(scripted, 0)
     fetch(scripted, fetcher)
@@ -429,3 +445,71 @@ def test_failed_follower_sends_the_reader_back_to_the_leader(scripted: ScriptedC
         scripted, lambda request, version: next(answers, None) or respond(request, batch(0, count=2))
     )
     assert fetch(scripted, fetcher).next_offset == 2
+
+
+@pytest.mark.parametrize("cut_after_ms", range(1, 30, 2))
+@pytest.mark.parametrize("reads_ahead", [True, False])
+def test_fetch_that_is_cut_off_costs_and_repeats_no_batch(
+    scripted: ScriptedCluster, log: Log, cut_after_ms: int, reads_ahead: bool
+) -> None:
+    """Wherever it waits: for a connection, for metadata, for the answer, or for the request that is ahead."""
+    until = 100 if reads_ahead else None
+    log.batches = [(5, batch(0)), (10, batch(5)), (15, batch(10))]
+    scripted.script(ApiKey.FETCH, lambda *asked: Later(one_batch(log(*asked)), delay_ms=5))
+
+    async def main() -> list[int]:
+        network = network_of(scripted)
+        network.write_ms = 3
+        addresses = tuple(broker.address for broker in scripted.brokers.values())
+        client = Cluster(network, ClientConfig(addresses))
+        fetcher = fetcher_at(scripted, 0, client=client, config=FetchConfig(max_partition_fetch_bytes=80))
+        found: list[int] = []
+        for attempt in range(30):
+            fetching = fetcher.fetch(network.now_ms() + 10_000, read_ahead_until=until)
+            limit_s = cut_after_ms / 1000 if attempt % 2 == 0 else None
+            with suppress(TimeoutError):
+                fetched = await asyncio.wait_for(fetching, limit_s)
+                found += [header.base_offset for _, header in fetched.headers]
+            if fetcher.position == 15:
+                break
+        fetcher.close()
+        client.close()
+        return found
+
+    assert run_virtual(main()) == [0, 5, 10]
+
+
+def one_batch(answer: Answer) -> Answer:
+    """Of those that a leader has."""
+    assert isinstance(answer, FetchResponse)
+    for topic in answer.responses:
+        for partition in topic.partitions:
+            partition.records = bytes(partition.records or b"")[: len(batch(0))]
+    return answer
+
+
+def test_answer_is_waited_for_as_long_as_a_request_and_its_wait_take(
+    scripted: ScriptedCluster, log: Log
+) -> None:
+    silent: list[Answer] = [TimeoutError("silence")]
+    scripted.script(ApiKey.FETCH, lambda *asked: silent.pop() if silent else log(*asked))
+    client = scripted.client(request_timeout_ms=1_000)
+    began_ms = scripted.network.time_ms
+    assert fetch(scripted, fetcher_at(scripted, 0, client=client), timeout_ms=60_000).headers
+    waited_ms = scripted.network.time_ms - began_ms - sum(scripted.network.slept_ms)
+    assert waited_ms == 1_000 + FetchConfig().max_wait_ms
+    silent += [TimeoutError("silence")] * 9
+    began_ms = scripted.network.time_ms
+    with pytest.raises(ClientTimeoutError):
+        fetch(scripted, fetcher_at(scripted, 0, client=client), timeout_ms=200)
+    assert scripted.network.time_ms - began_ms == 200 + FetchConfig().max_wait_ms
+
+
+@pytest.mark.parametrize(("most", "of_a_partition", "asked"), [(100, 1_000, 1_000), (1_000, 200, 1_000)])
+def test_request_has_room_for_what_its_partition_may_have(
+    scripted: ScriptedCluster, log: Log, most: int, of_a_partition: int, asked: int
+) -> None:
+    config = FetchConfig(max_bytes=most, max_partition_fetch_bytes=of_a_partition)
+    fetch(scripted, fetcher_at(scripted, 0, config=config))
+    (_, _, request), *_ = scripted.requests(ApiKey.FETCH)
+    assert (request.max_bytes, request.topics[0].partitions[0].partition_max_bytes) == (asked, of_a_partition)

@@ -235,6 +235,34 @@ def test_a_partition_stays_the_members_until_the_application_has_released_it(
     in_world(scripted, body)
 
 
+def test_an_assignment_that_went_to_a_request_given_up_long_ago_is_told_again(
+    scripted: ScriptedCluster,
+) -> None:
+    """The coordinator tells of it once, in the answer to a request that it gets late."""
+
+    async def body(world: GroupWorld) -> None:
+        (first,) = await stable(world, CONSUMER, 1)
+        given_up: list[Message] = []
+
+        def lose_one(broker_id: int, request: Message) -> str | None:
+            if given_up or getattr(request, "member_id", None) in (None, first.identity.member_id):
+                return None
+            given_up.append(request)
+            return "lost"
+
+        world.fault = lose_one
+        await asyncio.sleep(HEARTBEAT_MS / 2000)  # so that the members do not send at the same times
+        second = world.join(*CONSUMER, metadata_max_age_ms=5_000)
+        await world.until(lambda: world.seats[first].events[-1][0] == "revoked", 20)
+        await asyncio.sleep(0.1)  # the coordinator knows
+        await world._serve(world.coordinator, given_up[0], 1)
+        await asyncio.sleep(3)
+        assert second.owned == frozenset()
+        await world.until(world.is_shared, 4)
+
+    in_world(scripted, body)
+
+
 def test_an_application_that_does_not_release_in_time_loses_everything(scripted: ScriptedCluster) -> None:
     """The coordinator waits for ``max.poll.interval.ms`` and then removes the member."""
 

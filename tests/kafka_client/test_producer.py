@@ -156,6 +156,7 @@ class ProducerSettings(TypedDict, total=False):
     buffer_memory_bytes: int
     max_request_size_bytes: int
     delivery_timeout_ms: int
+    max_block_ms: int
 
 
 class OneABatch(TypedDict):
@@ -658,6 +659,20 @@ def test_a_producer_id_is_requested_until_there_is_one(scripted: ScriptedCluster
     inner = leaders.init_producer_id
     scripted.script(ApiKey.INIT_PRODUCER_ID, lambda *call: answers.popleft() if answers else inner(*call))
     assert producing(scripted, lambda producer: producer.send("t", 0, None, b"v")).offset == 0
+
+
+def test_a_topic_that_does_not_exist_is_asked_for_after_pauses_though_another_is_there(
+    scripted: ScriptedCluster, leaders: Leaders
+) -> None:
+    async def body(producer: Producer) -> int:
+        waiting = asyncio.ensure_future(producer.partitions_for("missing"))
+        await asyncio.sleep(0)
+        assert await producer.partitions_for("t") == len(scripted.leaders["t"])
+        with pytest.raises(NotWrittenError):
+            await waiting
+        return len(scripted.requests(ApiKey.METADATA))
+
+    assert producing(scripted, body, max_block_ms=3_000) < 12
 
 
 def test_a_producer_id_that_is_refused_fails_the_records_at_once(

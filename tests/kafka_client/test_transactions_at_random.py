@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from dataclasses import dataclass, field
 
 import pytest
 
@@ -27,13 +26,10 @@ from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.schema import Message
 from pykraft.transaction_coordinator.transaction import TransactionVersion
+from tests.kafka_client.transaction_stories import JOURNAL, PLACES, SOURCE, Place, Story, check
 from tests.kafka_client.transaction_world import GROUP, Fault, Lost, TransactionWorld
 
 END_S = 40.0
-PLACES = (("t", 0), ("t", 1), ("u", 0))
-JOURNAL = ("u", 0)
-"""Every transaction begins with a record there."""
-SOURCE = ("source", 0)
 ERRORS = {
     ApiKey.PRODUCE: (
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -55,17 +51,6 @@ ERRORS_OF_COORDINATORS = (
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.CONCURRENT_TRANSACTIONS,
 )
-
-
-@dataclass
-class Story:
-    """One transaction as its program knows it. ``outcome``: aborted, committed or unknown."""
-
-    number: int
-    instance: str
-    values: dict[tuple[str, int], list[str]] = field(default_factory=dict)
-    offset: int | None = None
-    outcome: str = "aborted"
 
 
 class Faults:
@@ -146,13 +131,9 @@ class Programs:
         else:
             await asyncio.sleep(rng.random() * rng.choice([0.1, 3]))
 
-    def append(
-        self, producer: TransactionalProducer, story: Story, place: tuple[str, int]
-    ) -> asyncio.Future[object]:
-        values = story.values.setdefault(place, [])
-        value = f"{story.number}:{len(values)}"
-        future = producer.append(*place, None, value.encode())
-        values.append(value)
+    def append(self, producer: TransactionalProducer, story: Story, place: Place) -> asyncio.Future[object]:
+        future = producer.append(*place, None, story.next_value(place).encode())
+        story.keep(place)
         return asyncio.ensure_future(_outcome(future))
 
     async def commit(self, producer: TransactionalProducer, story: Story) -> None:
@@ -190,26 +171,6 @@ async def _outcome(future: object) -> object:
         return await future  # type: ignore[misc]
     except ProduceError as error:
         return error
-
-
-def check(world: TransactionWorld, stories: list[Story]) -> int:
-    """What is read against what programs know; how many transactions were committed."""
-    journal = world.committed(*JOURNAL)
-    committed = list(dict.fromkeys(int(value.partition(":")[0]) for value in journal))
-    outcomes = {story.number: story.outcome for story in stories}
-    for number in committed:
-        assert outcomes[number] != "aborted", f"transaction {number} is read, and was not committed"
-    missing = {n for n, outcome in outcomes.items() if outcome == "committed"} - set(committed)
-    assert not missing, f"transactions {missing} were committed, and are not read"
-    for place in PLACES:
-        expected = [value for number in committed for value in stories[number].values.get(place, [])]
-        assert world.committed(*place) == expected, place
-    for name in ("a", "b"):
-        own = [number for number in committed if stories[number].instance == name]
-        assert own == sorted(own), "an instance's transactions are in its order"
-    with_offsets = [stories[number].offset for number in committed if stories[number].offset is not None]
-    assert world.offsets.get(SOURCE) == (with_offsets[-1] if with_offsets else None)
-    return len(committed)
 
 
 def play(seed: int) -> tuple[TransactionWorld, list[Story], int]:

@@ -67,7 +67,7 @@ from pykraft.transaction_coordinator.transaction import (
     TransactionVersion,
 )
 from tests.kafka_client.scripted import HOST, Answer, ClientSettings, ScriptedCluster
-from tests.kafka_client.virtual_cluster import SILENCE, network_of, run_virtual
+from tests.kafka_client.virtual_cluster import SILENCE, VirtualNetwork, network_of, run_virtual
 from tests.narrowing import present
 from tests.transaction_coordinator.shards import KNOWN_TOPICS, NAME, Producer, Shard
 
@@ -205,13 +205,14 @@ class TransactionWorld:
         *,
         transaction_timeout_ms: int = 60_000,
         config: ProducerConfig | None = None,
+        network: VirtualNetwork | None = None,
         **client: Unpack[ClientSettings],
     ) -> TransactionalProducer:
         settings: ClientSettings = {"request_timeout_ms": 1_000}
         settings |= client
         addresses = tuple(broker.address for broker in self.cluster.brokers.values())
         return TransactionalProducer(
-            network_of(self.cluster),
+            network or network_of(self.cluster),
             ClientConfig(addresses, **settings),
             config or ProducerConfig(linger_ms=1, delivery_timeout_ms=8_000),
             TransactionConfig(NAME, transaction_timeout_ms),

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from pykraft.jepsen_like.sim.virtual_loop import VirtualLoop
 from pykraft.kafka_client.aio import AsyncioNetwork
-from pykraft.kafka_client.network import Channel
+from pykraft.kafka_client.network import Channel, Event
 from pykraft.runtime.address import Address
 from tests.kafka_client.scripted import Later, Outcome, ScriptedBroker, ScriptedCluster
 from tests.narrowing import as_type
@@ -30,11 +30,18 @@ def _set(future: asyncio.Future[bytes], frame: bytes) -> None:
 
 
 class VirtualNetwork(AsyncioNetwork):
-    """Scripted brokers on the running loop. A handler may answer with :class:`Later`."""
+    """Scripted brokers on the running loop. A handler may answer with :class:`Later`.
+
+    ``slow``: brokers by id with a latency of their own. ``write_ms``: how long a write takes; its frame is
+    on the way meanwhile. ``at_await`` is called where the client lets others run: before, and after.
+    """
 
     def __init__(self, brokers: dict[Address, ScriptedBroker], latency_ms: int = 1) -> None:
         self.brokers = brokers
         self.latency_ms = latency_ms
+        self.slow: dict[int, int] = {}
+        self.write_ms = 0
+        self.at_await: Callable[[], object] = lambda: None
         self.channels: list[VirtualChannel] = []
 
     async def connect(self, address: Address, deadline_ms: int) -> Channel:
@@ -45,6 +52,26 @@ class VirtualNetwork(AsyncioNetwork):
         channel = VirtualChannel(self, broker)
         self.channels.append(channel)
         return channel
+
+    async def sleep(self, duration_ms: int) -> None:
+        self.at_await()
+        await super().sleep(duration_ms)
+        self.at_await()
+
+    async def wait(self, event: Event, deadline_ms: int | None = None) -> None:
+        self.at_await()
+        await super().wait(event, deadline_ms)
+        self.at_await()
+
+    def cut(self, *, arrives: bool) -> None:
+        """Every connection breaks. ``arrives``: what is under way is still carried out."""
+        for channel in self.channels:
+            channel.cut(arrives=arrives)
+
+    @property
+    def connections(self) -> int:
+        """How many the client has not closed."""
+        return sum(not channel.closed for channel in self.channels)
 
 
 class VirtualChannel:
@@ -58,14 +85,27 @@ class VirtualChannel:
         self.closed = False
         self._arrived = asyncio.Event()
         self._broken: Exception | None = None
+        self._is_deaf = False
 
     async def send(self, frame: bytes, deadline_ms: int) -> None:
         if self._broken or self.closed or not self.broker.up:
             raise ConnectionResetError("the peer is gone")
         self.requests.append(frame)
-        self._later(self.network.latency_ms, lambda: self._carry_out(self.requests.popleft()))
+        self._later(self._latency_ms, lambda: self._carry_out(self.requests.popleft()))
+        self.network.at_await()
+        if self.network.write_ms:
+            await asyncio.sleep(self.network.write_ms / 1000)
+            if self._broken or self.closed:
+                raise ConnectionResetError("cut off while it was written")
+        self.network.at_await()
 
     async def receive(self, max_bytes: int, deadline_ms: int) -> memoryview:
+        self.network.at_await()
+        frame = await self._next_answer(deadline_ms)
+        self.network.at_await()
+        return frame
+
+    async def _next_answer(self, deadline_ms: int) -> memoryview:
         async with asyncio.timeout_at(deadline_ms / 1000):
             while not self.answers:
                 if self._broken or self.closed:
@@ -78,14 +118,24 @@ class VirtualChannel:
 
     def close(self) -> None:
         self.closed = True
-        self._arrived.set()
+        self._break(ConnectionResetError("closed"))
+
+    def cut(self, *, arrives: bool) -> None:
+        self._is_deaf = not arrives
+        self._break(ConnectionResetError("cut"))
+
+    @property
+    def _latency_ms(self) -> int:
+        return self.network.slow.get(self.broker.node_id, self.network.latency_ms)
 
     def _carry_out(self, frame: bytes) -> None:
         """Requests in flight arrive even if the client has closed the channel meanwhile."""
+        if self._is_deaf:
+            return
         response = self.broker.answer(frame)
         if response == NO_ANSWER:
             return
-        delay_ms = self.network.latency_ms
+        delay_ms = self._latency_ms
         answer: Outcome | Awaitable[Outcome] = response
         if isinstance(response, Later):
             delay_ms, answer = response.delay_ms, response.answer
