@@ -11,6 +11,7 @@ from pykraft.jepsen_like.process_cluster import FAST_FAILOVER, ProcessCluster
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_client.admin_results import NewTopic
 from pykraft.spark.session import local_session
+from pykraft.testing import Cluster
 from tests.mock_cluster import MockCluster
 from tests.spark_here import skip_without_spark
 
@@ -39,6 +40,13 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         cluster.format()
         cluster.start()
         yield cluster.bootstrap_servers
+
+
+@pytest.fixture(scope="session")
+def kraft() -> Iterator[Cluster]:
+    """The same in a thread: for the parts of the driver and of tasks, which need no Spark."""
+    with Cluster() as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="module")

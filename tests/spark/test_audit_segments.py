@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from click.testing import CliRunner, Result
@@ -20,12 +20,14 @@ from pykraft.log_store.log import Log, LogConfig
 from pykraft.node.cli import spark_audit_segments
 from pykraft.node.cli.root import cli
 from pykraft.runtime.os_disk import OsDisk
-from pykraft.spark.jobs import audit_segment_file
+from pykraft.spark.jobs import audit_records, audit_segment_file
+from pykraft.spark.jobs import audit_segments as audit_job
 from pykraft.spark.jobs.audit_files import AuditPlan, LogDir, plan_audit
 from pykraft.spark.jobs.audit_findings import Found, Kind
 from pykraft.spark.jobs.audit_scan import SegmentScan
 from pykraft.spark.jobs.audit_segments import Audit, audit_segments
 from tests.log_store.cleaned_logs import clean
+from tests.spark.lists import Session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,6 +39,12 @@ Findings = dict[tuple[Kind, str, str], tuple[int, int]]
 RECORD_COUNT_OFFSET = HEADER_BYTES - 4
 COUNT = 10
 """Records of a batch."""
+
+
+@pytest.fixture
+def session() -> Session:
+    """Spark's part is only to exchange rows between tasks."""
+    return Session()
 
 
 def batch(base: int, count: int = COUNT, *, epoch: int = 3, text: str = "v", codec: int = 0) -> bytes:
@@ -70,12 +78,12 @@ def change(path: Path, position: int, data: bytes) -> None:
 
 
 def audit(
-    session: SparkSession, root: Path, *, compacted: Sequence[str] = (), **stored: dict[tuple[str, int], int]
+    session: Session, root: Path, *, compacted: Sequence[str] = (), **stored: dict[tuple[str, int], int]
 ) -> tuple[AuditPlan, Audit]:
     """The directories in ``root`` are replicas, by their names."""
     log_dirs = [LogDir(replica=path.name, path=path, **stored) for path in sorted(root.iterdir())]
     plan = plan_audit(log_dirs, [], compacted)
-    return plan, audit_segments(session, plan)
+    return plan, audit_segments(cast("SparkSession", session), plan)
 
 
 def findings(plan: AuditPlan, found: Audit) -> Findings:
@@ -90,8 +98,7 @@ def position(path: Path, base_offset: int) -> int:
     return path.read_bytes().index(struct.pack(">q", base_offset))
 
 
-@pytest.mark.spark
-def test_each_planted_anomaly_is_found_and_nothing_else(spark_session: SparkSession, tmp_path: Path) -> None:
+def test_each_planted_anomaly_is_found_and_nothing_else(session: Session, tmp_path: Path) -> None:
     """A topic for each, all in one audit: its name is that of what was done to replica b."""
     topics = {
         "clean": {},
@@ -191,7 +198,7 @@ def test_each_planted_anomaly_is_found_and_nothing_else(spark_session: SparkSess
         path("empty", base).unlink()
     path("empty", 0).write_bytes(b"")
 
-    plan, found = audit(spark_session, tmp_path)
+    plan, found = audit(session, tmp_path)
     expected = {
         (kind, topic, who): one for topic, kinds in topics.items() for (kind, who), one in kinds.items()
     }
@@ -212,10 +219,7 @@ def encode(base: int, numbers: Sequence[int]) -> bytes:
     return encode_batch(inputs, base_offset=base, leader_epoch=3)
 
 
-@pytest.mark.spark
-def test_every_bit_flip_in_a_batch_is_an_anomaly_of_its_replica(
-    spark_session: SparkSession, tmp_path: Path
-) -> None:
+def test_every_bit_flip_in_a_batch_is_an_anomaly_of_its_replica(session: Session, tmp_path: Path) -> None:
     """Also in the fields that no CRC covers: base offset, length, leader epoch."""
     size_bytes = len(batch(110))
     for number in range(size_bytes):
@@ -223,7 +227,7 @@ def test_every_bit_flip_in_a_batch_is_an_anomaly_of_its_replica(
             path = write(tmp_path / replica / f"t{number}-0", 100, batches(100, 130))
         at = position(path, 110) + number
         change(path, at, bytes([path.read_bytes()[at] ^ (1 << number % 8)]))
-    plan, found = audit(spark_session, tmp_path)
+    plan, found = audit(session, tmp_path)
     anomalies = [subject for subject, _ in found.tally if subject.kind.is_anomaly]
     assert {plan.logs[one.log].topic for one in anomalies} == {f"t{number}" for number in range(size_bytes)}
     assert {one.replicas for one in anomalies} <= {"b", "a / b"}
@@ -246,9 +250,8 @@ def test_batches_may_be_larger_than_a_block(
     assert found == {Kind.MALFORMED_BATCH: 10, Kind.CRC_MISMATCH: 420}
 
 
-@pytest.mark.spark
 def test_difference_above_the_high_watermark_is_a_note_if_leader_epochs_tell_it(
-    spark_session: SparkSession, tmp_path: Path
+    session: Session, tmp_path: Path
 ) -> None:
     for topic in ("epochs", "one-epoch"):
         write(tmp_path / "a" / f"{topic}-0", 0, [*batches(0, 100), batch(100), batch(110, epoch=3)])
@@ -256,24 +259,23 @@ def test_difference_above_the_high_watermark_is_a_note_if_leader_epochs_tell_it(
     write(tmp_path / "b" / "one-epoch-0", 0, [*batches(0, 100), batch(100, text="w")])
     lagging = {(Kind.EARLIER_END, topic, "b"): (10, 110) for topic in ("epochs", "one-epoch")}
     stored = {("epochs", 0): 100, ("one-epoch", 0): 100}
-    assert findings(*audit(spark_session, tmp_path, high_watermarks=stored)) == lagging | {
+    assert findings(*audit(session, tmp_path, high_watermarks=stored)) == lagging | {
         (Kind.UNREPLICATED_TAIL, "epochs", "a / b"): (10, 100),
         (Kind.DIVERGENCE, "one-epoch", "a / b"): (10, 100),
     }
-    without = findings(*audit(spark_session, tmp_path, high_watermarks={("epochs", 0): 101}))
+    without = findings(*audit(session, tmp_path, high_watermarks={("epochs", 0): 101}))
     assert without[Kind.DIVERGENCE, "epochs", "a / b"] == (1, 100)
 
 
-@pytest.mark.spark
-def test_below_the_log_start_nothing_is_compared(spark_session: SparkSession, tmp_path: Path) -> None:
+def test_below_the_log_start_nothing_is_compared(session: Session, tmp_path: Path) -> None:
     for replica in "abc":
         write_log(tmp_path / replica / "t-0")
     write(tmp_path / "b" / "t-0", 0, [batch(0, text="w"), *batches(10, 100)])
-    assert (Kind.DIVERGENCE, "t", "a, c / b") in findings(*audit(spark_session, tmp_path))
-    assert findings(*audit(spark_session, tmp_path, log_starts={("t", 0): 5})) == {
+    assert (Kind.DIVERGENCE, "t", "a, c / b") in findings(*audit(session, tmp_path))
+    assert findings(*audit(session, tmp_path, log_starts={("t", 0): 5})) == {
         (Kind.DIVERGENCE, "t", "a, c / b"): (5, 5)
     }
-    assert findings(*audit(spark_session, tmp_path, log_starts={("t", 0): 10})) == {}
+    assert findings(*audit(session, tmp_path, log_starts={("t", 0): 10})) == {}
 
 
 def rewritten(random: Random, records: Sequence[RecordInput], *, is_compacted: bool) -> list[bytes]:
@@ -295,9 +297,8 @@ def rewritten(random: Random, records: Sequence[RecordInput], *, is_compacted: b
     return content
 
 
-@pytest.mark.spark
 def test_logs_that_are_compacted_each_on_its_own_differ_only_where_a_record_does(
-    spark_session: SparkSession, tmp_path: Path
+    session: Session, tmp_path: Path
 ) -> None:
     """Sixty random logs on three replicas; in every second one a record was changed on one of them."""
     random = Random(7)
@@ -317,7 +318,7 @@ def test_logs_that_are_compacted_each_on_its_own_differ_only_where_a_record_does
             write(folder, 0, rewritten(random, mine, is_compacted=is_compacted))
             write(folder, 80, [batch(80)])
     ends = {(f"t{number}", 0): 80 for number in range(60)}
-    found = findings(*audit(spark_session, tmp_path, compacted_ends=ends))
+    found = findings(*audit(session, tmp_path, compacted_ends=ends))
     for number in range(1, 60, 2):
         topic = f"t{number}"
         if number % 4 < 2:  # a replica may not have kept the record that was changed
@@ -326,17 +327,14 @@ def test_logs_that_are_compacted_each_on_its_own_differ_only_where_a_record_does
             del expected[Kind.DIVERGENCE, topic, "a, c / b"]
             found = {key: one for key, one in found.items() if key[1] != topic}
     assert found == expected
-    undeclared = findings(*audit(spark_session, tmp_path))
+    undeclared = findings(*audit(session, tmp_path))
     missing = {topic for kind, topic, _ in undeclared if kind is Kind.MISSING_RECORDS}
     assert missing == {f"t{number}" for number in range(60) if number % 4 < 2}
-    declared = findings(*audit(spark_session, tmp_path, compacted=sorted(missing)))
+    declared = findings(*audit(session, tmp_path, compacted=sorted(missing)))
     assert Kind.MISSING_RECORDS not in {kind for kind, _, _ in declared}
 
 
-@pytest.mark.spark
-def test_logs_that_pykraft_compacted_at_different_times_are_alike(
-    spark_session: SparkSession, tmp_path: Path
-) -> None:
+def test_logs_that_pykraft_compacted_at_different_times_are_alike(session: Session, tmp_path: Path) -> None:
     config = LogConfig(internal_segment_bytes=4096, cleanup_policy=frozenset({"compact"}))
     cleaned = {}
     for replica, rounds in (("a", (40,)), ("b", (25, 40)), ("c", ())):
@@ -349,7 +347,7 @@ def test_logs_that_pykraft_compacted_at_different_times_are_alike(
                 log.append(data, [read_header(data)], now_ms=number)
                 if number in rounds:
                     cleaned[replica] = clean(log)
-    plan, found = audit(spark_session, tmp_path, compacted_ends={("t", 0): max(cleaned.values())})
+    plan, found = audit(session, tmp_path, compacted_ends={("t", 0): max(cleaned.values())})
     assert findings(plan, found) == {}
     records = {one.replica: one.records for one in found.totals}
     assert records["a"] < records["c"] == 360
@@ -380,6 +378,60 @@ def test_folders_and_files_that_are_out_of_use_are_skipped_with_a_reason(tmp_pat
     assert len(plan.skipped) == len(reasons)
     assert all(any(reason in line for line in plan.skipped) for reason in reasons), plan.skipped
     assert [log.topic for log in plan_audit(dirs, ["u"], []).logs] == []
+
+
+def test_small_segments_share_a_task_and_large_ones_have_their_own(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for replica in "ab":
+        write_log(tmp_path / replica / "t-0")
+    sizes = [path.stat().st_size for path in tmp_path.glob("*/t-0/*.log")]
+    monkeypatch.setattr(audit_job, "_OPEN_BYTES", 1)
+    for most, tasks in ((sum(sizes) + 5, 1), (sum(sizes) + 4, 2), (2 * min(sizes), 6), (1, 6)):
+        monkeypatch.setattr(audit_job, "TASK_BYTES", most)
+        monkeypatch.setattr(audit_job, "COMPARED_BYTES", -(-sum(sizes) // 6))
+        session.log.clear()
+        assert findings(*audit(session, tmp_path)) == {}
+        grouped = ["grouped in 6"] * 2
+        assert session.log == [f"{tasks} tasks in {tasks}", "persisted", *grouped, "unpersisted"]
+    monkeypatch.setattr(audit_job, "COMPARED_BYTES", sum(sizes))
+    session.log.clear()
+    audit(session, tmp_path)
+    assert "grouped in 2" in session.log, "at least one for each core"
+
+
+def test_many_batches_and_records_are_exchanged_in_parts(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit_job, "_ROWS", 3)
+    monkeypatch.setattr(audit_records, "_ROWS", 7)
+    for replica, epoch in (("a", 3), ("b", 4)):
+        write_log(tmp_path / replica / "t-0", epoch)
+    assert findings(*audit(session, tmp_path)) == {(Kind.EPOCH_DIFFERS, "t", "a / b"): (300, 0)}
+
+
+def test_audit_of_nothing_finds_nothing(session: Session, tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    plan, found = audit(session, tmp_path)
+    assert findings(plan, found) == {} and found.unreadable == ()
+    assert [(one.replica, one.partitions, one.batches) for one in found.totals] == [("a", 0, 0)]
+
+
+def test_segment_that_vanishes_between_the_steps_is_named(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for replica, text in (("a", "v"), ("b", "w")):
+        write(tmp_path / replica / "t-0", 0, [batch(0, text=text)])
+    gone = tmp_path / "b" / "t-0" / f"{0:020d}.log"
+    note_ends = audit_job._note_ends
+
+    def vanish(*given: Any) -> None:
+        gone.unlink()
+        note_ends(*given)
+
+    monkeypatch.setattr(audit_job, "_note_ends", vanish)
+    _, found = audit(session, tmp_path)
+    assert found.unreadable == (f"{gone}: No such file or directory",)
 
 
 @pytest.mark.spark

@@ -100,6 +100,14 @@ def test_no_piece_is_longer_than_the_limit() -> None:
     assert [(piece.start, piece.end) for piece in pieces] == [(3, 6), (6, 9), (9, 13)]
 
 
+def test_as_many_pieces_as_wanted_are_not_split() -> None:
+    """Though their sizes would."""
+    ranges = [OffsetRange("t", 0, 0, 900), OffsetRange("t", 1, 0, 100)]
+    assert split_ranges(ranges, 2, None) == ranges and split_ranges(ranges, 1, None) == ranges
+    assert len(split_ranges(ranges, 3, None)) == 3
+    assert len(split_ranges(ranges, 10, 100)) == 10, "those of the largest size are enough"
+
+
 def test_larger_ranges_are_split_into_more_pieces() -> None:
     pieces = split_ranges([OffsetRange("t", 0, 0, 900), OffsetRange("t", 1, 0, 100)], 10, None)
     assert [piece.partition for piece in pieces].count(0) == 9

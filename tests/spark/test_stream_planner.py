@@ -15,7 +15,7 @@ from pykraft.kafka_protocol.ids import Uuid
 from pykraft.spark.offsets import OffsetRange
 from pykraft.spark.options import StreamReadOptions, parse_stream_options
 from pykraft.spark.positions import ByTimestamp, OffsetSpec
-from pykraft.spark.stream_offsets import Offsets, from_json, limit_offsets, to_json
+from pykraft.spark.stream_offsets import Offsets, count_between, from_json, limit_offsets, to_json
 from pykraft.spark.stream_planner import StreamDataLossError, StreamPlanner
 from tests.spark.test_offsets import P0, P1
 
@@ -298,3 +298,87 @@ def test_beginning_outside_the_log_is_an_error_or_the_nearest(offset: int) -> No
 def test_large_ranges_are_split() -> None:
     query = begun(Logs((0, 10)), startingOffsets="earliest", maxRecordsPerPartition="4")
     assert query.read() == [t(0, 0, 3), t(0, 3, 6), t(0, 6, 10)]
+
+
+@pytest.mark.parametrize("behind", [1, 2])
+def test_log_that_fell_back_by_one_offset_is_a_loss(behind: int, caplog: pytest.LogCaptureFixture) -> None:
+    for fails in ("true", "false"):
+        logs = Logs((0, 4), (0, 4))
+        query = begun(logs, startingOffsets="earliest", failOnDataLoss=fails)
+        query.read()
+        logs.held = [(0, 4 - behind), (0, 5)]
+        if fails == "true":
+            with pytest.raises(
+                StreamDataLossError, match=f"end of t-0 went back from offset 4 to {4 - behind}"
+            ):
+                query.read()
+        else:
+            assert query.read() == [t(1, 4, 5)]
+            assert f"the end of t-0 went back from offset 4 to {4 - behind}" in caplog.text
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_new_partition_whose_first_record_is_gone_is_a_loss(first: int) -> None:
+    logs = Logs((0, 4))
+    query = begun(logs, startingOffsets="earliest")
+    logs.held.append((first, 5))
+    if first:
+        with pytest.raises(StreamDataLossError, match="new partition t-1 begins at offset 1, not at 0"):
+            query.read()
+    else:
+        assert query.read() == [t(0, 0, 4)] and query.read() == [t(1, 0, 5)]
+
+
+@pytest.mark.parametrize("offset", [5, 10])
+def test_query_may_begin_at_either_end_of_the_log(offset: int) -> None:
+    query = begun(Logs((5, 10)), startingOffsets=f'{{"t":{{"0":{offset}}}}}')
+    assert query.read() == ([t(0, 5, 10)] if offset == 5 else None)
+
+
+def test_query_that_was_restarted_reads_new_partitions_from_their_beginning() -> None:
+    """Not from where the options say: that is of the partitions there were when it was new."""
+    logs = Logs((0, 4))
+    query = begun(logs, startingOffsets="latest")
+    logs.held.append((0, 3))
+    query.restart()
+    assert query.read() == []
+    assert query.read() == [t(1, 0, 3)]
+
+
+def test_micro_batch_of_the_least_size_does_not_wait() -> None:
+    logs = Logs((0, 1))
+    query = begun(logs, startingOffsets="earliest", minOffsetsPerTrigger="3", maxTriggerDelay="10")
+    query.read()
+    logs.held = [(0, 4)]
+    assert query.read() == [t(0, 1, 4)]
+    query.now_ms = 9
+    logs.held = [(0, 6)]
+    assert query.read() is None
+    query.now_ms = 10
+    assert query.read() == [t(0, 4, 6)]
+    query.now_ms = 19
+    logs.held = [(0, 7)]
+    assert query.read() is None, "the delay is that since the last micro-batch"
+
+
+def test_ends_that_spark_shows_are_those_of_the_logs_whatever_the_limit() -> None:
+    query = begun(Logs((0, 9)), startingOffsets="earliest", maxOffsetsPerTrigger="2")
+    assert query.read() == [t(0, 0, 2)]
+    assert query.planner.newest == {P0: 9}
+
+
+def test_limit_is_shared_by_what_partitions_have() -> None:
+    start = {P0: 5, P1: 10}
+    assert limit_offsets(start, {P0: 15, P1: 40}, 20) == {P0: 10, P1: 25}
+    assert limit_offsets(start, {P0: 15, P1: 40}, 40) == {P0: 15, P1: 40}
+    assert limit_offsets(start, {P0: 15, P1: 40}, 39) == {P0: 14, P1: 39}
+    assert limit_offsets(start, {P0: 3, P1: 40}, 10) == {P0: 3, P1: 20}, "one that fell back keeps its end"
+    assert count_between(start, {P0: 3, P1: 40}) == 30
+
+
+def test_task_has_the_topic_as_it_was_planned() -> None:
+    logs = Logs((0, 4))
+    query = begun(logs, startingOffsets="earliest")
+    end = run(query.planner.latest_offsets(from_json(query.committed), is_limited=True))
+    (task,) = run(query.planner.plan(from_json(query.committed), end))
+    assert (task.topic_id, task.columns, task.options) == (logs.topic_id, ("value",), query.options)
