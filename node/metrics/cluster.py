@@ -126,6 +126,12 @@ CLUSTER_METRICS: Final = (
         "The end of this node's metadata log.",
         lambda scrape: scrape.node.quorum.log_end_offset,
     ),
+    gauge(
+        "kafka_controller_kafkacontroller_ignoredstaticvoters",
+        "1 if controller.quorum.voters has no effect any more, since the voters are in the log.",
+        lambda scrape: None if scrape.quorum is None else scrape.node.quorum.ignores_fixed_voters,
+        _CONTROLLER + "IgnoredStaticVoters",
+    ),
     _raft("number-of-voters", "Voters.", lambda scrape: len(scrape.node.quorum.voters)),
     _raft(
         "number-of-observers",
@@ -154,6 +160,11 @@ CLUSTER_METRICS: Final = (
         "pykraft_broker_lease_seconds",
         "How long this broker may still answer by itself, without another heartbeat.",
         _lease,
+    ),
+    gauge(
+        "pykraft_broker_refused_config_values",
+        "Configuration values in the metadata that another version accepted and this broker ignores.",
+        lambda scrape: None if scrape.broker is None else scrape.broker.refused_values.count,
     ),
     gauge(
         "kafka_server_brokermetadatametrics_last_applied_record_offset",

@@ -80,6 +80,19 @@ def _failed_directories(scrape: Scrape) -> float | None:
     return None if scrape.broker is None else len(scrape.broker.data.logs.dirs.offline)
 
 
+def _failed_work(scrape: Scrape) -> Iterable[Sample]:
+    if scrape.broker is not None:
+        for work, failures in sorted(scrape.broker.data.logs.work.failures.items()):
+            yield (work,), failures
+
+
+def _uncleanable(scrape: Scrape) -> Iterable[Sample]:
+    if scrape.broker is not None:
+        data = scrape.broker.data
+        for log_dir in data.logs.dirs.paths:
+            yield (log_dir,), data.cleaner.uncleanable(log_dir)
+
+
 REPLICA_METRICS: Final = (
     _count("PartitionCount", "Replicas on this broker.", lambda it: it.replicas),
     _count("LeaderCount", "Partitions that this broker leads.", lambda it: it.leaders),
@@ -110,6 +123,23 @@ REPLICA_METRICS: Final = (
         "Log directories of this broker that have failed.",
         _failed_directories,
         "kafka.log:type=LogManager,name=OfflineLogDirectoryCount",
+    ),
+    Metric(
+        "kafka_log_logcleanermanager_uncleanable_partitions_count",
+        Kind.GAUGE,
+        "Logs that are not compacted after a failure, and grow: until the next start, or for five minutes if"
+        " the disk was full or descriptors were lacking.",
+        _uncleanable,
+        ("logDirectory",),
+        "kafka.log:type=LogCleanerManager,name=uncleanable-partitions-count",
+    ),
+    Metric(
+        "pykraft_log_work_failures_total",
+        Kind.COUNTER,
+        "Failures of background work on a log, by work, except errors of the disk: bugs, or a lack of"
+        " descriptors or memory. The broker's log tells which.",
+        _failed_work,
+        ("work",),
     ),
     _isr("IsrShrinksPerSec", "Changes that made an ISR smaller.", "shrinks"),
     _isr("IsrExpandsPerSec", "Changes that made an ISR larger.", "expansions"),

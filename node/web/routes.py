@@ -13,7 +13,7 @@ from pykraft.node.metrics.exposition import CONTENT_TYPE, expose
 from pykraft.node.metrics.scrape import Scrape
 from pykraft.node.web.console.app import Console
 from pykraft.node.web.console.shown_node import OFF, OwnNode
-from pykraft.node.web.guard import guard
+from pykraft.node.web.guard import guarded
 from pykraft.node.web.health import why_not_ready
 from pykraft.node.web.listening import listen
 from pykraft.runtime.clock import monotonic_us
@@ -32,13 +32,12 @@ async def serve(
     until_closed: AsyncExitStack,
 ) -> None:
     """Serve on a socket that is bound."""
-    app = web.Application(middlewares=[guard(server.host)], client_max_size=2 << 20)
+    app = web.Application(client_max_size=2 << 20)
     app.add_routes(_Health(server).routes())
     app.add_routes(_Metrics(server).routes())
     if (shown := OwnNode(server)).mode != OFF:
         Console(shown).add_to(app)
-    runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=close_timeout_s)
-    await runner.setup()
+    runner = await guarded(app, server.hosts, handle_signals=False, shutdown_timeout=close_timeout_s)
     until_closed.push_async_callback(runner.cleanup)
     listening = await listen(runner, bound, backlog)
     until_closed.callback(listening.close)

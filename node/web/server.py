@@ -2,8 +2,8 @@
 
 The address is bound before the node starts, so that one that is in use ends the start, and served as soon as
 aiohttp has been imported, which happens in a thread: a node that takes long to recover can be asked how it is
-doing. There is no authentication. Answers are not cached, and no page may be framed or load anything from
-elsewhere.
+doing. There is no authentication: who may ask is up to :mod:`pykraft.node.web.guard`, and to those who let
+others reach the address.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import asyncio
 import importlib
 import logging
 import socket
+from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from importlib.util import find_spec
 from typing import Final
@@ -43,15 +44,15 @@ def serve_http(config: ServerConfig, node: Node, until_closed: AsyncExitStack) -
         if missing:
             needed = " and ".join(missing)
             raise ConfigError(f"pykraft.http.listener needs {needed}: pip install 'pykraft[web]'")
-        until_closed.push_async_callback(WebServer(node, address).stop)
+        until_closed.push_async_callback(WebServer(node, address, config.http_hosts).stop)
 
 
 class WebServer:
-    """The server of one node."""
+    """The server of one node. ``hosts``: the names it answers to, beside IP addresses and localhost."""
 
-    def __init__(self, node: Node, address: Address) -> None:
+    def __init__(self, node: Node, address: Address, hosts: Iterable[str]) -> None:
         self.node = node
-        self.host = address.host
+        self.hosts = hosts
         self.stalls = LoopStalls(asyncio.get_running_loop().call_later, monotonic_us)
         self._clock = SystemClock()
         self._socket = _bind(address)
@@ -65,6 +66,7 @@ class WebServer:
         )
         await routes.serve(self, self._socket, _BACKLOG, _CLOSE_TIMEOUT_S, self._serving)
         self.stalls.start()
+        logger.info("metrics and console are served at http://%s/", self.address)
 
     async def started(self) -> None:
         """Wait until it serves."""
@@ -78,9 +80,10 @@ class WebServer:
         self._socket.close()
 
     @property
-    def port(self) -> int:
-        port: int = self._socket.getsockname()[1]
-        return port
+    def address(self) -> Address:
+        """With the port that was chosen, if it was 0."""
+        host, port = self._socket.getsockname()[:2]
+        return Address(host, port)
 
     def now_ms(self) -> int:
         """Monotonic."""

@@ -3,6 +3,9 @@
 Characters that would be acted on instead of shown (control characters, those that turn the direction of
 writing, halves of surrogate pairs) are shown by their codes. JSON is laid out again token by token, so that
 numbers and double keys stay as they were written.
+
+Data are cut before anything is done with them: a single call of the interpreter keeps the node's own loop
+waiting until it returns, in whatever thread it is made.
 """
 
 from __future__ import annotations
@@ -18,11 +21,12 @@ REGISTRY_MAGIC: Final = 0
 _REGISTRY_HEAD_BYTES: Final = 5
 _MOST_SCHEMA_ID: Final = 1 << 24
 """Registries count their schemas from 1."""
-_MOST_JSON_BYTES: Final = 256 << 10
+MOST_JSON_BYTES: Final = 64 << 10
+"""Of more it is not found out whether they are JSON: that takes one long call."""
 _HEX_COLUMNS: Final = 16
 _INDENT: Final = "  "
 _MOST_NESTING: Final = 64
-_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
+_TOKEN: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 _ACTED_ON: Final = {
     code: f"\\u{code:04x}"
     for code in (
@@ -74,7 +78,7 @@ def show(data: bytes | None, wanted: Format, most: int) -> DataText:
         case Format.TEXT:
             return _as_text(data, most)
         case Format.JSON:
-            return _as_json(data, most) or _as_text(data, most, "This is not JSON.")
+            return _as_json(data, most) or _as_text(data, most, _why_no_json(data))
         case Format.HEX:
             return _as_hex(data, most)
     if not _is_text(data[:most], is_cut=len(data) > most):
@@ -89,14 +93,15 @@ def visible(text: str) -> str:
 
 def _as_text(data: bytes, most: int, note: str = "") -> DataText:
     # A character of UTF-8 has at most four bytes.
-    text = visible(data[: 4 * most].decode("utf-8", "replace"))
-    is_cut = len(data) > 4 * most or len(text) > most
-    return DataText("text", text[:most], len(data), is_cut, note or registry_note(data))
+    text = data[: 4 * most].decode("utf-8", "replace")
+    shown = visible(text[:most])
+    is_cut = len(data) > 4 * most or len(text) > most or len(shown) > most
+    return DataText("text", shown[:most], len(data), is_cut, note or registry_note(data))
 
 
 def _as_json(data: bytes, most: int) -> DataText | None:
     """None if it is not JSON, or too much of it."""
-    if len(data) > _MOST_JSON_BYTES:
+    if len(data) > MOST_JSON_BYTES:
         return None
     try:
         text = data.decode("utf-8")
@@ -107,27 +112,35 @@ def _as_json(data: bytes, most: int) -> DataText | None:
     return DataText("json", laid_out[:most], len(data), len(laid_out) > most)
 
 
+def _why_no_json(data: bytes) -> str:
+    if len(data) > MOST_JSON_BYTES:
+        return f"More than {MOST_JSON_BYTES:,} bytes are not laid out as JSON."
+    return "This is not JSON."
+
+
 def _lay_out(text: str, most: int) -> str:
     """Valid JSON on several lines; of a long one the beginning, with more than ``most`` characters."""
     out: list[str] = []
     depth = length = 0
-    tokens = _TOKEN.findall(text)
-    for place, token in enumerate(tokens):
+    before = ""
+    for found in _TOKEN.finditer(text):
+        token = found[0]
         piece = ": " if token == ":" else token
+        if token in "}]":
+            depth -= 1
+            if before not in "{[":
+                piece = _line(depth) + piece
+        elif before in "{[":
+            piece = (_line(depth) if before else "") + piece
+        elif before == ",":
+            piece = _line(depth) + piece
         if token in "{[":
             depth += 1
-            if tokens[place + 1] not in "}]":
-                piece += _line(depth)
-        elif token in "}]":
-            depth -= 1
-            if tokens[place - 1] not in "{[":
-                piece = _line(depth) + piece
-        elif token == ",":
-            piece += _line(depth)
         out.append(piece)
         length += len(piece)
         if length > most:
             break
+        before = token
     return "".join(out)
 
 

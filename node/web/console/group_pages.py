@@ -10,6 +10,7 @@ from pykraft.kafka_client.admin_results import CommittedOffset, GroupDescription
 from pykraft.kafka_client.list_offsets import LATEST_TIMESTAMP
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.lazy_dataclass import dataclass
+from pykraft.node.web.console.asked_brokers import ask_brokers
 from pykraft.node.web.console.cluster_calls import CallLimits
 from pykraft.node.web.console.extents import offsets_of
 from pykraft.node.web.console.page import Facts, NotFoundError, Problem, found, part
@@ -53,8 +54,8 @@ class GroupsPage:
 
     async def load(self, admin: Admin, limits: CallLimits) -> Facts:
         wanted = self.search.lower()
-        groups = await admin.list_groups()
-        page = page_of([one for one in groups if wanted in one.group_id.lower()], self.number)
+        asked = await ask_brokers(admin, limits)
+        page = page_of([one for one in asked.groups if wanted in one.group_id.lower()], self.number)
         ids = [one.group_id for one in page.items]
         described = await part(admin.describe_groups(ids, timeout_ms=limits.section_ms)) if ids else {}
         members = {}
@@ -64,7 +65,7 @@ class GroupsPage:
                 for group_id, one in described.items()
                 if isinstance(one, GroupDescription)
             }
-        return {"asked": self, "page": page, "members": members, "of_all": len(groups)}
+        return {"asked": self, "page": page, "members": members, "brokers": asked}
 
 
 @dataclass(frozen=True, slots=True)

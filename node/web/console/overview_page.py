@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 from pykraft.kafka_client.admin import Admin
 from pykraft.lazy_dataclass import dataclass
 from pykraft.node.web.console.cluster_calls import CallLimits
-from pykraft.node.web.console.page import Facts, part
+from pykraft.node.web.console.page import Facts
 from pykraft.node.web.console.parameters import Parameters
 from pykraft.node.web.console.survey import cluster_facts
 
@@ -23,5 +23,4 @@ class OverviewPage:
         return cls()
 
     async def load(self, admin: Admin, limits: CallLimits) -> Facts:
-        cluster = await cluster_facts(admin, limits)
-        return {**cluster, "groups": await part(admin.list_groups(timeout_ms=limits.section_ms))}
+        return await cluster_facts(admin, limits)

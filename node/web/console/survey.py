@@ -9,6 +9,7 @@ from typing import Final
 from pykraft.kafka_client.admin import Admin
 from pykraft.kafka_client.metadata import Partition, Topic
 from pykraft.lazy_dataclass import dataclass
+from pykraft.node.web.console.asked_brokers import ask_brokers
 from pykraft.node.web.console.cluster_calls import CallLimits
 from pykraft.node.web.console.page import Facts, part
 
@@ -27,11 +28,15 @@ class TopicRow:
     offline: int
     offsets: int | None = None
 
+    @property
+    def is_troubled(self) -> bool:
+        return bool(self.under_replicated or self.offline)
+
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """``troubled``: the first of the partitions that are offline or under-replicated, offline ones first;
-    ``more_troubled``: how many there are beside them."""
+    """``troubled``: the first of the topics with partitions that are offline or under-replicated, those with
+    the most offline ones first; ``more_troubled``: how many there are beside them."""
 
     topics: int
     internal_topics: int
@@ -39,7 +44,7 @@ class Survey:
     replicas: int
     under_replicated: int
     offline: int
-    troubled: tuple[Partition, ...]
+    troubled: tuple[TopicRow, ...]
     more_troubled: int
     leaders_of: Counter[int]
     replicas_of: Counter[int]
@@ -48,7 +53,9 @@ class Survey:
 async def cluster_facts(admin: Admin, limits: CallLimits) -> Facts:
     """What both the overview and the list of brokers show; ``quorum`` is left out if it is not known."""
     topics = await all_topics(admin)
+    asked = await ask_brokers(admin, limits)
     return {
+        "asked": asked,
         "cluster": await admin.describe_cluster(include_fenced_brokers=True),
         "survey": survey(topics),
         "quorum": await part(admin.describe_quorum(timeout_ms=limits.section_ms)),
@@ -82,28 +89,26 @@ def topic_row(topic: Topic) -> TopicRow:
 
 
 def survey(topics: Iterable[Topic]) -> Survey:
-    rows, offline, lagging = [], [], []
+    rows = []
     leaders_of: Counter[int] = Counter()
     replicas_of: Counter[int] = Counter()
     for topic in topics:
         rows.append(topic_row(topic))
         for partition in topic.partitions.values():
             replicas_of.update(partition.replicas)
-            if partition.leader_id is None:
-                offline.append(partition)
-            else:
+            if partition.leader_id is not None:
                 leaders_of[partition.leader_id] += 1
-                if is_under_replicated(partition):
-                    lagging.append(partition)
+    troubled = [row for row in rows if row.is_troubled]
+    troubled.sort(key=lambda row: (-row.offline, -row.under_replicated, row.name))
     return Survey(
         topics=len(rows),
         internal_topics=sum(row.is_internal for row in rows),
         partitions=sum(row.partitions for row in rows),
         replicas=replicas_of.total(),
         under_replicated=sum(row.under_replicated for row in rows),
-        offline=len(offline),
-        troubled=tuple((offline + lagging)[:MOST_TROUBLED]),
-        more_troubled=max(0, len(offline) + len(lagging) - MOST_TROUBLED),
+        offline=sum(row.offline for row in rows),
+        troubled=tuple(troubled[:MOST_TROUBLED]),
+        more_troubled=max(0, len(troubled) - MOST_TROUBLED),
         leaders_of=leaders_of,
         replicas_of=replicas_of,
     )

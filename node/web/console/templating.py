@@ -18,6 +18,8 @@ from pykraft.node.web.console.data_text import visible
 from pykraft.node.web.console.page import Problem
 
 UNKNOWN: Final = "\N{EN DASH}"
+MEMBER_TAIL: Final = 8
+"""So many characters of a member's id tell it from others, also where ids begin with the client's."""
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 _LONGEST_AGO_S: Final = 120
 _SOURCES: Final = {
@@ -94,7 +96,7 @@ def _environment() -> Environment:
         "visible": visible,
     }
     made.tests["problem"] = lambda value: isinstance(value, Problem)
-    made.globals |= {"version": __version__, "UNKNOWN": UNKNOWN}
+    made.globals |= {"version": __version__, "UNKNOWN": UNKNOWN, "MEMBER_TAIL": MEMBER_TAIL}
     return made
 
 

@@ -23,12 +23,14 @@ _MOST_ASKED: Final = 2_000
 
 @dataclass(frozen=True, slots=True)
 class TopicsPage:
-    """``search``: what their names contain, in whatever case; ``number`` of the page, from 1."""
+    """``search``: what their names contain, in whatever case; ``troubled``: only those with partitions that
+    are offline or under-replicated; ``number`` of the page, from 1."""
 
     TEMPLATE: ClassVar[str] = "topics.html"
     TAB: ClassVar[str] = "/console/topics"
     search: str
     internal: bool
+    troubled: bool
     number: int
 
     @classmethod
@@ -36,6 +38,7 @@ class TopicsPage:
         return cls(
             search=parameters.text("search").strip(),
             internal=parameters.flag("internal"),
+            troubled=parameters.flag("troubled"),
             number=parameters.number("page", 1, MOST_PAGES, least=1),
         )
 
@@ -43,7 +46,11 @@ class TopicsPage:
         wanted = self.search.lower()
         topics = await all_topics(admin)
         shown = [
-            one for one in topics if wanted in one.name.lower() and (self.internal or not one.is_internal)
+            one
+            for one in topics
+            if wanted in one.name.lower()
+            and (self.internal or not one.is_internal)
+            and (not self.troubled or topic_row(one).is_troubled)
         ]
         page = page_of(shown, self.number)
         rows = await self._rows(admin, page.items, limits)

@@ -16,6 +16,10 @@ from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.expected_conditions import staleness_of
+from selenium.webdriver.support.wait import WebDriverWait
+
+from pykraft.jepsen_like.awaiting import PATIENCE_S
 
 _PACKAGES: Final = ("chromium", "chromium-driver")
 _PROGRAMS: Final = ("chromium", "chromedriver")
@@ -53,9 +57,17 @@ class Browser:
     def open(self, address: str) -> None:
         self._driver.get(address)
 
-    def follow(self, selector: str) -> None:
-        """Click what the selector finds first."""
+    def click(self, selector: str) -> None:
+        """Click what the selector finds first, which leads to no other page."""
         self._driver.find_element(By.CSS_SELECTOR, selector).click()
+
+    def follow(self, selector: str) -> None:
+        """Click what the selector finds first, and wait for the page that it leads to: a click may be over
+        before its request has begun.
+        """
+        before = self._driver.find_element(By.TAG_NAME, "html")
+        self.click(selector)
+        WebDriverWait(self._driver, PATIENCE_S).until(staleness_of(before))
 
     def fill(self, selector: str, text: str) -> None:
         field = self._driver.find_element(By.CSS_SELECTOR, selector)

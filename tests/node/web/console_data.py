@@ -107,6 +107,20 @@ def groups(bootstrap_servers: str) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def consumers_alike(bootstrap_servers: str, group_id: str, client_id: str) -> Iterator[list[Consumer]]:
+    """Two members of one group with one client id. Poll them, so that they join."""
+    with ExitStack() as stack:
+        consumers = []
+        for _ in range(2):
+            settings = _consumer_settings(bootstrap_servers, group_id, "consumer") | {"client.id": client_id}
+            consumer = Consumer(settings)
+            stack.callback(consumer.close)
+            consumer.subscribe([ORDERS])
+            consumers.append(consumer)
+        yield consumers
+
+
 def _consumer_settings(servers: str, group_id: str, protocol: str) -> dict[str, Any]:
     return {
         "bootstrap.servers": servers,

@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
+from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
+from pykraft.kafka_client.admin_results import GroupDescription
 from pykraft.node.web.console.shown_node import PRODUCE
 from pykraft.node.web.console.templating import UNKNOWN
 from pykraft.testing import Cluster
@@ -19,6 +21,7 @@ from tests.node.web.console_data import (
     ORDERS_WRITTEN,
     PAYMENTS,
     STRANGE,
+    consumers_alike,
     fill,
     groups,
 )
@@ -224,6 +227,23 @@ def test_groups_of_both_protocols_show_members_offsets_and_lag(cluster: Cluster,
             assert "records behind" in words
         assert "group epoch, assignment epoch" in words
     assert "The group has no members" in site.get("/console/group", id=CLASSIC).words
+
+
+def test_members_of_one_client_id_are_told_apart(cluster: Cluster, site: Site) -> None:
+    with consumers_alike(cluster.bootstrap_servers, "twins", "same") as consumers, cluster.admin() as admin:
+
+        def have_shared() -> bool:
+            for consumer in consumers:
+                consumer.poll(0)
+            described = admin.describe_groups(["twins"])["twins"]
+            members = described.members if isinstance(described, GroupDescription) else ()
+            return sorted(len(one.assignment.get(ORDERS, ())) for one in members) == [1, 2]
+
+        wait_until("both have partitions", have_shared, PATIENCE_S)
+        words = site.get("/console/group", id="twins").words
+        for member in admin.describe_group("twins").members:
+            shown = f"same …{member.member_id[-8:]}, {member.client_host}"
+            assert words.count(shown) == len(member.assignment[ORDERS]), words
 
 
 def test_quorum_and_brokers_are_described(site: Site) -> None:

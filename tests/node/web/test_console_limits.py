@@ -13,6 +13,8 @@ import pytest
 from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
 from pykraft.kafka_client.admin import Admin
 from pykraft.kafka_client.admin_results import NewTopic
+from pykraft.kafka_client.group_offsets import OffsetAndMetadata
+from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.node.web.console.cluster_calls import BusyError, CallLimits, ClusterCalls
 from pykraft.runtime.address import Address
 from pykraft.testing import Cluster, Record
@@ -45,6 +47,58 @@ def test_cluster_without_a_leader_is_shown_with_what_is_known() -> None:
             assert some.status == 200 and "Partition 0 has no leader that answers" in some.words
             quorum = site.get("/console/quorum")
             assert quorum.status == 200 and "The quorum cannot be shown" in quorum.words
+
+
+def test_broker_that_was_killed_is_seen_at_once_and_hides_no_group_of_others() -> None:
+    with Cluster(3, properties={"broker.session.timeout.ms": "60000"}) as cluster:
+        topic = cluster.create_topic("read", replication_factor=1)
+        names = [f"group-{n}" for n in range(12)]
+        with cluster.admin() as admin:
+            for name in names:
+                admin.alter_group_offsets(name, {TopicPartition(topic, 0): OffsetAndMetadata(0)})
+            coordinators = {one.group_id: one.coordinator_id for one in admin.list_groups()}
+            controller = admin.describe_quorum().leader_id
+        victim = next(node for node in coordinators.values() if node != controller)
+        survivor = next(node for node in cluster.nodes if node != victim)
+        with console(StandIn(cluster.bootstrap_servers.split(",")[survivor - 1]), SHORT) as site:
+            whole = site.get("/console").words
+            assert "3 of 3 brokers active" in whole and "12 groups" in whole
+            cluster.kill(victim)
+            overview, listed = site.get("/console").words, site.get("/console/groups").words
+            kept = [name for name in names if coordinators[name] != victim]
+            assert "2 of 3 brokers active" in overview and f"{len(kept)} or more groups" in overview
+            assert "does not answer" in overview and "does not answer" in site.get("/console/brokers").words
+            for words in (overview, listed):
+                assert words.count(f"Groups of broker {victim} cannot be shown") == 1
+                assert words.count("cannot be shown") == 1
+            assert [name for name in names if f"{name} Empty" in listed] == kept
+
+
+def test_topics_of_a_node_that_was_killed_need_attention_and_the_quorum_goes_on() -> None:
+    with Cluster(3) as cluster:
+        shared = cluster.create_topic("shared", replication_factor=3)
+        with cluster.admin() as admin:
+            quorum = admin.describe_quorum()
+            victim, survivor = (node for node in cluster.nodes if node != quorum.leader_id)
+            kept, lost = (
+                NewTopic("kept", assignments={0: (quorum.leader_id,)}),
+                NewTopic("lost", assignments={0: (victim,), 1: (survivor,)}),
+            )
+            for created in admin.create_topics([kept, lost]):
+                created.check()
+        with console(StandIn(cluster.bootstrap_servers.split(",")[survivor - 1]), SHORT) as site:
+            assert "Needs attention" not in site.get("/console").words
+            cluster.kill(victim)
+            wait_until("lost is offline", lambda: "1 offline" in site.get("/console").words, PATIENCE_S)
+            overview = site.get("/console").words
+            listed = site.get("/console/topics", troubled=1).words
+            assert "Needs attention Topic State Partitions lost 1 offline" in overview
+            assert f"{shared} 1 under-replicated" in overview and "All topics that need attention" in overview
+            assert "2 topics" in listed and shared in listed and "lost" in listed and "kept" not in listed
+            assert f"the controller is node {quorum.leader_id}" in overview
+        with cluster.admin() as admin:
+            now = admin.describe_quorum()
+        assert (now.leader_id, now.leader_epoch) == (quorum.leader_id, quorum.leader_epoch)
 
 
 def _has_no_controller(site: Site) -> bool:
