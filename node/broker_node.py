@@ -8,13 +8,14 @@ leaderships are handed over, then listeners, coordinator, fetchers, replicas and
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from pykraft.broker.apis import write_txn_markers
 from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.apis.table import make_apis
+from pykraft.broker.apis.topic_creation import TopicCreations
 from pykraft.broker.fetch_session_cache import FetchSessionCache
 from pykraft.broker.logs.log_dirs import LogDirs
 from pykraft.broker.membership.alter_partition import (
@@ -26,6 +27,7 @@ from pykraft.broker.membership.controller_channel import ControllerChannel
 from pykraft.broker.membership.lifecycle import BrokerLifecycle, BrokerState
 from pykraft.broker.membership.lifecycle_driver import LifecycleDriver
 from pykraft.broker.metadata_cache import MetadataCache
+from pykraft.broker.peers.identity import peer_client_id
 from pykraft.broker.peers.peer_network import PeerNetwork
 from pykraft.broker.peers.peers import Peers
 from pykraft.broker.producer_ids import ProducerIdAllocator
@@ -39,17 +41,21 @@ from pykraft.broker.serving.request_metrics import MeasuredRequests
 from pykraft.broker.serving.request_server import RequestServer
 from pykraft.broker.transactions.marker_sender import MarkerSender
 from pykraft.broker.transactions.verifier import CoordinatorVerifier
+from pykraft.configuration.keys import ConfigError, ConfigValue
+from pykraft.configuration.settings import Settings
 from pykraft.coordinator.partitioning import OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.service import GroupCoordinatorService
+from pykraft.kafka_protocol.enums import ConfigResourceType
 from pykraft.kafka_protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
-from pykraft.metadata_log.broker_configs import concerns_broker, refused_dynamic_values, with_dynamic_values
+from pykraft.metadata_log.broker_configs import concerns_broker, with_dynamic_values
 from pykraft.metadata_log.delta import MetadataDelta, build_full_delta
 from pykraft.metadata_log.features import SUPPORTED_FEATURES
 from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage
 from pykraft.metadata_log.loader import MetadataPublisher
 from pykraft.metadata_log.pb import controller_pb2 as pb
 from pykraft.metadata_log.records import Endpoint
+from pykraft.metadata_log.refused_values import RefusedValues
 from pykraft.node.broker_settings import broker_config
 from pykraft.node.client_listeners import ClientListeners
 from pykraft.node.config import ServerConfig
@@ -57,11 +63,14 @@ from pykraft.node.format import NodeIdentity
 from pykraft.node.world import World
 from pykraft.quorum.driver import QuorumNode
 from pykraft.runtime.rpc import RpcTransport
+from pykraft.runtime.slices import Slices
 from pykraft.runtime.tasks import TaskSupervisor, Workers
 from pykraft.transaction_coordinator.config import TransactionConfig
 from pykraft.transaction_coordinator.service import TransactionCoordinatorService
 
 logger = logging.getLogger(__name__)
+
+S = TypeVar("S", bound=Settings)
 
 _PRODUCER_IDS_TIMEOUT_MS = 10_000
 _LOG_THREADS = 8
@@ -98,7 +107,12 @@ class BrokerNode:
         # This broker's registration with the controller, and its view of the cluster.
         lifecycle = self.lifecycle = BrokerLifecycle()
         channel = self._channel = ControllerChannel(
-            transport, quorum.leader_address, clock, world.new_rng(), world.incarnation.id
+            transport,
+            quorum.leader_address,
+            clock,
+            world.new_rng(),
+            world.incarnation.id,
+            lambda: quorum.delivered_offset,
         )
         metadata = self.metadata = MetadataCache(config.node_id, identity.cluster_id, EMPTY_IMAGE)
         self._driver = LifecycleDriver(
@@ -132,14 +146,18 @@ class BrokerNode:
             workers=workers,
         )
         peers = self._peers = Peers(
-            config.node_id, settings.inter_broker_listener_name, metadata, PeerNetwork(world.streams, clock)
+            peer_client_id(config.node_id, world.incarnation.id),
+            settings.inter_broker_listener_name,
+            metadata,
+            PeerNetwork(world.streams, clock),
         )
         self._transaction_tasks = TaskSupervisor(world.fatal)
+        self._producer_ids = ProducerIdAllocator(self._allocate_producer_ids, self._transaction_tasks)
         self.transactions = TransactionCoordinatorService(
             TransactionConfig.from_properties(config.values),
             CoordinatorTopic(TRANSACTION_STATE_TOPIC, table, lifecycle, clock, workers),
             MarkerSender(config.node_id, metadata, peers, self._write_markers, self._transaction_tasks),
-            ProducerIdAllocator(self._allocate_producer_ids),
+            self._producer_ids,
             clock,
             world.fatal,
             lease=lifecycle,
@@ -172,10 +190,12 @@ class BrokerNode:
 
         # The publishers of metadata, and the handlers of clients' requests.
         self._followers = _Followers(metadata, data.publisher, (self.groups, self.transactions))
+        dynamic_settings = _DynamicSettings(config, listeners, self.groups, self.transactions)
+        self.refused_values = dynamic_settings.refused
         self.publishers: tuple[MetadataPublisher, ...] = (
             metadata,
             self._driver,
-            _DynamicSettings(config, listeners, self.groups, self.transactions),
+            dynamic_settings,
             self._followers,
         )
         self.fetch_sessions = FetchSessionCache(
@@ -188,6 +208,7 @@ class BrokerNode:
             metadata=metadata,
             lifecycle=lifecycle,
             controller=channel,
+            creations=TopicCreations(settings, channel, data.tasks),
             replicas=data.replicas,
             logs=data.logs,
             moves=data.moves,
@@ -195,6 +216,7 @@ class BrokerNode:
             fetch_sessions=self.fetch_sessions,
             wakeups=data.wakeups,
             tasks=data.tasks,
+            slices=Slices(budget, "requests that wait"),
             workers=workers,
             groups=self.groups,
             transactions=self.transactions,
@@ -252,6 +274,7 @@ class BrokerNode:
         data.maintenance.start()
         driver.set_ready()
         await driver.running.wait()
+        self._producer_ids.fetch_block()
         running.push_async_callback(self.listeners.stop_listening)
         await self.listeners.start_serving(self._serving, data.replicas.check_unsent)
 
@@ -309,7 +332,7 @@ class BrokerNode:
 
 class _DynamicSettings:
     """A publisher: what was changed while the broker runs reaches its listeners (limits on connections) and
-    its groups. Logs which values are ignored.
+    its groups. ``refused``: the values that are ignored.
     """
 
     def __init__(
@@ -323,16 +346,30 @@ class _DynamicSettings:
         self._transactions = transactions
         self._config = config
         self._listeners = listeners
+        self.refused = RefusedValues()
 
     def publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
         node_id = self._config.node_id
-        if any(concerns_broker(resource, node_id) for resource in delta.changed_configs):
-            for refusal in refused_dynamic_values(image, node_id):
-                logger.warning("%s", refusal)
+        here = {resource for resource in delta.changed_configs if concerns_broker(resource, node_id)}
+        others = {it for it in delta.changed_configs if it[0] != ConfigResourceType.BROKER}
+        self.refused.note(image, here | others)
+        if here:
             values = with_dynamic_values(image, node_id, self._config.values)
-            self._listeners.limit_connections(ListenerLimits.from_properties(values))
-            self._groups.on_config(GroupConfig.from_properties(values))
-            self._transactions.on_config(TransactionConfig.from_properties(values))
+            self._apply(ListenerLimits, values, self._listeners.limit_connections)
+            self._apply(GroupConfig, values, self._groups.on_config)
+            self._apply(TransactionConfig, values, self._transactions.on_config)
+
+    @staticmethod
+    def _apply(kind: type[S], values: Mapping[str, ConfigValue], apply: Callable[[S], None]) -> None:
+        """Settings that contradict each other, as another version may have accepted them or another broker's
+        properties may allow, leave those of before in force.
+        """
+        try:
+            settings = kind.from_properties(values)
+        except ConfigError as error:
+            logger.warning("The settings that are in force stay, since the new ones are refused: %s", error)
+        else:
+            apply(settings)
 
 
 class _Follower(Protocol):

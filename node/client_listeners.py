@@ -20,8 +20,14 @@ class ClientListeners:
     ) -> None:
         limits = ListenerLimits.from_properties(config.values)
         self._configured = tuple(configured)
+        self._quota = limits.make_quota()
+        between_brokers = config.inter_broker_listener_name if len(configured) > 1 else ""
         self._listeners = [
-            KafkaListener(streams, one.host or None, one.port, one.name, limits) for one in configured
+            KafkaListener(
+                *(streams, one.host or None, one.port, one.name, limits, self._quota),
+                is_exempt=one.name == between_brokers,
+            )
+            for one in configured
         ]
 
     def __bool__(self) -> bool:
@@ -46,9 +52,8 @@ class ClientListeners:
             await listener.start_serving(handler, on_unreadable)
 
     def limit_connections(self, limits: ListenerLimits) -> None:
-        """Change the limits of connections at each listener; open connections are kept."""
-        for listener in self._listeners:
-            listener.limit_connections(limits.max_connections, limits.max_connections_per_ip)
+        """Change the limits of connections, which all listeners have together."""
+        self._quota.set_limits(limits.max_connections, limits.max_connections_per_ip)
 
     async def stop_listening(self) -> None:
         """Accept no further connections; open ones are still served."""

@@ -21,6 +21,7 @@ from pykraft.kafka_protocol.ids import ZERO_UUID
 from pykraft.lazy_dataclass import dataclass
 from pykraft.metadata_log.broker_configs import CORDONED_LOG_DIRS
 from pykraft.node.security import PLAINTEXT, check_protocols, check_security_keys, is_security_key
+from pykraft.node.web.host_names import normal_name
 from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
 from pykraft.runtime.address import MAX_PORT, Address, parse_address
 
@@ -65,25 +66,20 @@ class ServerConfig:
 
     @property
     def controller_address(self) -> Address | None:
-        """The address of this controller for other nodes.
+        """The address at which the nodes of the quorum, this one among them, call this controller.
 
-        None if it is unknown: a listener on every address does not give one, and with fixed voters it is in
-        controller.quorum.voters.
+        With fixed voters it is in controller.quorum.voters. None if it is unknown: a listener on every
+        address does not give one.
         """
+        if self.static_voters is not None:
+            voter = self.static_voters.get(self.node_id)
+            return None if voter is None else voter.address
         listener = self.controller_listener
-        if listener is None or self.static_voters is not None:
+        if listener is None:
             return None
         if listener.host in _EVERY_ADDRESS and listener.advertised_host == _UNKNOWN_HOST:
             return None
         return Address(listener.advertised_host, listener.advertised_port)
-
-    @property
-    def called_at(self) -> Address | None:
-        """The address at which the nodes of the quorum, this one among them, call this controller."""
-        if self.static_voters is None:
-            return self.controller_address
-        voter = self.static_voters.get(self.node_id)
-        return None if voter is None else voter.address
 
     def integer(self, name: str) -> int:
         """The value of an integer property."""
@@ -96,9 +92,22 @@ class ServerConfig:
         """Where metrics, health checks and the console are served. :class:`ConfigError` if it is none."""
         text = str(self.values["pykraft.http.listener"] or "")
         try:
-            return parse_address(text) if text else None
+            return parse_address(text, least_port=0) if text else None
         except ValueError as error:
             raise ConfigError(f"pykraft.http.listener: {error}") from None
+
+    @property
+    def http_hosts(self) -> frozenset[str]:
+        """The names under which that is asked for: those given, and its own. :class:`ConfigError`."""
+        names, listener = set[str](), self.http_listener
+        if listener is not None:
+            names.update(filter(None, [normal_name(listener.host)]))
+        for given in _list(self.values, "pykraft.http.allowed.hosts"):
+            name = normal_name(given)
+            if name is None:
+                raise ConfigError(f"pykraft.http.allowed.hosts: {given!r} is no host name (without a port)")
+            names.add(name)
+        return frozenset(names)
 
     @property
     def all_dirs(self) -> tuple[str, ...]:
@@ -147,7 +156,7 @@ def load_server_config(text: str, overrides: Mapping[str, str] | None = None) ->
         topic_defaults=topic_defaults(given),
     )
     _check_auto_join(config)
-    _ = config.http_listener  # refuses what is not host:port
+    _ = config.http_hosts  # refuses what is no name, and a listener that is not host:port
     if config.is_broker:
         GroupConfig.from_properties(values)  # refuses settings that contradict each other
     return config

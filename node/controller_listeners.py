@@ -25,6 +25,7 @@ from pykraft.metadata_log.image import MetadataImage
 from pykraft.node.config import ServerConfig
 from pykraft.node.world import World
 from pykraft.quorum.driver import QuorumNode
+from pykraft.runtime.slices import Slices
 
 
 def make_controller_requests(
@@ -37,6 +38,7 @@ def make_controller_requests(
         server_properties=config.given,
         kraft_version=lambda: quorum.voters.kraft_version,
         loggers=world.loggers,
+        slices=Slices(world.streams.budget, "requests that wait"),
         leader_id=lambda: quorum.leader.leader_id,
     )
     return RequestServer(services, make_controller_apis(), world.streams.budget, world.fatal)

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import errno
+import re
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Final
 
+from pykraft.broker.config import ListenerConfig
 from pykraft.configuration.keys import ConfigError
 from pykraft.configuration.properties import format_properties
 from pykraft.kafka_protocol.ids import Uuid, uuid_to_str
 from pykraft.lazy_dataclass import dataclass
 from pykraft.metadata_log.features import BOOTSTRAP_FEATURES
-from pykraft.node.config import ServerConfig, load_server_config
+from pykraft.node.config import ServerConfig, load_server_config, parse_listener
 from pykraft.node.format import format_directories, read_directory
+from pykraft.runtime.address import Address
 from pykraft.runtime.disk import Disk
 
 _NODE_PREFIX: Final = "node-"
+_QUORUM: Final = "CONTROLLER"
+_NO_HOST: Final = frozenset({"", "0.0.0.0", "::"})
+"""Listeners on every address."""
+_NEAR: Final = 100
+_LISTENERS_OF_A_NODE: Final = 8
+"""For so many free ports are drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +42,41 @@ class DevCluster:
 
 
 def free_ports(host: str, count: int) -> list[int]:
-    """Different ports that are free at the moment."""
-    sockets = [socket.socket() for _ in range(count)]
+    """Different ports that are free at the moment. :class:`ConfigError` if there is no such ``host`` here."""
+    sockets = [_socket(host) for _ in range(count)]
     try:
         for item in sockets:
             item.bind((host, 0))
         return [item.getsockname()[1] for item in sockets]
+    except OSError as error:
+        is_foreign = error.errno == errno.EADDRNOTAVAIL
+        reason = "it is not an address of this machine" if is_foreign else error.strerror
+        raise ConfigError(f"cannot listen on {host}: {reason}") from None
     finally:
         for item in sockets:
             item.close()
+
+
+def _socket(host: str) -> socket.socket:
+    return socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+
+
+def first_of_free_ports(host: str, first: int, count: int) -> int:
+    """The first of ``count`` free ports in a row, from ``first`` on; 0 if that would be far from there."""
+    for start in range(first, first + _NEAR):
+        sockets = [_socket(host) for _ in range(count)]
+        try:
+            for port, item in enumerate(sockets, start):
+                item.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                item.bind((host, port))
+            return start
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                break  # no other port would do better, and a name is looked up each time
+        finally:
+            for item in sockets:
+                item.close()
+    return 0
 
 
 def prepare_dev_cluster(
@@ -58,27 +94,28 @@ def prepare_dev_cluster(
     """Describe and format ``nodes`` combined nodes below ``directory``.
 
     ``port`` is the first broker's, the others follow; 0 chooses free ones. ``http_port`` likewise, for
-    metrics and console; None: they are not served. A directory that holds a cluster
-    of the same nodes is used again, with its data, at new addresses. :class:`ConfigError` if it holds other
-    nodes.
+    metrics and console; None: they are not served. ``overrides`` are properties of every node; ``listeners``
+    among them may leave out those of controllers, and a port 0 there becomes a free one. A directory that
+    holds a cluster of the same nodes is used again, with its data, at new addresses. :class:`ConfigError` if
+    it holds other nodes.
     """
+    given = dict(overrides or {})
     wanted = [f"{_NODE_PREFIX}{n + 1}" for n in range(nodes)]
     _check_present(disk, directory, wanted)
-    drawn = iter(free_ports(host, 4 * nodes))
-    quorum_ports, controller_ports, ports, http_ports = (list(islice(drawn, nodes)) for _ in range(4))
+    drawn = iter(free_ports(host, _LISTENERS_OF_A_NODE * nodes))
+    ports, http_ports = (list(islice(drawn, nodes)) for _ in range(2))
     if port:
         ports = list(range(port, port + nodes))
     if http_port:
         http_ports = list(range(http_port, http_port + nodes))
-    voters = ",".join(f"{n + 1}@{host}:{quorum_ports[n]}" for n in range(nodes))
+    listeners = [_listeners(host, ports[n], drawn, given) for n in range(nodes)]
+    voters = ",".join(f"{n + 1}@{_quorum_address(host, listeners[n], given)}" for n in range(nodes))
     texts = []
     for n in range(nodes):
         properties = {
             "process.roles": "broker,controller",
             "node.id": str(n + 1),
-            "listeners": f"PLAINTEXT://{host}:{ports[n]},CONTROLLER://{host}:{quorum_ports[n]},"
-            f"KAFKA_CONTROLLER://{host}:{controller_ports[n]}",
-            "controller.listener.names": "CONTROLLER,KAFKA_CONTROLLER",
+            "controller.listener.names": f"{_QUORUM},KAFKA_CONTROLLER",
             "controller.quorum.voters": voters,
             "log.dirs": f"{directory}/{wanted[n]}",
             "offsets.topic.replication.factor": str(min(3, nodes)),
@@ -88,10 +125,11 @@ def prepare_dev_cluster(
             "min.insync.replicas": str(max(1, min(3, nodes) - 1)),
             # Tests do not wait for more consumers to join.
             "group.initial.rebalance.delay.ms": "0",
-            "pykraft.http.listener": "" if http_port is None else f"{host}:{http_ports[n]}",
-        } | dict(overrides or {})
-        texts.append(format_properties(properties))
+            "pykraft.http.listener": "" if http_port is None else str(Address(host, http_ports[n])),
+        }
+        texts.append(format_properties(properties | given | {"listeners": ",".join(listeners[n])}))
     configs = tuple(map(load_server_config, texts))
+    _check_different(configs)
     first = read_directory(disk, configs[0].metadata_log_dir)
     cluster_id = uuid_to_str(new_uuid()) if first is None else first.cluster_id
     for config in configs:
@@ -101,14 +139,57 @@ def prepare_dev_cluster(
     return DevCluster(
         configs,
         tuple(texts),
-        _addresses(host, ports),
-        _addresses(host, controller_ports),
+        ",".join(str(_reached(config.broker_listeners[0], host)) for config in configs),
+        ",".join(
+            str(_reached(listener, host))
+            for config in configs
+            for listener in config.controller_client_listeners[:1]
+        ),
         tuple(str(config.http_listener) for config in configs if config.http_listener is not None),
     )
 
 
-def _addresses(host: str, ports: Sequence[int]) -> str:
-    return ",".join(f"{host}:{port}" for port in ports)
+def _listeners(host: str, port: int, drawn: Iterator[int], given: Mapping[str, str]) -> list[str]:
+    """Of one node. ``drawn``: free ports."""
+    own = [f"{name}://{Address(host, 0)}" for name in (_QUORUM, "KAFKA_CONTROLLER")]
+    found = [item.strip() for item in given.get("listeners", "").split(",") if item.strip()]
+    if not found:
+        found = [f"PLAINTEXT://{Address(host, port)}", *own]
+    elif "controller.listener.names" not in given:
+        names = {item.partition(":")[0].upper() for item in found}
+        found += [item for item in own if item.partition(":")[0] not in names]
+    return [re.sub(":0$", lambda _: f":{next(drawn)}", item) for item in found]
+
+
+def _quorum_address(host: str, listeners: list[str], given: Mapping[str, str]) -> Address:
+    name = given.get("controller.listener.names", _QUORUM).partition(",")[0].strip().upper()
+    for found, at, port in map(parse_listener, listeners):
+        if found == name:
+            return Address(host if at in _NO_HOST else at, port)
+    raise ConfigError(f"listeners has no {name}, which controller.listener.names requires")
+
+
+def _reached(listener: ListenerConfig, host: str) -> Address:
+    """Where clients on this machine find it."""
+    if listener.host not in _NO_HOST:
+        host = listener.host
+    elif host in _NO_HOST:
+        host = "::1" if listener.host == "::" else "127.0.0.1"
+    return Address(host, listener.port)
+
+
+def _check_different(configs: tuple[ServerConfig, ...]) -> None:
+    """A property is of every node, so that of several nodes one alone could listen."""
+    taken: dict[tuple[str, int], int] = {}
+    for config in configs:
+        quorum = [] if config.controller_listener is None else [config.controller_listener]
+        for one in (*config.broker_listeners, *quorum, *config.controller_client_listeners):
+            other = taken.setdefault((one.host, one.port), config.node_id)
+            if other != config.node_id:
+                raise ConfigError(
+                    f"nodes {other} and {config.node_id} would both listen on {Address(one.host, one.port)}:"
+                    " properties are those of every node; port 0 gives each a free one"
+                )
 
 
 def _check_present(disk: Disk, directory: str, wanted: list[str]) -> None:

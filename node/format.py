@@ -21,6 +21,7 @@ from pykraft.log_store.interface import METADATA_LOG_DIRECTORY, CorruptCheckpoin
 from pykraft.log_store.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 from pykraft.metadata_log.bootstrap import write_bootstrap_checkpoint
 from pykraft.node.config import ServerConfig
+from pykraft.node.os_errors import describe
 from pykraft.quorum.bootstrap import format_log
 from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
 from pykraft.runtime.address import Address, parse_address
@@ -70,7 +71,7 @@ def read_directory(disk: Disk, path: str) -> MetaProperties | None:
     except CorruptCheckpointError as error:
         raise ConfigError(f"{error}; restore the file, or empty the directory and format it again") from None
     except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+        raise ConfigError(f"cannot read {describe(error, path)}") from None
 
 
 def format_directories(
@@ -122,7 +123,7 @@ def format_directories(
                 format_log(disk, metadata_log, now_ms, initial_voters, may_vote=config.is_controller)
             write_meta_properties(disk, path, identity)
         except OSError as error:
-            raise ConfigError(f"cannot format {path}: {error.strerror}") from error
+            raise ConfigError(f"cannot format {describe(error, path)}") from error
         done.append(FormattedDirectory(path, directory_ids[path], skipped=False))
     return done
 

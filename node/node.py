@@ -35,6 +35,7 @@ from pykraft.node.config import ServerConfig
 from pykraft.node.controller_listeners import make_controller_requests
 from pykraft.node.errors import StartError
 from pykraft.node.format import NodeIdentity, check_directories
+from pykraft.node.os_errors import describe
 from pykraft.node.quorum_watch import QuorumWatch
 from pykraft.node.world import World
 from pykraft.quorum.bootstrap import BootstrapError, read_bootstrap_voters
@@ -93,7 +94,8 @@ class Node:
         except _REFUSALS as error:
             if isinstance(error, ConfigError):
                 raise
-            raise StartError(f"node {self.config.node_id} does not start: {error}") from error
+            said = describe(error) if isinstance(error, OSError) else error
+            raise StartError(f"node {self.config.node_id} does not start: {said}") from error
         except KafkaError as error:
             raise StartError(f"node {self.config.node_id} does not start: {error.message}") from error
 
@@ -229,7 +231,7 @@ class Node:
         its own controller, at the address of this process.
         """
         addresses = [voter.address for voter in quorum.voters]
-        return self.config.is_broker and quorum.is_voter and addresses == [self.config.called_at]
+        return self.config.is_broker and quorum.is_voter and addresses == [self.config.controller_address]
 
     async def _bind_listeners(
         self, configured: Sequence[ListenerConfig]

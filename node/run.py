@@ -19,6 +19,7 @@ from pykraft.node.config import ServerConfig
 from pykraft.node.errors import StartError
 from pykraft.node.incarnation import Incarnation, draw_uuid, enter_directories
 from pykraft.node.node import Node
+from pykraft.node.os_errors import describe
 from pykraft.node.stop_signals import handle_stop_signals
 from pykraft.node.world import World
 from pykraft.runtime.clock import SystemClock, monotonic_us
@@ -31,6 +32,7 @@ from pykraft.runtime.loggers import ProcessLoggers
 from pykraft.runtime.memory import keep_out_of_collection
 from pykraft.runtime.os_disk import OsDisk
 from pykraft.runtime.own_calls import OwnCalls, OwnFirstTransport
+from pykraft.runtime.rpc_limits import ServerLimits, limits_within
 from pykraft.runtime.tasks import FatalHandler
 from pykraft.runtime.tcp import StreamRuntime
 
@@ -64,7 +66,7 @@ def run_nodes(
                 locks += taken
                 incarnation = enter_directories(taken, draw_uuid(os.urandom))
             except OSError as error:
-                raise StartError(f"node {config.node_id} does not start: {error}") from None
+                raise StartError(f"node {config.node_id} does not start: {describe(error)}") from None
             processes.append(_Process(config, incarnation, unusable))
         with asyncio.Runner(loop_factory=new_loop) as runner:
             return runner.run(_serve(processes, on_ready, on_abandon, supervisor))
@@ -95,7 +97,7 @@ def lock_directories(config: ServerConfig) -> tuple[list[DirectoryLock], dict[st
                 for lock in locks:
                     lock.release()
                 raise
-            unusable[path] = str(error)
+            unusable[path] = describe(error, path)
     return locks, unusable
 
 
@@ -107,6 +109,7 @@ def make_world(
     disk: Disk | None = None,
     files: FileBudget | None = None,
     unusable_dirs: Mapping[str, str] | None = None,
+    rpc_limits: ServerLimits | None = None,
 ) -> World:
     """The world of a node in this process: gRPC, threads and the operating system's clocks and randomness."""
     own, make_remote = OwnCalls(), partial(make_grpc_transport, fatal)
@@ -115,8 +118,8 @@ def make_world(
         clock=SystemClock(),
         new_rng=random.Random,
         executor=ThreadPoolExecutor,
-        rpc_transport=lambda: OwnFirstTransport(own, config.called_at, make_remote, fatal),
-        rpc_server=lambda: LateGrpcServer(own),
+        rpc_transport=lambda: OwnFirstTransport(own, config.controller_address, make_remote, fatal),
+        rpc_server=lambda: LateGrpcServer(own, rpc_limits),
         streams=StreamRuntime(
             asyncio.get_running_loop(), sendfile=bool(config.values["pykraft.sendfile"]), files=files
         ),
@@ -185,12 +188,19 @@ async def _serve(
     handle_stop_signals(loop, handle_signal)
     if supervisor is not None:
         loop.add_reader(supervisor, handle_end_of_supervisor, supervisor)
-    files = FileBudget(raise_file_limit())
+    files_limit, servers = raise_file_limit(), sum(one.config.is_controller for one in processes)
+    rpc_limits = limits_within(files_limit, servers)
+    files = FileBudget(files_limit, servers * rpc_limits.connections)
     nodes = [
         Node(
             one.config,
             make_world(
-                one.config, _halt, incarnation=one.incarnation, files=files, unusable_dirs=one.unusable
+                one.config,
+                _halt,
+                incarnation=one.incarnation,
+                files=files,
+                unusable_dirs=one.unusable,
+                rpc_limits=rpc_limits,
             ),
         )
         for one in processes

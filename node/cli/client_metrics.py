@@ -16,6 +16,7 @@ from pykraft.kafka_protocol.enums import ConfigOperation, ConfigResourceType
 from pykraft.kafka_protocol.ids import uuid_to_str
 from pykraft.node.cli.cluster_client import Target, cluster_options
 from pykraft.node.cli.common import check_actions, json_option, one_action, print_done, print_json, wants_json
+from pykraft.node.cli.tool_errors import report
 from pykraft.node.incarnation import draw_uuid
 
 _TYPE: Final = ConfigResourceType.CLIENT_METRICS
@@ -54,6 +55,8 @@ def command(target: Target, **given: Any) -> None:
         match action:
             case "list":
                 _list(client)
+            case "describe" if (missing := _why_missing(client, given["name"])) is not None:
+                report([missing])
             case "describe":
                 _describe(client, given["name"])
             case "delete":
@@ -90,7 +93,7 @@ def _list(client: AdminClient) -> None:
 
 
 def _describe(client: AdminClient, name: str | None) -> None:
-    names = _existing(client, name)
+    names = _names(client) if name is None else [name]
     described = {it: client.describe_configs(_TYPE, it) for it in names}
     if wants_json():
         print_json([{"name": it, "configs": _values(entries)} for it, entries in described.items()])
@@ -106,18 +109,14 @@ def _values(entries: Sequence[ConfigEntry]) -> dict[str, str | None]:
 
 
 def _delete(client: AdminClient, name: str) -> None:
-    for existing in _existing(client, name):
-        entries = client.describe_configs(_TYPE, existing)
-        changes = [ConfigChange(entry.name, ConfigOperation.DELETE) for entry in entries]
-        client.alter_configs(_TYPE, existing, changes)
+    """One that does not exist is deleted already, as in Kafka."""
+    changes = [ConfigChange(it.name, ConfigOperation.DELETE) for it in client.describe_configs(_TYPE, name)]
+    if changes:
+        client.alter_configs(_TYPE, name, changes)
     print_done(f"Deleted client metrics config for {name}.", name=name, deleted=True)
 
 
-def _existing(client: AdminClient, name: str | None) -> list[str]:
-    """All names, or this one; an error if it does not exist."""
-    names = _names(client)
-    if name is not None and name not in names:
-        raise click.ClickException(
-            f"The client metric resource {name} doesn't exist and doesn't have dynamic config."
-        )
-    return names if name is None else [name]
+def _why_missing(client: AdminClient, name: str | None) -> str | None:
+    if name is None or name in _names(client):
+        return None
+    return f"The client metric resource {name} doesn't exist and doesn't have dynamic config."

@@ -93,6 +93,7 @@ def _learn_controllers(client: AdminClient) -> None:
     client.admin.cluster.metadata.brokers = {
         it.id: Broker(it.id, Address(it.host, it.port)) for it in described.brokers
     }
+    client.admin.cluster.asks_controllers = True
 
 
 def receives_target(function: FC) -> FC:

@@ -94,29 +94,30 @@ def named_entity(given: Mapping[str, Any]) -> tuple[str, str | None]:
     return kind, name
 
 
-def check_exists(client: AdminClient, target: Target, entity: Entity) -> None:
-    """Kafka's words for an entity that is neither there nor configured, and no waiting for a broker that
-    cannot answer: only it describes its configuration.
+def why_missing(client: AdminClient, target: Target, entity: Entity) -> str | None:
+    """Kafka's words for an entity that is neither there nor configured; None if it is.
+
+    :class:`click.ClickException` for a broker that cannot answer, since only it describes its configuration.
     """
     if entity.type in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER):
-        if entity.name:
-            _check_node(client, target, entity.name)
-    elif entity.name not in existing_names(client, target, entity.kind):
-        raise click.ClickException(
-            f"The {entity.singular} '{entity.name}' doesn't exist and doesn't have dynamic config."
-        )
+        return _why_no_node(client, target, entity.name) if entity.name else None
+    if entity.name in existing_names(client, target, entity.kind):
+        return None
+    return f"The {entity.singular} '{entity.name}' doesn't exist and doesn't have dynamic config."
 
 
-def _check_node(client: AdminClient, target: Target, name: str) -> None:
+def _why_no_node(client: AdminClient, target: Target, name: str) -> str | None:
     described = client.describe_cluster(
         include_fenced_brokers=not target.is_controllers, controllers=target.is_controllers
     )
     nodes = {str(it.id): it for it in described.brokers}
     kind = "controller" if target.is_controllers else "broker"
     if name not in nodes:
-        raise click.ClickException(f"there is no {kind} {name}; known are {', '.join(sorted(nodes))}")
+        known = ", ".join(sorted(nodes))
+        return f"The {kind} '{name}' doesn't exist and doesn't have dynamic config. Known are {known}."
     if nodes[name].is_fenced:
         raise click.ClickException(f"broker {name} is down or unreachable (fenced)")
+    return None
 
 
 def existing_names(client: AdminClient, target: Target, kind: str) -> list[str]:

@@ -9,8 +9,7 @@ import click
 
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_client.admin_results import ConfigChange, ConfigEntry
-from pykraft.kafka_protocol.enums import ConfigOperation, ConfigResourceType
-from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.enums import ConfigResourceType
 from pykraft.node.cli.client_properties import refused_option
 from pykraft.node.cli.cluster_client import Target, cluster_options
 from pykraft.node.cli.common import (
@@ -27,10 +26,11 @@ from pykraft.node.cli.config_entities import (
     KINDS,
     REFUSED,
     Entity,
-    check_exists,
     existing_names,
     named_entity,
+    why_missing,
 )
+from pykraft.node.cli.tool_errors import report
 
 
 def _refused_entities(function: FC) -> FC:
@@ -72,7 +72,9 @@ def command(target: Target, **given: Any) -> None:
                 entities = [Entity(kind, it) for it in existing_names(client, target, kind)]
             else:
                 entities = [Entity(kind, name)]
-                check_exists(client, target, entities[0])
+                if (reason := why_missing(client, target, entities[0])) is not None:
+                    report([reason])
+                    return
             _describe(client, entities, given["all"])
         return
     if name is None:
@@ -81,7 +83,9 @@ def command(target: Target, **given: Any) -> None:
     with target.client() as client:
         entity = Entity(kind, name)
         if kind in ("brokers", "broker-loggers"):
-            check_exists(client, target, entity)
+            reason = why_missing(client, target, entity)
+            if reason is not None:
+                raise click.ClickException(reason)
         _alter(client, entity, changes)
 
 
@@ -125,15 +129,10 @@ def _text(value: str | None) -> str:
 
 
 def _alter(client: AdminClient, entity: Entity, changes: Sequence[ConfigChange]) -> None:
-    present = {entry.name for entry in _entries(client, entity)}
     if entity.type is ConfigResourceType.BROKER_LOGGER:
+        present = {entry.name for entry in _entries(client, entity)}
         if unknown := [change.name for change in changes if change.name not in present]:
             raise click.ClickException(f"Invalid broker logger(s): {','.join(unknown)}")
-    elif unset := [
-        it.name for it in changes if it.operation is ConfigOperation.DELETE and it.name not in present
-    ]:
-        # Otherwise a misspelled key would silently succeed.
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"cannot be deleted, because not set: {', '.join(unset)}")
     client.alter_configs(entity.type, entity.name, changes)
     print_done(
         f"Completed updating {'' if entity.name else 'default '}config for {entity}.",

@@ -1,7 +1,7 @@
 """``pykraft consumer-groups``, with the flags, the refusals and the output lines of kafka-consumer-groups.
 
-What Kafka's tool reports on standard output, its errors included, is reported there. It is not an error to
-Kafka's tool that a group cannot be described, changed or deleted; here the exit status is then 1.
+The status is Kafka's, too: only wrong options end with another one than 0. What cannot be described, changed
+or deleted is reported on standard error, in the words of Kafka's tool without those of Java.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pykraft.node.cli.common import FC, json_option, print_done, print_json, wan
 from pykraft.node.cli.group_changes import delete_groups, delete_offsets
 from pykraft.node.cli.group_descriptions import describe_members, describe_offsets, describe_states
 from pykraft.node.cli.group_reset import SCENARIOS, Reset, ResetError, reset_offsets
-from pykraft.node.cli.kafka_errors import as_exception
+from pykraft.node.cli.tool_errors import report
 from pykraft.regex.pattern import RegexError, compile_pattern
 
 _STATES: Final = (
@@ -78,13 +78,12 @@ def _optional(name: str, text: str) -> Callable[[FC], FC]:
 @click.option("--timeout", "timeout_ms", type=click.IntRange(min=0), default=30_000, show_default=True,
               metavar="MS", help="How long each request may take.")  # fmt: skip
 @json_option
-@click.pass_context
-def command(context: click.Context, /, target: Target, **given: Any) -> None:
+def command(target: Target, **given: Any) -> None:
     """List, describe and delete groups of consumers; reset and delete their offsets."""
-    run(context, target, given)
+    run(target, given)
 
 
-def run(context: click.Context, target: Target, given: Mapping[str, Any]) -> None:
+def run(target: Target, given: Mapping[str, Any]) -> None:
     """The command, with its options as :mod:`click` has parsed them."""
     action = _checked(given)
     if action == "validate-regex":
@@ -99,25 +98,17 @@ def run(context: click.Context, target: Target, given: Mapping[str, Any]) -> Non
                 return
             names = _all_groups(client) if given["all_groups"] else list(dict.fromkeys(given["groups"]))
             if action == "describe":
-                done = _describe(client, names, given)
+                _describe(client, names, given)
             elif action == "delete":
-                done = delete_groups(client, names)
+                delete_groups(client, names)
             elif action == "delete-offsets":
-                done = delete_offsets(client, names[0], given["topics"])
+                delete_offsets(client, names[0], given["topics"])
             else:
                 assert reset is not None
-                done = reset_offsets(client, names, reset)
-        except ResetError as error:
-            done = _failed(str(error))
-        except KafkaError as error:
-            done = _failed(as_exception(error, error.message))
-    if not done:
-        context.exit(1)
-
-
-def _failed(reason: str) -> bool:
-    click.echo(f"\nError: Executing consumer group command failed due to {reason}")
-    return False
+                reset_offsets(client, names, reset)
+        except (ResetError, KafkaError) as error:
+            reason = error.message if isinstance(error, KafkaError) else str(error)
+            report([f"Executing consumer group command failed due to {reason}"])
 
 
 def _list(client: AdminClient, states: Sequence[str], types: Sequence[str], given: Mapping[str, Any]) -> None:
@@ -138,16 +129,13 @@ def _list(client: AdminClient, states: Sequence[str], types: Sequence[str], give
         click.echo(line)
 
 
-def _describe(client: AdminClient, names: Sequence[str], given: Mapping[str, Any]) -> bool:
+def _describe(client: AdminClient, names: Sequence[str], given: Mapping[str, Any]) -> None:
     described = []
     for name, group in client.describe_groups(names).items():
         if isinstance(group, KafkaError):
             raise group
         if group.protocol_type not in _CONSUMERS:
-            return _failed(
-                "java.lang.IllegalArgumentException: "
-                f"GroupId {name} is not a consumer group ({group.protocol_type})."
-            )
+            raise ResetError(f"GroupId {name} is not a consumer group ({group.protocol_type}).")
         described.append(group)
     described.sort(key=lambda group: group.group_id)
     if given["members"]:
@@ -156,7 +144,6 @@ def _describe(client: AdminClient, names: Sequence[str], given: Mapping[str, Any
         describe_states(described, given["verbose"])
     else:
         describe_offsets(client, described, given["verbose"])
-    return True
 
 
 def _all_groups(client: AdminClient) -> list[str]:

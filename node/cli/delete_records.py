@@ -9,6 +9,7 @@ from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.node.cli.cluster_client import Target, cluster_options
 from pykraft.node.cli.common import json_option, print_json, say, wants_json
 from pykraft.node.cli.partition_files import OFFSETS_SHAPE, read_offsets_file
+from pykraft.node.cli.tool_errors import report
 
 
 @click.command()
@@ -31,14 +32,13 @@ def command(target: Target, offset_json_file: str) -> None:
     else:
         click.echo("Records delete operation completed:")
         for partition in sorted(results):
-            click.echo(f"partition: {partition}\t{_text(results[partition])}")
-    failed = sum(isinstance(result, KafkaError) for result in results.values())
-    if failed:
-        raise click.ClickException(f"the records of {failed} partition(s) could not be deleted")
-
-
-def _text(result: int | KafkaError) -> str:
-    return f"error: {result}" if isinstance(result, KafkaError) else f"low_watermark: {result}"
+            if not isinstance(results[partition], KafkaError):
+                click.echo(f"partition: {partition}\tlow_watermark: {results[partition]}")
+    report(
+        f"{partition}: {result}"
+        for partition, result in sorted(results.items())
+        if isinstance(result, KafkaError)
+    )
 
 
 def _as_object(partition: TopicPartition, result: int | KafkaError) -> dict[str, object]:

@@ -12,9 +12,11 @@ import os
 import sys
 from dataclasses import asdict
 from datetime import datetime
+from importlib.util import find_spec
 
 import click
 
+from pykraft.configuration.keys import ConfigError
 from pykraft.kafka_client.admin_results import NewTopic
 from pykraft.node.cli.common import pairs
 from pykraft.node.cli.dev_detached import TAIL_LINES, follow, start_detached, stop_detached, tail
@@ -23,9 +25,13 @@ from pykraft.node.cli.dev_state import Home, check_name, known_homes
 from pykraft.node.cli.dev_summary import summary
 from pykraft.node.cli.dev_topics import check_replicas, parse_topics
 from pykraft.node.cli.logging_setup import LEVEL_VARIABLE
+from pykraft.node.dev_cluster import first_of_free_ports
 
 DEFAULT_PORT = 9092
+HTTP_PORT = 9080
+"""Where the console is beside :data:`DEFAULT_PORT`."""
 DEFAULT_NAME = "dev"
+_WEB = ("aiohttp", "prometheus_client", "jinja2")
 EXIT_NOT_RUNNING = 3
 """As of a service that does not run."""
 
@@ -40,8 +46,9 @@ _name = click.option(
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=DEFAULT_PORT, show_default=True,
               help="The first broker's port, the others follow; 0: free ports.")  # fmt: skip
-@click.option("--http-port", type=click.IntRange(0, 65535), default=0, show_default=True,
-              help="The first node's port of console and metrics, the others follow; 0: free ports.")  # fmt: skip
+@click.option("--http-port", type=click.IntRange(0, 65535),
+              help="The first node's port of console and metrics, the others follow; 0: free ports, as beside"
+              f" a --port of one's own. By default {HTTP_PORT}, or the next that is free.")  # fmt: skip
 @click.option("--no-http", is_flag=True, help="Without console and metrics.")
 @click.option(
     "--topics",
@@ -66,7 +73,7 @@ def command(
     data_dir: str | None,
     host: str,
     port: int,
-    http_port: int,
+    http_port: int | None,
     no_http: bool,
     topics: tuple[NewTopic, ...],
     overrides: tuple[str, ...],
@@ -86,7 +93,7 @@ def command(
         data_dir=data_dir,
         host=host,
         port=port,
-        http_port=None if no_http else http_port,
+        http_port=None if no_http else _find_http_port(http_port, host, port, nodes),
         topics=topics,
         overrides=pairs(overrides, "--override"),
         one_process=one_process,
@@ -102,6 +109,18 @@ def command(
             click.echo(line)
         return
     sys.exit(run_cluster(options))
+
+
+def _find_http_port(given: int | None, host: str, port: int, nodes: int) -> int | None:
+    """None, and a hint, if the packages are missing that console and metrics need."""
+    if any(find_spec(name) is None for name in _WEB):
+        if given:
+            raise ConfigError("--http-port needs pip install 'pykraft[web]'")
+        click.echo("Without console and metrics, which need: pip install 'pykraft[web]'", err=True)
+        return None
+    if given is None and port == DEFAULT_PORT:
+        return first_of_free_ports(host, HTTP_PORT, nodes)
+    return given or 0
 
 
 @command.command()

@@ -14,6 +14,7 @@ import click
 
 from pykraft.node.cli.dev_state import DevState, Home
 from pykraft.node.supervisor import interpreter_command
+from pykraft.runtime.directory_lock import DirectoryInUseError
 
 STOP_TIMEOUT_S: Final = 60.0
 POLL_S: Final = 0.05
@@ -26,9 +27,8 @@ def start_detached(home: Home, arguments: Sequence[str]) -> DevState:
     :class:`click.ClickException` with the end of its log if it does not start.
     """
     home.make()
-    if home.is_held:
+    if not _clear(home):
         raise click.ClickException(f"the cluster {home.name} runs already: `pykraft dev stop` stops it")
-    home.forget()
     readable, writable = os.pipe()
     detached = ("--detached-as", home.name, "--ready-fd", str(writable))
     with open(home.log, "wb") as log:
@@ -52,6 +52,7 @@ def start_detached(home: Home, arguments: Sequence[str]) -> DevState:
     if state is None:
         process.terminate()
         process.wait()
+        _clear(home)
         said = "".join(tail(home, TAIL_LINES))
         raise click.ClickException(f"the cluster did not start:\n{said}".rstrip())
     return state
@@ -59,8 +60,7 @@ def start_detached(home: Home, arguments: Sequence[str]) -> DevState:
 
 def stop_detached(home: Home) -> bool:
     """Ask it to stop, and wait until it has; False if it did not run."""
-    if not home.is_held:
-        home.forget()
+    if _clear(home):
         return False
     state = home.read()
     if state is None:
@@ -73,6 +73,29 @@ def stop_detached(home: Home) -> bool:
             seconds = round(STOP_TIMEOUT_S)
             raise click.ClickException(f"process {state.process_id} has not ended within {seconds} s")
         time.sleep(POLL_S)
+    _clear(home)  # it may have been killed meanwhile
+    return True
+
+
+def _clear(home: Home) -> bool:
+    """Remove what a cluster that was killed has left, when its nodes have ended, too; False if it runs."""
+    if not home.path.is_dir():
+        return True
+    try:
+        held = home.hold()  # so that none begins meanwhile
+    except DirectoryInUseError:
+        return False
+    until = time.monotonic() + STOP_TIMEOUT_S
+    try:
+        while not home.forget():
+            if time.monotonic() > until:
+                raise click.ClickException(
+                    f"the cluster {home.name} was killed, and its nodes have not ended within"
+                    f" {round(STOP_TIMEOUT_S)} s"
+                )
+            time.sleep(POLL_S)
+    finally:
+        held.release()
     return True
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -19,21 +18,21 @@ import click
 from pykraft.configuration.keys import ConfigError
 from pykraft.kafka_client.admin_results import NewTopic
 from pykraft.kafka_protocol.errors import KafkaError
-from pykraft.node.cli.dev_state import DevNode, DevState, Home
+from pykraft.node.cli.dev_state import DevNode, DevState, Home, new_temporary_path
 from pykraft.node.cli.dev_summary import summary
 from pykraft.node.cli.dev_topics import create_topics
 from pykraft.node.cli.lazy import import_late
 from pykraft.node.cli.logging_setup import LEVEL_VARIABLE, set_up_logging
 from pykraft.node.dev_cluster import DevCluster, prepare_dev_cluster
 from pykraft.node.incarnation import draw_uuid
+from pykraft.node.os_errors import describe
 from pykraft.node.supervisor import interpreter_command, supervise
-from pykraft.runtime.address import is_loopback
+from pykraft.runtime.address import Address, is_loopback
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.directory_lock import DirectoryInUseError
 from pykraft.runtime.os_disk import OsDisk
 
 EXIT_FAILED: Final = 1
-_WEB: Final = ("aiohttp", "prometheus_client", "jinja2")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +72,13 @@ def run_cluster(options: DevOptions) -> int:
     """Run it until it is stopped; returns the exit code."""
     set_up_logging(options.log_level)
     with ExitStack() as ending:
-        directory, remove = ending.enter_context(_directory(options.data_dir))
         if options.home is not None:
             try:
                 ending.callback(options.home.hold().release)
             except DirectoryInUseError:
                 raise click.ClickException(f"the cluster {options.home.name} runs already") from None
             ending.callback(options.home.forget)
+        directory, remove = ending.enter_context(_directory(options.data_dir, options.home))
         cluster = _prepare(directory, options)
         told = _Announcement(options, cluster, directory)
         if options.nodes == 1 or options.one_process:
@@ -90,7 +89,7 @@ def run_cluster(options: DevOptions) -> int:
 
 
 @contextmanager
-def _directory(given: str | None) -> Iterator[tuple[str, Callable[[], None]]]:
+def _directory(given: str | None, home: Home | None) -> Iterator[tuple[str, Callable[[], None]]]:
     """The data directory, and a function to call if this process ends without leaving the context."""
     if given is not None:
         _refuse_foreign_files(Path(given))
@@ -100,13 +99,18 @@ def _directory(given: str | None) -> Iterator[tuple[str, Callable[[], None]]]:
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler)
-    directory = tempfile.TemporaryDirectory(prefix="pykraft-dev-", ignore_cleanup_errors=True)
+    if home is not None:
+        directory = home.make_temporary()
+    else:
+        directory = new_temporary_path()
+        directory.mkdir(mode=0o700)
+    remove = partial(shutil.rmtree, directory, ignore_errors=True)
     try:
-        yield directory.name, directory.cleanup
+        yield str(directory), remove
     finally:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
-        directory.cleanup()
+        remove()
 
 
 def _refuse_foreign_files(directory: Path) -> None:
@@ -121,11 +125,6 @@ def _refuse_foreign_files(directory: Path) -> None:
 
 def _prepare(directory: str, options: DevOptions) -> DevCluster:
     now_ms, new_uuid = SystemClock().wall_ms(), partial(draw_uuid, os.urandom)
-    http_port = options.http_port
-    if any(find_spec(name) is None for name in _WEB):
-        if http_port:
-            raise ConfigError("--http-port needs pip install 'pykraft[web]'")
-        http_port = None
     # Somebody who develops on this machine may as well write.
     console = {"pykraft.http.console": "produce"} if is_loopback(options.host) else {}
     try:
@@ -137,11 +136,11 @@ def _prepare(directory: str, options: DevOptions) -> DevCluster:
             now_ms,
             host=options.host,
             port=options.port,
-            http_port=http_port,
+            http_port=options.http_port,
             overrides={**console, **options.overrides},
         )
     except OSError as error:
-        raise ConfigError(f"cannot prepare {directory}: {error}") from None
+        raise ConfigError(f"cannot prepare {describe(error, directory)}") from None
 
 
 def _run_here(cluster: DevCluster, told: _Announcement, remove: Callable[[], None]) -> int:
@@ -193,7 +192,7 @@ class _Announcement:
             nodes.append(
                 DevNode(
                     config.node_id,
-                    f"{listener.host}:{listener.port}",
+                    str(Address(listener.host, listener.port)),
                     process_ids[config.node_id],
                     None if http is None else str(http),
                 )

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -22,6 +24,10 @@ from pykraft.runtime.directory_lock import LOCK_FILE, DirectoryInUseError, Direc
 
 STATE_FILE: Final = "state.json"
 LOG_FILE: Final = "log"
+TEMPORARY_FILE: Final = "temporary"
+"""The path of the temporary directory, as bytes: written before there is a directory."""
+TEMPORARY_PREFIX: Final = "pykraft-dev-"
+"""Of the directory of a cluster that is not given one."""
 MAX_NAME: Final = 64
 
 
@@ -101,10 +107,42 @@ class Home:
         except ValueError as error:
             raise click.ClickException(f"{self.path / STATE_FILE}: {error}") from None
 
-    def forget(self) -> None:
-        """Only the log is kept."""
+    def make_temporary(self) -> Path:
+        """The path of a new directory is known here first: whenever the process is killed, :meth:`forget` finds
+        it.
+        """
+        directory = new_temporary_path()
+        (self.path / TEMPORARY_FILE).write_bytes(os.fsencode(directory))
+        directory.mkdir(mode=0o700)
+        return directory
+
+    def forget(self) -> bool:
+        """Only the log is kept: the temporary directory goes, too. False, and nothing is changed, as long as
+        nodes use that: those of a cluster that was killed are still stopping.
+        """
         with suppress(FileNotFoundError):
-            (self.path / STATE_FILE).unlink()
+            directory = Path(os.fsdecode((self.path / TEMPORARY_FILE).read_bytes()))
+            if directory.name.startswith(TEMPORARY_PREFIX):
+                if not _is_free(directory):
+                    return False
+                shutil.rmtree(directory, ignore_errors=True)
+        for name in (STATE_FILE, TEMPORARY_FILE):
+            (self.path / name).unlink(missing_ok=True)
+        return True
+
+
+def _is_free(directory: Path) -> bool:
+    """Whether no node holds its own directory in this one."""
+    try:
+        for lock in directory.glob(f"*/{LOCK_FILE}"):
+            DirectoryLock(str(lock.parent)).release()
+    except DirectoryInUseError:
+        return False
+    return True
+
+
+def new_temporary_path() -> Path:
+    return Path(tempfile.gettempdir(), TEMPORARY_PREFIX + os.urandom(8).hex())
 
 
 def homes() -> Path:

@@ -9,6 +9,7 @@ import click
 
 from pykraft.kafka_client.admin_results import NewTopic
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.metadata_log.controller.topic_names import check_topic_name
 
 MAX_PARTITIONS: Final = 10_000
 _EXPECTED: Final = "expected NAME[:PARTITIONS[:REPLICATION_FACTOR]], with commas between several"
@@ -32,6 +33,10 @@ def _parse(text: str) -> NewTopic:
     name, *numbers = text.split(":")
     if not name or len(numbers) > 2 or not all(_is_number(number) for number in numbers):
         raise click.BadParameter(f"{text!r}: {_EXPECTED}")
+    try:
+        check_topic_name(name)
+    except KafkaError as error:
+        raise click.BadParameter(f"{text!r}: {error.message}") from None
     counts = [int(number) for number in numbers]
     partitions = counts[0] if counts else 1
     if partitions > MAX_PARTITIONS:

@@ -38,10 +38,12 @@ from pykraft.node.cli.dump_records import (
     decode_transaction,
     record_line,
 )
+from pykraft.node.cli.tool_errors import report
 from pykraft.runtime.disk import Disk, DiskFile
 from pykraft.runtime.os_disk import OsDisk
 
 _LOGS: Final = (".log", ".checkpoint")
+_SUFFIXES: Final = (*_LOGS, ".index", ".timeindex", ".txnindex", SNAPSHOT_SUFFIX)
 
 
 @click.command()
@@ -167,12 +169,16 @@ class _Printer:
 
 def _dump(disk: Disk, path: str, printer: _Printer) -> bool:
     """Print one file; False if something in it is damaged."""
+    say(f"Dumping {path}")
+    if not path.endswith(_SUFFIXES) and path.rpartition("/")[2] not in TEXT_FILES:
+        known = f"one that ends in {', '.join(_SUFFIXES)}, or {', '.join(sorted(TEXT_FILES))}"
+        report([f"Ignoring unknown file {path}: expected {known}"])
+        return True
     try:
         file = disk.open(path, create=False)
     except OSError as error:
         raise click.ClickException(f"{path}: {error.strerror}") from None
     try:
-        say(f"Dumping {path}")
         if path.endswith(_LOGS):
             return _dump_batches(file, path, printer)
         if path.endswith((".index", ".timeindex")):
@@ -185,14 +191,9 @@ def _dump(disk: Disk, path: str, printer: _Printer) -> bool:
         read = TEXT_FILES.get(path.rpartition("/")[2])
         if read is not None:
             return _dump_text(disk, path, read, printer)
-        if path.endswith(SNAPSHOT_SUFFIX):
-            return _dump_producers(file, path, printer)
+        return _dump_producers(file, path, printer)
     finally:
         file.close()
-    raise click.UsageError(
-        f"{path}: expected a file that ends in .log, .checkpoint, .index, .timeindex, .txnindex or .snapshot,"
-        f" or one of {', '.join(sorted(TEXT_FILES))}"
-    )
 
 
 def _dump_batches(file: DiskFile, path: str, printer: _Printer) -> bool:

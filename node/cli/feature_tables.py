@@ -9,15 +9,12 @@ from collections.abc import Iterator, Sequence
 import click
 
 from pykraft.metadata_log.features import (
-    KRAFT_VERSION,
     METADATA_VERSION,
     METADATA_VERSION_NAMES,
     REQUIRED_METADATA_VERSION,
-    SUPPORTED_FEATURES,
-    UNSERVED_FEATURES,
-    default_features,
     known_range,
     parse_metadata_version,
+    release_levels,
 )
 from pykraft.node.cli.common import json_option, pairs, print_json, wants_json
 
@@ -38,23 +35,13 @@ def version_mapping(release_version: str) -> None:
         metadata_version = parse_metadata_version(release_version)
     except ValueError as error:
         raise click.ClickException(str(error)) from None
-    levels = dict(_levels(metadata_version))
+    levels = release_levels(metadata_version)
     if wants_json():
         print_json([{"feature": name, "level": level} for name, level in levels.items()])
         return
     for name, level in levels.items():
         shown = f" ({release_version})" if name == METADATA_VERSION else ""
         click.echo(f"{name}={level}{shown}")
-
-
-def _levels(metadata_version: int) -> Iterator[tuple[str, int]]:
-    yield METADATA_VERSION, metadata_version
-    defaults = default_features(metadata_version)
-    for name in (*SUPPORTED_FEATURES, *sorted(UNSERVED_FEATURES)):
-        if name == KRAFT_VERSION:
-            yield name, int(metadata_version >= REQUIRED_METADATA_VERSION[name, 1])
-        elif name != METADATA_VERSION:
-            yield name, defaults.get(name, 0)
 
 
 @click.command("feature-dependencies")

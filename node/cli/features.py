@@ -10,10 +10,11 @@ import click
 from pykraft.kafka_client.admin_results import ClusterFeatures, FeatureUpdate
 from pykraft.kafka_protocol.enums import UpgradeType
 from pykraft.metadata_log.features import (
+    KRAFT_VERSION,
     METADATA_VERSION,
-    default_features,
     level_name,
     parse_metadata_version,
+    release_levels,
 )
 from pykraft.node.cli.cluster_client import Target, cluster_options
 from pykraft.node.cli.common import json_key, json_option, parse_feature_levels, print_json, say, wants_json
@@ -105,6 +106,8 @@ def upgrade(
 ) -> None:
     """Raise levels: --release-version, or --metadata and --feature."""
     levels = parse_levels(metadata, features, release_version)
+    if release_version is not None:
+        levels = {name: level for name, level in levels.items() if level > 0}
     _update(target, "upgrade", levels, UpgradeType.UPGRADE, dry_run)
 
 
@@ -126,6 +129,8 @@ def downgrade(
 ) -> None:
     """Lower levels: --release-version, or --metadata and --feature."""
     levels = parse_levels(metadata, features, release_version)
+    if release_version is not None:
+        del levels[KRAFT_VERSION]  # it cannot be lowered
     _update(target, "downgrade", levels, _downgrade_type(unsafe), dry_run)
 
 
@@ -150,7 +155,7 @@ def parse_levels(
         )
     try:
         if release_version is not None:
-            return default_features(parse_metadata_version(release_version))
+            return release_levels(parse_metadata_version(release_version))
         levels = {} if metadata is None else {METADATA_VERSION: parse_metadata_version(metadata)}
     except ValueError as error:
         raise click.UsageError(str(error)) from None
@@ -172,9 +177,16 @@ def _update(
 ) -> None:
     updates = [FeatureUpdate(name, level, upgrade_type) for name, level in sorted(levels.items())]
     with target.client() as client:
+        present = {it.name: it.finalized_level for it in client.describe_features().features}
         client.update_features(updates, validate_only=dry_run)
     if wants_json():
         print_json([{"feature": it.name, "level": it.level, "dryRun": dry_run} for it in updates])
     for update in updates:
-        done = "disabled." if verb == "disable" else f"{verb}d to {update.level}."
-        say(f"{update.name} {'can be' if dry_run else 'was'} {done}")
+        level = level_name(update.name, update.level)
+        if present.get(update.name, 0) == update.level:
+            say(f"{update.name} is at {level} already.")
+            continue
+        done = "disabled" if verb == "disable" else f"{verb}d to {level}"
+        if update.name == METADATA_VERSION and verb != "upgrade":
+            done += ": no metadata is lost"  # otherwise it would have been refused
+        say(f"{update.name} {'can be' if dry_run else 'was'} {done}.")

@@ -15,7 +15,7 @@ from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.lazy_dataclass import dataclass
 from pykraft.node.cli.common import print_json, wants_json
 from pykraft.node.cli.group_reset import ResetError
-from pykraft.node.cli.kafka_errors import as_wrapped_exception
+from pykraft.node.cli.kafka_errors import text_of
 
 _NONE: Final = "-"
 _COLUMN: Final = 15
@@ -99,7 +99,7 @@ def _end_offsets(client: AdminClient, partitions: Iterable[TopicPartition]) -> d
         asked = wanted & led | wanted - there
         found = client.list_offsets(dict.fromkeys(asked, LATEST_TIMESTAMP)) if asked else {}
     except KafkaError as error:
-        raise ResetError(as_wrapped_exception(error)) from error
+        raise ResetError(text_of(error)) from error
     return {it: listed.offset for it, listed in found.items() if listed.offset is not None}
 
 

@@ -25,7 +25,8 @@ from pykraft.lazy_dataclass import dataclass
 from pykraft.node.cli.common import print_json, wants_json
 from pykraft.node.cli.group_topics import partitions_of
 from pykraft.node.cli.java_times import parse_datetime, parse_duration_ms
-from pykraft.node.cli.kafka_errors import as_wrapped_exception, text_of
+from pykraft.node.cli.kafka_errors import text_of
+from pykraft.node.cli.tool_errors import report
 
 SCENARIOS: Final = (
     *("to-offset", "to-earliest", "to-latest", "shift-by"),
@@ -90,35 +91,31 @@ def _is_given(given: Mapping[str, Any], scenario: str) -> bool:
     return value is not None and value is not False
 
 
-def reset_offsets(client: AdminClient, names: Sequence[str], reset: Reset) -> bool:
-    """Whether every group could be reset."""
-    done, results = True, dict[str, Offsets]()
+def reset_offsets(client: AdminClient, names: Sequence[str], reset: Reset) -> None:
+    """Groups that may not be reset are reported and left alone."""
+    results, refusals = dict[str, Offsets](), list[str]()
     for name, described in client.describe_groups(names).items():
         refusal = _refusal(name, described)
+        if refusal is None and reset.plan is not None and name not in reset.plan:
+            refusal = f"No reset plan for group {name} found"
         if refusal is not None:
-            click.echo(f"\nError: {refusal}", err=wants_json())
-            done, results[name] = False, {}
-            continue
-        results[name] = _new_offsets(client, name, reset)
-        done = done and (reset.plan is None or name in reset.plan)
+            refusals.append(refusal)
+        results[name] = {} if refusal is not None else _new_offsets(client, name, reset)
     if reset.execute:
         for name, offsets in results.items():
             if offsets:
                 _set_offsets(client, name, offsets)
     _print(results, reset)
-    return done
+    report(refusals)
 
 
 def _refusal(name: str, described: GroupDescription | KafkaError) -> str | None:
     if isinstance(described, KafkaError):
         if described.code is ErrorCode.GROUP_ID_NOT_FOUND:
             return None
-        raise ResetError(as_wrapped_exception(described))
+        raise ResetError(text_of(described))
     if described.protocol_type not in ("", PROTOCOL_TYPE):
-        raise ResetError(
-            "java.util.concurrent.ExecutionException: java.lang.IllegalArgumentException: "
-            f"GroupId {name} is not a consumer group ({described.protocol_type})."
-        )
+        raise ResetError(f"GroupId {name} is not a consumer group ({described.protocol_type}).")
     if described.state in ("Empty", "Dead"):
         return None
     return (
@@ -138,9 +135,6 @@ def _new_offsets(client: AdminClient, name: str, reset: Reset) -> Offsets:
     committed = {it: found.offset for it, found in client.group_offsets(name).items()}
     if reset.scenario == "from-file":
         assert reset.plan is not None
-        if name not in reset.plan:
-            click.echo(f"\nError: No reset plan for group {name} found", err=wants_json())
-            return {}
         return _within_the_log(client, reset.plan[name])
     partitions = list(committed) if reset.topics is None else _named(client, reset.topics)
     _refuse_unknown(client, partitions)
@@ -180,7 +174,7 @@ def _refuse_unknown(client: AdminClient, partitions: Iterable[TopicPartition]) -
     try:
         topics = client.describe_topics(sorted({it.topic for it in wanted}))
     except KafkaError as error:
-        raise ResetError(as_wrapped_exception(error)) from error
+        raise ResetError(text_of(error)) from error
     leaders = {TopicPartition(topic.name, it.index): it.leader for topic in topics for it in topic.partitions}
     missing = sorted(wanted - leaders.keys())
     if missing:
@@ -194,7 +188,7 @@ def _listed(client: AdminClient, partitions: Sequence[TopicPartition], timestamp
     try:
         found = client.list_offsets(dict.fromkeys(partitions, timestamp)) if partitions else {}
     except KafkaError as error:
-        raise ResetError(as_wrapped_exception(error)) from error
+        raise ResetError(text_of(error)) from error
     return {partition: listed.offset for partition, listed in found.items() if listed.offset is not None}
 
 

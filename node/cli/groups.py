@@ -45,7 +45,7 @@ def command(context: click.Context, /, target: Target, **given: Any) -> None:
     if chosen and (others or not given["list"]):
         raise click.UsageError(f"--{chosen[0].replace('_', '-')} is an option of --list alone")
     if not given["list"] or others:
-        consumer_groups.run(context, target, given)
+        consumer_groups.run(target, given)
         return
     kinds = [name for name in chosen if name not in ("group_type", "protocol")]
     if kinds and len(chosen) > 1:

@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from pykraft.node.cli.interrupts import exit_status
-from pykraft.node.cli.tool_errors import with_kafka_status
 
 
 def regex(text: str) -> re.Pattern[str]:
@@ -21,7 +20,7 @@ def regex(text: str) -> re.Pattern[str]:
 
 
 class KafkaCommand(click.Command):
-    """Ends with Kafka's status of 1 where click would end with 2, and quietly when it is interrupted.
+    """Ends quietly when it is interrupted.
 
     An option may be written with one hyphen. ``list_options`` take all values up to the next option.
     """
@@ -30,12 +29,9 @@ class KafkaCommand(click.Command):
         super().__init__(*args, **kwargs)
         self._list_options = list_options
 
-    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        return with_kafka_status(lambda: super(KafkaCommand, self).make_context(*args, **kwargs))
-
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            return with_kafka_status(lambda: super(KafkaCommand, self).invoke(ctx))
+            return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
             ctx.exit(exit_status(interrupt))
 

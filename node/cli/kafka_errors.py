@@ -1,4 +1,6 @@
-"""Errors in the words of Kafka's Java tools, which scripts search for: exception classes, texts of codes."""
+"""Errors in the words of Kafka's Java tools, which scripts search for: texts of codes, and the classes of
+exceptions where Kafka's output names them in JSON.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,6 @@ from typing import Final
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 
 _PACKAGE: Final = "org.apache.kafka.common.errors."
-_WRAPPER: Final = "java.util.concurrent.ExecutionException: "
 
 _CLASSES: Final = {
     ErrorCode.NON_EMPTY_GROUP: "GroupNotEmptyException",
@@ -32,13 +33,7 @@ def text_of(error: KafkaError) -> str:
     return _TEXTS.get(error.code, error.message)
 
 
-def as_exception(error: KafkaError, text: str | None = None) -> str:
-    """``org.apache.kafka.common.errors.GroupIdNotFoundException: …``."""
-    words = error.code.name.split("_")
-    name = _CLASSES.get(error.code) or "".join(word.capitalize() for word in words) + "Exception"
-    return f"{_PACKAGE}{name}: {text or text_of(error)}"
-
-
-def as_wrapped_exception(error: KafkaError) -> str:
-    """As the tools show the error of a request that they make in the middle of something."""
-    return _WRAPPER + as_exception(error)
+def exception_class(code: ErrorCode) -> str:
+    """``org.apache.kafka.common.errors.GroupIdNotFoundException``."""
+    words = code.name.split("_")
+    return _PACKAGE + (_CLASSES.get(code) or "".join(word.capitalize() for word in words) + "Exception")

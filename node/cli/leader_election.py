@@ -12,7 +12,6 @@ from pykraft.kafka_protocol.enums import ElectionType
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.node.cli.cluster_client import Target, cluster_options
 from pykraft.node.cli.common import json_option, print_json, wants_json
-from pykraft.node.cli.kafka_errors import as_exception
 from pykraft.node.cli.partition_files import read_partitions_file
 
 
@@ -58,7 +57,8 @@ def command(
         _print(kind, outcomes)
     failed = [it for it in outcomes if it.error and it.error.code is not ErrorCode.ELECTION_NOT_NEEDED]
     if failed:
-        raise click.ClickException(f"{len(failed)} replica(s) could not be elected")
+        reasons = "; ".join(f"{it.partition}: {it.error}" for it in failed)
+        raise click.ClickException(f"{len(failed)} replica(s) could not be elected: {reasons}")
 
 
 def _print(kind: ElectionType, outcomes: Sequence[PartitionOutcome]) -> None:
@@ -69,12 +69,6 @@ def _print(kind: ElectionType, outcomes: Sequence[PartitionOutcome]) -> None:
     valid = [partition for partition, error in failed if error.code is ErrorCode.ELECTION_NOT_NEEDED]
     if valid:
         click.echo(f"Valid replica already elected for partitions {_names(valid)}")
-    for partition, error in failed:
-        if error.code is not ErrorCode.ELECTION_NOT_NEEDED:
-            click.echo(
-                f"Error completing leader election ({kind.name}) for partition: {partition}: "
-                f"{as_exception(error, error.message)}"
-            )
 
 
 def _as_object(outcome: PartitionOutcome) -> dict[str, object]:

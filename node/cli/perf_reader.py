@@ -65,29 +65,33 @@ class PerfReader:
         self._member = GroupMember(network, client, group, self, random.Random(), fetch)
 
     async def run(self) -> None:
-        """Read until there is enough, or nothing comes any more, and print the summary."""
+        """Read until there is enough, or nothing comes any more, and print the summary, also if that is cut
+        short."""
         reading, stats = self._reading, self._stats
         now_ms = last_ms = commit_ms = self._start_ms
-        while stats.records < reading.num_records and now_ms - last_ms <= reading.timeout_ms:
-            found = await self._poll()
+        try:
+            while stats.records < reading.num_records and now_ms - last_ms <= reading.timeout_ms:
+                found = await self._poll()
+                now_ms = self._network.now_ms()
+                if not found:
+                    continue
+                last_ms = now_ms
+                if reading.show_detailed_stats and stats.is_due(now_ms, reading.reporting_interval_ms):
+                    click.echo(stats.window_line(self._text(now_ms), now_ms, self._rebalances.total_ms))
+                if now_ms - commit_ms >= _COMMIT_INTERVAL_MS:
+                    await self._commit(list(self._uncommitted))
+                    commit_ms = now_ms
+            if stats.records < reading.num_records:
+                click.echo(
+                    "WARNING: Exiting before consuming the expected number of records: timeout"
+                    f" ({reading.timeout_ms} ms) exceeded. You can use the --timeout option to increase the"
+                    " timeout."
+                )
+        finally:
             now_ms = self._network.now_ms()
-            if not found:
-                continue
-            last_ms = now_ms
-            if reading.show_detailed_stats and stats.is_due(now_ms, reading.reporting_interval_ms):
-                click.echo(stats.window_line(self._text(now_ms), now_ms, self._rebalances.total_ms))
-            if now_ms - commit_ms >= _COMMIT_INTERVAL_MS:
-                await self._commit(list(self._uncommitted))
-                commit_ms = now_ms
-        now_ms = self._network.now_ms()
-        if stats.records < reading.num_records:
-            click.echo(
-                "WARNING: Exiting before consuming the expected number of records: timeout "
-                f"({reading.timeout_ms} ms) exceeded. You can use the --timeout option to increase the timeout."
-            )
-        if not reading.show_detailed_stats:
-            start, end = self._text(self._start_ms), self._text(now_ms)
-            click.echo(stats.total_line(start, end, now_ms, self._rebalances.total_ms))
+            if not reading.show_detailed_stats:
+                start, end = self._text(self._start_ms), self._text(now_ms)
+                click.echo(stats.total_line(start, end, now_ms, self._rebalances.total_ms))
 
     def metrics(self) -> Metrics:
         """What was read."""

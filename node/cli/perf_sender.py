@@ -25,6 +25,8 @@ from pykraft.node.cli.perf_network import MeasuredNetwork
 from pykraft.node.cli.perf_stats import ProducerStats
 
 GROUP: Final = "producer-metrics"
+_SILENCE_MS: Final = 2_000
+"""Whoever waits for so long wants to know what for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,31 +66,43 @@ class Sender:
         self._open_since_ms: int | None = None
         self._unanswered = 0
         self._answered = asyncio.Event()
+        self._answered_ms = network.now_ms()
+        self._is_paused = False
         self._failed = 0
         self._reasons: dict[ErrorCode, str] = {}
         self.metrics: Metrics = {}
 
     async def run(self) -> None:
-        """Send everything, wait for the outcomes, and print the summary.
+        """Send everything, wait for the outcomes, and print the summary, also if that is cut short.
 
         :class:`KafkaError` if a transaction was not committed.
         """
-        load = self._load
-        if self._transactional is not None:
-            async with self._timed("txn-init"):
-                await self._transactional.init_transactions()
-        if load.warmup_records:
-            click.echo(
-                f"Warmup first {load.warmup_records} records. Steady state results will print after the "
-                "complete test summary."
-            )
-        await self._send_all()
-        now_ms = self._network.now_ms()
-        click.echo(self._all.total_line(now_ms))
-        if self._steady is not None:
-            click.echo(self._steady.total_line(now_ms))
-        self.metrics[GROUP, "record-send-total"] = load.num_records - self._failed
+        watching = asyncio.create_task(self._watch())
+        try:
+            await self._send_all()
+        finally:
+            watching.cancel()
+            now_ms = self._network.now_ms()
+            click.echo(self._all.total_line(now_ms))
+            if self._steady is not None:
+                click.echo(self._steady.total_line(now_ms))
+        self.metrics[GROUP, "record-send-total"] = self._load.num_records - self._failed
         self.metrics[GROUP, "record-error-total"] = self._failed
+
+    async def _watch(self) -> None:
+        """Say why nothing is acknowledged, soon, and again while that is so."""
+        said_ms = said = None
+        while True:
+            await asyncio.sleep(_SILENCE_MS / 4000)
+            now_ms = self._network.now_ms()
+            if self._is_paused or now_ms - self._answered_ms < _SILENCE_MS:
+                continue
+            error = self._producer.trouble
+            reason = "the brokers do not answer" if error is None else str(error)
+            if said_ms is None or said != reason or now_ms - said_ms >= self._load.reporting_interval_ms:
+                said_ms, said = now_ms, reason
+                silent_s = (now_ms - self._answered_ms) / 1000
+                click.echo(f"WARNING: nothing was acknowledged for {silent_s:.0f} s: {reason}", err=True)
 
     def check_all_acknowledged(self) -> None:
         """:class:`click.ClickException` if records were not."""
@@ -102,14 +116,23 @@ class Sender:
         await self._producer.close()
 
     async def _send_all(self) -> None:
-        load, start_ms = self._load, self._network.now_ms()
+        load = self._load
+        if self._transactional is not None:
+            async with self._timed("txn-init"):
+                await self._transactional.init_transactions()
+        if load.warmup_records:
+            click.echo(
+                f"Warmup first {load.warmup_records} records. Steady state results will print after the "
+                "complete test summary."
+            )
+        start_ms = self._network.now_ms()
         turn_ms = start_ms
         for number in range(load.num_records):
             now_ms = self._network.now_ms()
             early_ms = pause_ms(number, now_ms - start_ms, load.records_per_s)
             if early_ms or now_ms != turn_ms:
                 # A turn for the producer at least once in a millisecond.
-                await asyncio.sleep(early_ms / 1000)
+                await self._pause(early_ms / 1000)
                 turn_ms = self._network.now_ms()
             if load.warmup_records and number == load.warmup_records:
                 now_ms = self._network.now_ms()
@@ -143,6 +166,7 @@ class Sender:
     async def _timed(self, what: str) -> AsyncIterator[None]:
         start_ns = time.perf_counter_ns()
         yield
+        self._answered_ms = self._network.now_ms()
         key = GROUP, f"{what}-time-ns-total"
         self.metrics[key] = self.metrics.get(key, 0) + time.perf_counter_ns() - start_ns
 
@@ -163,6 +187,13 @@ class Sender:
         self._unanswered += 1
         future.add_done_callback(partial(self._handle_done, start_ms, len(payload), self._steady))
 
+    async def _pause(self, duration_s: float) -> None:
+        """Until it is time to send: with nothing unanswered the brokers are not what is waited for."""
+        self._is_paused = not self._unanswered
+        await asyncio.sleep(duration_s)
+        if self._is_paused:
+            self._is_paused, self._answered_ms = False, self._network.now_ms()
+
     async def _wait_for_an_answer(self) -> None:
         self._answered.clear()
         await self._answered.wait()
@@ -175,6 +206,7 @@ class Sender:
         future: asyncio.Future[RecordMetadata],
     ) -> None:
         self._unanswered -= 1
+        self._answered_ms = self._network.now_ms()
         self._answered.set()
         error: Any = future.exception()
         if error is not None:

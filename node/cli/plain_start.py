@@ -18,6 +18,7 @@ from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.node.cli.logging_setup import set_up_logging
 from pykraft.node.config import load_server_config
 from pykraft.node.errors import StartError
+from pykraft.node.os_errors import describe, is_users
 from pykraft.node.run import run_nodes
 
 
@@ -62,6 +63,10 @@ def run_plainly(arguments: Sequence[str]) -> int | None:
         return start_node(*asked)
     except (ConfigError, KafkaError, StartError) as error:
         print(f"Error: {error}", file=sys.stderr)
+    except OSError as error:
+        if not is_users(error):
+            raise
+        print(f"Error: {describe(error)}", file=sys.stderr)
     except KeyboardInterrupt:
         print("Aborted!", file=sys.stderr)
     return 1
@@ -73,7 +78,7 @@ def start_node(properties_file: str, overrides: Mapping[str, str], supervisor_fd
     try:
         text = Path(properties_file).read_text(encoding="utf-8")
     except OSError as error:
-        raise ConfigError(f"cannot read {properties_file}: {error.strerror}") from None
+        raise ConfigError(f"cannot read {describe(error, properties_file)}") from None
     config = load_server_config(text, overrides)
     if supervisor_fd is None:
         return run_nodes([config])

@@ -189,6 +189,7 @@ def _execute(
             "this and create a new partition assignment in addition to the existing one. The --additional flag "
             "can also be used to change the throttle by resubmitting the current reassignment."
         )
+    _check_brokers(client, wanted)
     current = current_replicas(client, wanted)
     before = as_assignment(current, find_directories(client, current))
     say(f"Current partition replica assignment\n\n{compact_json(before)}\n")
@@ -211,6 +212,12 @@ def _execute(
         start_moves(client, directories, given["timeout"])
     if wants_json():
         print_json({"current": before, "started": _as_objects(wanted)})
+
+
+def _check_brokers(client: AdminClient, wanted: Replicas) -> None:
+    known = {broker.id for broker in client.describe_cluster(include_fenced_brokers=True).brokers}
+    for broker in sorted({broker for replicas in wanted.values() for broker in replicas} - known):
+        raise click.ClickException(f"Unknown broker id {broker}")
 
 
 def _verify(
@@ -240,9 +247,9 @@ def _cancel(client: AdminClient, wanted: Replicas) -> list[TopicPartition]:
 
 
 def _refuse_failures(outcomes: Iterable[PartitionOutcome], headline: str) -> None:
-    failed = [f"{it.partition}: {it.error.code.name}: {it.error.message}" for it in outcomes if it.error]
+    failed = [f"{it.partition}: {it.error}" for it in outcomes if it.error]
     if failed:
-        raise click.ClickException("\n".join([headline, *failed]))
+        raise click.ClickException(f"{headline} {'; '.join(failed)}")
 
 
 def _as_objects(partitions: Iterable[TopicPartition]) -> list[dict[str, object]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any, Final
 
 import click
 
@@ -10,7 +11,9 @@ from pykraft import __version__
 from pykraft.configuration.keys import ConfigError
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.node.cli.lazy_group import LazyGroup
+from pykraft.node.cli.tool_errors import OwnUsageLine, UsageLine
 from pykraft.node.errors import StartError
+from pykraft.node.os_errors import describe, is_users
 
 _COMMANDS: Mapping[str, tuple[str, str]] = {
     "storage": ("pykraft.node.cli.storage", "Format and inspect data directories."),
@@ -82,11 +85,31 @@ _EXTRAS: Mapping[str, str] = {
 """Packages that only some commands need, and the extra that installs them."""
 
 
+_OWN: Final = frozenset(("dev", "jepsen", "kafka-scripts", "spark"))
+"""Commands that Kafka has no like of. Some of them end with 1 for a verdict."""
+
+
+_HELP: Final = getattr(click.exceptions, "NoArgsIsHelpError", ())
+"""With this click 8.2 and later show the help, in place of a command that was not given."""
+
+
 class _Root(LazyGroup):
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **kwargs)
+        except _HELP:
+            raise
+        except click.UsageError as error:
+            raise OwnUsageLine(error) from error
+
     def invoke(self, ctx: click.Context) -> object:
         """Errors that a user can correct are one line on standard error, not a traceback."""
         try:
             return super().invoke(ctx)
+        except _HELP:
+            raise
+        except click.UsageError as error:
+            raise (OwnUsageLine if ctx.invoked_subcommand in _OWN else UsageLine)(error) from error
         except ModuleNotFoundError as error:
             module = (error.name or "").partition(".")[0]
             extra = _EXTRAS.get(module)
@@ -96,6 +119,10 @@ class _Root(LazyGroup):
             raise click.ClickException(
                 f"this command needs {package}: pip install {package}, or pykraft with its extra {extra!r}"
             ) from error
+        except OSError as error:
+            if not is_users(error):
+                raise
+            raise click.ClickException(describe(error)) from error
         except (ConfigError, KafkaError, StartError) as error:
             raise click.ClickException(str(error)) from error
 

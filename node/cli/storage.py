@@ -33,6 +33,7 @@ from pykraft.node.format import (
     read_directory,
 )
 from pykraft.node.incarnation import draw_uuid
+from pykraft.node.os_errors import describe
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.disk import Disk
 from pykraft.runtime.os_disk import OsDisk
@@ -43,7 +44,7 @@ def read_config(path: str) -> ServerConfig:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+        raise ConfigError(f"cannot read {describe(error, path)}") from None
     return load_server_config(text)
 
 

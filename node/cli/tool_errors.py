@@ -1,18 +1,47 @@
-"""Errors of a tool in Kafka's form: one bare line on standard error, and status 1, also for wrong options."""
+"""Errors of a tool: each is one line on standard error. The status is that of Kafka's tool."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Iterable
 from typing import IO, Any, TypeVar
 
 import click
 
 from pykraft.kafka_protocol.errors import KafkaError
+from pykraft.node.cli.common import wants_json
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+
+def one_line(text: str) -> str:
+    """The text, which may have several."""
+    return " ".join(filter(None, map(str.strip, text.splitlines())))
+
+
+def report(reasons: Iterable[str]) -> None:
+    """Report errors for which Kafka's tool ends with 0 all the same; with ``--json``, which it has not, with 1."""
+    reasons = list(reasons)
+    for reason in reasons:
+        click.echo(f"Error: {one_line(reason)}", err=True)
+    if reasons and wants_json():
+        click.get_current_context().exit(1)
+
+
+class UsageLine(click.ClickException):
+    """Wrong options, and where to read which there are. The status is 1, as of Kafka's tools."""
+
+    def __init__(self, error: click.UsageError) -> None:
+        help_at = "" if error.ctx is None else f" ({error.ctx.command_path} --help)"
+        super().__init__(f"{one_line(error.format_message())}{help_at}")
+
+
+class OwnUsageLine(UsageLine):
+    """Of a command that Kafka has no like of."""
+
+    exit_code = 2
 
 
 class ToolError(click.ClickException):
@@ -33,24 +62,3 @@ def found(what: str, result: T | KafkaError) -> T:
     if isinstance(result, KafkaError):
         raise failure(what, result)
     return result
-
-
-class _KafkaUsageError(click.UsageError):
-    exit_code = 1
-
-
-class KafkaStatusGroup(click.Group):
-    """Ends with Kafka's status where click would end with 2."""
-
-    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        return with_kafka_status(lambda: super(KafkaStatusGroup, self).make_context(*args, **kwargs))
-
-    def invoke(self, ctx: click.Context) -> Any:
-        return with_kafka_status(lambda: super(KafkaStatusGroup, self).invoke(ctx))
-
-
-def with_kafka_status(work: Callable[[], T]) -> T:
-    try:
-        return work()
-    except click.UsageError as error:
-        raise _KafkaUsageError(error.format_message(), error.ctx) from error

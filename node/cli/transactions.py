@@ -19,7 +19,7 @@ from pykraft.node.cli.cluster_client import Target, cluster_options
 from pykraft.node.cli.common import FC, Cell, json_option, print_table
 from pykraft.node.cli.hanging_transactions import Search
 from pykraft.node.cli.logging_setup import LEVEL_VARIABLE, set_up_logging
-from pykraft.node.cli.tool_errors import KafkaStatusGroup, ToolError, failure, found
+from pykraft.node.cli.tool_errors import ToolError, failure, found
 from pykraft.runtime.clock import SystemClock
 
 _TIMEOUT_MS: Final = 30_000
@@ -50,7 +50,7 @@ _INT: Final = _Integer(32)
 _LONG: Final = _Integer(64)
 
 
-@click.group(cls=KafkaStatusGroup)
+@click.group()
 @cluster_options(names={"--version": ("-v",)})
 @click.pass_context
 def command(context: click.Context, /, target: Target) -> None:

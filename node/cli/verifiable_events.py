@@ -11,8 +11,8 @@ import click
 from confluent_kafka import KafkaError as LibrdkafkaError
 from confluent_kafka import TopicPartition
 
-from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.node.cli.kafka_errors import as_exception
+from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.node.cli.kafka_errors import exception_class
 
 _PACKAGE: Final = "org.apache.kafka.common"
 _CLASSES: Final = {
@@ -47,4 +47,4 @@ def java_exception(error: LibrdkafkaError) -> str:
         return f"class {_PACKAGE}.{_CLASSES[code]}"
     if code <= 0 or code not in list(ErrorCode):
         return f"class {_PACKAGE}.KafkaException"
-    return f"class {as_exception(KafkaError(ErrorCode(code))).partition(':')[0]}"
+    return f"class {exception_class(ErrorCode(code))}"

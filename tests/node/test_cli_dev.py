@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from pykraft.jepsen_like.awaiting import wait_until
 from pykraft.jepsen_like.free_ports import free_ports
 from pykraft.runtime.directory_lock import DirectoryInUseError, DirectoryLock
 from tests.node.conftest import Background
+from tests.node.ipv6 import needs_ipv6
 
 pytestmark = pytest.mark.slow
 
@@ -71,6 +73,24 @@ def test_signal_stops_the_cluster_cleanly_and_removes_its_directory(
         assert "Traceback" not in running.printed
         assert " ERROR " not in running.printed
     assert list(tmp_path.iterdir()) == []
+
+
+@needs_ipv6
+def test_cluster_at_an_ipv6_address_serves_clients_and_its_console(
+    pykraft: Pykraft, start_pykraft: Pykraft, tmp_path: Path
+) -> None:
+    options = ("--host", "::1", "--port", "0", "--nodes", "2", "--topics", "t:1:2")
+    with start_pykraft("dev", *options, TMPDIR=str(tmp_path)) as running:
+        assert "[::1]:" in running.wait_for("Node 2: ")
+        bootstrap = bootstrap_servers(running)
+        assert bootstrap.count("[::1]:") == 2
+        consoles = running.wait_for("Console: ").removeprefix("Console: ").split()
+        sent = pykraft("producer", "--bootstrap-server", bootstrap, "--topic", "t", stdin="one\n")
+        assert sent.returncode == 0, sent.stderr
+        for console in consoles[:2]:
+            with urllib.request.urlopen(console) as page:
+                assert page.status == 200
+        assert running.stop() == 0, running.printed
 
 
 @pytest.mark.parametrize("nodes", ["1", "3"])
@@ -219,7 +239,8 @@ def test_mistakes_are_reported_in_one_line(pykraft: Pykraft, tmp_path: Path) -> 
     (tmp_path / "file").write_text("")
     refused = pykraft("dev", "--port", "0", "--data-dir", str(tmp_path / "file"))
     assert refused.returncode == 1
-    assert refused.stderr == f"Error: cannot read {tmp_path / 'file' / 'node-1'}: Not a directory\n"
+    path = tmp_path / "file" / "node-1" / "meta.properties"
+    assert refused.stderr == f"Error: cannot read {path}: Not a directory\n"
     refused = pykraft("dev", "--port", "0", "--override", "no.such.key=1")
     assert refused.returncode == 1
     assert "no.such.key" in refused.stderr.splitlines()[-1]

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
 from pykraft.kafka_client.admin import AdminClient
-from pykraft.node.cli.dev_state import Home
+from pykraft.node.cli.dev_detached import stop_detached
+from pykraft.node.cli.dev_state import TEMPORARY_FILE, DevState, Home
+from pykraft.runtime.directory_lock import DirectoryLock
 
 pytestmark = pytest.mark.slow
 
@@ -72,7 +77,106 @@ def test_cluster_that_was_killed_does_not_run_and_can_be_started_again(dev: Pykr
     wait_until("its lock is free", lambda: not Home("dev").is_held, PATIENCE_S)
     assert dev("status").returncode == 3
     assert json.loads(dev("status", "--json").stdout) == {"dev": None}
+    assert Path(state["data_dir"]).is_dir()
     assert dev("--detach", "--port", "0").returncode == 0
+    assert not Path(state["data_dir"]).exists()
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    home = Home("dev")
+    home.make()
+    return home
+
+
+def hold_a_node(directory: Path) -> DirectoryLock:
+    (directory / "node-1").mkdir()
+    return DirectoryLock(str(directory / "node-1"))
+
+
+def test_one_stop_removes_the_data_of_a_killed_cluster_when_its_nodes_have_ended(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = home.make_temporary()
+    lock = hold_a_node(data)
+    looks: list[bool] = []
+
+    def end_the_node_at_the_third_look(pause_s: float) -> None:
+        looks.append(data.exists() and home.is_held)
+        if len(looks) == 3:
+            lock.release()
+
+    monkeypatch.setattr(time, "sleep", end_the_node_at_the_third_look)
+    assert not stop_detached(home)
+    assert looks == [True] * 3
+    assert not data.exists() and not home.is_held
+
+
+def test_cluster_that_is_killed_while_it_is_stopped_leaves_nothing(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = home.make_temporary()
+    held = [home.hold(), hold_a_node(data)]
+    home.write(DevState("", "", (), str(data), is_temporary=True, process_id=1, started_ms=0))
+    monkeypatch.setattr(os, "kill", lambda process_id, number: None)
+    monkeypatch.setattr(time, "sleep", lambda pause_s: held.pop(0).release())
+    assert stop_detached(home)
+    assert not data.exists() and home.read() is None
+
+
+def test_nodes_that_do_not_end_are_not_waited_for_without_end(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = home.make_temporary()
+    lock = hold_a_node(data)
+    ticks = itertools.count(0, 20)
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(ticks)))
+    monkeypatch.setattr(time, "sleep", lambda pause_s: None)
+    with pytest.raises(click.ClickException, match="its nodes have not ended within 60 s"):
+        stop_detached(home)
+    assert data.exists() and not home.is_held
+    lock.release()
+    assert not stop_detached(home) and not data.exists()
+
+
+def test_directory_that_is_no_temporary_one_is_left_alone(home: Home, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (home.path / TEMPORARY_FILE).write_bytes(os.fsencode(tmp_path / "mine"))
+    assert not stop_detached(home)
+    assert (tmp_path / "mine").is_dir() and not (home.path / TEMPORARY_FILE).exists()
+
+
+def test_temporary_directory_is_known_before_there_is_one(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def be_killed(path: Path, mode: int) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Path, "mkdir", be_killed)
+        home.make_temporary()
+    known = Path(os.fsdecode((home.path / TEMPORARY_FILE).read_bytes()))
+    known.mkdir()  # as if the process had been killed one moment later
+    assert not stop_detached(home)
+    assert [path.name for path in tmp_path.iterdir()] == ["state"]
+
+
+@pytest.mark.parametrize(("nodes", "then"), [("1", ("--detach", "--port", "0")), ("3", ("stop",))])
+def test_cluster_that_is_killed_while_it_starts_leaves_nothing(
+    dev: Pykraft, start_pykraft: Pykraft, tmp_path: Path, nodes: str, then: tuple[str, ...]
+) -> None:
+    temporary = tmp_path / "tmp"
+    Home("dev").make()
+    with start_pykraft("dev", "--port", "0", "--nodes", nodes, "--detached-as", "dev") as starting:
+        wait_until("it has a directory", lambda: any(temporary.glob("*/node-1/.lock")), PATIENCE_S)
+        (directory,) = temporary.iterdir()
+        starting.process.kill()
+        starting.process.wait()
+    assert directory.is_dir()
+    assert dev(*then).returncode == (3 if then == ("stop",) else 0)
+    assert not directory.exists()
 
 
 def test_cluster_that_does_not_start_says_why_and_leaves_nothing(dev: Pykraft) -> None:
@@ -86,9 +190,9 @@ def test_cluster_that_does_not_start_says_why_and_leaves_nothing(dev: Pykraft) -
 
 
 def test_topic_that_cannot_be_created_ends_the_cluster(dev: Pykraft) -> None:
-    refused = dev("--port", "0", "--topics", "not/a/name:1")
+    refused = dev("--port", "0", "--topics", "a.b,a_b")
     assert refused.returncode == 1
-    assert "Error: topic not/a/name" in refused.stderr and "Traceback" not in refused.stderr
+    assert "Error: topic a_b" in refused.stderr and "Traceback" not in refused.stderr
 
 
 @pytest.mark.parametrize(
@@ -99,6 +203,8 @@ def test_topic_that_cannot_be_created_ends_the_cluster(dev: Pykraft) -> None:
         (("--topics", ":1"), "expected NAME"),
         (("--topics", "t:10001"), "more than 10,000 partitions"),
         (("--topics", "t,t:2"), "t is there twice"),
+        (("--detach", "--topics", "a b:3"), "topic name 'a b' has characters other than"),
+        (("--topics", "__cluster_metadata"), "the name of the metadata log"),
         (("--topics", "t:1:2"), "t: 2 replicas, but 1 node"),
         (("status", "--name", "../x"), "letters, digits"),
         (("stop", "--name", ""), "letters, digits"),
@@ -107,6 +213,12 @@ def test_topic_that_cannot_be_created_ends_the_cluster(dev: Pykraft) -> None:
 def test_bad_options_are_refused(dev: Pykraft, options: tuple[str, ...], reason: str) -> None:
     refused = dev(*options)
     assert refused.returncode == 2 and reason in refused.stderr, refused.stderr
+
+
+def test_host_of_another_machine_is_named(dev: Pykraft) -> None:
+    refused = dev("--host", "192.0.2.1")
+    assert refused.returncode == 1
+    assert refused.stderr == "Error: cannot listen on 192.0.2.1: it is not an address of this machine\n"
 
 
 def test_directory_with_other_files_is_refused_and_left_alone(dev: Pykraft, tmp_path: Path) -> None:

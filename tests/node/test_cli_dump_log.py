@@ -22,7 +22,7 @@ from pykraft.group_coordinator.records import (
 )
 from pykraft.kafka_protocol.ids import Uuid, uuid_to_str
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
-from pykraft.log_store.producer_snapshot import SnapshotEntry, encode_snapshot
+from pykraft.log_store.producer_snapshot import SnapshotEntry, encode_snapshot, pack_entries
 from pykraft.metadata_log.codec import encode_record
 from pykraft.metadata_log.records import (
     ConfigRecord,
@@ -210,7 +210,7 @@ def test_transactions_are_dumped(run: Run, tmp_path: Path) -> None:
     assert f'{key}{{"transactionalId":"id","producerId":7,' in line
     assert deleted.endswith(f"{key}<DELETE>")
     both = run(*dump, "--offsets-decoder")
-    assert both.exit_code == 2 and "give one of" in both.output
+    assert both.exit_code == 1 and "give one of" in both.output
 
 
 def test_decoders_for_what_there_is_not_are_refused(run: Run, tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_decoders_for_what_there_is_not_are_refused(run: Run, tmp_path: Path) ->
         *(["--key-decoder-class", "a.B"], ["--value-decoder-class", "a.B"]),
     ):
         refused = run("dump-log", "--files", tmp_path / "x.log", *option)
-        assert refused.exit_code == 2 and f"{option[0]} is not supported" in refused.output
+        assert refused.exit_code == 1 and f"{option[0]} is not supported" in refused.output
     assert "No such file" in run("dump-log", "--files", tmp_path / "0.log", "--max-message-size", 5).output
 
 
@@ -255,9 +255,12 @@ def test_entries_of_an_index_are_dumped_as_json(run: Run, tmp_path: Path) -> Non
     assert json.loads(result.output) == {"offset": 105, "position": 4096}
 
 
-def test_other_files_are_a_usage_error(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "meta.properties").write_text("version=1\n")
-    assert run("dump-log", "--files", tmp_path / "meta.properties").exit_code == 2
+def test_other_files_are_passed_over(run: Run, tmp_path: Path) -> None:
+    for name in ("meta.properties", "missing"):
+        (tmp_path / "meta.properties").write_text("version=1\n")
+        passed = run("dump-log", "--files", tmp_path / name)
+        assert passed.exit_code == 0, "as with Kafka's tool"
+        assert passed.stderr.startswith(f"Error: Ignoring unknown file {tmp_path / name}: expected")
     missing = run("dump-log", "--files", tmp_path / f"{0:020d}.log")
     assert missing.exit_code == 1 and "No such file" in missing.output
 
@@ -373,7 +376,7 @@ def test_shell_refuses_damage(run: Run, log_directory: Path) -> None:
 def test_producer_snapshots_are_shown_as_kafka_shows_them(run: Run, tmp_path: Path) -> None:
     path = tmp_path / f"{42:020d}.snapshot"
     entries = [SnapshotEntry(7, 1, 41, 1000, 9, 1_700_000_000_000), SnapshotEntry(8, 0, -1, -1, 0, 5, 3, 17)]
-    path.write_bytes(encode_snapshot(entries))
+    path.write_bytes(encode_snapshot([pack_entries(entries)]))
     shown = run("dump-log", "--files", path)
     assert shown.exit_code == 0
     assert shown.output.splitlines()[1:] == [

@@ -178,7 +178,7 @@ def test_topic_is_created_where_brokers_do_that_on_demand(kafka: Cluster) -> Non
 
 
 @pytest.mark.slow
-def test_run_that_is_interrupted_ends_quietly(
+def test_run_that_is_interrupted_ends_with_its_summary(
     kafka: Cluster, kafka_topic: str, start_pykraft: Callable[..., Any]
 ) -> None:
     where = ("--bootstrap-server", kafka.bootstrap_servers, "--topic", kafka_topic, "--throughput", "50")
@@ -186,7 +186,9 @@ def test_run_that_is_interrupted_ends_quietly(
     with start_pykraft("producer-perf-test", *where, *load) as running:
         running.wait_for("records sent")
         assert running.stop(signal.SIGINT) == 128 + signal.SIGINT
-        assert all(re.fullmatch(PROGRESS, line) for line in running.printed.splitlines())
+        *progress, summary = running.printed.splitlines()
+        assert all(re.fullmatch(PROGRESS, line) for line in progress)
+        assert re.fullmatch(SUMMARY, summary)
 
 
 PRODUCER = ("producer-perf-test", "--topic", "t", "--num-records", "10", "--throughput")

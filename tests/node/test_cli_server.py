@@ -80,7 +80,7 @@ def test_mistakes_in_the_configuration_are_reported_in_one_line(
     assert "cannot read" in refusal(pykraft, str(tmp_path / "missing.properties"))
     file = str(server_file(controller_quorum_voters="1@127.0.0.1:9093"))
     assert "log.dirs" in refusal(pykraft, file, "--override", "log.dir_s=/nowhere")
-    assert pykraft("server", "start", file, "--override", "node.id").returncode == 2
+    assert pykraft("server", "start", file, "--override", "node.id").returncode == 1
 
 
 @pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])

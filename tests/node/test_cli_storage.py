@@ -131,7 +131,7 @@ def test_error_in_a_configuration_is_reported_in_one_line(server_file: ServerFil
 
 def test_missing_options_are_usage_errors(server_file: ServerFile) -> None:
     result = storage("format", "-c", server_file())
-    assert result.exit_code == 2
+    assert result.exit_code == 1
     assert "--cluster-id" in result.stderr
 
 
@@ -167,7 +167,7 @@ def test_unsupported_levels_are_refused(server_file: ServerFile, tmp_path: Path)
     assert "unknown" in said("-f", "tests.version=2")
     assert "first controllers" in said("-f", "kraft.version=1")
     for wrong in ("group.version", "group.version=x", "group.version=4.0", "metadata.version=9.9"):
-        assert storage("format", "-t", CLUSTER, "-c", file, "-f", wrong).exit_code == 2
+        assert storage("format", "-t", CLUSTER, "-c", file, "-f", wrong).exit_code == 1
     twice = ("-f", "group.version=1", "-f", "group.version=0")
-    assert storage("format", "-t", CLUSTER, "-c", file, *twice).exit_code == 2
+    assert storage("format", "-t", CLUSTER, "-c", file, *twice).exit_code == 1
     assert not (tmp_path / "server-data" / "meta.properties").exists()

@@ -26,6 +26,7 @@ from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID
 from pykraft.node.cli import cluster_client, transactions
 from pykraft.node.cli.hanging_transactions import OpenTransaction, Search
+from pykraft.node.cli.root import cli
 from pykraft.node.cli.tool_errors import ToolError
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
@@ -134,7 +135,7 @@ def run(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Run:
 
     def invoke(*arguments: object) -> Result:
         given = ["--bootstrap-server", "b:1", *map(str, arguments)]
-        result = CliRunner().invoke(transactions.command, given)
+        result = CliRunner().invoke(cli, ["transactions", *given])
         assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
         return result
 

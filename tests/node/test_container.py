@@ -12,9 +12,11 @@ import runpy
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
 
@@ -188,6 +190,35 @@ def is_healthy(node: NodeProcess) -> bool:
 
 def bootstrap_server(node: NodeProcess) -> str:
     return node.environment["KAFKA_ADVERTISED_LISTENERS"].partition("OUTSIDE://")[2]
+
+
+@pytest.mark.parametrize(
+    ("asked_at", "listener"),
+    [("127.0.0.1", "0.0.0.0"), ("127.0.0.1", "[::]"), ("127.0.0.1", "127.0.0.1"), ("127.0.0.2", "127.0.0.2")],
+)
+def test_health_check_asks_at_an_address_of_the_listener(asked_at: str, listener: str) -> None:
+    with ThreadingHTTPServer((asked_at, 0), _Ready) as server:
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        try:
+            address = f"{listener}:{server.server_port}"
+            command = (sys.executable, str(PACKAGING / "healthcheck.py"))
+            environment = os.environ | {"KAFKA_PYKRAFT_HTTP_LISTENER": address}
+            checked = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+            assert (checked.returncode, checked.stdout) == (0, "ready\n"), checked.stderr
+        finally:
+            server.shutdown()
+            serving.join()
+
+
+class _Ready(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"ready\n")
+
+    def log_message(self, *_: object) -> None:
+        pass
 
 
 @pytest.mark.slow

@@ -58,17 +58,21 @@ def produce(client: WireClient, topic: str) -> ErrorCode:
 
 
 def start(
-    directory: Path, pykraft: Callable[..., Any], server_file: Callable[..., Path]
+    directory: Path,
+    pykraft: Callable[..., Any],
+    server_file: Callable[..., Path],
+    controller: int,
+    files: int = FILES,
 ) -> tuple[NodeProcess, int]:
     """A node with this limit of open files; it raises its soft limit itself."""
-    port, controller = free_ports(2)
+    (port,) = free_ports(1)
     file = server_file(
         controller_quorum_voters=f"1@127.0.0.1:{controller}",
         listeners=f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
     )
     formatted = pykraft("storage", "format", "-t", "4L6g3nShT-eMCtK--X86sw", "-c", str(file))
     assert formatted.returncode == 0
-    limits = f'ulimit -Sn 256 && ulimit -Hn {FILES} && exec "$0" "$@"'
+    limits = f'ulimit -Sn 256 && ulimit -Hn {files} && exec "$0" "$@"'
     command = ["sh", "-c", limits, sys.executable, "-m", "pykraft.node", "server", "start", str(file)]
     return NodeProcess(1, command, directory / "output"), port
 
@@ -86,7 +90,7 @@ def is_refused(connection: socket.socket) -> bool:
 def test_idle_connections_take_neither_segments_nor_the_node(
     tmp_path: Path, pykraft: Callable[..., Any], server_file: Callable[..., Path]
 ) -> None:
-    node, port = start(tmp_path, pykraft, server_file)
+    node, port = start(tmp_path, pykraft, server_file, *free_ports(1))
     node.start()
     idle: list[socket.socket] = []
     with contextlib.ExitStack() as cleanup:
@@ -114,6 +118,38 @@ def test_idle_connections_take_neither_segments_nor_the_node(
         for connection in idle:
             connection.close()
         wait_until("room", lambda: can_produce(port), 30)
+
+
+HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+
+
+@pytest.mark.parametrize("said_first", [b"", HTTP2_PREFACE], ids=["silent", "HTTP/2"])
+@pytest.mark.usefixtures("many_sockets")
+def test_connections_to_the_controllers_listener_leave_the_node_its_files(
+    tmp_path: Path, pykraft: Callable[..., Any], server_file: Callable[..., Path], said_first: bytes
+) -> None:
+    """gRPC accepts as many connections as there are descriptors: the next checkpoint ended the node."""
+    (controller,) = free_ports(1)
+    node, port = start(tmp_path, pykraft, server_file, controller, files=256)
+    node.start()
+    with contextlib.ExitStack() as cleanup:
+        cleanup.callback(node.kill)
+        wait_until("the node", lambda: "is up" in (tmp_path / "output").read_text(), 60)
+        for _ in range(CONNECTIONS):
+            peer = cleanup.enter_context(socket.create_connection(("127.0.0.1", controller), timeout=30))
+            with contextlib.suppress(OSError):
+                peer.sendall(said_first)
+        assert len(os.listdir(f"/proc/{node.pid}/fd")) < 128
+        client = cleanup.enter_context(WireClient(Address("127.0.0.1", port)))
+        segments = [CreatableTopicConfig(name="segment.bytes", value="1048576")]
+        topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1, configs=segments)
+        made = client.call(CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 7, CreateTopicsResponse)
+        assert made.topics[0].error_code == 0
+        wait_until("the topic", lambda: produce(client, "t") is ErrorCode.NONE, 30)
+        for _ in range(10):
+            assert produce(client, "t") is ErrorCode.NONE
+        wait_until("a checkpoint", lambda: any(tmp_path.rglob("replication-offset-checkpoint")), 30)
+        assert node.running and "Traceback" not in (tmp_path / "output").read_text()
 
 
 def can_produce(port: int) -> bool:

@@ -54,6 +54,7 @@ class FakeNode:
 class FakeConfig:
     def __init__(self, path: Path, behaviour: Callable[[FakeNode], Awaitable[None]]) -> None:
         self.node_id = 1
+        self.is_controller = True
         self.http_listener = None
         self.all_dirs = (str(path),)
         self.metadata_log_dir = str(path)
