@@ -2,8 +2,9 @@
 
 ``kafka_cluster`` is one cluster for the whole session, as the ini options say. ``kafka`` is that one, or the
 one that the test's marker asks for (``@pytest.mark.kafka(nodes=3, properties={...}, processes=True)``); equal
-markers share it. After each test that uses ``kafka`` the cluster is healed. ``kafka_topic`` is a new topic of
-that cluster. Every process of pytest-xdist has clusters of its own, on free ports.
+markers share it. After each test that uses ``kafka`` the cluster is healed. ``kafka_async`` is the same for
+tests with coroutines, whatever plugin runs them. ``kafka_topic`` is a new topic of that cluster. Every
+process of pytest-xdist has clusters of its own, on free ports.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 if TYPE_CHECKING:
-    from pykraft.testing import Cluster
+    from pykraft.testing import AsyncCluster, Cluster
 
-_OF_A_CLUSTER: Final = frozenset({"nodes", "properties", "processes"})
+_OF_A_CLUSTER: Final = frozenset({"nodes", "properties", "host", "port", "processes", "http"})
 _OF_A_TOPIC: Final = frozenset({"partitions", "replication_factor", "configs"})
 _LONGEST_NAME: Final = 200
 _MARKER: Final = (
-    "kafka(nodes=1, properties={}, processes=False, partitions=1, replication_factor=None, configs={}):"
-    " the cluster of the fixture `kafka`, and the topic of `kafka_topic`"
+    "kafka(nodes=1, properties={}, host='127.0.0.1', port=0, processes=False, http=False, partitions=1,"
+    " replication_factor=None, configs={}): the cluster of the fixture `kafka`, the topic of `kafka_topic`"
 )
 
 Clusters = Callable[..., "Cluster"]
@@ -79,6 +80,14 @@ def kafka(request: pytest.FixtureRequest, _kafka_clusters: Clusters) -> Iterator
         yield cluster
     finally:
         cluster.heal()
+
+
+@pytest.fixture
+def kafka_async(kafka: Cluster) -> AsyncCluster:
+    """The cluster of ``kafka`` with methods to await (:class:`pykraft.testing.AsyncCluster`)."""
+    from pykraft.testing import AsyncCluster
+
+    return AsyncCluster(kafka)
 
 
 @pytest.fixture

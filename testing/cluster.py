@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
@@ -21,13 +21,13 @@ from pykraft.kafka_client.admin_results import NewTopic
 from pykraft.kafka_client.cluster import ClientConfig
 from pykraft.kafka_client.cluster_probe import ClusterProbe, TopicView
 from pykraft.kafka_client.network import parse_bootstrap_servers
-from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.runtime.address import parse_address
+from pykraft.testing.at_once import blocking
 from pykraft.testing.faults_on_demand import FaultsOnDemand
 from pykraft.testing.node_thread import NodeFailedError
 from pykraft.testing.nodes import Nodes
 from pykraft.testing.places import Places
-from pykraft.testing.records import Record, Writable, produce, read
+from pykraft.testing.records import Record, Writable, no_partition, produce, read
 
 if TYPE_CHECKING:
     from pykraft.testing.async_cluster import AsyncCluster
@@ -51,12 +51,16 @@ _POLL_S: Final = 0.02
 class Cluster(Places, FaultsOnDemand):
     """``nodes`` brokers with ids from 1, each of them a controller as well.
 
-    ``properties`` are those of ``server.properties``, for every node. ``http``: with metrics and console, at
-    :attr:`http_addresses`. ``directory``: where the data are, and stay; otherwise they are removed at the
-    end. Methods block and may be called from several threads, but for :meth:`start`, :meth:`stop` and what
-    ends nodes. ``async with`` gives the same with coroutines (:class:`~pykraft.testing.AsyncCluster`). Errors
-    of the cluster are :class:`~pykraft.kafka_protocol.errors.KafkaError`; :class:`TimeoutError` if something
-    does not happen within ``timeout_s``.
+    ``properties`` are those of ``server.properties``, for every node, and override everything. ``port`` is
+    the first broker's, at ``host``, and the others follow; 0 chooses free ones. ``http``: with metrics and
+    console, at :attr:`http_addresses`. ``directory``: where the data are, and stay; otherwise they are
+    removed at the end. Methods block and may be called from several threads, but for :meth:`start`,
+    :meth:`stop` and what ends nodes. ``async with`` gives the same with coroutines
+    (:class:`~pykraft.testing.AsyncCluster`).
+
+    Errors of the cluster are :class:`~pykraft.kafka_protocol.errors.KafkaError`; :class:`TimeoutError` if
+    something does not happen within ``timeout_s``. What can only wait in vain is a :class:`RuntimeError` at
+    once: for nodes that do not run, or on the thread of the event loop that it would stop.
     """
 
     def __init__(
@@ -64,6 +68,8 @@ class Cluster(Places, FaultsOnDemand):
         nodes: int = 1,
         *,
         properties: Mapping[str, str] | None = None,
+        host: str = "127.0.0.1",
+        port: int = 0,
         processes: bool = False,
         http: bool = False,
         directory: str | os.PathLike[str] | None = None,
@@ -75,12 +81,15 @@ class Cluster(Places, FaultsOnDemand):
             {**PROPERTIES, **(properties or {})},
             None if directory is None else Path(directory),
             timeout_s,
+            host=host,
+            port=port,
             in_processes=processes,
             serve_http=http,
         )
 
     # --- life ----------------------------------------------------------------------------------------------
 
+    @blocking
     def start(self) -> Self:
         """Returns when every node serves. :class:`ConfigError` or :class:`StartError` if one does not."""
         self._nodes.start()
@@ -123,6 +132,7 @@ class Cluster(Places, FaultsOnDemand):
             unknown_topic_grace_ms=0,  # every broker knows a topic that was created
         )
 
+    @blocking
     def create_topic(
         self,
         name: str,
@@ -134,6 +144,7 @@ class Cluster(Places, FaultsOnDemand):
 
         ``replication_factor`` None: 3, or the number of nodes if there are fewer.
         """
+        self._need_a_majority(f"topic {name} cannot be created")
         factor = min(3, len(self.nodes)) if replication_factor is None else replication_factor
         with self.admin() as admin:
             (created,) = admin.create_topics([NewTopic(name, partitions, factor, configs or {})])
@@ -141,6 +152,7 @@ class Cluster(Places, FaultsOnDemand):
         self._until_seen(f"{name} has leaders", name, _are_led)
         return name
 
+    @blocking
     def wait_in_sync(self, topic: str, timeout_s: float | None = None) -> None:
         """Until all replicas of the topic are on nodes that run, each partition has a leader and all of them
         in sync, and every running broker knows it."""
@@ -151,6 +163,7 @@ class Cluster(Places, FaultsOnDemand):
 
         self._until_seen(f"{topic} is in sync", topic, is_in_sync, timeout_s)
 
+    @blocking
     def produce(
         self, topic: str, *records: Writable, partition: int | None = None, timeout_s: float | None = None
     ) -> list[Record]:
@@ -159,8 +172,12 @@ class Cluster(Places, FaultsOnDemand):
         A record is a value, a pair of key and value, or a :class:`Record`. ``partition`` None: by the key, or
         any.
         """
-        return produce(self._client, topic, records, partition, self._timeout_s(timeout_s))
+        self._need_a_node()
+        timeout_s = self._timeout_s(timeout_s)
+        with self._told():
+            return produce(self._client, topic, records, partition, timeout_s, self.running_nodes)
 
+    @blocking
     def read(
         self,
         topic: str,
@@ -174,20 +191,21 @@ class Cluster(Places, FaultsOnDemand):
 
         ``committed``: without those of open and aborted transactions.
         """
-        return read(
-            self._client,
-            topic,
-            count,
-            partition,
-            committed=committed,
-            timeout_s=self._timeout_s(timeout_s),
-        )
+        self._need_a_node()
+        timeout_s = self._timeout_s(timeout_s)
+        with self._told():
+            return read(self._client, topic, count, partition, committed=committed, timeout_s=timeout_s)
 
+    @blocking
     def partition_leader(self, topic: str, partition: int = 0) -> int:
         """The id of the node that leads a partition; waits until there is one that runs."""
+        self._need_a_node()
         leaders: list[int] = []
 
         def is_led(views: Sequence[TopicView]) -> bool:
+            counts = {len(view.partitions) for view in views}
+            if 0 < max(counts) <= partition or partition < 0:
+                raise no_partition(topic, partition, max(counts))
             known = [view.partitions[partition] for view in views if partition in view.partitions]
             newest = max(known, key=lambda one: one.leader_epoch, default=None)
             if newest is None or newest.leader not in self.running_nodes:
@@ -200,17 +218,20 @@ class Cluster(Places, FaultsOnDemand):
 
     # --- nodes ---------------------------------------------------------------------------------------------
 
+    @blocking
     def kill(self, node: int) -> None:
         """End a node without handing anything over: ``kill -9`` with processes. In a thread its files are
         still closed in order, but the others learn of it only when its session has expired."""
         self._nodes[node].kill()
 
+    @blocking
     def shut_down(self, node: int) -> None:
         """Stop a node in order: it hands its leaderships over first. :class:`NodeFailedError` if it ends in
         another way."""
         if not self._nodes[node].stop():
             raise NodeFailedError(f"node {node} did not stop in order")
 
+    @blocking
     def restart(self, node: int) -> None:
         """Start a node that does not run, after stopping it in order if it does; with the same data and
         address. Returns when it serves."""
@@ -219,10 +240,12 @@ class Cluster(Places, FaultsOnDemand):
             here.stop()
         self._nodes.begin([here])
 
+    @blocking
     def pause(self, node: int) -> None:
         """A node does nothing any more, as with SIGSTOP, until :meth:`resume`; its connections stay open."""
         self._nodes[node].pause()
 
+    @blocking
     def resume(self, node: int) -> None:
         self._nodes[node].resume()
 
@@ -235,6 +258,30 @@ class Cluster(Places, FaultsOnDemand):
         self._nodes.begin([node for node in self._nodes if not node.running])
 
     # --- waiting -------------------------------------------------------------------------------------------
+
+    def _need_a_node(self) -> None:
+        if self.nodes and not self.running_nodes:
+            raise RuntimeError(f"no node of the cluster runs{self._state()}: restart() or heal() starts them")
+
+    def _need_a_majority(self, what: str) -> None:
+        """Every node is a voter of the quorum."""
+        self._need_a_node()
+        if len(self.running_nodes) * 2 <= len(self.nodes):
+            raise RuntimeError(f"{what}: the controllers have no majority{self._state()}")
+
+    def _state(self) -> str:
+        """Of nodes that do not do their work, for messages."""
+        ended = [f"node {node.node_id} does not run" for node in self._nodes if not node.running]
+        paused = [f"node {node.node_id} is paused" for node in self._nodes if node.running and node.paused]
+        return f" ({', '.join(ended + paused)})" if ended or paused else ""
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """What takes too long may do so because of a node."""
+        try:
+            yield
+        except TimeoutError as error:
+            raise TimeoutError(f"{error}{self._state()}") from error.__cause__
 
     def _timeout_s(self, given: float | None) -> float:
         return self.timeout_s if given is None else given
@@ -254,7 +301,9 @@ class Cluster(Places, FaultsOnDemand):
             def is_seen() -> bool:
                 asked = [probe.topic(node, topic) for node in self.running_nodes]
                 views = [view for view in asked if view is not None]
-                return bool(views) and is_so(views)
+                if not any(view.partitions for view in views):
+                    raise _NotSeenError(f"no broker that answers knows the topic {topic}")
+                return is_so(views)
 
             self._until(what, is_seen, timeout_s)
 
@@ -266,11 +315,15 @@ class Cluster(Places, FaultsOnDemand):
                 if is_so():
                     return
                 last = ""
-            except KafkaError as error:
-                last = f" ({error})"
+            except _NotSeenError as error:
+                last = f": {error}"
             if time.monotonic() > end:
-                raise TimeoutError(f"{what}: not within {timeout_s:g} s{last}")
+                raise TimeoutError(f"{what}: not within {timeout_s:g} s{last}{self._state()}")
             time.sleep(_POLL_S)
+
+
+class _NotSeenError(Exception):
+    """Why something is not so yet."""
 
 
 def _are_led(views: Sequence[TopicView]) -> bool:

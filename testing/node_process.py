@@ -27,6 +27,7 @@ class NodeInProcess:
         self.output_file = directory / f"node-{node_id}.log"
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
+        self.paused = False
 
     @property
     def running(self) -> bool:
@@ -81,9 +82,11 @@ class NodeInProcess:
         self._wait(None)
 
     def pause(self) -> None:
+        self.paused = True
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
+        self.paused = False
         self._signal(signal.SIGCONT)
 
     def _signal(self, *numbers: signal.Signals) -> None:
@@ -93,6 +96,7 @@ class NodeInProcess:
 
     def _wait(self, timeout_s: float | None) -> None:
         process, self._process = self._process, None
+        self.paused = False
         if process is not None:
             try:
                 process.wait(timeout_s)

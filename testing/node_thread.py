@@ -49,6 +49,10 @@ class NodeThread:
         """A paused node runs; one that has failed does not."""
         return self._life is not None and self._life.thread.is_alive()
 
+    @property
+    def paused(self) -> bool:
+        return self._life is not None and not self._life.may_go_on.is_set()
+
     def begin(self) -> Future[None]:
         """Start it; the future is done when it serves, or holds why it does not."""
         assert not self.running, f"node {self.node_id} runs already"

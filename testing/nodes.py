@@ -6,7 +6,7 @@ import errno
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
@@ -32,6 +32,8 @@ class Node(Protocol):
     def node_id(self) -> int: ...
     @property
     def running(self) -> bool: ...
+    @property
+    def paused(self) -> bool: ...
     def begin(self) -> Future[None]: ...
     def stop(self) -> bool: ...
     def kill(self) -> None: ...
@@ -52,6 +54,8 @@ class Nodes:
         directory: Path | None,
         timeout_s: float,
         *,
+        host: str,
+        port: int,
         in_processes: bool,
         serve_http: bool,
     ) -> None:
@@ -64,6 +68,8 @@ class Nodes:
         self._properties = properties
         self._directory = directory
         self._timeout_s = timeout_s
+        self._host = host
+        self._port = port
         self._serve_http = serve_http
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._described: DevCluster | None = None
@@ -113,9 +119,16 @@ class Nodes:
             self._temporary = None
 
     def begin(self, nodes: Sequence[Node] | Nodes) -> None:
-        """Start these at once, and wait until all serve."""
-        for starting in [node.begin() for node in nodes]:
-            starting.result(self._timeout_s)
+        """Start these at once, and wait until all serve, or one fails: without it others may wait in vain."""
+        starting = {node.begin(): node.node_id for node in nodes}
+        ended, waiting = wait(starting, self._timeout_s, FIRST_EXCEPTION)
+        for one in ended:
+            one.result()
+        if waiting:
+            node_id = min(starting[one] for one in waiting)
+            others = [str(one.node_id) for one in self if not one.running]
+            missing = f"; nodes that do not run: {', '.join(others)}" if others else ""
+            raise TimeoutError(f"node {node_id} does not serve within {self._timeout_s:g} s{missing}")
 
     def _make(self) -> None:
         directory = str(self._directory) if self._temporary is None else self._temporary.name
@@ -125,6 +138,8 @@ class Nodes:
             self._count,
             partial(draw_uuid, os.urandom),
             SystemClock().wall_ms(),
+            host=self._host,
+            port=self._port,
             http_port=0 if self._serve_http else None,
             overrides=self._properties,
         )

@@ -42,7 +42,7 @@ class Places:
     @property
     def controller_addresses(self) -> Mapping[int, str]:
         """``host:port`` at which each controller serves Kafka's tools."""
-        return dict(zip(self.nodes, self.bootstrap_controllers.split(","), strict=True))
+        return dict(zip(self.nodes, self.bootstrap_controllers.split(","), strict=False))
 
     @property
     def http_addresses(self) -> Mapping[int, str]:

@@ -125,32 +125,43 @@ class FaultyHandler:
         self._loop = asyncio.get_running_loop()
         self._clock = SystemClock()
         self._connections: set[Connection] = set()
-        self._late: dict[Connection, int] = {}
-        """The correlation id of the request that was delayed, and may pass when it comes again."""
+        self._met: dict[Connection, RequestFault] = {}
+        """What has met the newest request of a connection. It may come again: after a delay, or when the
+        broker has held it."""
 
     def handle_frame(self, connection: Connection, frame: memoryview, slot: ResponseSlot) -> None:
         if connection not in self._connections:
             self._connections = {connection, *(one for one in self._connections if not one.closed)}
-            self._late = {one: number for one, number in self._late.items() if not one.closed}
-        if not self._faults:
+            self._met = {one: fault for one, fault in self._met.items() if not one.closed}
+        is_new = connection.held_since_ms is None
+        if is_new:
+            self._met.pop(connection, None)
+        if not self._faults and connection not in self._met:
             self._handler.handle_frame(connection, frame, slot)
             return
         header, body_at = decode_request_header(frame)
-        passes = self._late.pop(connection, None) == header.correlation_id
-        is_known = header.api_key in _APIS and _APIS[header.api_key].serves(header.api_version)
-        fault = self._faults.find(self._node_id, header) if is_known and not passes else None
+        fault = self._find(connection, header) if is_new else self._met.get(connection)
+        if fault is not None and fault.effect is Effect.DELAY and not is_new:
+            fault = None
         if fault is None:
             self._handler.handle_frame(connection, frame, slot)
         elif fault.effect is Effect.DROP:
             connection.close("a test drops it")
         elif fault.effect is Effect.DELAY:
-            self._late[connection] = header.correlation_id
             connection.hold_frame(self._clock.monotonic_ms())
             self._loop.call_later(fault.delay_s, connection.retry_frame)
         elif fault.effect is Effect.LOSE_ANSWER:
             self._handler.handle_frame(connection, frame, _LostAnswer(connection, slot))
         else:
             _refuse(connection, fault.error, header, frame[body_at:], slot)
+
+    def _find(self, connection: Connection, header: RequestHeader) -> RequestFault | None:
+        if header.api_key not in _APIS or not _APIS[header.api_key].serves(header.api_version):
+            return None
+        fault = self._faults.find(self._node_id, header)
+        if fault is not None:
+            self._met[connection] = fault
+        return fault
 
     def drop_connections(self) -> None:
         def close() -> None:

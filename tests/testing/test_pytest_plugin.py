@@ -37,6 +37,31 @@ def test_properties(kafka, kafka_topic, size):
 """
 
 
+COROUTINES = """
+import asyncio, inspect
+import pytest
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem):
+    if inspect.iscoroutinefunction(pyfuncitem.obj):
+        names = inspect.signature(pyfuncitem.obj).parameters
+        asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+        return True
+"""
+TESTS_WITH_COROUTINES = """
+import asyncio
+
+async def test_async(kafka_async, kafka, kafka_topic):
+    reading = asyncio.create_task(kafka_async.read(kafka_topic, 1))
+    await kafka_async.produce(kafka_topic, "v")
+    assert [one.value for one in await reading] == [b"v"]
+    assert kafka_async.cluster is kafka
+
+async def test_blocking(kafka, kafka_topic):
+    kafka.read(kafka_topic, 1)
+"""
+
+
 def run(directory: Path, tests: str, *arguments: str, ini: str = "") -> subprocess.CompletedProcess[str]:
     (directory / "test_it.py").write_text(tests)
     (directory / "pytest.ini").write_text(f"[pytest]\n{ini}")
@@ -77,3 +102,10 @@ def test_options_are_those_of_the_ini_file_and_failures_show_what_processes_prin
 def test_marker_with_unknown_names_is_refused(tmp_path: Path, marker: str, said: str) -> None:
     done = run(tmp_path, f"import pytest\n@pytest.mark.kafka({marker})\ndef test_it(kafka):\n    pass")
     assert said in done.stdout and done.returncode != 0
+
+
+def test_coroutines_have_a_fixture_and_are_told_of_it(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(COROUTINES)
+    done = run(tmp_path, TESTS_WITH_COROUTINES)
+    assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr
+    assert "RuntimeError: read() waits" in done.stdout and "fixture kafka_async" in done.stdout
