@@ -30,18 +30,30 @@ class StoryFault:
     end_us: int | None = None
 
 
+class Lead(NamedTuple):
+    """``partition``: None of the controllers. ``leader``: a node, or -1."""
+
+    at_us: int
+    partition: str | None
+    leader: int
+
+
 class Story:
     """``has_messages``: every message between nodes is logged, too.
 
     ``preface``: the options of the schedule, before the first event. Frequent events, such as acknowledged
-    writes, are counted and logged once a second. ``faults``, and in ring 2 the clients' ``history`` and what
-    its checkers found (``report``), are kept for a report in pictures.
+    writes, are counted and logged once a second. For a report in pictures are kept: the planned ``faults`` by
+    number, and ``others`` that were counted beside them; and in ring 2 the number of ``nodes``, who ``leads``
+    from when on, the clients' ``history`` and what its checkers found (``report``).
     """
 
     def __init__(self, *, has_messages: bool = False) -> None:
         self.has_messages = has_messages
         self.preface: list[str] = []
         self.faults: dict[int, StoryFault] = {}
+        self.others: list[StoryFault] = []
+        self.nodes = 0
+        self.leads: list[Lead] = []
         self.history: Sequence[Any] = ()
         self.report: Any = None
         self._logged: list[_Line] = []

@@ -112,8 +112,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
         now_s = self.now_s
         while timers and timers[0][0] <= now_s:
             ready.append(heappop(timers)[2])
-        for _ in range(len(ready)):
-            handle = ready.popleft()
+        self._run_ready(len(ready))
+
+    def _run_ready(self, count: int) -> None:
+        """Run the callbacks of one turn."""
+        for _ in range(count):
+            handle = self._ready.popleft()
             if not handle._cancelled:
                 handle._run()
             del handle  # the loop of the next turn would still hold the arguments of this one's last

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import Mapping
 
 import pytest
@@ -18,6 +19,8 @@ from pykraft.jepsen_like.sim.story import Story
 from pykraft.jepsen_like.sim.virtual_loop import WALL_START_MS
 from pykraft.jepsen_like.workloads.client import RefusedError
 from pykraft.jepsen_like.workloads.own_admin import OwnAdmin
+from pykraft.metadata_log.controller import driver, elections
+from pykraft.quorum import delivery
 
 
 @pytest.fixture(autouse=True)
@@ -31,6 +34,20 @@ def test_schedules_of_whole_nodes_break_no_invariant(seed: int) -> None:
     assert outcome.counts["commits"] > 20
     assert outcome.counts["clients served"] > 0
     assert outcome.counts["records committed"] > 20
+    assert outcome.counts["final ok"] > 0, "the workload ended"
+
+
+@pytest.mark.parametrize("seed", range(20, 24))
+def test_schedules_in_which_decisions_and_commits_come_in_slices_break_no_invariant(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those with very many partitions do; elections, faults and other requests fall between the slices."""
+    monkeypatch.setattr(elections, "_NEW_AT_ONCE", 1)
+    monkeypatch.setattr(driver, "RECORDS_AT_ONCE", 1)
+    monkeypatch.setattr(sys.modules["pykraft.metadata_log.replay"], "RECORDS_AT_ONCE", 1)
+    monkeypatch.setattr(delivery, "SLICE_RECORDS", 1)
+    outcome = run_schedule(Schedule(seed))
+    assert outcome.counts["commits"] > 20
     assert outcome.counts["final ok"] > 0, "the workload ended"
 
 

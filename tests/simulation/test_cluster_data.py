@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, cast
@@ -57,7 +57,11 @@ def test_logs_are_moved_between_directories() -> None:
 
 def test_directory_that_is_not_described_as_it_is_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     topics = describe_log_dirs._topics
-    monkeypatch.setattr(describe_log_dirs, "_topics", lambda *args: topics(*args)[:-1])
+
+    def without_the_last(*args: Any) -> Generator[None, None, list[Any]]:
+        return (yield from topics(*args))[:-1]
+
+    monkeypatch.setattr(describe_log_dirs, "_topics", without_the_last)
     with pytest.raises(InvariantViolation, match=ONE_DIRECTORY):
         _run(_moves, 1000)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -15,6 +16,7 @@ from pykraft.kafka_protocol.records import BatchHeader, read_header
 from pykraft.log_store.epoch_cache import EpochEntry
 from pykraft.log_store.interface import LogConfig, TimestampOffset
 from pykraft.log_store.log import Log
+from pykraft.log_store.transaction_index import AbortedTransaction
 
 PRODUCER = 7
 COUNT = 8
@@ -75,6 +77,25 @@ def producer_of_deleted_batches_forgotten(log: Log, producers: ProducerState) ->
     producers.adopt(ProducerState())
 
 
+def aborted_transaction_made_up(log: Log, producers: ProducerState) -> None:
+    log.note_aborted(AbortedTransaction(PRODUCER, 1, 3, 4))
+
+
+def aborted_transaction_beyond_the_end(log: Log, producers: ProducerState) -> None:
+    log.note_aborted(AbortedTransaction(PRODUCER, 1, COUNT, COUNT + 1))
+
+
+def aborted_transaction_not_indexed(log: Log, producers: ProducerState) -> None:
+    encode = partial(
+        encode_batch, leader_epoch=1, producer_id=PRODUCER + 1, producer_epoch=0, is_transactional=True
+    )
+    data = encode([RecordInput(None, b"v")], base_offset=COUNT, base_sequence=0)
+    abort = RecordInput(b"\0\0\0\0", b"\0\0\0\0\0\0")
+    marker = encode([abort], base_offset=COUNT + 1, is_control=True)
+    log.append(data + marker, [read_header(data), read_header(marker)], now_ms=0)
+    producers.adopt(rebuild(log.iter_produced(0), log_start_offset=0))
+
+
 def epoch_forgotten(log: Log, producers: ProducerState) -> None:
     log.epoch_cache.entries = log.epoch_cache.entries[:1]
 
@@ -99,6 +120,9 @@ def time_found_too_late(log: Log, producers: ProducerState) -> None:
         (one_batch_too_many, "is known by epoch 0"),
         (producer_forgotten, "producer 7 is unknown"),
         (producer_of_deleted_batches_forgotten, "producer 7 is unknown"),
+        (aborted_transaction_made_up, "which the log does not abort"),
+        (aborted_transaction_beyond_the_end, "the log ends at 8"),
+        (aborted_transaction_not_indexed, "the transaction indexes lack"),
         (epoch_forgotten, "is of leader epoch 1, and known as of 0"),
         (epoch_made_up, "is of leader epoch 0, and known as of 1"),
         (time_not_found, "is found as None"),

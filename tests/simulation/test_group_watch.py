@@ -41,6 +41,7 @@ class Log:
         inputs = [RecordInput(key, value) for key, value in map(encode_record, records)]
         self._batches = [encode_batch([one], base_offset=offset) for offset, one in enumerate(inputs)]
         self.log_end_offset = len(inputs)
+        self.cleaned_end_offset = 0
 
     def iter_batches(self, start_offset: int, end_offset: int) -> Any:
         return [(header, data) for data in self._batches[:end_offset] for _, header in iter_headers(data)]
@@ -73,6 +74,19 @@ def test_a_coordinator_that_knows_what_was_committed_is_right() -> None:
         machine(commit_of(1), commit_of(2), commit_of(3)), shard(2, commit_of(1), commit_of(2), commit_of(3))
     )
     assert looking.replays == 1
+
+
+def test_a_log_that_was_compacted_beyond_what_was_seen_is_not_compared() -> None:
+    """What a coordinator had committed last was not seen, if none that followed had loaded it meanwhile."""
+    looking = watch()
+    looking.committed(shard(1, commit_of(1), commit_of(2)))
+    following = machine(commit_of(3), commit_of(4), commit_of(4))
+    following.parts.replicas.table.find("", 0).log.cleaned_end_offset = 3
+    looking.loaded(following, shard(2, commit_of(3), commit_of(4), commit_of(4)))
+    assert looking.replays == 0
+    following.parts.replicas.table.find("", 0).log.cleaned_end_offset = 2
+    with pytest.raises(InvariantViolation, match="committed_offsets_are_what_the_log_says"):
+        looking.loaded(following, shard(2, commit_of(3), commit_of(4), commit_of(4)))
 
 
 def test_epochs_of_a_coordinator_that_was_replaced_are_old_news() -> None:

@@ -15,6 +15,7 @@ from pykraft.jepsen_like.sim.processes import SimProcess
 from pykraft.jepsen_like.sim.streams import NetworkLoop, address_of, host_of
 from pykraft.kafka_client.aio import AsyncioNetwork
 from pykraft.runtime.address import Address
+from pykraft.runtime.connection_quota import ConnectionQuota
 from pykraft.runtime.tcp import StreamConnection, StreamRuntime
 from pykraft.runtime.tcp_server import StreamServer
 from pykraft.runtime.turns import BULK
@@ -355,8 +356,7 @@ def _serve(machines: Machines, factory: Callable[[StreamConnection], Any]) -> St
             StreamRuntime(machines.loop),
             None,
             PORT,
-            max_connections=2,
-            max_connections_per_ip=2,
+            quota=ConnectionQuota(2**31 - 1, 2),
             idle_timeout_ms=60_000,
         )
         await server.start(factory)

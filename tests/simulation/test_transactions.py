@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+from itertools import combinations
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -10,17 +12,25 @@ import pytest
 
 from pykraft.coordinator.partitioning import OFFSETS_TOPIC
 from pykraft.jepsen_like.history import Event
+from pykraft.jepsen_like.sim.cluster.crowd import MEMBERS
 from pykraft.jepsen_like.sim.cluster.group_watch import effective_records
 from pykraft.jepsen_like.sim.cluster.load import draw_workload
-from pykraft.jepsen_like.sim.cluster.options import TRANSACTIONS, draw_options
+from pykraft.jepsen_like.sim.cluster.options import (
+    BESIDE_TRANSACTIONS,
+    TRANSACTIONS,
+    draw_options,
+    draw_pair,
+)
 from pykraft.jepsen_like.sim.cluster.ring import run_schedule
 from pykraft.jepsen_like.sim.cluster.transaction_checks import find_hanging
 from pykraft.jepsen_like.sim.cluster.transaction_faults import TransactionFaults
 from pykraft.jepsen_like.sim.schedule import Schedule
+from pykraft.jepsen_like.sim.story import Story
 from pykraft.kafka_protocol.markers import ABORT, COMMIT
 from pykraft.kafka_protocol.record_codec import Record, RecordInput, decode_batch, encode_batch
 from pykraft.kafka_protocol.records import BatchHeader, read_header
 from pykraft.transaction_coordinator.transaction import TransactionState
+from tests.broker.test_marker_sender import HERE, PEER, Place, in_virtual_time
 
 Batch = tuple[BatchHeader, list[Record]]
 
@@ -81,6 +91,67 @@ def test_workload_that_is_asked_for_is_run_and_others_are_drawn_as_before() -> N
     assert "transaction.version" not in draw_options(3).features
     kinds = [draw_workload(seed)[0] for seed in range(200)]
     assert 4 <= kinds.count(TRANSACTIONS) <= 32
+
+
+def test_successive_schedules_of_transactions_have_every_pair_of_features() -> None:
+    drawn = {frozenset(draw_pair(seed)): draw_options(seed, TRANSACTIONS) for seed in range(10)}
+    assert set(drawn) == set(map(frozenset, combinations(BESIDE_TRANSACTIONS, 2)))
+    for pair, options in drawn.items():
+        for feature in pair:
+            chosen = BESIDE_TRANSACTIONS[feature]
+            assert {name: getattr(options, name) for name in chosen} == chosen
+        assert options.crowd == ("a crowd" in pair)
+        assert (options.log_dirs > 1) == ("moves between directories" in pair)
+
+
+@pytest.mark.slow
+def test_coordinator_dies_with_very_many_transactions_that_are_decided() -> None:
+    story = Story()
+    run_schedule(Schedule(3, 25_000, workload=TRANSACTIONS, faults=()), story)
+    died = [line for line in story.lines() if "is to die now, with" in line]
+    assert len(died) == 1 and f"with {MEMBERS} transactions" in died[0]
+    assert any("move to /data" in line and "done" in line for line in story.lines())
+
+
+def faulty(place: Place) -> TransactionFaults:
+    """Through which all markers of a coordinator pass."""
+    faults = TransactionFaults(cast(Any, None), cast(Any, None), random.Random(1))
+    sender: Any = place.sender
+    send = type(sender)._exchange
+    sender._exchanges._exchange = lambda node_id, due: faults.exchange(send, sender, node_id, due)
+    return faults
+
+
+def test_markers_that_were_lost_and_those_whose_answers_were_are_sent_again() -> None:
+    async def scenario() -> None:
+        place = Place(4)
+        place.lead([HERE, PEER, HERE, PEER])
+        faults = faulty(place)
+        faults.loses = 1.0
+        writing = place.write(7, [0, 1, 2, 3])
+        await asyncio.sleep(2)
+        assert not writing.done() and len(place.requests) > 2, "some have arrived"
+        faults.loses = 0.0
+        await writing
+
+    in_virtual_time(scenario)
+
+
+def test_markers_of_a_crowd_are_held_until_the_faults_are_over() -> None:
+    async def scenario() -> None:
+        place = Place(1)
+        place.lead([HERE])
+        faults = faulty(place)
+        faults.holds = "other"
+        await place.write(7, [0])
+        faults.holds = "t"
+        writing = place.write(8, [0])
+        await asyncio.sleep(2)
+        assert not writing.done() and len(place.requests) == 1
+        faults.end()
+        await writing
+
+    in_virtual_time(scenario)
 
 
 def test_command_names_the_workload() -> None:

@@ -163,7 +163,13 @@ class ClusterChecker:
             self.data.before(record)
             self.model.apply(record, base_offset + index)
             self.data.after(record)
+            self._note_leader(record)
             self._check_unfenced(record)
+
+    def _note_leader(self, record: r.Record) -> None:
+        if isinstance(record, r.PartitionRecord | r.PartitionChangeRecord) and record.leader is not None:
+            topic = self.model.topics[record.topic_id]
+            self._world.lead(f"{topic.name}-{record.partition_id}", record.leader)
 
     def _check_partition(self, record: r.Record) -> None:
         everywhere = self._world.options.unclean or self.is_given_up
@@ -241,6 +247,7 @@ class ClusterChecker:
             self._world.log_event(
                 node.id, f"is elected, and becomes the active controller in epoch {leader.epoch}"
             )
+            self._world.lead(None, node.id)
             other = self.active.setdefault(leader.epoch, node.id)
             if other != node.id:
                 self.fail(ONE_ACTIVE, f"{node.id} and {other} are active in epoch {leader.epoch}")

@@ -10,9 +10,10 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Final
 
+from pykraft.broker.peers.identity import peer_client_id
 from pykraft.jepsen_like.sim.cluster.admins import Admins
 from pykraft.jepsen_like.sim.cluster.directories import RATE, Directories
-from pykraft.jepsen_like.sim.cluster.options import TOPICS
+from pykraft.jepsen_like.sim.cluster.options import TOPICS, TRANSACTIONS
 from pykraft.jepsen_like.sim.cluster.requests import TIMEOUT_MS, ClientRequests, Operation
 from pykraft.jepsen_like.sim.cluster.settings_admin import SettingsAdmin
 from pykraft.jepsen_like.sim.cluster.strangers import Strangers
@@ -69,13 +70,15 @@ class Clients:
         self.directories = Directories(world, self.requests, self.settings)
         self.throttles = Throttles(world, self.settings)
         moves_logs = world.options.log_dirs > 1 and world.options.moves_logs
+        # Clients beside transactions do little.
+        moves = 40 if world.workload == TRANSACTIONS else 6
         self.strangers = Strangers(world, world.start_client("strangers").process, self.requests.note)
         operations: tuple[tuple[int, Operation], ...] = (
             (5, self._create),
             (3, self._delete),
             (3, self._alter_config),
             (2, self._create_partitions),
-            (6 if moves_logs else 0, self.directories.move_log),
+            (moves if moves_logs else 0, self.directories.move_log),
             (1 if moves_logs else 0, self.directories.limit_moves),
             (4 if world.options.throttles else 0, self.throttles.throttle),
             *self.admins.operations,
@@ -109,7 +112,10 @@ class Clients:
         """As a coordinator's request that arrives once more."""
 
         async def repeat_markers(node: SimNode) -> None:
-            await self.requests.call(node, request, WriteTxnMarkersResponse)
+            broker = node.image.brokers.get(node.id)
+            if broker is not None:
+                sender = peer_client_id(broker.id, broker.incarnation_id)
+                await self.requests.call(node, request, WriteTxnMarkersResponse, sender)
 
         self.requests.begin(self._world.nodes[node_id], repeat_markers)
 

@@ -111,15 +111,28 @@ def _without_times(batches: tuple[ProducedBatch, ...]) -> tuple[ProducedBatch, .
 
 
 def _find_in_transactions(log: Log, producers: ProducerState) -> str | None:
-    """The transaction indexes, and what holds back readers."""
-    scan = TransactionScan()
+    """The transaction indexes, and what holds back readers.
+
+    What of a transaction was deleted, or removed by compaction, which leaves empty batches, is still in an
+    index, and no longer in the log.
+    """
+    scan, emptied = TransactionScan(), set[int]()
     for header, marker in log.iter_produced(log.first_stored_offset):
         scan.note(header, marker)
+        if not header.record_count:
+            emptied.update(range(header.base_offset, header.next_offset))
     indexed = frozenset(log.iter_aborted())
     start = log.log_start_offset
     missing = [one for one in scan.aborted if one.first_offset >= start and one not in indexed]
     if missing:
         return f"the transaction indexes lack {missing[0]}"
+    held = {one[:3] for one in scan.aborted}
+    for entry in log.iter_aborted():
+        if entry.last_offset >= log.log_end_offset:
+            return f"the transaction indexes hold {entry}, the log ends at {log.log_end_offset}"
+        is_gone = entry.first_offset < log.first_stored_offset or entry.first_offset in emptied
+        if not is_gone and entry[:3] not in held:
+            return f"the transaction indexes hold {entry}, which the log does not abort"
     first_open, known = scan.first_open_offset, producers.transactions.first_open_offset
     if first_open != known and first_open is not None and first_open >= start:
         return f"the first open transaction begins at {first_open}, and is known to begin at {known}"

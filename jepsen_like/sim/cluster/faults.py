@@ -132,6 +132,7 @@ class ClusterNemesis:
         self._cuts: dict[int, set[tuple[int, int]]] = {}
         self._bad_network: dict[int, tuple[float, float, float]] = {}
         self._stalls: dict[int, set[tuple[int, int]]] = {}
+        world.transaction_faults.ends_at_ms = schedule.duration_ms
         self.plan = plan_faults(schedule.seed, schedule.duration_ms)
         for fault in self.plan:
             if schedule.keeps(fault.number):
@@ -141,6 +142,7 @@ class ClusterNemesis:
     def heal(self) -> None:
         """End all faults: start dead nodes, heal cuts, resume paused processes, set wall clocks right."""
         self._active = False
+        self._world.transaction_faults.end()
         self._world.log_event("faults", "everything is healed")
         self._repair()
         wall_ms = VirtualClock(self._world.loop).wall_ms()
@@ -197,7 +199,7 @@ class ClusterNemesis:
             lasts_ms = self._lasts_ms(fault)
             world.story.faults[fault.number] = StoryFault(fault.kind, where, world.now_us, lasts_ms)
         if rng.random() < world.options.fault_change_chance and not world.voters_stay:
-            world.count("voter change")
+            world.count_other("voter change")
             world.later(rng.randrange(200), self._change_voters)
         world.later(self._lasts_ms(fault), self._end, fault.number)
 
@@ -209,7 +211,8 @@ class ClusterNemesis:
         return replace(fault, kind=rng.choice(transaction_faults.KINDS))
 
     def _in_a_directory(self, fault: Fault) -> Fault:
-        if self._world.options.log_dirs == 1 or fault.kind not in _MADE_DIRECTORY_FAILURES:
+        options = self._world.options
+        if options.log_dirs == 1 or options.keeps_tails or fault.kind not in _MADE_DIRECTORY_FAILURES:
             return fault
         chosen = random.Random(f"directory {self._world.seed} {fault.number}").random() < 0.7
         return replace(fault, kind=DIRECTORY_FAILURE) if chosen else fault

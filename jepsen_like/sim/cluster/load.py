@@ -20,7 +20,7 @@ from msgspec import structs
 from pykraft.coordinator.partitioning import OFFSETS_TOPIC
 from pykraft.jepsen_like.checkers.history import Report, examine
 from pykraft.jepsen_like.history import Event, MemoryHistory
-from pykraft.jepsen_like.sim.cluster import brief
+from pykraft.jepsen_like.sim.cluster import brief, crowd
 from pykraft.jepsen_like.sim.cluster.data_watch import MIN_INSYNC_REPLICAS
 from pykraft.jepsen_like.sim.cluster.follower_reads import RACKS
 from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
@@ -94,6 +94,8 @@ class Load:
         clients = OwnClients(AsyncioNetwork(), world.bootstrap, self._rng, wall_ms, racks)
         if world.workload is None:
             self._client.run(brief.fill(world, clients))
+        if world.options.crowd:
+            self._client.run(crowd.gather(world, clients))
         workload = self._make(clients)
         admin = clients.admin("setup")
         for topic in workload.topics:

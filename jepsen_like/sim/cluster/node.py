@@ -344,7 +344,7 @@ class SimNode:
 
     def _die_in_call(self, power_loss: bool) -> None:
         """Kill the process inside a call to its disk, and start it again soon."""
-        self.world.count("died in a disk call")
+        self.world.count_other("died in a disk call", str(self.id))
         self.kill(power_loss=power_loss)
         self.world.later(self.rng.choice((1, 50, 500, 2000)), self.start)
 
@@ -365,7 +365,7 @@ class SimNode:
             self.world.failed(cause)
             return
         self.world.log_event(self.id, f"ends by itself: {describe(cause)}")
-        self.world.count("node exited by itself")
+        self.world.count_other("node exited by itself", str(self.id))
         # A disk that has refused a write or a flush works again only after the machine was started again.
         self.kill(power_loss=isinstance(cause, OSError))
         self.disk.repair()

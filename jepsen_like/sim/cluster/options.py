@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any, Final
 
 from pykraft.jepsen_like.workloads.changes import ADMIN
 from pykraft.metadata_log.features import (
@@ -39,7 +42,8 @@ class WorldOptions:
     ``log_dirs``: of each broker; ``moves_logs``: administrators move logs between them.
     ``delete_every_s``: the mean time between two deletions of records of the workload, None: there are none.
     ``reads_followers``: consumers read from a replica in their rack. ``throttles``: administrators limit how
-    fast replicas are copied. ``transactions``: the clients of the workload write transactions.
+    fast replicas are copied. ``transactions``: the clients of the workload write transactions; ``crowd``: and
+    very many of them are decided when their coordinator dies (:mod:`.crowd`).
     """
 
     controllers: tuple[int, ...]
@@ -73,6 +77,7 @@ class WorldOptions:
     reads_followers: bool
     throttles: bool
     transactions: bool
+    crowd: bool
 
     def session_ms_of(self, seed: int, process: str) -> int:
         """The session timeout that a controller's process is configured with."""
@@ -111,15 +116,35 @@ def has_transactions(seed: int, workload: str | None) -> bool:
     return workload == TRANSACTIONS
 
 
+BESIDE_TRANSACTIONS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "moves between directories": {"log_dirs": 2, "moves_logs": True},
+    "reads from followers": {"reads_followers": True},
+    "throttles": {"throttles": True},
+    "small segments": {"segment_bytes": 4096, "index_interval_bytes": 100},
+    "a crowd": {"crowd": True},
+}
+"""Features that are tried together with transactions, two at a time: what goes wrong between them shows too
+seldom if each is drawn by itself."""
+
+
+def draw_pair(seed: int) -> tuple[str, ...]:
+    """Of :data:`BESIDE_TRANSACTIONS`: successive seeds have every pair in turn."""
+    pairs = tuple(combinations(BESIDE_TRANSACTIONS, 2))
+    return pairs[seed % len(pairs)]
+
+
 def draw_options(seed: int, workload: str | None = None) -> WorldOptions:
     """With ``workload`` :data:`TRANSACTIONS` nothing that was answered may be lost: what coordinators promise
-    is about all partitions at once. Other clients do little then."""
+    is about all partitions at once. Other clients do little then, but for a pair of features that is chosen
+    for them."""
     drawn = replace(_draw_options(seed), transactions=has_transactions(seed, workload))
     if workload != TRANSACTIONS:
         return drawn
-    return replace(
+    chosen = {name: value for one in draw_pair(seed) for name, value in BESIDE_TRANSACTIONS[one].items()}
+    drawn = replace(
         drawn, keeps_tails=True, unclean=False, delete_every_s=None, client_gap_ms=4000, log_dirs=1
     )
+    return replace(drawn, **chosen)
 
 
 def _draw_options(seed: int) -> WorldOptions:
@@ -158,6 +183,7 @@ def _draw_options(seed: int) -> WorldOptions:
         moves_logs=directories.random() < 0.7,
         keeps_tails=False,
         transactions=False,
+        crowd=False,
         throttles=random.Random(f"throttles {seed}").random() < 0.3,
         reads_followers=random.Random(f"racks {seed}").random() < 0.4,
         delete_every_s=random.Random(f"deletions {seed}").choice((None, None, 0.5, 2.0)),

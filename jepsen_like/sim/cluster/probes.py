@@ -7,12 +7,14 @@ and what they do; elsewhere it does nothing. No probe changes what the product d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import replace
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 from pykraft.broker.logs.log_checkpoints import LogCheckpoints
 from pykraft.broker.logs.log_manager import LogManager
+from pykraft.broker.logs.log_work import LogWork
 from pykraft.broker.membership.alter_partition import ControllerAlterPartition
 from pykraft.broker.membership.lifecycle import BrokerLifecycle
 from pykraft.broker.membership.lifecycle_driver import LifecycleDriver
@@ -100,13 +102,22 @@ class _Probe:
         self._machine = machine
         self._first = first
         self._snapshot_id = SnapshotId(0, 0)
+        self._values: list[bytes] = []
 
     def handle_commit(self, batches: Sequence[CommittedBatch]) -> None:
+        """A batch in pieces counts when the last has come."""
         checker = self._machine.watch.checker
-        if self._first:
-            checker.delivered(self._machine, batches)
-        else:
+        whole = [one for batch in batches if (one := self._join(batch)) is not None]
+        if whole and self._first:
+            checker.delivered(self._machine, whole)
+        elif whole:
             checker.folded(self._machine)
+
+    def _join(self, piece: CommittedBatch) -> CommittedBatch | None:
+        del self._values[piece.earlier :]
+        assert len(self._values) == piece.earlier, "a piece is missing"
+        self._values += piece.values
+        return replace(piece, values=tuple(self._values), earlier=0) if piece.is_last_piece else None
 
     def begin_snapshot(self, snapshot_id: SnapshotId, append_time_ms: int) -> None:
         """The loader does not publish a snapshot that is loaded in part."""
@@ -169,28 +180,31 @@ async def _decide(
     machine: SimNode,
     method: Callable[..., Any],
     part: ControllerDriver,
-    decisions: Sequence[Callable[[int], Any]],
-    timeout_ms: int | None,
-) -> Any:
+    decisions: Iterable[Callable[[int], Any] | None],
+    take: Callable[[Any], None],
+    timeout_ms: int | None = None,
+    **named: Any,
+) -> None:
     """Report to the checks which state a response is based on, and when it is sent."""
     core, rests_on, epoch = part._core, -1, part._epoch
 
-    def watched(decide: Callable[[int], Any], now_ms: int) -> Any:
+    def watched(decide: Callable[[int], Any], now_ms: int) -> Generator[None, None, Any]:
         nonlocal rests_on
         rests_on = core.last_offset
         result = decide(now_ms)
-        if result.records:
-            rests_on += len(result.records)
+        if isinstance(result, Generator):
+            result = yield from result
+        rests_on += len(result.records)
         return result
 
     checker = machine.watch.checker
+    all_watched = (None if decide is None else partial(watched, decide) for decide in decisions)
     try:
-        answers = await method(part, [partial(watched, one) for one in decisions], timeout_ms)
+        await method(part, all_watched, take, timeout_ms, **named)
     except KafkaError as error:
         checker.answered(machine, rests_on, epoch, error.code)
         raise
     checker.answered(machine, rests_on, epoch, None)
-    return answers
 
 
 @_probe(ControllerDriver, "_ask_quorum")
@@ -255,6 +269,15 @@ def _retire(
     partition = None if replicas is None else replicas.table.find(*key)
     if partition is not None:
         machine.watch.checker.data.deletions.moved(machine, partition)
+
+
+@_probe(LogWork, "failed")
+def _work_failed(
+    machine: SimNode, method: Callable[..., None], part: LogWork, work: str, what: str, error: Exception
+) -> None:
+    """A node goes on after it, but it is a bug, or a violation that a check has found in the work."""
+    method(part, work, what, error)
+    machine.world.failed(error)
 
 
 def _cut(machine: SimNode, method: Callable[..., None], part: Partition, offset: int) -> None:

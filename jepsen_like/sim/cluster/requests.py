@@ -51,11 +51,13 @@ class ClientRequests:
 
         self._process.run(run())
 
-    async def call(self, node: SimNode, request: Message, response_class: type[M]) -> M:
+    async def call(
+        self, node: SimNode, request: Message, response_class: type[M], client_id: str = "sim"
+    ) -> M:
         """Send one request to the broker on a connection of its own. :class:`KafkaError` if that fails."""
         deadline_ms = self._network.now_ms() + TIMEOUT_MS
         address = Address(address_of(node.id), CLIENT_PORT)
-        connection = await Connection.open(self._network, address, "sim", deadline_ms)
+        connection = await Connection.open(self._network, address, client_id, deadline_ms)
         try:
             return await connection.call(request, response_class, deadline_ms)
         finally:

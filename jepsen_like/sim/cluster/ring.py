@@ -82,6 +82,7 @@ async def _run(world: World, schedule: Schedule) -> Outcome:
         return await _run_faults(world, schedule, clients, load)
     finally:
         if world.story is not None:
+            world.story.nodes = len(world.nodes)
             world.story.preface.append(describe_world(world.options))
             world.story.history = load.history.events if load is not None else ()
             log_history(world.story, world.story.history)

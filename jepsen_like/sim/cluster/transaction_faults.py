@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from copy import copy
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from pykraft.jepsen_like.history import Event
-from pykraft.kafka_protocol.messages.write_txn_markers import WriteTxnMarkersRequest
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from pykraft.transaction_coordinator.transaction import TransactionVersion
 
 if TYPE_CHECKING:
@@ -36,7 +38,8 @@ class TransactionFaults:
     """``step`` is called with every event of the clients.
 
     ``loses``: the share of marker requests without effect, or without an answer; ``repeats``: whether such
-    requests arrive once more, later; ``send``: sends one to a broker.
+    requests arrive once more, later; ``holds``: no marker is sent to the partitions of this topic;
+    ``ends_at_ms``: the time at which all faults end, ``is_over``: they have; ``send``: sends one to a broker.
     """
 
     def __init__(self, world: Cluster, model: Model, rng: random.Random) -> None:
@@ -46,6 +49,9 @@ class TransactionFaults:
         self._armed: dict[int, Callable[[Event], None]] = {}
         self.loses = 0.0
         self.repeats = False
+        self.holds: str | None = None
+        self.ends_at_ms = 0
+        self.is_over = False
         self.send: Callable[[int, WriteTxnMarkersRequest], None] | None = None
 
     def leader_of(self, topic: str, index: int) -> Machine | None:
@@ -54,6 +60,11 @@ class TransactionFaults:
             if known.name == topic and index < len(known.partitions):
                 return self._world.nodes.get(known.partitions[index].leader)
         return None
+
+    def end(self) -> None:
+        """No fault begins any more."""
+        self.is_over = True
+        self.holds = None
 
     def step(self, event: Event) -> None:
         for armed in list(self._armed.values()):
@@ -122,15 +133,21 @@ class TransactionFaults:
         sender: Any,
         node_id: int,
         due: Sequence[Any],
-    ) -> Any:
-        """Markers of a coordinator, to one broker; returns those that have to be sent again."""
+    ) -> None:
+        """Markers of a coordinator, to one broker; what did not pass is handed back to ``sender``."""
+        held = [one for one in due if one[1][0] == self.holds]
+        if held:
+            sender._send_later(held)
+            due = [one for one in due if one[1][0] != self.holds]
+            if not due:
+                return
         loses = self._rng.random() < self.loses
         if loses and self._rng.random() < 0.5:
-            return due
+            sender._send_later(due)
+            return
         if self.repeats:
             self._repeat_later(node_id, due)
-        again = await send(sender, node_id, due)
-        return due if loses else again
+        await send(_without_answers(sender) if loses else sender, node_id, due)
 
     def _repeat_later(self, node_id: int, due: Sequence[Any]) -> None:
         """Only of transactions with an epoch of their own: the old rules cannot tell them (KIP-890)."""
@@ -146,3 +163,27 @@ class TransactionFaults:
     def _repeat(self, node_id: int, request: WriteTxnMarkersRequest) -> None:
         if self.send is not None:
             self.send(node_id, request)
+
+
+def _without_answers(sender: Any) -> Any:
+    """One whose requests arrive, and whose answers do not. It shares all that is due."""
+    deaf = copy(sender)
+    deaf._peers, deaf._send_later = _Peers(sender._peers), sender._send_later
+
+    async def write_here(request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+        await sender._write_here(request)
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the answer is lost")
+
+    deaf._write_here = write_here
+    return deaf
+
+
+class _Peers:
+    """Brokers whose answers are lost."""
+
+    def __init__(self, peers: Any) -> None:
+        self._peers = peers
+
+    async def call(self, *arguments: Any) -> NoReturn:
+        await self._peers.call(*arguments)
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the answer is lost")

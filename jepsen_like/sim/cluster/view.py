@@ -75,6 +75,10 @@ class Cluster(Protocol):
         """A line of the story. ``who``: a node's id, or another part of the world."""
         ...
 
+    def lead(self, partition: str | None, leader: int) -> None:
+        """Note who leads a partition, or None: the controllers, from now on."""
+        ...
+
     def mark(self, what: str) -> None:
         """Add to the trace, which is equal for equal schedules."""
         ...
@@ -93,8 +97,8 @@ class TransactionFaults(Protocol):
 
     async def exchange(
         self, send: Callable[..., Awaitable[Any]], sender: Any, node_id: int, due: Sequence[Any]
-    ) -> Any:
-        """Send the markers that are due at a broker; returns those that have to be sent again."""
+    ) -> None:
+        """Send the markers that are due at a broker; what did not pass is handed back to ``sender``."""
         ...
 
 
@@ -114,6 +118,6 @@ class MachineWorld(Cluster, Protocol):
     @property
     def transaction_faults(self) -> TransactionFaults: ...
 
-    def count(self, what: str) -> None:
-        """Count a fault that was injected."""
+    def count_other(self, what: str, who: str = "") -> None:
+        """Count a fault that the plan does not have."""
         ...

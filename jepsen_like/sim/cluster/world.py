@@ -11,7 +11,7 @@ import contextvars
 import random
 from collections.abc import Callable, Coroutine
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pykraft.jepsen_like.sim.cluster import probes  # noqa: F401  # puts them in place
 from pykraft.jepsen_like.sim.cluster.checks import ClusterChecker
@@ -25,13 +25,11 @@ from pykraft.jepsen_like.sim.links import Links
 from pykraft.jepsen_like.sim.network import RpcNetwork
 from pykraft.jepsen_like.sim.processes import SimProcess
 from pykraft.jepsen_like.sim.schedule import describe
+from pykraft.jepsen_like.sim.story import Lead, Story, StoryFault
 from pykraft.jepsen_like.sim.streams import NetworkLoop, address_of
 from pykraft.kafka_protocol.ids import Uuid, uuid_to_str
 from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
 from pykraft.runtime.address import Address
-
-if TYPE_CHECKING:
-    from pykraft.jepsen_like.sim.story import Story
 
 FIRST_CLIENT = 100
 """The first number of the clients' machines."""
@@ -174,6 +172,17 @@ class World:
     def count(self, what: str) -> None:
         """Count a fault that was injected."""
         self.injected[what] = self.injected.get(what, 0) + 1
+
+    def count_other(self, what: str, who: str = "") -> None:
+        """Count a fault that the plan does not have."""
+        self.count(what)
+        if self.story is not None:
+            self.story.others.append(StoryFault(what, who, self.now_us, 0, self.now_us))
+
+    def lead(self, partition: str | None, leader: int) -> None:
+        """Note who leads a partition, or None: the controllers, from now on."""
+        if self.story is not None:
+            self.story.leads.append(Lead(self.now_us, partition, leader))
 
     def _called(self, name: str, sender: int, receiver: int, checksum: int) -> None:
         self.events += 1

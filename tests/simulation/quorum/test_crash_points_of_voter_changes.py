@@ -30,6 +30,8 @@ CHANGES = {
     "2 → 1 → 2": (2, 0, "-1 +1"),
     "2 → 3 → 2 → 1": (2, 1, "+3 -1 -2"),
     "3 → 4 → 3 → 2": (3, 1, "+4 -1 -2"),
+    "1, fixed → in the log → 2 → 1": (1, 1, "upgrade +2 -1"),
+    "3, fixed → in the log → 4 → 3": (3, 1, "upgrade +4 -1"),
 }
 
 
@@ -98,10 +100,38 @@ def _change(cluster: SimCluster, node_id: int, *, to_voter: bool) -> None:
     pytest.fail(f"{node_id} never became {'a voter' if to_voter else 'an observer'}")
 
 
+def _upgrade(cluster: SimCluster) -> None:
+    """Have the current leader upgrade kraft.version, repeatedly, until that is committed."""
+
+    def is_made() -> bool:
+        leader = cluster.leader()
+        state = None if leader is None else leader.core.state
+        return (
+            state is not None
+            and state.voters.is_dynamic
+            and state.high_watermark > state.history.current_offset
+        )
+
+    for _ in range(TRIES):
+        leader = cluster.leader()
+        if leader is not None and not leader.voters_in_log.is_dynamic:
+            cluster.upgrade(leader)
+        if cluster.run_until(is_made, cluster.scheduler.now_ms + ASK_AGAIN_MS):
+            return
+    pytest.fail("kraft.version was never upgraded")
+
+
 def _run(name: str, seed: int, victim: int, at: int, back_after_ms: int) -> _KillAtEffect:
     voters, observers, changes = CHANGES[name]
+    is_fixed = changes.startswith("upgrade")
     options = ClusterOptions(
-        voters=voters, observers=observers, max_delay_ms=2, max_flush_ms=3, voters_in_log=True
+        voters=voters,
+        observers=observers,
+        max_delay_ms=2,
+        max_flush_ms=3,
+        static_voters=is_fixed,
+        upgraded=is_fixed,
+        voters_in_log=not is_fixed,
     )
     cluster = SimCluster(seed, options)
     killer = _KillAtEffect(cluster, victim, at, back_after_ms)
@@ -111,6 +141,9 @@ def _run(name: str, seed: int, victim: int, at: int, back_after_ms: int) -> _Kil
     demand_progress(cluster, replicas)
     killer.armed = True
     for change in changes.split():
+        if change == "upgrade":
+            _upgrade(cluster)
+            continue
         _change(cluster, int(change[1:]), to_voter=change[0] == "+")
     killer.armed = False
     cluster.kill_chance.clear()
