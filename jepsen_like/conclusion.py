@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pykraft.jepsen_like.checkers.counting import count_run
+from pykraft.jepsen_like.checkers.counting import Asked, count_run
 from pykraft.jepsen_like.checkers.history import Report, examine
 from pykraft.jepsen_like.checkers.lag import Lag, measure_lag
 from pykraft.jepsen_like.history import Event, read_history
-from pykraft.jepsen_like.nemeses.fault import read_plan
+from pykraft.jepsen_like.nemeses.fault import Plan, Target, read_plan
+from pykraft.jepsen_like.nemeses.kinds import KINDS
 from pykraft.jepsen_like.report import Result
 from pykraft.jepsen_like.report_page.page import write_page
 from pykraft.jepsen_like.run_files import HISTORY, PAGE, PLAN, SUMMARY
@@ -45,6 +46,13 @@ def conclude(directory: Path, check: Check | None = None) -> Result:
     return result
 
 
+def what_is_asked(plan: Plan) -> Asked:
+    """What a run with this plan must come to, beside what its clients do."""
+    moving = [fault for fault in plan.faults if fault.kind in KINDS and KINDS[fault.kind].moves_leaders]
+    deposing = [fault for fault in moving if fault.target in (Target.CONTROLLER, Target.ALL)]
+    return Asked(len(plan.faults), len(moving), len(deposing))
+
+
 def _result(directory: Path, check: Check | None) -> Result:
     history_path, plan_path = directory / HISTORY, directory / PLAN
     plan = read_plan(plan_path) if plan_path.exists() else None
@@ -62,6 +70,7 @@ def _result(directory: Path, check: Check | None) -> Result:
     analysis = analyse_events(history, plan)
     overview = analysis.overview
     settings = overview.settings
+    asked = None if plan is None else what_is_asked(plan)
     time_limit_s = _number(settings, "time_limit_s")
     if time_limit_s is None:
         time_limit_s = overview.end_us / US_PER_S
@@ -71,7 +80,7 @@ def _result(directory: Path, check: Check | None) -> Result:
         time_limit_s=time_limit_s,
         nodes=int(_number(settings, "nodes") or 0),
         history_path=history_path,
-        verdict=count_run(history(), time_limit_s, report.undecided),
+        verdict=count_run(history(), time_limit_s, report.undecided, asked),
         report=report,
         longest_leaderless_s=_told(overview, LEADERLESS, "longest_s"),
         recovery_s=_told(overview, IN_SYNC, "took_s"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -38,18 +39,17 @@ def play_on_foreign_cluster(config: RunConfig, directory: Path, console: Console
         with HistoryWriter(directory / HISTORY) as history, cluster, LoopThread() as loop:
             detail = {**config.settings(), **cluster.settings(), **machine.describe()}
             history.record("info", PROCESS, "run", detail=detail)
-            clients = open_clients(config, cluster.bootstrap_servers)
-            workload = loop.call(
-                lambda: foreign_workload(cluster, clients, config.workload, config.seed, history, say)
-            )
-            cluster.create(workload.topics, history)
-            console.print(f"{len(cluster.brokers)} brokers; names begin with {cluster.names.prefix}")
-            with Progress(console, history, plan) as progress:
-                loop.call(workload.start)
-                time.sleep(config.time_limit_s)
-                progress.enter("ends the workload and reads everything once more")
-                loop.run(workload.finish(LIMITS))
-            clients.close()
+            with closing(open_clients(config, cluster.bootstrap_servers)) as clients:
+                workload = loop.call(
+                    lambda: foreign_workload(cluster, clients, config.workload, config.seed, history, say)
+                )
+                cluster.create(workload.topics, history)
+                console.print(f"{len(cluster.brokers)} brokers; names begin with {cluster.names.prefix}")
+                with Progress(console, history, plan) as progress:
+                    loop.call(workload.start)
+                    time.sleep(config.time_limit_s)
+                    progress.enter("ends the workload and reads everything once more")
+                    loop.run(workload.finish(LIMITS))
     except ForeignClusterError as error:
         raise RunError(str(error)) from error
     return partial(cluster.tidy_up, say)

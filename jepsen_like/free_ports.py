@@ -14,7 +14,7 @@ import random
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 
 LOWEST_PORT = 15_000
@@ -24,19 +24,28 @@ DEFAULT_EPHEMERAL_START = 32_768
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
     """``count`` different ports that could be bound a moment ago. :class:`OSError` when none can be found."""
-    ports: list[int] = []
-    with ExitStack() as held:
-        for port in _candidates():
-            probe = held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
-            try:
-                probe.bind((host, port))
-                _reserve(port)
-            except OSError:
-                continue
-            ports.append(port)
-            if len(ports) == count:
-                return ports
-    raise OSError(f"no {count} free ports on {host}")
+    ports = list(islice((port for port in _candidates() if _take(port, host)), count))
+    if len(ports) < count:
+        raise OSError(f"no {count} free ports on {host}")
+    return ports
+
+
+def first_in_a_row(count: int, host: str = "127.0.0.1") -> int:
+    """As :func:`free_ports`, the first of ``count`` ports of which each follows the one before."""
+    for first in _candidates():
+        if all(_take(port, host) for port in range(first, first + count)):
+            return first
+    raise OSError(f"no {count} free ports in a row on {host}")
+
+
+def _take(port: int, host: str) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind((host, port))
+            _reserve(port)
+        except OSError:
+            return False
+    return True
 
 
 def _reserve(port: int) -> None:

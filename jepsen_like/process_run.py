@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Final
 
@@ -67,15 +67,14 @@ def play_on_processes(config: RunConfig, directory: Path, console: Console) -> T
     watch = no_standstill() if config.ends_standstill else nullcontext()
     with HistoryWriter(directory / HISTORY) as history, cluster, watch, LoopThread() as loop:
         history.record("info", PROCESS, "run", detail={**config.settings(), **machine.describe()})
-        clients = open_clients(config, cluster.bootstrap_servers)
-        running = loop.call(lambda: WORKLOADS[config.workload](clients, config.seed, history))
-        _start(cluster, running.topics, console)
-        plan = config.plan or _plan(config, cluster, console)
-        plan.write(directory / PLAN)
-        loop.call(running.start)
-        with Progress(console, history, plan) as progress:
-            _break_and_heal(cluster, loop, running, plan, history, progress)
-        clients.close()
+        with closing(open_clients(config, cluster.bootstrap_servers)) as clients:
+            running = loop.call(lambda: WORKLOADS[config.workload](clients, config.seed, history))
+            _start(cluster, running.topics, console)
+            plan = config.plan or _plan(config, cluster, console)
+            plan.write(directory / PLAN)
+            loop.call(running.start)
+            with Progress(console, history, plan) as progress:
+                _break_and_heal(cluster, loop, running, plan, history, progress)
         _stop_and_dump(cluster, running.topics, history)
     return lambda is_kept: None if is_kept else _remove_data(cluster)
 

@@ -87,8 +87,13 @@ class Result:
         return MEASURES.get(self.workload, USUAL).what
 
     @property
+    def violations(self) -> Sequence[str]:
+        """What a simulated schedule's own checks found."""
+        return tuple(map(str, self.settings.get("violations", ())))
+
+    @property
     def outcome(self) -> Outcome:
-        if self.findings:
+        if self.findings or self.violations:
             return "anomaly"
         return "clean" if self.verdict.counts else "does not count"
 
@@ -150,9 +155,8 @@ def print_runs(console: Console, results: Sequence[Result]) -> None:
 
 def verdict_text(result: Result) -> str:
     """``clean``, ``does not count``, or the kinds found."""
-    if result.findings:
-        return ", ".join(sorted({finding.kind.value for finding in result.findings}))
-    return result.outcome
+    found = sorted({finding.kind.value for finding in result.findings})
+    return ", ".join([*found, *result.violations]) or result.outcome
 
 
 _STYLES: Final[Mapping[Outcome, str]] = {

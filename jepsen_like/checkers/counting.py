@@ -1,8 +1,9 @@
 """Whether a run counts: a quiet run proves nothing, so its faults, operations and leader changes are counted.
 
 The minimums are for 60 seconds and scale with the length of the run, but are at least one. What must have
-been acknowledged, and how often, depends on the workload, which the history names. Nor does a run count if a
-checker had to give up.
+been acknowledged, and how often, depends on the workload, which the history names; no more faults and changes
+of leaders are required than the run was asked for (:class:`Asked`). Nor does a run count if a checker had to
+give up.
 """
 
 from __future__ import annotations
@@ -52,6 +53,16 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """How many ``faults`` were planned, and how many of them must move the leadership of some partition
+    (``moving``) or of the controllers (``deposing``)."""
+
+    faults: int
+    moving: int
+    deposing: int
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """``sends_by_status``: of the operations that are counted. ``shortfalls`` says in words what was missing;
     a run without any counts."""
@@ -78,15 +89,19 @@ def minimum_for(time_limit_s: float, acknowledged: int = USUAL.minimum) -> Tally
     )
 
 
-def count_run(events: Iterable[Event], time_limit_s: float, undecided: int = 0) -> Verdict:
+def count_run(
+    events: Iterable[Event], time_limit_s: float, undecided: int = 0, asked: Asked | None = None
+) -> Verdict:
     """One pass. A leader change is a move to another broker, with or without a time without a leader.
 
     On a cluster that somebody else runs there are no faults, and nobody sees who leads: of such a run only
-    operations are required. ``undecided``: the registers of which nobody knows whether they are linearizable.
+    operations are required. Of a simulated schedule nothing is: its own checks say what must happen.
+    ``undecided``: the registers of which nobody knows whether they are linearizable. ``asked``: None if
+    there is no plan.
     """
     faults: dict[str, int] = {}
     outcomes: dict[str, int] = {}
-    measure, is_foreign = USUAL, False
+    measure, is_foreign, is_simulated = USUAL, False, False
     leaders: dict[str, str] = {}
     leader_changes = controller_changes = 0
     for event in events:
@@ -96,6 +111,7 @@ def count_run(events: Iterable[Event], time_limit_s: float, undecided: int = 0) 
             settings = event.detail or {}
             measure = MEASURES.get(settings.get("workload", ""), USUAL)
             is_foreign = settings.get("bootstrap_servers") is not None
+            is_simulated = "violations" in settings
         elif is_fault(event):
             faults[event.op] = faults.get(event.op, 0) + 1
         elif event.op in ("leader", "controller") and event.value not in (None, "-1"):
@@ -108,12 +124,26 @@ def count_run(events: Iterable[Event], time_limit_s: float, undecided: int = 0) 
                 controller_changes += changed
     tally = Tally(sum(faults.values()), outcomes.get("ok", 0), leader_changes, controller_changes)
     minimum = minimum_for(time_limit_s, measure.minimum)
-    if is_foreign:
-        minimum = Tally(faults=0, acknowledged=minimum.acknowledged, leader_changes=0, controller_changes=0)
+    if is_simulated:
+        minimum = Tally(0, 0, 0, 0)
+    elif is_foreign:
+        minimum = _of_those_asked(minimum, Asked(0, 0, 0))
+    elif asked is not None:
+        minimum = _of_those_asked(minimum, asked)
     shortfalls = _gaps(tally, minimum, measure.what)
     if undecided:
         shortfalls += (f"{undecided} registers could not be decided",)
     return Verdict(tally, minimum, tuple(sorted(faults.items())), tuple(sorted(outcomes.items())), shortfalls)
+
+
+def _of_those_asked(minimum: Tally, asked: Asked) -> Tally:
+    """Not every planned fault is possible when its time comes: half of them must have been."""
+    return Tally(
+        faults=min(minimum.faults, math.ceil(asked.faults / 2)),
+        acknowledged=minimum.acknowledged,
+        leader_changes=min(minimum.leader_changes, math.ceil(asked.moving / 2)),
+        controller_changes=min(minimum.controller_changes, math.ceil(asked.deposing / 2)),
+    )
 
 
 def _gaps(tally: Tally, minimum: Tally, acknowledged: str) -> tuple[str, ...]:

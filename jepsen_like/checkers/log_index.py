@@ -5,6 +5,7 @@ Decides nothing; the checkers of this package use the result. Memory is a few ma
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -42,7 +43,8 @@ STRICT = ProducerKind()
 
 @dataclass(slots=True)
 class Send:
-    """One value sent to one key. ``open``: never answered, so the outcome is unknown."""
+    """One value sent to one key. ``open``: never answered, so the outcome is unknown. ``floor``: no lower
+    offset can be its own, for what is below was there when it was sent."""
 
     process: str
     value: str
@@ -51,6 +53,7 @@ class Send:
     status: SendStatus = "open"
     offset: int | None = None
     answered_us: int | None = None
+    floor: int = 0
 
     @property
     def must_stay(self) -> bool:
@@ -92,10 +95,12 @@ class ReplicaLog:
 class KeyIndex:
     """Everything in a history about one key. ``sends`` is in the order of invocation.
 
-    ``resent`` is filled by the checker: see ``resends``. ``low_watermark``: the highest one with which a
-    deletion of records was answered; ``asked_to``: the highest offset below which records were to be deleted;
-    ``deletes_everything``: everything committed was to be deleted, too; the first ``deletable_sends`` may
-    have been committed by then, and all if an attempt may still be on its way (``open_deletions``).
+    ``resent`` is filled by the checker: see ``resends``. ``reads_before_last``: how many reads had been
+    answered when the last read of all began, if that is known. ``acknowledged_end``: behind the last offset
+    that was acknowledged with acks=all. ``low_watermark``: the highest one with which a deletion of records
+    was answered; ``deletions``: the offsets below which records were to be deleted, of those deletions that
+    were not refused; if everything committed was, the first ``deletable_sends`` may have been committed by
+    then, and all if an attempt may still be on its way (``open_deletions``).
     """
 
     key: str
@@ -106,14 +111,25 @@ class KeyIndex:
     final: dict[int, str] = field(default_factory=dict)
     final_start: int = 0
     final_end: int | None = None
+    reads_before_last: int | None = None
+    acknowledged_end: int = 0
     low_watermark: int = 0
-    asked_to: int = 0
-    deletes_everything: bool = False
+    deletions: Counter[int] = field(default_factory=Counter)
     deletable_sends: int = 0
     open_deletions: int = 0
     replicas: dict[str, ReplicaLog] = field(default_factory=dict)
     map_events: list[Event] = field(default_factory=list)
     resent: Mapping[str, frozenset[int]] = field(default_factory=dict)
+
+    @property
+    def asked_to(self) -> int:
+        """The highest offset below which records were to be deleted."""
+        return max(0, max(+self.deletions, default=0))
+
+    @property
+    def deletes_everything(self) -> bool:
+        """Whether everything committed was to be deleted."""
+        return any(offset < 0 for offset in +self.deletions)
 
     @property
     def deletable(self) -> int:
@@ -161,6 +177,8 @@ def build_index(events: Iterable[Event]) -> LogIndex:
                 _add_send(index.key(event.key), event, event.value, kind)
             case "poll" | "final" if event.key is not None and event.type == "ok":
                 _add_read(index.key(event.key), event, started.setdefault(event.process, set()))
+            case "final" if event.key is not None and event.type == "invoke":
+                index.key(event.key).reads_before_last = len(index.key(event.key).reads)
             case "final-end" if event.key is not None:
                 index.key(event.key).final_end = event.offset
             case "replica" if event.key is not None:
@@ -201,7 +219,7 @@ def _add_send(key: KeyIndex, event: Event, value: str, kind: ProducerKind) -> No
             key.sent_twice.append(value)
         else:
             timestamp_ms = None if event.detail is None else event.detail.get("timestamp_ms")
-            key.sends[value] = Send(event.process, value, kind, timestamp_ms)
+            key.sends[value] = Send(event.process, value, kind, timestamp_ms, floor=key.acknowledged_end)
         return
     send = key.sends.get(value)
     if send is None:
@@ -209,6 +227,8 @@ def _add_send(key: KeyIndex, event: Event, value: str, kind: ProducerKind) -> No
     send.status = event.type
     send.offset = event.offset
     send.answered_us = event.time_us
+    if send.must_stay and send.offset is not None:
+        key.acknowledged_end = max(key.acknowledged_end, send.offset + 1)
 
 
 def _add_lookup(key: KeyIndex, event: Event) -> None:
@@ -222,11 +242,11 @@ def _add_deletion(key: KeyIndex, event: Event, offset: int) -> None:
     is sent after its answer stays.
     """
     if event.type == "invoke":
-        key.asked_to = max(key.asked_to, offset)
-        key.deletes_everything |= offset < 0
+        key.deletions[offset] += 1
         key.open_deletions += offset < 0
     elif event.type in ("ok", "fail"):
         key.open_deletions -= offset < 0
+        key.deletions[offset] -= event.type == "fail"
     if event.type == "ok" and event.offset is not None:
         key.low_watermark = max(key.low_watermark, event.offset)
         if offset < 0:

@@ -43,17 +43,30 @@ def _check_values(key: KeyIndex, findings: Findings) -> dict[int, str]:
         example = f"offset {first} is in the last read, deleted was up to {key.low_watermark}"
         findings.add(Anomaly.DELETED_READ, key.key, example)
     if key.final_end is not None:
-        in_final = set(key.final.values())
+        in_final, after_final = set(key.final.values()), _read_only_after(key, key.final_end)
         for offset, value in value_at.items():
             send = key.sends.get(value)
             is_lost = send is not None and send.must_stay and value not in in_final  # see ``writes``
-            if offset not in key.final and offset >= key.deletable and not is_lost:
+            is_known = offset in key.final or offset in after_final
+            if not is_known and offset >= key.deletable and not is_lost:
                 findings.add(
                     Anomaly.VANISHED_READ,
                     key.key,
                     f"{value} was read at {offset}, but is not there in the last read",
                 )
     return value_at
+
+
+def _read_only_after(key: KeyIndex, final_end: int) -> set[int]:
+    """Offsets from the end of the last read on, of which all reads ended after that had begun: what was not
+    acknowledged may be committed meanwhile.
+    """
+    before = len(key.reads) if key.reads_before_last is None else key.reads_before_last
+    early, late = (
+        {offset for read in reads for offset, _ in read.records if offset >= final_end}
+        for reads in (key.reads[:before], key.reads[before:])
+    )
+    return late - early
 
 
 def _check_limit(key: KeyIndex, read: Read, findings: Findings) -> None:

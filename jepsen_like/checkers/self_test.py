@@ -217,6 +217,35 @@ def _read_deleted(events: list[Event]) -> list[Event]:
     return [*events, replace(deletion, type="invoke", offset=None), deletion]
 
 
+def _lose_what_a_refused_deletion_named(events: list[Event]) -> list[Event]:
+    """The log starts behind it, as if the deletion had been carried out."""
+    start = 5
+    asked = Event("invoke", "deleter", 0, "delete-records", KEY, str(start))
+    refused = replace(asked, type="fail", error="planted")
+    began = Event("ok", "final", 0, "final-start", KEY, offset=start)
+    return [*_begin_at(events, start), asked, refused, began]
+
+
+def _lose_beyond_a_deletion(events: list[Event]) -> list[Event]:
+    """Nobody was told its offset, but it was sent after those that are behind the deletion."""
+    lost, start = _an_acknowledged(events), 5
+    untold = [replace(event, offset=None) if event == lost else event for event in events]
+    gone = _begin_at(_without(untold, str(lost.value), ("poll", "final", "replica")), start)
+    deletion = Event("ok", "deleter", 0, "delete-records", KEY, str(start), start)
+    began = Event("ok", "final", 0, "final-start", KEY, offset=start)
+    return [*gone, replace(deletion, type="invoke", offset=None), deletion, began]
+
+
+def _begin_at(events: Sequence[Event], start: int) -> list[Event]:
+    """The last read and the replicas have nothing below this offset of the first key."""
+    return [
+        replace(event, records=tuple(record for record in event.records if record[0] >= start))
+        if event.records and event.key == KEY and event.op in ("final", "replica")
+        else event
+        for event in events
+    ]
+
+
 def _find_later(events: list[Event]) -> list[Event]:
     place = next(n for n, e in enumerate(events) if e.op == "offset-for-time")
     return edited(events, place, offset=(events[place].offset or 0) + 1)
@@ -250,6 +279,8 @@ def _with_event(op: str) -> Plant:
 PLANTS: Plants = (
     ("an acknowledged value is nowhere", Anomaly.LOST_WRITE, _lose_write),
     ("an acknowledged value is beyond the last read", Anomaly.UNSEEN, _hide_tail),
+    ("a refused deletion is carried out", Anomaly.LOST_WRITE, _lose_what_a_refused_deletion_named),
+    ("a value without an offset is gone beyond a deletion", Anomaly.LOST_WRITE, _lose_beyond_a_deletion),
     ("a value is in the log twice", Anomaly.DUPLICATE, _duplicate),
     ("a poll goes beyond the high watermark", Anomaly.READ_TOO_FAR, _read_too_far),
     ("the last read has what was deleted", Anomaly.DELETED_READ, _read_deleted),

@@ -26,7 +26,8 @@ def check_writes(key: KeyIndex, findings: Findings) -> None:
         read_at = offset_of.get(send.value)
         if send.must_stay:
             known_at = send.offset if send.offset is not None else read_at
-            is_missing = send.value not in in_final and not key.may_be_deleted(number, known_at or 0)
+            least = send.floor if known_at is None else known_at
+            is_missing = send.value not in in_final and not key.may_be_deleted(number, least)
             if is_missing and (read_at is None or key.final_end is not None):
                 _add_missing(key, findings, send.value, send.offset, read_at, bound)
             if send.offset is not None:

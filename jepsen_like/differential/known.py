@@ -13,6 +13,7 @@ from pykraft.jepsen_like.differential.known_alone import (
     epoch_without_member,
     full_group_goes_on,
     invisible_group,
+    joins_again,
     negative_timeout,
     no_id_yet,
     other_generation,
@@ -71,6 +72,14 @@ KNOWN: tuple[Known, ...] = (
         "librdkafka sends such requests after its session has expired, and would stop at FENCED_INSTANCE_ID:"
         " it is told UNKNOWN_MEMBER_ID and joins again",
         no_id_yet,
+    ),
+    Known(
+        "a static member that joins again without having left",
+        "it is answered, since the answer to its first request may be lost, at which librdkafka would stop;"
+        " Kafka answers UNRELEASED_INSTANCE_ID until its session is over. As with dynamic members, two"
+        " processes with the same member id are one member",
+        joins_again,
+        ends_script=True,
     ),
     Known(
         "a group that began with a commit of which nothing was taken",

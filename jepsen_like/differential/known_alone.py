@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pykraft.group_coordinator.member import JOIN_EPOCH
 from pykraft.jepsen_like.differential.answer_pairs import (
     NO_ANSWER_YET,
     History,
@@ -33,6 +34,14 @@ def no_id_yet(earlier: History, step: Step, ours: Answer, kafka: Answer) -> bool
     return request.group_instance_id is not None and codes_of(ours, kafka) == {
         (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID)
     }
+
+
+def joins_again(earlier: History, step: Step, ours: Answer, kafka: Answer) -> bool:
+    request = step.request
+    if not isinstance(request, ConsumerGroupHeartbeatRequest) or request.instance_id is None:
+        return False
+    is_join = request.member_epoch == JOIN_EPOCH
+    return is_join and codes_of(ours, kafka) == {(ErrorCode.NONE, ErrorCode.UNRELEASED_INSTANCE_ID)}
 
 
 def epoch_without_member(earlier: History, step: Step, ours: Answer, kafka: Answer) -> bool:

@@ -44,7 +44,8 @@ class Kind:
     """``does`` is one line of ``pykraft jepsen list``; ``family`` is what ``--nemesis`` may name as well.
 
     ``targets``: each with its weight. ``lasts_s`` draws how long a fault lasts, ``settings`` the numbers of
-    one fault. ``weight``: how often it is drawn beside others.
+    one fault. ``weight``: how often it is drawn beside others. ``moves_leaders``: what a victim led, another
+    one leads then; other kinds may leave every leadership where it is.
 
     ``inflict`` is called with the cluster, the fault and its victims (none for :attr:`Target.CLUSTER`), on a
     thread of its own; it records nothing. It returns when the fault is in force, with its repair, or raises
@@ -71,6 +72,7 @@ class Kind:
     disables: bool = False
     may_end: bool = False
     loses_tails: bool = False
+    moves_leaders: bool = False
     not_with: frozenset[str] = frozenset()
     why_unavailable: Callable[[ProcessCluster], str | None] = field(default=lambda _: None)
 

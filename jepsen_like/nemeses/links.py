@@ -126,6 +126,7 @@ KINDS: Final = (
         cut_length_s,
         CLAIMS,
         disables=True,
+        moves_leaders=True,
         why_unavailable=possible(_CUT),
     ),
     Kind(
@@ -137,6 +138,7 @@ KINDS: Final = (
         cut_length_s,
         CLAIMS,
         disables=True,
+        moves_leaders=True,
         why_unavailable=possible(_CUT),
     ),
     Kind(
@@ -172,6 +174,7 @@ KINDS: Final = (
         CLAIMS,
         weight=0.5,
         disables=True,
+        moves_leaders=True,
         why_unavailable=possible(_CUT, least_nodes=5),
     ),
     Kind(
@@ -195,6 +198,7 @@ KINDS: Final = (
         CLAIMS,
         weight=0.3,
         disables=True,
+        moves_leaders=True,
         why_unavailable=possible(_CUT),
     ),
     Kind(

@@ -66,6 +66,7 @@ KINDS: Final = (
         between(0.1, 3.0),
         weight=4.0,
         disables=True,
+        moves_leaders=True,
     ),
     Kind(
         "pause",
@@ -76,6 +77,7 @@ KINDS: Final = (
         pause_length_s,
         weight=3.0,
         disables=True,
+        moves_leaders=True,
     ),
     Kind(
         "stop",
@@ -85,6 +87,7 @@ KINDS: Final = (
         _stop,
         between(0.1, 3.0),
         disables=True,
+        moves_leaders=True,
     ),
     Kind(
         "rolling-restart",
@@ -95,6 +98,7 @@ KINDS: Final = (
         between(0.1, 1.0),
         weight=0.4,
         disables=True,
+        moves_leaders=True,
     ),
     Kind(
         "kill-all",
@@ -105,5 +109,6 @@ KINDS: Final = (
         between(0.1, 1.0),
         weight=0.2,
         disables=True,
+        moves_leaders=True,
     ),
 )

@@ -89,6 +89,7 @@ KINDS: Final = (
         between(2.0, 10.0),
         claims=_CLAIMS,
         disables=True,
+        moves_leaders=True,
         why_unavailable=_why_unavailable,
     ),
     Kind(
@@ -101,6 +102,7 @@ KINDS: Final = (
         claims=_CLAIMS,
         weight=0.3,
         disables=True,
+        moves_leaders=True,
         why_unavailable=_why_unavailable,
     ),
 )

@@ -21,7 +21,7 @@ from pykraft.jepsen_like.report_page.verdict_sections import (
 )
 from pykraft.jepsen_like.run_files import PAGE
 
-_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
+POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 """Of the browser: whatever a history holds, nothing is loaded and nothing is run."""
 
 
@@ -45,7 +45,7 @@ def build_page(result: Result, directory: Path) -> str:
         append(main, *findings_section(result))
     append(main, *operations_section(result), *run_section(result, directory))
     title = f"{result.workload}, seed {result.seed}: {result.outcome}"
-    policy = tag("meta", content=_POLICY)
+    policy = tag("meta", content=POLICY)
     policy.set("http-equiv", "Content-Security-Policy")
     return to_html(document(title, (policy, tag("style", STYLE)), main))
 

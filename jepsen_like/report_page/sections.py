@@ -62,7 +62,7 @@ def fault_section(analysis: Analysis) -> list[Element]:
         Column("aimed at"),
         *map(number, ("planned s", "lasted s", "recovered in s", "after repair s")),
         Column("alone"),
-        Column("settings"),
+        Column("settings", "text"),
     ]
     shown = table(columns, [_fault_cells(one, kinds) for one in faults])
     if len(faults) > 60:

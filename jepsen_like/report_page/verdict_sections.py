@@ -16,12 +16,12 @@ from pykraft.jepsen_like.summary import anomaly_counts, command_to_repeat
 from pykraft.jepsen_like.timeline.seconds import US_PER_S
 from pykraft.jepsen_like.timeline_tables import unavailability_text
 
-_STYLES: Final[dict[Outcome, str]] = {"clean": "good", "anomaly": "bad", "does not count": "warn"}
+OUTCOME_STYLES: Final[dict[Outcome, str]] = {"clean": "good", "anomaly": "bad", "does not count": "warn"}
 
 
 def head(result: Result) -> Element:
     settings = result.settings
-    badge = tag("span", result.outcome, class_=f"badge {_STYLES[result.outcome]}")
+    badge = tag("span", result.outcome, class_=f"badge {OUTCOME_STYLES[result.outcome]}")
     what = [f"{result.time_limit_s:g} s of faults", f"{result.nodes} nodes"]
     what += [
         f"{name} {settings[name]}" for name in ("nemesis", "tier", "client", "system") if name in settings
@@ -30,6 +30,8 @@ def head(result: Result) -> Element:
     shown.append(tag("p", ", ".join(what)))
     if result.ended_early:
         shown.append(tag("p", "the faults were ended early", class_="warn"))
+    for violation in result.violations:
+        shown.append(tag("p", violation, class_="bad"))
     for shortfall in result.verdict.shortfalls:
         shown.append(tag("p", f"does not count: {shortfall}", class_="warn"))
     command = command_to_repeat(settings)
@@ -42,7 +44,7 @@ def cards(result: Result) -> Element:
     """The numbers to see first."""
     tally, analysis = result.verdict.tally, result.analysis
     longest = analysis.longest_unavailability
-    found = sum(finding.count for finding in result.findings)
+    found = sum(finding.count for finding in result.findings) + len(result.violations)
     every = [one.recovery_s for one in analysis.faults if one.recovery_s is not None]
     slowest: tuple[str, str, str | None]
     if any(one.missing for one in analysis.faults):

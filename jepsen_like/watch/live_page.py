@@ -13,6 +13,7 @@ from pykraft.jepsen_like.report_page.lanes import colour_of
 from pykraft.jepsen_like.report_page.plot import Plot, Series
 from pykraft.jepsen_like.report_page.scales import round_ticks, time_text
 from pykraft.jepsen_like.report_page.tables import UNKNOWN, Column, number, seconds, swatch, table
+from pykraft.jepsen_like.report_page.verdict_sections import OUTCOME_STYLES
 from pykraft.jepsen_like.run_files import PAGE
 from pykraft.jepsen_like.timeline.analysis import phases_of
 from pykraft.jepsen_like.timeline.faults import FaultSpan
@@ -65,8 +66,7 @@ def build_main(run: LiveRun | None, directory: str) -> Element:
 def _head(run: LiveRun) -> Element:
     settings = run.overview.settings
     name = f"{settings.get('workload', 'unknown workload')}, seed {settings.get('seed', UNKNOWN)}"
-    done = run.stage == "finished"
-    badge = tag("span", "finished" if done else "live", class_="badge good" if done else "badge")
+    badge = _badge(run)
     facts = [f"{name} {settings[name]}" for name in _SHOWN_SETTINGS if name in settings]
     shown = tag("header", tag("h1", f"Fault run: {name} ", badge), tag("p", ", ".join(facts)))
     bar = tag("progress", max="1", value=f"{run.progress:.4f}") if run.progress is not None else None
@@ -93,9 +93,27 @@ def _notices(run: LiveRun) -> list[Element]:
         told.append(("soft", f"{run.left_bytes / 1e6:,.1f} MB of the history are still to be read."))
     if run.quiet_s is not None:
         told.append(("warn", f"Nothing was written for {run.quiet_s:.0f} s: the run may have ended."))
+    shown = [tag("p", text, class_=style) for style, text in told]
     if run.stage == "finished":
-        told.append(("good", f"The verdict is in {run.directory / PAGE}."))
-    return [tag("p", text, class_=style) for style, text in told]
+        shown.append(_verdict(run))
+    return shown
+
+
+def _badge(run: LiveRun) -> Element:
+    if run.stage != "finished":
+        return tag("span", "live", class_="badge")
+    verdict = run.verdict
+    if verdict is None:
+        return tag("span", "finished", class_="badge")
+    return tag("span", verdict.outcome, class_=f"badge {OUTCOME_STYLES[verdict.outcome]}")
+
+
+def _verdict(run: LiveRun) -> Element:
+    """In words, with the report."""
+    verdict = run.verdict
+    found = [name for name, count in verdict.anomalies.items() if count] if verdict is not None else []
+    words = "No verdict can be read" if verdict is None else ", ".join(found) or verdict.outcome
+    return tag("p", f"{words}: ", tag("a", "the report", href=f"/{PAGE}"), f" ({run.directory / PAGE})")
 
 
 def _cards(run: LiveRun) -> Element:

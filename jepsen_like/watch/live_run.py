@@ -6,11 +6,13 @@ import time
 from array import array
 from collections import Counter, deque
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
+
+import msgspec
 
 from pykraft.jepsen_like.history import NEMESIS, OBSERVER, Event, HistoryError
 from pykraft.jepsen_like.nemeses.fault import Plan, read_plan
-from pykraft.jepsen_like.run_files import CLUSTER, HISTORY, PAGE, PLAN
+from pykraft.jepsen_like.run_files import CLUSTER, HISTORY, PAGE, PLAN, SUMMARY
 from pykraft.jepsen_like.timeline.overview import FAULTS_BEGIN, IN_SYNC, RUNNER, Overview, Surveyor
 from pykraft.jepsen_like.timeline.seconds import LONGEST_S, second_of
 from pykraft.jepsen_like.watch.follower import HistoryFollower
@@ -21,6 +23,13 @@ _SPOKEN: Final = frozenset((NEMESIS, OBSERVER, RUNNER))
 _TAIL_BYTES: Final = 4_096
 _TAIL_LINES: Final = 8
 _QUIET_S: Final = 60.0
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What is read of ``summary.json``."""
+
+    outcome: Literal["clean", "anomaly", "does not count"]
+    anomalies: dict[str, int]
 
 
 class LiveRun:
@@ -118,6 +127,16 @@ class LiveRun:
         if self.progress is not None and self.progress >= 1:
             return "the last repairs, and healing"
         return "faults"
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """Of a run that has finished; None also if its summary is none."""
+        if self.stage != "finished":
+            return None
+        try:
+            return msgspec.json.decode((self.directory / SUMMARY).read_bytes(), type=Verdict)
+        except (OSError, msgspec.MsgspecError):
+            return None
 
     @property
     def progress(self) -> float | None:

@@ -11,15 +11,20 @@ from typing import Final
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from pykraft.jepsen_like.report_page.page import POLICY
 from pykraft.jepsen_like.report_page.style import STYLE
+from pykraft.jepsen_like.run_files import PAGE, files_of
 from pykraft.jepsen_like.watch.live_page import build_document, build_fragment
 from pykraft.jepsen_like.watch.live_run import LiveRun, find_run
 from pykraft.node.web import console as web_console
-from pykraft.node.web.guard import guard
+from pykraft.node.web.guard import POLICY_HEADER, guarded
+from pykraft.node.web.host_names import normal_name
 from pykraft.runtime.address import Address
 
 _READ_S: Final = 0.5
 """So long the history is read on for one look at the page."""
+_REPORT_POLICY: Final = f"{POLICY}; frame-ancestors 'none'; base-uri 'none'"
+"""Of a page of its own, whose style is in it, and which loads nothing else."""
 _STATIC: Final = Path(__file__).parent / "static"
 _STYLE: Final = STYLE + (_STATIC / "watch.css").read_text("utf-8")
 _SCRIPT: Final = (_STATIC / "watch.js").read_text("utf-8")
@@ -34,8 +39,8 @@ class WatchPage:
         self._run: LiveRun | None = None
         self._reading = asyncio.Lock()
 
-    def app(self, listens_at: str) -> web.Application:
-        app = web.Application(middlewares=[guard(listens_at)])
+    def app(self) -> web.Application:
+        app = web.Application()
         app.add_routes(
             [
                 web.get("/", self._document),
@@ -43,6 +48,7 @@ class WatchPage:
                 web.get("/style.css", _fixed(_STYLE, "text/css")),
                 web.get("/watch.js", _fixed(_SCRIPT, "text/javascript")),
                 web.get("/icon.svg", _fixed(_ICON, "image/svg+xml")),
+                web.get("/{name:.+}", self._file),
             ]
         )
         return app
@@ -52,6 +58,21 @@ class WatchPage:
 
     async def _main(self, request: web.Request) -> web.Response:
         return await self._answer(whole=False)
+
+    async def _file(self, request: web.Request) -> web.StreamResponse:
+        """The report of the run that is shown, and the files that it links to."""
+        return await asyncio.to_thread(self._find, request.match_info["name"])
+
+    def _find(self, name: str) -> web.StreamResponse:
+        directory = find_run(self._directory)
+        files = [] if directory is None else [directory / PAGE, *files_of(directory)]
+        for file in files:
+            if directory is not None and file.relative_to(directory).as_posix() == name and file.is_file():
+                is_page = file.name == PAGE
+                kind = "text/html" if is_page else "text/plain"
+                own = {POLICY_HEADER: _REPORT_POLICY} if is_page else {}
+                return web.FileResponse(file, headers={"Content-Type": f"{kind}; charset=utf-8", **own})
+        raise web.HTTPNotFound
 
     async def _answer(self, *, whole: bool) -> web.Response:
         async with self._reading:
@@ -84,8 +105,7 @@ def watch(directory: Path, host: str, port: int, say: Callable[[str], object]) -
 
 
 async def _serve(directory: Path, host: str, port: int, say: Callable[[str], object]) -> None:
-    runner = web.AppRunner(WatchPage(directory).app(host), access_log=None)
-    await runner.setup()
+    runner = await guarded(WatchPage(directory).app(), filter(None, [normal_name(host)]))
     try:
         await web.TCPSite(runner, host, port).start()
         say(f"{directory} is watched at http://{Address(host, runner.addresses[0][1])}/; Ctrl-C ends that.")

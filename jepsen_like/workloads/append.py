@@ -259,16 +259,16 @@ class AppendWorkload:
 
         A new leader may for a moment know only an older high watermark, so a high watermark below an
         acknowledged offset is requested again for some time; if it stays there, the checker reports the
-        missing records.
+        missing records. A deletion that nobody waits for any more may move the log's start: then it is read
+        from there.
         """
         loop, place, name = asyncio.get_running_loop(), self._place(partition), f"final-{partition}"
         deadline, all_replicated = loop.time() + limits.read_s, loop.time() + limits.settle_s
         position, end = 0, -1
         reader = self._open_reader(name, {partition: 0})
-        if self._config.delete_every_s is not None:
-            position = await self._find_start(reader, partition, name, deadline)
-            await reader.close()
-            reader = self._open_reader(name, {partition: position})
+        deletes = self._config.delete_every_s is not None
+        if deletes:
+            reader, position = await self._from_start(reader, partition, name, deadline)
         while loop.time() < deadline:
             if position >= end:
                 try:
@@ -280,7 +280,11 @@ class AppendWorkload:
                     break
             polled = await self._poll(reader, name, "final")
             if polled is None:
-                break
+                if not deletes:
+                    break
+                await asyncio.sleep(POLL_S)
+                reader, position = await self._from_start(reader, partition, name, deadline)
+                continue
             if place in polled:
                 position = polled[place].records[-1][0] + 1
         await reader.close()
@@ -288,6 +292,14 @@ class AppendWorkload:
         if position >= end >= 0:
             self._history.record("ok", name, "final-end", key=str(place), offset=position)
         return position >= end >= 0
+
+    async def _from_start(
+        self, reader: Reader, partition: int, name: str, deadline: float
+    ) -> tuple[Reader, int]:
+        """A reader at the start of the log, in place of this one, and that position."""
+        position = await self._find_start(reader, partition, name, deadline)
+        await reader.close()
+        return self._open_reader(name, {partition: position}), position
 
     async def _find_start(self, reader: Reader, partition: int, name: str, deadline: float) -> int:
         """Record where the log starts for the last read."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from pykraft.jepsen_like.history import Recorder
 from pykraft.jepsen_like.workloads.append import AppendConfig, AppendWorkload
-from pykraft.jepsen_like.workloads.client import Admin, Clients, OperationError
+from pykraft.jepsen_like.workloads.client import Admin, Clients, OperationError, UnknownOutcomeError
 from pykraft.jepsen_like.workloads.workload import Limits, Tasks, TopicSpec, record_no_progress, recorded
 from pykraft.kafka_client.metadata import TopicPartition
 
@@ -90,6 +90,8 @@ class MovesWorkload:
             while not there and loop.time() < deadline:
                 try:
                     brokers = sorted(await admin.brokers())
+                    if not brokers:
+                        raise UnknownOutcomeError("no broker is known")
                     turned = brokers[number % len(brokers) :] + brokers[: number % len(brokers)]
                     wanted = turned[: self._config.append.replication_factor]
                     there = await self._move(admin, place, wanted)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import cast
 
 import pytest
 from confluent_kafka import Producer
@@ -13,12 +14,16 @@ from pykraft.jepsen_like.awaiting import PATIENCE_S
 from pykraft.jepsen_like.checkers.counting import count_run
 from pykraft.jepsen_like.checkers.findings import Anomaly
 from pykraft.jepsen_like.checkers.history import check
-from pykraft.jepsen_like.history import HistoryWriter, read_history
+from pykraft.jepsen_like.history import HistoryWriter, MemoryHistory, read_history
+from pykraft.jepsen_like.sim.virtual_loop import VirtualLoop
 from pykraft.jepsen_like.workloads.append import AppendConfig, AppendWorkload
+from pykraft.jepsen_like.workloads.client import Clients, Polled, PositionLostError
 from pykraft.jepsen_like.workloads.confluent_clients import ConfluentClients
 from pykraft.jepsen_like.workloads.workload import Limits
+from pykraft.kafka_client.metadata import TopicPartition
 
 TOPIC = "append"
+PLACE = TopicPartition(TOPIC, 0)
 
 
 @pytest.fixture
@@ -66,3 +71,41 @@ def test_undisturbed_run_has_no_anomaly(mock_cluster: str, tmp_path: Path) -> No
     polled = {value for event in events if event.op == "poll" for _, value in event.records or ()}
     assert polled <= final
     assert polled
+
+
+class MovedStart:
+    """Readers of a log whose start moves from 0 to 3 before the first poll."""
+
+    def __init__(self) -> None:
+        self.starts = iter((0, 3))
+        self.position = 0
+
+    def wall_ms(self) -> int:
+        return 0
+
+    def reader(self, name: str, positions: Mapping[TopicPartition, int]) -> MovedStart:
+        (self.position,) = positions.values()
+        return self
+
+    async def log_start(self, place: TopicPartition) -> int:
+        return next(self.starts)
+
+    async def end_offset(self, place: TopicPartition) -> int:
+        return 5
+
+    async def poll(self, timeout_s: float) -> dict[TopicPartition, Polled]:
+        if self.position < 3:
+            raise PositionLostError(PLACE, self.position, "outside the log, which begins at 3")
+        return {PLACE: Polled(((3, "d"), (4, "e")), 5)}
+
+    async def close(self) -> None: ...
+
+
+def test_last_read_begins_again_where_a_late_deletion_has_moved_the_start() -> None:
+    history = MemoryHistory(lambda: 0)
+    config = AppendConfig(topic=TOPIC, partitions=1, delete_every_s=1)
+    workload = AppendWorkload(cast(Clients, MovedStart()), config, 1, history)
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        assert runner.run(workload._read_to_end(0, Limits(answers_s=9, read_s=9, settle_s=9)))
+    found = {event.op: event.offset for event in history.events if event.op in ("final-start", "final-end")}
+    assert found == {"final-start": 3, "final-end": 5}

@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from pykraft.jepsen_like.checkers.counting import count_run, minimum_for
+from pykraft.jepsen_like.checkers.counting import Asked, count_run, minimum_for
 from pykraft.jepsen_like.checkers.findings import Anomaly
 from pykraft.jepsen_like.checkers.history import check, examine
 from pykraft.jepsen_like.checkers.self_test import PLANTS, clean_history, run_self_test
+from pykraft.jepsen_like.conclusion import what_is_asked
 from pykraft.jepsen_like.history import Event
+from pykraft.jepsen_like.nemeses.fault import Fault, Plan, Target
 from tests.jepsen_like.histories import count_calls
 
 
@@ -106,6 +108,29 @@ def test_quiet_run_does_not_count() -> None:
     verdict = count_run([*faults[1:], *changes, *sends[1:]], 60)
     assert not verdict.counts
     assert len(verdict.shortfalls) == 2
+
+
+def test_run_need_not_come_to_more_than_it_was_asked_for() -> None:
+    def plan(*faults: tuple[str, Target]) -> Asked:
+        planned = [Fault(number, kind, target, 1.0, 1.0) for number, (kind, target) in enumerate(faults)]
+        return what_is_asked(Plan(1, 60.0, (), tuple(planned)))
+
+    sends = [Event("ok", "p", 0, "send", "k", str(n), n) for n in range(20_000)]
+    cut = Event("ok", "nemesis", 0, "cut-pair", value="1,2")
+    one_cut = plan(("cut-pair", Target.ANY))
+    assert count_run([cut, *sends], 60, asked=one_cut).counts
+    assert count_run(sends, 60, asked=one_cut).shortfalls == ("0 faults, at least 1 needed",)
+    assert count_run(sends, 60, asked=plan()).counts, "no faults were asked for"
+    assert not count_run(sends[1:], 60, asked=plan()).counts
+    killed = count_run(sends, 60, asked=plan(("kill", Target.ANY), ("kill-all", Target.ALL))).minimum
+    assert (killed.faults, killed.leader_changes, killed.controller_changes) == (1, 1, 1)
+    many = plan(*[("kill", Target.CONTROLLER)] * 50)
+    assert count_run(sends, 60, asked=many).minimum == count_run(sends, 60).minimum
+
+
+def test_simulated_schedule_is_judged_by_its_own_checks() -> None:
+    run = Event("info", "runner", 0, "run", detail={"workload": "append", "violations": []})
+    assert count_run([run], 60).counts
 
 
 def test_run_does_not_count_if_a_register_could_not_be_decided() -> None:

@@ -92,8 +92,12 @@ def run_directory(directory: Path, events: Iterable[Event], plan: Plan | None = 
     return directory
 
 
+def html_of(directory: Path) -> str:
+    return write_report(directory).read_text(encoding="utf-8")
+
+
 def page_of(directory: Path) -> Page:
-    html = write_report(directory).read_text(encoding="utf-8")
+    html = html_of(directory)
     page = Page(html)
     assert not re.search(r"https?:|(?<![:\w])//|url\(|@import", html), "reaches out"
     assert not page.tags & {"script", "iframe", "img", "object", "link", "base", "form"}
@@ -142,6 +146,7 @@ def test_page_says_what_happened(run: Path) -> None:
         "Longest unavailability: 2.0 s of t-0 at 3.0 s; during kill 1; led by 1 → 2.",
     ):
         assert wanted in page.text, wanted
+    assert re.search('<td class="text">delay_ms 12.5</td>', html_of(run)), "a long one takes several lines"
     assert page.links == [
         "./history.jsonl",
         "./plan.json",

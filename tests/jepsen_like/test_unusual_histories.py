@@ -84,6 +84,18 @@ def test_a_copy_that_was_read_must_stay() -> None:
     assert kinds(*history, *deleted(1), *read_to_end((1, "a"), start=1)) == set()
 
 
+def test_what_was_not_acknowledged_may_be_committed_while_the_log_is_read_for_the_last_time() -> None:
+    sends = [repeating(0), *sent("a", None, process="w"), *sent("b", None, process="w")]
+    begin, end = [Event("invoke", "final", 80, "final", "k")], read_to_end((0, "a"))
+    late = polled((0, "a"), (1, "b"))
+    assert kinds(*sends, *begin, *end, late) == kinds(*sends, *begin, late, *end) == set()
+    assert kinds(*sends, late, *begin, *end) == {Anomaly.VANISHED_READ}
+    again = replace(late, process="d")
+    assert kinds(*sends, late, *begin, *end, again) == {Anomaly.VANISHED_READ}
+    strict = [*sent("a", 0), *sent("b", 1)]
+    assert kinds(*strict, *begin, *end, late) == {Anomaly.LOST_WRITE}
+
+
 def test_files_of_a_replica_may_hold_what_was_deleted() -> None:
     history = [*sent("a", 0), *sent("b", 1), *deleted(1), *read_to_end((1, "b"), start=1)]
     replica = Event("ok", "replica-1", 95, "replica", "k", records=[(0, "a"), (1, "b")])

@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from aiohttp.test_utils import TestClient, TestServer
+from aiohttp import ClientSession, web
 
+from pykraft.jepsen_like.conclusion import conclude
 from pykraft.jepsen_like.history import Event, HistoryError, HistoryWriter
 from pykraft.jepsen_like.nemeses.fault import Intensity, Phase, Plan
 from pykraft.jepsen_like.run_files import CLUSTER, HISTORY, PAGE, PLAN
@@ -21,7 +23,9 @@ from pykraft.jepsen_like.watch.follower import HistoryFollower
 from pykraft.jepsen_like.watch.live_page import build_document, build_fragment
 from pykraft.jepsen_like.watch.live_run import NOBODY, LiveRun, find_run
 from pykraft.jepsen_like.watch.server import WatchPage
+from pykraft.node.web.guard import guarded
 from tests.jepsen_like.histories import fault, led, ms, steadily
+from tests.jepsen_like.test_report_page import Page
 
 THE_PLAN = Plan(1, 10.0, (Phase(Intensity.MANY, 0.0), Phase(Intensity.NONE, 5.0)), ())
 SETTINGS = {"workload": "append", "seed": 7, "nemesis": "mixed", "tier": "portable"}
@@ -99,7 +103,7 @@ def test_run_is_shown_as_far_as_it_has_come(tmp_path: Path) -> None:
     write(tmp_path, [Event("info", "runner", ms(12_000), "in-sync")])
     assert "in sync again" in build_fragment(read_on(run), "")
     (tmp_path / PAGE).touch()
-    assert "The verdict is in" in build_fragment(read_on(run), "")
+    assert "No verdict can be read" in build_fragment(read_on(run), "")
 
 
 def test_what_is_no_history_is_told_and_what_came_before_is_shown(tmp_path: Path) -> None:
@@ -138,9 +142,21 @@ def test_the_run_that_was_written_to_last_is_found(tmp_path: Path) -> None:
     assert find_run(tmp_path) == tmp_path / "two" and find_run(tmp_path / "one") == tmp_path / "one"
 
 
+@asynccontextmanager
+async def watched(directory: Path) -> AsyncIterator[ClientSession]:
+    runner = await guarded(WatchPage(directory).app(), ())
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        ((host, port),) = runner.addresses
+        async with ClientSession(f"http://{host}:{port}") as client:
+            yield client
+    finally:
+        await runner.cleanup()
+
+
 def test_page_is_served_to_this_machine_only_and_follows_the_run(tmp_path: Path) -> None:
     async def main() -> None:
-        async with TestClient(TestServer(WatchPage(tmp_path).app("127.0.0.1"))) as client:
+        async with watched(tmp_path) as client:
             assert "There is no run in" in await (await client.get("/")).text()
             (tmp_path / "run").mkdir()
             begin(tmp_path / "run")
@@ -153,6 +169,33 @@ def test_page_is_served_to_this_machine_only_and_follows_the_run(tmp_path: Path)
             for path in ("/style.css", "/watch.js", "/icon.svg"):
                 assert (await client.get(path)).status == 200
             assert (await client.get("/", headers={"Host": "elsewhere.example"})).status == 421
+
+    asyncio.run(main())
+
+
+def test_finished_run_shows_its_verdict_and_its_report(tmp_path: Path) -> None:
+    begin(tmp_path)
+    (tmp_path / "secret.txt").write_text("not for others")
+    (tmp_path / CLUSTER).mkdir()
+    (tmp_path / CLUSTER / "node-1.log").write_text("started")
+    write(tmp_path, [Event("ok", "final-0", ms(3_000), "final", "t-0", records=[(0, "phantom")])])
+
+    async def main() -> None:
+        async with watched(tmp_path) as client:
+            assert (await client.get(f"/{PAGE}")).status == 404
+            assert conclude(tmp_path).outcome == "anomaly"
+            page = await (await client.get("/main")).text()
+            assert f'href="/{PAGE}"' in page and "phantom-read: " in page and ">anomaly<" in page
+            report = await client.get(f"/{PAGE}")
+            assert report.content_type == "text/html"
+            assert "style-src 'unsafe-inline'" in report.headers["Content-Security-Policy"]
+            assert "default-src 'none'" in report.headers["Content-Security-Policy"]
+            for link in Page(await report.text()).links:
+                answer = await client.get(f"/{link.removeprefix('./')}")
+                assert (answer.status, answer.content_type) == (200, "text/plain")
+            for path in ("/secret.txt", "/cluster", "/cluster/../secret.txt", "/%2e%2e/secret.txt"):
+                assert (await client.get(path)).status == 404
+            assert (await client.get(f"/{PAGE}", headers={"Host": "elsewhere.example"})).status == 421
 
     asyncio.run(main())
 
