@@ -9,6 +9,7 @@ from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError, UnknownBrokerIdError
 from kafka.structs import OffsetAndMetadata
 
+from pykraft.jepsen_like.awaiting import PATIENCE_S
 from tests.interop.member_program import Order, Report, serve_in_threads
 
 
@@ -29,6 +30,7 @@ class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
 def open_consumer(order: Order, report: Report) -> KafkaConsumer:
     consumer = KafkaConsumer(
         bootstrap_servers=order.servers.split(","),
+        bootstrap_timeout_ms=int(PATIENCE_S * 1000),
         client_id=order.name,
         group_id=order.group,
         group_instance_id=order.instance,

@@ -39,17 +39,23 @@ async function start (order) {
   consumer.on('error', error => say(name, { note: String(error) }))
   let waiting = []
   let committing = false
+  const committed = new Map()
+  // A stream that is opened anew may read again what has been committed since it asked: that moves nothing back.
   async function commit () {
     if (committing || waiting.length === 0) return
-    committing = true
-    const ends = new Map()
-    for (const [partition, offset] of waiting) ends.set(partition, Math.max(ends.get(partition) ?? 0, offset + 1))
     say(name, { got: waiting })
+    const ends = new Map()
+    for (const [partition, offset] of waiting) {
+      if (offset >= Math.max(ends.get(partition) ?? 0, committed.get(partition) ?? 0)) ends.set(partition, offset + 1)
+    }
     waiting = []
+    if (ends.size === 0) return
+    committing = true
     try {
       await consumer.commit({
         offsets: [...ends].map(([partition, end]) => ({ topic: order.topic, partition, offset: BigInt(end), leaderEpoch: 0 }))
       })
+      for (const [partition, end] of ends) committed.set(partition, end)
       say(name, { committed: [...ends] })
     } catch (error) {
       say(name, { note: String(error) })

@@ -18,6 +18,7 @@ from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
 from pykraft.jepsen_like.free_ports import free_ports
 from pykraft.jepsen_like.node_process import NodeProcess
 from pykraft.jepsen_like.process_cluster import run_cli
+from pykraft.jepsen_like.surroundings.commands import CommandError
 from pykraft.jepsen_like.systems import cli
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_client.admin_results import NewTopic
@@ -87,9 +88,17 @@ class Cluster:
     def quorum(self, *arguments: str) -> str:
         return run_cli("metadata-quorum", "--bootstrap-server", self.bootstrap, *arguments)
 
-    def refused(self, *arguments: str) -> str:
+    def features(self, *arguments: str) -> str:
+        return run_cli("features", "--bootstrap-server", self.bootstrap, *arguments)
+
+    def restart(self, node_id: int) -> None:
+        process = self.processes[node_id]
+        assert process.stop(), process.output_tail()
+        process.start()
+
+    def refused(self, *arguments: str, tool: str = "metadata-quorum") -> str:
         """The line that tells why a command was refused."""
-        command = cli("metadata-quorum", "--bootstrap-server", self.bootstrap, *arguments)
+        command = cli(tool, "--bootstrap-server", self.bootstrap, *arguments)
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 1, done.stdout
         return done.stderr
@@ -248,3 +257,71 @@ def test_quorum_grows_from_one_controller_to_three_that_join_automatically(clust
         wait_until("102 is known at its new address", lambda: moved in cluster.quorum(*STATUS), PATIENCE_S)
         creator.wait_for_more()
     check_topics(cluster, creator)
+
+
+@pytest.mark.slow
+def test_fixed_voters_become_voters_in_the_log_under_a_client(cluster: Cluster) -> None:
+    """Their properties go on naming controller.quorum.voters, which has no effect any more."""
+    first = (101, 102, 103)
+    fixed = {
+        "controller_quorum_voters": ",".join(f"{it}@{HOST}:{cluster.ports[it]}" for it in first),
+        "controller_quorum_bootstrap_servers": "",
+    }
+    for node_id in (*first, BROKER):
+        cluster.add(node_id, **fixed)
+    cluster.wait_served()
+    upgrade = ("upgrade", "--release-version", "4.3")
+    with TopicCreator(cluster.bootstrap) as creator:
+        creator.wait_for_more()
+        assert re.search(r"kraft\.version.*FinalizedVersionLevel: 0", cluster.features("describe"))
+        victim = next(it for it in first if it != cluster.status()["leaderId"])
+        cluster.processes[victim].kill()
+
+        def is_missed() -> bool:
+            try:
+                cluster.features(*upgrade, "--dry-run")
+            except CommandError as error:
+                return f"voter {victim} has not fetched" in str(error)
+            return False
+
+        wait_until(f"{victim} is missed", is_missed, PATIENCE_S)
+        said = cluster.refused(*upgrade, tool="features")
+        assert f"voter {victim} has not fetched" in said and "INVALID_UPDATE_VERSION" in said
+        assert re.search(r"kraft\.version.*FinalizedVersionLevel: 0", cluster.features("describe"))
+        cluster.processes[victim].start()
+        wait_until(f"{victim} is back", lambda: _succeeds(cluster, *upgrade, "--dry-run"), PATIENCE_S)
+        assert "kraft.version was upgraded to 1." in cluster.features(*upgrade)
+        assert "kraft.version is at 1 already." in cluster.features(*upgrade)
+        lowered = cluster.refused("downgrade", "--feature", "kraft.version=0", tool="features")
+        assert "kraft.version cannot be lowered" in lowered
+        voters = cluster.voters()
+        assert set(voters) == set(first) and len(set(voters.values())) == 3
+        creator.wait_for_more()
+        for node_id in (*first, BROKER):
+            cluster.restart(node_id)
+            cluster.wait_served()
+        creator.wait_for_more()
+        assert cluster.voters() == voters
+        for node_id in (101, BROKER):
+            log = cluster.processes[node_id].output_tail(1 << 20)
+            assert "controller.quorum.voters has no effect any more" in log
+
+        cluster.add(104, "--no-initial-controllers")
+        cluster.quorum("add-controller", "--config", str(cluster.file_of(104)))
+        cluster.remove(101)
+        assert set(cluster.voters()) == {102, 103, 104}
+        assert cluster.processes[101].stop()
+        for node_id in (102, BROKER):
+            cluster.restart(node_id)
+            cluster.wait_served()
+        assert set(cluster.voters()) == {102, 103, 104}
+        creator.wait_for_more()
+    check_topics(cluster, creator)
+
+
+def _succeeds(cluster: Cluster, *arguments: str) -> bool:
+    try:
+        cluster.features(*arguments)
+    except CommandError:
+        return False
+    return True

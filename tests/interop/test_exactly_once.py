@@ -327,7 +327,7 @@ def worker_properties(cluster: Cluster, group: str, port: int) -> str:
         "status.storage.partitions": "1",
         # A successor reads offsets once the transaction that its predecessor left open is aborted. None may
         # be aborted while the session of a killed coordinator still runs: that would fail the task for good.
-        "producer.transaction.timeout.ms": "10000",
+        "producer.transaction.timeout.ms": "30000",
         "session.timeout.ms": "3000",
         "heartbeat.interval.ms": "500",
         "scheduled.rebalance.max.delay.ms": "0",

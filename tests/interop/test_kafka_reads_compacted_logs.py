@@ -58,7 +58,7 @@ def compacted(tmp_path: Path) -> Log:
     log.roll(0)
     append(log, b"head", b"1")
     last_of_producer = max(h.last_offset for h in log.iter_headers(0) if h.producer_id == 7)
-    clean(log, producers=ActiveProducers(frozenset([last_of_producer])), now_ms=NOW_MS)
+    clean(log, producers=ActiveProducers({last_of_producer}), now_ms=NOW_MS)
     assert log.segment_base_offsets == (0, log.log_end_offset - 2)
     log.close()
     return log

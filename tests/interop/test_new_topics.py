@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages import create_topics, fetch, list_offsets, metadata, produce
+from pykraft.kafka_protocol.messages import (
+    create_topics,
+    delete_topics,
+    fetch,
+    list_offsets,
+    metadata,
+    produce,
+)
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.testing import Cluster
 from tests.interop.clusters import addresses_of
@@ -83,3 +91,40 @@ def test_leader_of_a_topic_that_was_just_created_serves_as_soon_as_it_is_named(
     for client in clients.values():
         client.close()
     assert not refused
+
+
+def error_of(client: WireClient, name: str, version: int = 12) -> ErrorCode:
+    """In an answer to Metadata that allows to create the topic."""
+    request = metadata.MetadataRequest(topics=[metadata.MetadataRequestTopic(name=name)])
+    (topic,) = client.call(request, version, metadata.MetadataResponse).topics
+    return ErrorCode(topic.error_code)
+
+
+def delete(client: WireClient, name: str) -> None:
+    request = delete_topics.DeleteTopicsRequest(topic_names=[name], timeout_ms=30_000)
+    (deleted,) = client.call(request, 5, delete_topics.DeleteTopicsResponse).responses
+    assert deleted.error_code == ErrorCode.NONE
+
+
+def test_connection_sees_what_it_has_created_and_deleted(trio: Cluster, fresh: Callable[[str], str]) -> None:
+    for address in addresses_of(trio).values():
+        with WireClient(address) as client:
+            for _ in range(10):
+                name = fresh("topic")
+                create(client, [name])
+                assert error_of(client, name) is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                delete(client, name)
+                assert error_of(client, name) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_deleted_topic_is_missing_at_first_when_its_client_has_it_created_again(
+    single: Cluster, fresh: Callable[[str], str]
+) -> None:
+    """As kafka-go's tests expect it."""
+    (address,) = addresses_of(single).values()
+    with WireClient(address) as client:
+        name = fresh("topic")
+        create(client, [name])
+        delete(client, name)
+        assert error_of(client, name, 1) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        wait_until("the topic is there", lambda: error_of(client, name, 1) is ErrorCode.NONE, PATIENCE_S)

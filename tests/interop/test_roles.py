@@ -152,6 +152,27 @@ def test_broker_that_starts_before_its_controller_waits_for_it(nodes: Nodes) -> 
     check_client(nodes.wait_served())
 
 
+def test_combined_node_that_finds_no_quorum_waits_for_it(nodes: Nodes) -> None:
+    """If it ended, its controller would be missing when the other one starts."""
+    (own_port,) = free_ports(1)
+    voters = {
+        "controller.quorum.voters": f"{BROKER}@{HOST}:{own_port},{CONTROLLER}@{HOST}:{nodes.controller_port}"
+    }
+    listeners = f"PLAINTEXT://{HOST}:{nodes.broker_port},CONTROLLER://{HOST}:{own_port}"
+    waits = {"listeners": listeners, "initial.broker.registration.timeout.ms": "1000"}
+    nodes.add(BROKER, "broker,controller", voters | waits)
+    node = nodes.processes[0]
+
+    def has_waited() -> bool:
+        assert node.unordered_exit is None, node.output_tail()
+        return "is not registered yet, and waits" in node.output_tail(1 << 20)
+
+    wait_until("its time to register has passed", has_waited, PATIENCE_S)
+    nodes.add(CONTROLLER, "controller", voters)
+    nodes.processes.reverse()
+    check_client(nodes.wait_served())
+
+
 def test_copy_of_a_live_brokers_directory_does_not_take_its_place(nodes: Nodes, tmp_path: Path) -> None:
     """As on another machine: its own port, but the same ids and the same advertised address."""
     voters = {"controller.quorum.voters": f"{CONTROLLER}@{HOST}:{nodes.controller_port}"}

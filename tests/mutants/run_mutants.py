@@ -72,6 +72,9 @@ SIMULATIONS = frozenset(
         "group_coordinator/test_timer_model.py",
         "group_coordinator/test_transactional_offsets_model.py",
         "kafka_client/test_group_belief.py",
+        "kafka_client/test_member_awaits.py",
+        "kafka_client/test_producer_awaits.py",
+        "kafka_client/test_transaction_awaits.py",
         "kafka_client/test_transactions_at_random.py",
         "log_store/test_damage_model.py",
         "log_store/test_log_model.py",
@@ -119,8 +122,8 @@ class Suite:
 
 PACKAGES = (
     *("broker", "configuration", "coordinator", "group_coordinator", "jepsen_like", "kafka_client"),
-    *("kafka_protocol", "log_store", "metadata_log", "node", "quorum", "regex", "runtime"),
-    "transaction_coordinator",
+    *("kafka_protocol", "log_store", "metadata_log", "node", "quorum", "regex", "runtime", "spark"),
+    *("testing", "transaction_coordinator"),
 )
 
 
@@ -159,11 +162,14 @@ SUITES = {
     "quorum_units": by_tests(
         "quorum/test_crash_points.py",
         "quorum/test_fetch_protocol.py",
+        "quorum/test_kraft_upgrade.py",
         "quorum/test_lost_records.py",
         "quorum/test_reconfig.py",
         "quorum/test_reconfig_followers.py",
         "quorum/test_recovering_nodes.py",
         "quorum/test_recovery.py",
+        "quorum/test_vote.py",
+        "quorum/test_voters_of_nodes.py",
         tried="test",
         without_a_bug="voter",
     ),
@@ -194,6 +200,8 @@ SUITES = {
         "transaction_coordinator",
         "broker/test_marker_sender.py",
         "broker/test_peers.py",
+        "broker/test_transactional_requests.py",
+        "broker/test_verifier.py",
         tried="test",
         without_a_bug="transition",
     ),
@@ -273,22 +281,41 @@ SUITES = {
     # The own client: records written once, and the ownership that members believe in. Its members test
     # coordinators behind a network that loses and delays, so bugs of coordinators are here, too.
     "clients": by_tests(
-        "kafka_client/test_admin_groups.py",
-        "kafka_client/test_admin_transactions.py",
-        "kafka_client/test_fetcher.py",
-        "kafka_client/test_prepared_transaction.py",
-        "kafka_client/test_producer.py",
-        "kafka_client/test_partitioner.py",
-        "kafka_client/test_transactional_producer.py",
-        "kafka_client/test_transactions_at_random.py",
-        "kafka_client/test_blocking_producer.py",
-        "kafka_client/test_group_member.py",
-        "kafka_client/test_group_belief.py",
+        "kafka_client",
         "node/test_cli_groups.py",
         "node/test_cli_transactions.py",
         "node/test_perf_stats.py",
         tried="test",
         without_a_bug="static",
+    ),
+    # What a node serves over HTTP: who may ask, how much at once, what is shown and counted.
+    "http": by_tests(
+        "node/web/test_host_names.py",
+        "node/web/test_listening.py",
+        "node/web/test_guard.py",
+        "node/web/test_console_parts.py",
+        "node/web/test_console_limits.py",
+        "node/web/test_console_of_node.py",
+        "node/web/test_console.py",
+        "node/test_metrics.py",
+        tried="test",
+        without_a_bug="name",
+    ),
+    # The driver's and the tasks' parts of the Spark data source: they need no Spark.
+    "spark": by_tests(
+        "spark/test_audit_segments.py",
+        "spark/test_decode.py",
+        "spark/test_encoded_rows.py",
+        "spark/test_exactly_once.py",
+        "spark/test_offsets.py",
+        "spark/test_options.py",
+        "spark/test_reader.py",
+        "spark/test_readers_of_spark.py",
+        "spark/test_replanned_batches.py",
+        "spark/test_stream_planner.py",
+        "spark/test_written_rows.py",
+        tried="test and not command_says",
+        without_a_bug="planned",
     ),
     # What only real processes show: the kernel's files, sockets, locks and signals, and what several
     # processes must not have in common.
@@ -357,14 +384,28 @@ class Copy:
         try:
             if patch:
                 self._apply(patch)
-                # Bytecode is known to be stale by the time of its source, in seconds.
-                changed_s = FIRST_CHANGE_S + next(self._patches)
-                for file in files:
-                    os.utime(self._package / file, (changed_s, changed_s))
+                self._outdate(*files)
             yield
         finally:
             for file in files:
                 shutil.copy2(ROOT / file, self._package / file)
+
+    @contextmanager
+    def changed(self, file: str, content: bytes) -> Iterator[None]:
+        """With this in place of a file (below the package)."""
+        path = self._package / file
+        try:
+            path.write_bytes(content)
+            self._outdate(file)
+            yield
+        finally:
+            shutil.copy2(ROOT / file, path)
+
+    def _outdate(self, *files: str) -> None:
+        """Bytecode is known to be stale by the time of its source, in seconds."""
+        changed_s = FIRST_CHANGE_S + next(self._patches)
+        for file in files:
+            os.utime(self._package / file, (changed_s, changed_s))
 
     def _apply(self, patch: Path) -> None:
         done = subprocess.run(
