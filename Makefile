@@ -16,13 +16,15 @@ PARTITIONS ?= 1000,100000
 TRIALS ?= 100
 ROUNDS ?= 5
 SHARE ?= 1
+N ?= 300
+PACKAGES ?=
 DRAW ?=
 
 # Everything is compiled once, also where the environment forbids bytecode beside the sources.
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(CURDIR)/build/bytecode
 
-.PHONY: setup java kcat check test docs demo jepsen jepsen-long root-tools power-loss spark-faults sim sim-determinism mutants mutants-processes groups-differential transactions-differential bench bench-metadata bench-failover bench-kafka bench-groups bench-transactions bench-spark proto format clean
+.PHONY: setup java kcat check test docs demo jepsen jepsen-long root-tools power-loss spark-faults fuzz sim sim-determinism mutants mutants-processes mutants-random groups-differential transactions-differential bench bench-metadata bench-failover bench-kafka bench-groups bench-transactions bench-spark proto format clean
 
 setup: $(VENV)/installed build/path/pykraft
 
@@ -97,6 +99,11 @@ spark-faults: setup java
 sim: setup
 	$(BIN)/python -m pykraft.jepsen_like.sim --seeds $(SEEDS)
 
+# SEED=7 N=200000: requests of all APIs and versions, drawn by the seed, to a node in this process.
+fuzz: N := 20000
+fuzz: setup
+	$(BIN)/python -m pykraft.jepsen_like.fuzz --seed "$(SEED)" --requests $(N)
+
 sim-determinism: setup
 	$(BIN)/python -m pykraft.jepsen_like.sim.determinism --ring quorum --seeds $(SEEDS)
 
@@ -106,6 +113,10 @@ mutants: setup
 
 mutants-processes: setup
 	$(BIN)/python tests/mutants/run_mutants.py --suite processes --processes 2
+
+# SEED=7 N=300 PACKAGES="quorum broker/replicas": bugs that operators over the syntax tree make, drawn by the seed.
+mutants-random: setup
+	$(BIN)/python -m tests.mutants.at_random --seed "$(SEED)" --number $(N) --measure all $(ARGUMENTS) $(PACKAGES)
 
 groups-differential: setup java
 	$(BIN)/python benchmarks/groups_differential.py --first $(SEED) --seeds $(SEEDS) $(if $(KAFKA_LIBS),--kafka-libs $(KAFKA_LIBS)) $(ARGUMENTS)

@@ -28,6 +28,7 @@ ALL_KNOWN: Final = (*KNOWN, *KNOWN_TRANSACTIONS)
 """Those of groups, too: offsets of transactions belong to groups."""
 PROPERTIES: Final = {
     **groups_differential.PROPERTIES,
+    "pykraft.transaction.markers.from.clients": "any",  # as Kafka without an authorizer
     "transaction.state.log.num.partitions": "1",
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",

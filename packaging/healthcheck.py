@@ -7,9 +7,11 @@ import sys
 import urllib.error
 import urllib.request
 
-address = os.environ.get("KAFKA_PYKRAFT_HTTP_LISTENER", "127.0.0.1:9464")
+host, _, port = os.environ.get("KAFKA_PYKRAFT_HTTP_LISTENER", "127.0.0.1:9464").rpartition(":")
+if host in ("0.0.0.0", "[::]"):  # every address, this one among them
+    host = "127.0.0.1"
 try:
-    with urllib.request.urlopen(f"http://127.0.0.1:{address.rpartition(':')[2]}/readyz", timeout=4) as answer:
+    with urllib.request.urlopen(f"http://{host}:{port}/readyz", timeout=4) as answer:
         print(answer.read().decode().strip())
 except urllib.error.HTTPError as refusal:
     sys.exit(refusal.read().decode().strip())
