@@ -493,6 +493,46 @@ def test_after_a_crash_at_any_point_the_log_is_whole_in_one_directory(
     data_plane.run(body)
 
 
+class EverythingIsLost(random.Random):
+    """Of a power loss: nothing survives that was not flushed."""
+
+    def random(self) -> float:
+        return 0.75
+
+    def randrange(self, *bounds: int) -> int:  # type: ignore[override]
+        return 0
+
+
+async def die_when_swapped(cluster: DataCluster, broker: DataBroker) -> None:
+    """Move ``t`` to /e1, and end the process when the copy's new name has just become durable."""
+    is_swapped = asyncio.Event()
+
+    async def die(old: OpenLog, new: OpenLog) -> None:
+        cluster.disk(1).flush_dir(new.log_dir)
+        is_swapped.set()
+        await asyncio.Event().wait()
+
+    broker.logs.copies.delete_moved = die  # type: ignore[method-assign]
+    await alter(broker, "/e1")
+    await is_swapped.wait()
+    await broker.stop(clean=False)
+
+
+def test_copy_is_as_durable_as_the_log_whose_place_it_takes(data_plane: DataPlaneTools) -> None:
+    async def body() -> None:
+        async with data_plane.cluster() as cluster:
+            broker = await begin(cluster, data_plane)
+            await broker.logs.flush(("t", 0))
+            await die_when_swapped(cluster, broker)
+            cluster.disk(1).crash(EverythingIsLost())
+            again = await cluster.start(1, log_dirs=DIRS)
+            await data_plane.until(lambda: again.table.find("t", 0) is not None)
+            assert again.logs.logs["t", 0].log_dir == "/e1"
+            assert await read_all(cluster, data_plane, 1) == values(12)
+
+    data_plane.run(body)
+
+
 def test_a_log_that_begins_within_a_batch_moves(data_plane: DataPlaneTools) -> None:
     async def body() -> None:
         async with data_plane.cluster() as cluster:
@@ -739,29 +779,20 @@ def test_producer_whose_batches_are_deleted_is_known_after_a_power_loss_right_af
         async with data_plane.cluster() as cluster:
             broker, disk = await begin(cluster, data_plane), cluster.disk(1)
             assert await produced_again(cluster, data_plane) == (ErrorCode.NONE, 12)
-            partition, is_swapped = cluster.partition(1), asyncio.Event()
+            partition = cluster.partition(1)
             partition.log.roll(0)
             append(partition, producer_id=8, producer_epoch=0, base_sequence=0)
             if ends_transaction:
                 partition.end_transaction(EndOfTransaction(9, 0, Marker(ABORT, 0), 1), 5000)
             partition.log.advance_log_start(13)
             await broker.logs.flush(("t", 0))
-
-            async def die(old: OpenLog, new: OpenLog) -> None:
-                disk.flush_dir(new.log_dir)
-                is_swapped.set()
-                await asyncio.Event().wait()
-
-            broker.logs.copies.delete_moved = die  # type: ignore[method-assign]
             broker.logs.producers.write_soon = lambda: None  # type: ignore[method-assign]
-            await alter(broker, "/e1")
-            await is_swapped.wait()
-            assert broker.logs.logs["t", 0].log.segment_base_offsets[0] == 13
-            await broker.stop(clean=False)
+            await die_when_swapped(cluster, broker)
             disk.crash(random.Random(seed))
             again = await cluster.start(1, log_dirs=DIRS)
             await data_plane.until(lambda: again.table.find("t", 0) is not None)
-            assert again.logs.logs["t", 0].log_dir == "/e1"
+            moved = again.logs.logs["t", 0]
+            assert moved.log_dir == "/e1" and moved.log.segment_base_offsets[0] == 13
             end_offset = cluster.partition(1).log.log_end_offset
             assert await produced_again(cluster, data_plane) == (ErrorCode.NONE, 12)
             assert cluster.partition(1).log.log_end_offset == end_offset
