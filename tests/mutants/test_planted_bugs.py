@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.run_mutants import is_drawn
+from tests.mutants.run_mutants import is_drawn, named_by
 
 MUTANTS = Path(__file__).parent
 PACKAGE = MUTANTS.parents[1]
@@ -39,6 +39,13 @@ def test_every_patch_applies_to_the_code_as_it_is(suite: str) -> None:
 @pytest.mark.parametrize("patch", PATCHES, ids=_name)
 def test_every_patch_describes_its_bug(patch: Path) -> None:
     assert patch.read_text(encoding="utf-8").partition("\n--- ")[0].strip().endswith(".")
+
+
+@pytest.mark.parametrize("patch", [patch for patch in PATCHES if "::" in (named_by(patch) or "")], ids=_name)
+def test_every_test_that_a_patch_names_exists(patch: Path) -> None:
+    path, _, test = (named_by(patch) or "").partition("::")
+    name = test.partition("[")[0]
+    assert re.search(rf"^def {name}\(", (PACKAGE / path).read_text(encoding="utf-8"), re.M), test
 
 
 @pytest.mark.parametrize(
