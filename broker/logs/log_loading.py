@@ -74,6 +74,7 @@ def partition_of_future(name: str) -> TopicPartition | None:
 def load_dir(disk: Disk, log_dir: str, config: LogConfig, now_ms: int) -> LoadedDir:
     """Open all partition logs below one directory. Blocks. Call :meth:`Log.flush_recovered` of each next."""
     disk.make_dirs(log_dir)
+    disk.flush_dir(log_dir)  # what a killed process has just renamed there is relied on from now on
     broker_epoch = checkpoint.read_clean_shutdown(disk, log_dir)
     stored = StoredOffsets.read(disk, log_dir, is_clean=broker_epoch is not None)
     loaded = LoadedDir(stored, broker_epoch)

@@ -22,12 +22,13 @@ from pykraft.log_store.checkpoint import (
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
     read_offset_checkpoint,
+    write_offset_checkpoint,
 )
 from pykraft.log_store.log import CorruptLogError, Log
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.disk import Disk
 from pykraft.runtime.tasks import Workers
-from tests.broker.crash import abandon
+from tests.broker.crash import EverythingIsLost, abandon
 from tests.broker.data_cluster import DataPlaneTools
 from tests.faults import unexpected
 
@@ -333,6 +334,31 @@ def test_log_start_counts_as_stored_only_once_its_file_is_durable(data_plane: Da
         again = manager(disk)
         await again.start()
         assert again.logs[KEY].log.log_start_offset == 50
+
+    data_plane.run(body)
+
+
+def test_log_start_that_a_killed_process_was_writing_is_durable_once_it_is_used(
+    data_plane: DataPlaneTools,
+) -> None:
+    async def body() -> None:
+        disk = MemoryDisk()
+        abandon(await with_old_topic(disk))
+        path, other = f"/d/{LOG_START_OFFSET_CHECKPOINT}", MemoryDisk()
+        other.make_dirs("/d")
+        write_offset_checkpoint(other, path, {KEY: 70})
+        written = disk.open(f"{path}.tmp")
+        written.append(other.read(path))
+        written.flush()
+        disk.rename(f"{path}.tmp", path)  # and no flush of the directory
+        again = manager(disk)
+        await again.start()
+        assert again.logs[KEY].log.stored_log_start_offset == 70
+        abandon(again)
+        disk.crash(EverythingIsLost())
+        last = manager(disk)
+        await last.start()
+        assert last.logs[KEY].log.log_start_offset == 70
 
     data_plane.run(body)
 

@@ -33,6 +33,7 @@ from pykraft.log_store.epoch_cache import EpochEntry
 from pykraft.log_store.log import Log
 from pykraft.metadata_log.records import ConfigResourceType
 from tests.broker.answers import as_read
+from tests.broker.crash import EverythingIsLost
 from tests.broker.damage import CLOSED, SEGMENTS, fill, flip, in_sync, missing, read_all, values
 from tests.broker.data_cluster import DataBroker, DataCluster, DataPlaneTools, directory_id
 from tests.broker.partitions import append
@@ -491,16 +492,6 @@ def test_after_a_crash_at_any_point_the_log_is_whole_in_one_directory(
             assert (result.error_code, result.base_offset) == (ErrorCode.NONE, len(written))
 
     data_plane.run(body)
-
-
-class EverythingIsLost(random.Random):
-    """Of a power loss: nothing survives that was not flushed."""
-
-    def random(self) -> float:
-        return 0.75
-
-    def randrange(self, *bounds: int) -> int:  # type: ignore[override]
-        return 0
 
 
 async def die_when_swapped(cluster: DataCluster, broker: DataBroker) -> None:
