@@ -7,13 +7,17 @@ from typing import Any, cast
 
 import pytest
 
+from pykraft.coordinator.partitioning import OFFSETS_TOPIC
 from pykraft.group_coordinator.codec import encode_record
 from pykraft.group_coordinator.records import GroupRecord
 from pykraft.group_coordinator.shard import GroupShard
 from pykraft.jepsen_like.sim.cluster.group_watch import GroupWatch
 from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
+from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import iter_headers
+from pykraft.metadata_log.image import MetadataImage, PartitionRegistration, TopicImage
+from pykraft.metadata_log.persistent import Map
 from tests.simulation.test_group_checks import Written, commit_of, group_at, image, member_at
 
 
@@ -58,6 +62,23 @@ def test_a_coordinator_whose_log_lacks_what_was_committed_is_found() -> None:
     looking.committed(shard(1, commit_of(1), commit_of(2)))
     with pytest.raises(InvariantViolation, match="a_coordinator_knows_what_was_committed"):
         looking.loaded(machine(commit_of(1)), shard(2, commit_of(1)))
+
+
+@pytest.mark.parametrize(("newest_epoch", "is_found"), [(1, True), (2, False)])
+def test_a_coordinator_that_lost_its_log_may_load_it_only_if_it_is_replaced(
+    newest_epoch: int, is_found: bool
+) -> None:
+    topic = TopicImage(
+        OFFSETS_TOPIC, Uuid(b"o" * 16), (PartitionRegistration((1,), (1,), 1, newest_epoch, 0),)
+    )
+    newest = MetadataImage(
+        offset=1, topics_by_id=Map({topic.id: topic}), topic_ids=Map({topic.name: topic.id})
+    )
+    found: list[str] = []
+    looking = GroupWatch(lambda name, detail: found.append(name), lambda: newest, lambda: 0.0)
+    looking.committed(shard(1, commit_of(1), commit_of(2)))
+    looking.loaded(machine(), shard(1))
+    assert found == ["a_coordinator_knows_what_was_committed"] * is_found
 
 
 def test_a_coordinator_whose_log_says_something_else_is_found() -> None:

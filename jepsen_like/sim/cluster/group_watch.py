@@ -99,7 +99,7 @@ class GroupWatch:
     def loaded(self, machine: Machine, shard: GroupShard) -> None:
         """Another coordinator has loaded a shard: its log must hold everything that was committed before."""
         seen = self._seen.get(shard.partition)
-        if seen is None or self._is_old(shard):
+        if seen is None or self._is_old(shard) or self._is_over(shard):
             return
         replica = _replica(machine, shard.partition)
         if replica is not None and replica.log.log_end_offset < seen.offset:
@@ -146,6 +146,12 @@ class GroupWatch:
         partition, leader_epoch = shard.partition, shard.leader_epoch
         newest = self._seen.get(partition, _NOTHING).leader_epoch
         return leader_epoch < newest or leader_epoch <= self._exempted.get(partition, -1)
+
+    def _is_over(self, shard: GroupShard) -> bool:
+        """Whether its leadership has ended. A broker that starts, fenced, learns of its former leaderships
+        before it learns that they are over."""
+        topic = self._image().topic(OFFSETS_TOPIC)
+        return topic is not None and shard.leader_epoch < topic.partitions[shard.partition].leader_epoch
 
     def _compare(self, machine: Machine, partition: int, seen: _Seen) -> None:
         replica = _replica(machine, partition)
