@@ -31,13 +31,15 @@ def future_name(topic: str, index: int, unique: str) -> str:
 
 
 class FutureLog:
-    """``is_announced``: the controller is told that the replica is in ``log_dir``."""
+    """``is_announced``: the controller is told that the replica is in ``log_dir``. ``is_marked``: the log is
+    marked as one whose place the copy may have taken, or was to be (:mod:`.move_marks`).
+    """
 
     def __init__(self, log: Log, log_dir: str, source: OpenLog) -> None:
         self.log = log
         self.log_dir = log_dir
         self.source = source
-        self.is_announced = False
+        self.is_announced = self.is_marked = False
         self._cut: int | None = None
         #: The log start of the current log that the copy follows: it may be within the copy's next batch.
         self._followed_start = 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 from pykraft.broker.logs.directory_failures import DirectoryFailures
 from pykraft.broker.logs.future_log import FutureLog, future_name
@@ -16,11 +17,15 @@ from pykraft.broker.logs.log_checkpoints import LogCheckpoints
 from pykraft.broker.logs.log_dirs import LogDirs, is_of_the_process, is_out_of_space
 from pykraft.broker.logs.log_loading import OpenLog
 from pykraft.broker.logs.log_table import LogTable, LogUses
-from pykraft.broker.logs.offline_logs import TopicPartition
+from pykraft.broker.logs.move_marks import mark, unmark
+from pykraft.broker.logs.offline_logs import TopicPartition, read_topic_id, rename_stray
+from pykraft.kafka_protocol.ids import Uuid
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.disk import Disk
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class LogCopies:
@@ -85,27 +90,56 @@ class LogCopies:
         return False
 
     async def discard(self, future: FutureLog) -> None:
-        """Delete a copy that no longer grows."""
+        """Delete a copy that no longer grows; its log's mark goes first."""
         key = future.source.topic_partition
         if self._table.futures.get(key) is future:
             del self._table.futures[key]
         future.log.abandon()
+        if future.is_marked:
+            await self._change_mark(future, partial(unmark, self._disk, future.source.log.directory))
         await self._failures.guarded(future.log_dir, partial(self._disk.remove_tree, future.log.directory))
+
+    async def mark(self, future: FutureLog) -> bool:
+        """Mark the log durably as one whose place this copy may have taken; False if that is not possible."""
+        future.is_marked = True
+        target = self._dirs.ids[future.log_dir]
+        return bool(await self._change_mark(future, partial(self._mark_unless_full, future.source, target)))
+
+    def _mark_unless_full(self, source: OpenLog, target: Uuid) -> bool:
+        """Blocks."""
+        try:
+            mark(self._disk, source.log.directory, target)
+        except OSError as error:
+            if not (is_out_of_space(error) or is_of_the_process(error)):
+                raise
+            logger.error("%s cannot be marked as moved: %s", source.log.directory, error)
+            return False
+        return True
+
+    async def _change_mark(self, future: FutureLog, job: Callable[[], T]) -> T | None:
+        """Run a job in the log's directory, unless that is about to go."""
+        source = future.source
+        await self._uses.until_unused(source.topic_partition)
+        if not self._table.is_in_use(source):
+            return None
+        with self._uses.using(self._uses.settling, source.topic_partition):
+            return await self._failures.guarded(source.log.directory, job)
 
     def promote(self, future: FutureLog) -> OpenLog | None:
         """Let the copy take the place of the log, in one turn of the event loop; returns what is used now.
 
-        None if it does not hold everything, or a flush, a snapshot or the end of a round of compaction of the
-        log is under way, or a flush is due.
+        None if it does not hold everything, or is not marked, or a flush, a snapshot or the end of a round of
+        compaction of the log is under way, or a flush is due.
         """
         old = future.source
         key = old.topic_partition
         is_current = self._table.is_in_use(old) and not self._uses.is_used(key)
-        if not is_current or old.log.is_flush_due or not future.holds_everything():
+        is_ready = future.is_marked and future.holds_everything()
+        if not is_current or old.log.is_flush_due or not is_ready:
             return None
         new = future.take_place(self._disk)
         del self._table.futures[key]
-        self._table.moved_from[key] = old.log_dir
+        self._table.moved_from.add((key, old.log_dir))
         old.log.before_truncation = old.log.on_roll = old.log.on_unflushed = None
         new.log.cleaned_end_offset = old.log.cleaned_end_offset
         self._adopt(new)
@@ -115,12 +149,8 @@ class LogCopies:
         """The log was moved: make that durable, then delete the old one. Until then no other log may have its
         name, and the old directory's checkpoint files keep what they say of it.
         """
-        key = old.topic_partition
-        with self._uses.using(self._uses.settling, key):
-            try:
-                await self._delete_moved(old, new)
-            finally:
-                self._table.moved_from.pop(key, None)
+        with self._uses.using(self._uses.settling, old.topic_partition):
+            await self._delete_moved(old, new)
 
     async def _delete_moved(self, old: OpenLog, new: OpenLog) -> None:
         # No round has begun since the move did: the copy has what the last one left.
@@ -135,6 +165,21 @@ class LogCopies:
             await self._checkpoints.store_cleaned_offset(new, cleaned, cuts)
         await self._checkpoints.forget(old.log_dir, [old.topic_partition])
         await self._failures.guarded(old.log_dir, old.log.delete)
+        self._table.moved_from.discard((old.topic_partition, old.log_dir))
+
+    async def set_aside_moved(self, key: TopicPartition) -> None:
+        """A new log is about to begin: what an earlier one was, before it was moved to a directory that has
+        failed, gives up the name.
+        """
+        for path in [path for moved, path in self._table.moved_from if moved == key]:
+            await self._uses.until_unused(key)
+            await self._checkpoints.forget(path, [key])
+            await self._failures.guarded(path, partial(self._set_aside_moved, f"{path}/{key[0]}-{key[1]}"))
+            self._table.moved_from.discard((key, path))
+
+    def _set_aside_moved(self, directory: str) -> None:
+        if self._disk.is_dir(directory):
+            rename_stray(self._disk, directory, read_topic_id(self._disk, directory))
 
     def _make_durable(self, log_dir: str) -> bool:
         self._disk.flush_dir(log_dir)

@@ -11,7 +11,7 @@ import re
 from dataclasses import field
 from typing import Final
 
-from pykraft.broker.logs import offline_logs
+from pykraft.broker.logs import move_marks, offline_logs
 from pykraft.broker.logs.checkpoint_files import StoredOffsets
 from pykraft.broker.logs.offline_logs import OfflineLog, TopicPartition
 from pykraft.broker.logs.producer_snapshots import SnapshotWriter, load_producers
@@ -33,7 +33,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class OpenLog:
-    """One partition's log with what was learned when it was opened."""
+    """One partition's log with what was learned when it was opened.
+
+    ``moved_to``: the id of the log directory in which a copy may have taken its place (:mod:`.move_marks`).
+    """
 
     log: Log
     topic_id: Uuid
@@ -41,6 +44,7 @@ class OpenLog:
     producers: ProducerState
     high_watermark: int
     snapshots: SnapshotWriter | None = None
+    moved_to: Uuid | None = None
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -51,14 +55,15 @@ class OpenLog:
 class LoadedDir:
     """The contents of a log directory. ``broker_epoch``: of the orderly stop; None after an unclean one.
 
-    ``moves``: the partitions whose logs were being moved here.
+    ``copies``: the partitions whose logs were being moved here, and the paths of the copies, which are to be
+    removed once the marks of their logs are.
     """
 
     stored: StoredOffsets
     broker_epoch: int | None
     logs: list[OpenLog] = field(default_factory=list)
     offline: dict[TopicPartition, OfflineLog] = field(default_factory=dict)
-    moves: list[TopicPartition] = field(default_factory=list)
+    copies: list[tuple[TopicPartition, str]] = field(default_factory=list)
 
 
 FUTURE_SUFFIX: Final = "-future"
@@ -90,8 +95,7 @@ def load_dir(disk: Disk, log_dir: str, config: LogConfig, now_ms: int) -> Loaded
             continue
         moving = partition_of_future(name)
         if moving is not None:
-            disk.remove_tree(path)  # it is copied again
-            loaded.moves.append(moving)
+            loaded.copies.append((moving, path))
             continue
         topic, _, number = name.rpartition("-")
         if not topic or not number.isdigit() or name == METADATA_LOG_DIRECTORY:
@@ -161,7 +165,9 @@ def _open_log(
         logger.warning("%s: truncated %d bytes at %d: %s", cut.path, cut.lost_bytes, cut.position, cut.reason)
     for removed in report.removed:
         logger.warning("%s: removed, since the segment before it lost its end", removed)
-    return _opened(log, topic_id, log_dir, stored.high_watermarks.get(key, 0))
+    opened = _opened(log, topic_id, log_dir, stored.high_watermarks.get(key, 0))
+    opened.moved_to = move_marks.marked_for(disk, path)
+    return opened
 
 
 def _read_topic_id(disk: Disk, path: str, recovery_point: int) -> Uuid | None:

@@ -156,6 +156,7 @@ class LogManager:
 
     async def _create(self, key: TopicPartition, topic_id: Uuid, config: LogConfig) -> OpenLog:
         """Create a log in the directory with the fewest logs; in another one if that fails."""
+        await self.copies.set_aside_moved(key)
         while True:
             log_dir = self.wanted_dirs.pop(key, "")
             if not self.dirs.is_online(log_dir):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from pykraft.broker.logs.checkpoint_files import CheckpointFiles
@@ -16,15 +16,14 @@ from pykraft.broker.logs.log_checkpoints import LogCheckpoints
 from pykraft.broker.logs.log_dirs import LogDirs
 from pykraft.broker.logs.log_loading import LoadedDir, OpenLog, load_dir
 from pykraft.broker.logs.log_table import LogTable
-from pykraft.broker.logs.offline_logs import TopicPartition
-from pykraft.log_store.log import LogConfig, rename_directory, renamed_directory
+from pykraft.broker.logs.move_marks import unmark
+from pykraft.broker.logs.offline_logs import TopicPartition, read_topic_id, rename_stray
+from pykraft.log_store.log import LogConfig
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.disk import Disk
 from pykraft.runtime.tasks import Workers
 
 logger = logging.getLogger(__name__)
-
-STRAY_SUFFIX = "-stray"
 
 
 class LogOpening:
@@ -51,7 +50,7 @@ class LogOpening:
         self._clock = clock
         self._workers = workers
         self._adopt = adopt
-        #: Logs that were found in several directories, until :meth:`settle_copies`.
+        #: Logs that were found in several directories, or are marked as moved, until :meth:`settle_copies`.
         self._copies: dict[TopicPartition, list[OpenLog]] = {}
 
     async def open_all(self) -> int | None:
@@ -65,6 +64,8 @@ class LogOpening:
         else:
             found = await asyncio.gather(*map(self._load, log_dirs))
         epochs: set[int | None] = set()
+        opened: dict[TopicPartition, list[OpenLog]] = {}
+        copies: dict[str, list[tuple[TopicPartition, str]]] = {}
         for log_dir, loaded in zip(log_dirs, found, strict=True):
             if loaded is None:
                 continue
@@ -73,17 +74,53 @@ class LogOpening:
             self._checkpoints.files[log_dir] = CheckpointFiles(
                 self._disk, log_dir, loaded.stored, logs, kept, self._workers, self._failures.fail
             )
-            for opened in loaded.logs:
-                other = table.logs.get(opened.topic_partition)
-                if other is None:
-                    self._adopt(opened)
-                else:
-                    self._copies.setdefault(opened.topic_partition, [other]).append(opened)
+            for one in loaded.logs:
+                opened.setdefault(one.topic_partition, []).append(one)
             table.offline.update(loaded.offline)
-            table.wanted_dirs.update(dict.fromkeys(loaded.moves, log_dir))
+            copies[log_dir] = loaded.copies
+        await self._remove_copies(copies, opened)
+        for key, several in opened.items():
+            working = [it for it in several if self._dirs.is_online(it.log_dir)]
+            used = next((it for it in working if it.moved_to is None), None)
+            if used is not None:
+                self._adopt(used)
+            if len(working) > (used is not None):
+                self._copies[key] = working
+                table.moved_from.update((key, it.log_dir) for it in working if it.moved_to is not None)
         for key in table.offline.keys() & table.logs.keys():
             del table.offline[key]  # the replica has started over
         return epochs.pop() if len(epochs) == 1 and not self._dirs.offline else None
+
+    async def _remove_copies(
+        self,
+        copies: Mapping[str, Sequence[tuple[TopicPartition, str]]],
+        opened: Mapping[TopicPartition, Sequence[OpenLog]],
+    ) -> None:
+        """Remove copies that have not taken their logs' places; they are made again.
+
+        The marks of their logs go first: without a copy a marked log counts as replaced. And a copy without a
+        log stays, while that may be in a directory that does not work: the controller may believe that the
+        replica is here, where it would be missing.
+        """
+        dirs, table = self._dirs, self._table
+        for log_dir, found in copies.items():
+            for key, path in found:
+                logs = opened.get(key, ())
+                for one in logs:
+                    if one.moved_to is not None and one.moved_to == dirs.ids.get(log_dir):
+                        directory = one.log.directory
+                        await self._failures.guarded(directory, partial(unmark, self._disk, directory))
+                        one.moved_to = None
+                is_here = key in table.offline or any(dirs.is_online(one.log_dir) for one in logs)
+                if dirs.offline and not is_here:
+                    job = partial(read_topic_id, self._disk, path)
+                    topic_id = await self._failures.guarded(log_dir, job)
+                    if topic_id is not None:
+                        offline = next((other for other in dirs.offline if other in dirs.ids), "")
+                        table.unavailable[key] = (topic_id, offline)
+                        continue
+                await self._failures.guarded(log_dir, partial(self._disk.remove_tree, path))
+                table.wanted_dirs[key] = log_dir
 
     async def _load(self, log_dir: str) -> LoadedDir | None:
         job = partial(load_dir, self._disk, log_dir, self._default_config, self._clock.wall_ms())
@@ -108,28 +145,39 @@ class LogOpening:
         There are several if a directory comes back that had failed, and the replica had started over in
         another one meanwhile; or if a process died when a log had just been moved. ``is_assigned``: whether
         the controller knows this topic id, and the replica in this directory. If it knows no directory, the
-        replica has not been in sync since: the latest log has most to keep.
+        replica has not been in sync since: the latest log has most to keep. One that is marked as moved is
+        never kept; if no other is found it stays where it is, for a start that finds the other directory.
         """
         for key, copies in sorted(self._copies.items()):
             copies = [it for it in copies if self._dirs.is_online(it.log_dir)]
             del self._copies[key]
-            if not copies:
-                continue
-            kept = max(copies, key=lambda it: (*is_assigned(it), it.log.latest_epoch, it.log.log_end_offset))
-            self._adopt(kept)
+            kept = max(
+                (it for it in copies if it.moved_to is None),
+                key=lambda it: (*is_assigned(it), it.log.latest_epoch, it.log.log_end_offset),
+                default=None,
+            )
+            if kept is not None:
+                self._adopt(kept)
             for other in copies:
                 if other is not kept:
-                    if other.topic_id == kept.topic_id:
-                        # a log that had just been moved: its new directory may not yet know its start
-                        start = min(other.log.log_start_offset, kept.log.log_end_offset)
-                        kept.log.advance_log_start(start)
-                    logger.warning("%s is out of date: %s is used", other.log.directory, kept.log.directory)
-                    job = partial(set_aside_stray, self._disk, other)
-                    await self._failures.guarded(other.log.directory, job)
+                    await self._put_away(other, kept, is_assigned(other)[0])
+
+    async def _put_away(self, other: OpenLog, kept: OpenLog | None, is_known: bool) -> None:
+        """Close a log that is not used, and set it aside, unless it is the only one that was found."""
+        directory = other.log.directory
+        if kept is not None and other.topic_id == kept.topic_id:
+            # a log that had just been moved: its new directory may not yet know its start
+            kept.log.advance_log_start(min(other.log.log_start_offset, kept.log.log_end_offset))
+        if kept is None and is_known:
+            logger.error("%s is not used: it was moved to another directory, which is missing", directory)
+            await self._failures.guarded(directory, other.log.close)
+            return
+        logger.warning("%s is out of date or of no partition of this broker", directory)
+        await self._failures.guarded(directory, partial(set_aside_stray, self._disk, other))
+        self._table.moved_from.discard((other.topic_partition, other.log_dir))
 
 
 def set_aside_stray(disk: Disk, opened: OpenLog) -> None:
-    """Close a log that is not used, and rename its directory: it may be the last copy. Blocks."""
+    """Close a log that is not used, and rename its directory. Blocks."""
     opened.log.close()
-    target = renamed_directory(opened.log.directory, f".{opened.topic_id.hex()}{STRAY_SUFFIX}")
-    rename_directory(disk, opened.log.directory, target)
+    rename_stray(disk, opened.log.directory, opened.topic_id)

@@ -32,8 +32,8 @@ class LogTable:
         #: directories that logs are to be moved to, or created in.
         self.futures: dict[TopicPartition, FutureLog] = {}
         self.wanted_dirs: dict[TopicPartition, str] = {}
-        #: The logs that were moved, and the directories in which what they were is not yet deleted.
-        self.moved_from: dict[TopicPartition, str] = {}
+        #: The logs that were moved, each with a directory in which what it was is not yet deleted.
+        self.moved_from: set[tuple[TopicPartition, str]] = set()
 
     def put(self, opened: OpenLog) -> None:
         """Take a log into use, in place of the one that its replica had."""
@@ -76,7 +76,7 @@ class LogTable:
         """The logs that a start would find in a directory though they are not used from there: damaged, or
         just moved away.
         """
-        moved = [key for key, path in self.moved_from.items() if path == log_dir]
+        moved = [key for key, path in self.moved_from if path == log_dir]
         return [*self.damaged_in(log_dir), *moved]
 
     def moves_to(self, log_dir: str) -> dict[TopicPartition, tuple[int, int]]:
@@ -106,7 +106,7 @@ class LogUses:
         self.cleaning: set[TopicPartition] = set()
         #: The log whose producer snapshot is being written.
         self.snapshotting: set[TopicPartition] = set()
-        #: The logs that were moved, while what they were is deleted.
+        #: The logs that are about to be moved, and those that were, while what they were is deleted.
         self.settling: set[TopicPartition] = set()
         self._released = asyncio.Event()
 

@@ -1,8 +1,9 @@
-"""Damaged logs and their directories, which are set aside under another name and never deleted.
+"""Damaged and stray logs and their directories, which are set aside under another name and never deleted.
 
-A log is offline from when its damage is found until the replica starts over (``replicas.lost_replicas``),
-also across restarts: a directory that was set aside, without a new one in its place, means that the replica
-has not started over yet. This module handles names and files; it decides nothing about replicas.
+A damaged log is offline from when its damage is found until the replica starts over
+(``replicas.lost_replicas``), also across restarts: a directory that was set aside, without a new one in its
+place, means that the replica has not started over yet. This module handles names and files; it decides
+nothing about replicas.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pykraft.log_store.log import rename_directory, renamed_directory
 from pykraft.runtime.disk import Disk, UnreadableError
 
 DAMAGED_SUFFIX = "-damaged"
+STRAY_SUFFIX = "-stray"
 _SET_ASIDE = re.compile(r"(.+)-(\d+)\.(\d{8})" + DAMAGED_SUFFIX)
 
 TopicPartition = tuple[str, int]
@@ -61,6 +63,16 @@ def set_aside(disk: Disk, offline: OfflineLog) -> None:
         else:
             offline.directory = None
     offline.is_set_aside = True
+
+
+def rename_stray(disk: Disk, directory: str, topic_id: Uuid | None) -> None:
+    """Rename the directory of a log that no replica uses, durably: it may be the last copy. Blocks."""
+    name = "unknown" if topic_id is None else topic_id.hex()
+    target, number = renamed_directory(directory, f".{name}{STRAY_SUFFIX}"), 0
+    while disk.exists(target):
+        number += 1
+        target = renamed_directory(directory, f".{name}.{number}{STRAY_SUFFIX}")
+    rename_directory(disk, directory, target)
 
 
 def find_set_aside(disk: Disk, log_dir: str) -> dict[TopicPartition, OfflineLog]:

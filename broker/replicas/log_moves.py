@@ -3,10 +3,11 @@
 A copy grows beside the log that is in use, in worker threads and as fast as
 ``replica.alter.log.dirs.io.max.bytes.per.second`` allows. When it has caught up, the controller is told that
 the replica is in the new directory, and only when it has recorded that does the copy take the place of the
-log, in one turn of the event loop: if the process dies in between, or just afterwards, the next start finds a
-log that holds everything in one of the two directories. A move that is cancelled, or fails, has no effect:
-the controller is told of the old directory again. A restart begins a move again. Decides when a piece is
-copied; :mod:`pykraft.broker.logs.future_log` decides what.
+log, which is marked first, in one turn of the event loop: if the process dies in between, or just afterwards,
+the next start finds a log that holds everything in one of the two directories, or knows that it is in the one
+that has just failed (:mod:`pykraft.broker.logs.move_marks`). A move that is cancelled, or fails, has no
+effect: the controller is told of the old directory again. A restart begins a move again. Decides when a piece
+is copied; :mod:`pykraft.broker.logs.future_log` decides what.
 """
 
 from __future__ import annotations
@@ -192,8 +193,8 @@ class LogMoves:
             self._cancel(source.topic_partition)
 
     async def _finish(self, key: TopicPartition, future: FutureLog) -> bool:
-        """Tell the controller; once it knows, copy the tail, and store the producers beside it. Whether the
-        logs may be swapped now.
+        """Tell the controller; once it knows, copy the tail, store the producers beside it, and mark the log.
+        Whether the logs may be swapped now.
         """
         job = future.log.prepare_flush()
         await self._run(future, job.run)
@@ -214,6 +215,10 @@ class LogMoves:
                 if not await future.store_producers(self._workers.run):
                     await self._tasks.sleep(WAIT_MS)
                 return False  # the log may have grown meanwhile
+            if not future.is_marked:
+                if not await self._logs.copies.mark(future):
+                    self._cancel(key)
+                return False
         except BadIndexError:
             await self._tasks.sleep(WAIT_MS)
             return False

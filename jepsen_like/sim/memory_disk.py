@@ -366,6 +366,9 @@ class MemoryDisk:
             raise FileNotFoundError(errno.ENOENT, "no such file", source)
         old_parent, old_name = self._parent(source)
         new_parent, new_name = self._parent(target)
+        replaced = new_parent.entries.get(new_name)
+        if isinstance(replaced, _Directory) and replaced.entries:
+            raise OSError(errno.ENOTEMPTY, "directory not empty", target)
         if old_parent is new_parent:
             old_parent.change((old_name, None), (new_name, node))
         else:

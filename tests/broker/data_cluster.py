@@ -105,6 +105,8 @@ class Controller:
 
     def handle_failed_dirs(self, node_id: int) -> None:
         """Replicas in failed directories leave the ISR, and others lead, as with the real controller."""
+        if node_id not in self.brokers:
+            return  # it has not registered yet
         offline = self.brokers[node_id].logs.dirs.offline_ids()
         for topic in list(self.image.topics_by_id.values()):
             old = self.partition(topic.name)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from pykraft.broker.logs.log_config import build_log_config
+from pykraft.broker.logs.log_dirs import LogDirs
 from pykraft.broker.logs.log_manager import LogManager
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.ids import Uuid
@@ -41,7 +42,8 @@ def manager(disk: Disk, dirs: tuple[str, ...] = ("/d",), executor: Executor | No
     def damage(key: tuple[str, int]) -> None:
         raise AssertionError(f"{key} is damaged")
 
-    return LogManager(disk, dirs, CONFIG, SystemClock(), Workers(executor), unexpected, damage)
+    log_dirs = LogDirs(dirs, {path: Uuid(path.encode().ljust(16, b"/")) for path in dirs})
+    return LogManager(disk, log_dirs, CONFIG, SystemClock(), Workers(executor), unexpected, damage)
 
 
 def fill(log: Log, count: int, records: int = 1) -> None:

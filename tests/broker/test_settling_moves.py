@@ -47,6 +47,8 @@ async def move(
             await logs.checkpoints.store_log_starts([KEY])
         elif future.lacks_producers:
             await future.store_producers(logs._workers.run)
+        elif not future.is_marked:
+            assert await logs.copies.mark(future)
         else:
             return old, present(logs.copies.promote(future))
 
