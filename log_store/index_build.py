@@ -11,11 +11,11 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from pykraft.kafka_protocol.markers import ABORT, Marker, read_marker
+from pykraft.kafka_protocol.markers import ABORT, Marker
 from pykraft.kafka_protocol.records import BatchHeader
 from pykraft.log_store.compaction.transactions import TransactionScan
 from pykraft.log_store.interface import CorruptLogError
-from pykraft.log_store.scan import SCAN_READ_AHEAD_BYTES, iter_headers
+from pykraft.log_store.scan import SCAN_READ_AHEAD_BYTES, iter_headers, read_stored_marker
 from pykraft.log_store.segment import (
     INDEX_SUFFIX,
     REBUILT_SUFFIX,
@@ -100,7 +100,7 @@ class IndexBuild:
                 for position, header in iter_headers(file, 0, end, SCAN_READ_AHEAD_BYTES):
                     marker = None
                     if header.is_control:
-                        marker = read_marker(header, file.pread(position, header.size_bytes))
+                        marker = read_stored_marker(file, position, header)
                     scan.note(header, marker)
             finally:
                 file.close()

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.markers import Marker, read_marker
+from pykraft.kafka_protocol.markers import Marker
 from pykraft.kafka_protocol.records import HEADER_BYTES, BatchHeader
 from pykraft.log_store import timestamps
 from pykraft.log_store.compaction.candidates import Cleanable, find_cleanable
@@ -45,7 +45,7 @@ from pykraft.log_store.interface import (
 from pykraft.log_store.opening import LogParts, create_segment, open_parts
 from pykraft.log_store.reader import Extent, read_slice, segment_index, walk
 from pykraft.log_store.retention import deletable_segments
-from pykraft.log_store.scan import SCAN_READ_AHEAD_BYTES
+from pykraft.log_store.scan import SCAN_READ_AHEAD_BYTES, read_stored_marker
 from pykraft.log_store.scrub import Scrub
 from pykraft.log_store.segment import DELETED_SUFFIX, MAX_RELATIVE_OFFSET, BadIndexError, Segment
 from pykraft.log_store.timestamps import LatestLookup, TimeLookup
@@ -477,7 +477,7 @@ class Log:
         for segment, position, header in self._walk(start_offset, end_offset, SCAN_READ_AHEAD_BYTES, first):
             marker = None
             if header.is_control:
-                marker = read_marker(header, segment.file.pread(position, header.size_bytes))
+                marker = read_stored_marker(segment.file, position, header)
             yield header, marker
 
     def iter_batches(

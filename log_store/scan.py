@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
+from pykraft.kafka_protocol.markers import Marker, read_marker
+from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.kafka_protocol.records import (
     HEADER,
     HEADER_BYTES,
@@ -60,6 +62,20 @@ def iter_headers(
             raise CorruptLogError(file.path, position, f"batch length is {length}")
         yield position, header
         position += length + LOG_OVERHEAD_BYTES
+
+
+def read_stored_marker(file: DiskFile, position: int, header: BatchHeader) -> Marker | None:
+    """The marker in the control batch at ``position``; None if compaction has left it empty.
+
+    :class:`CorruptLogError` if it is not what was written: it decides what consumers read.
+    """
+    batch = file.pread(position, header.size_bytes)
+    if not crc_is_valid(batch, 0, header):
+        raise CorruptLogError(file.path, position, "the checksum is wrong")
+    try:
+        return read_marker(header, batch)
+    except ProtocolError as error:
+        raise CorruptLogError(file.path, position, str(error)) from error
 
 
 class CheckedScan:

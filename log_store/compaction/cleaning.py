@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from typing import NamedTuple
 
-from pykraft.kafka_protocol.markers import read_kind, read_marker
+from pykraft.kafka_protocol.markers import read_kind
 from pykraft.kafka_protocol.record_spans import iter_spans
 from pykraft.kafka_protocol.records import HEADER_BYTES, BatchHeader, read_header
 from pykraft.lazy_dataclass import dataclass
@@ -36,7 +36,7 @@ from pykraft.log_store.compaction.segment_files import CLEANED_SUFFIX, remove_fi
 from pykraft.log_store.compaction.transactions import CleanedTransactions, TransactionScan
 from pykraft.log_store.epoch_cache import Epochs, find_wrong_epoch
 from pykraft.log_store.interface import CorruptLogError, LogConfig
-from pykraft.log_store.scan import CheckedScan, iter_headers
+from pykraft.log_store.scan import CheckedScan, iter_headers, read_stored_marker
 from pykraft.log_store.segment import Segment
 from pykraft.runtime.disk import Disk
 
@@ -149,7 +149,7 @@ class CleaningRound:
                 for seen, (position, header) in enumerate(headers, start=1):
                     marker = None
                     if header.is_control:
-                        marker = read_marker(header, file.pread(position, header.size_bytes))
+                        marker = read_stored_marker(file, position, header)
                     self._scan.note(header, marker)
                     if seen % RECORDS_PER_PAUSE == 0:
                         yield Step(RECORDS_PER_PAUSE * HEADER_BYTES, RECORDS_PER_PAUSE)
