@@ -56,7 +56,9 @@ class Directories:
         self._settings = settings
         self._rng = random.Random(f"log moves {world.seed}")
         self.checked: set[int] = set()
-        """The brokers whose directories were compared with their disks."""
+        """The brokers whose directories agree with their disks."""
+        self.differences: dict[int, str] = {}
+        """Of the others, as they were compared last: what a late request did just then is no violation."""
 
     # --- requests ---------------------------------------------------------------------------------------
 
@@ -111,43 +113,57 @@ class Directories:
         return None
 
     async def check(self, node: SimNode) -> None:
-        """Whether the disk of a broker and its answer agree. Nothing moves any more."""
+        """Compare the disk of a broker with its answer."""
         response = await self._requests.call(
             node, DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse
         )
+        difference = self._find_difference(node, response)
+        if difference is None:
+            self.checked.add(node.id)
+        else:
+            self.differences[node.id] = difference
+
+    def fail(self) -> None:
+        """The brokers that were not checked differ for good."""
+        for node_id, difference in sorted(self.differences.items()):
+            if node_id not in self.checked:
+                self._fail(difference)
+
+    def _find_difference(self, node: SimNode, response: DescribeLogDirsResponse) -> str | None:
         described = {one.log_dir: one for one in response.results if one.error_code == ErrorCode.NONE}
         there: dict[Replica, list[str]] = {}
         for path in data_dirs(self._world.options):
             if path not in described:
-                self._fail(f"broker {node.id} does not describe {path}: {response.results}")
+                return f"broker {node.id} does not describe {path}: {response.results}"
             on_disk = node.disk.log_sizes(path)
             for replica in on_disk:
                 there.setdefault(replica, []).append(path)
-            self._compare(node, path, on_disk, described[path])
+            difference = _compare(node, path, on_disk, described[path])
+            if difference is not None:
+                return difference
         for replica, paths in there.items():
             if len(paths) > 1:
-                self._fail(f"{replica[0]}-{replica[1]} of broker {node.id} is in {paths}")
-        self.checked.add(node.id)
-
-    def _compare(
-        self, node: SimNode, path: str, on_disk: dict[Replica, int], described: DescribeLogDirsResult
-    ) -> None:
-        listed = {
-            (topic.name, replica.partition_index): replica
-            for topic in described.topics
-            for replica in topic.partitions
-        }
-        if listed.keys() != on_disk.keys() or any(replica.is_future_key for replica in listed.values()):
-            differ = sorted(listed.keys() ^ on_disk.keys())
-            self._fail(
-                f"broker {node.id} describes {path} with {sorted(listed)}; on the disk differ {differ}"
-            )
-        for replica, size_bytes in on_disk.items():
-            if replica[0] == _QUIET and listed[replica].partition_size != size_bytes:
-                told = listed[replica]
-                self._fail(f"broker {node.id} describes {replica} in {path} as {told}, it has {size_bytes}")
+                return f"{replica[0]}-{replica[1]} of broker {node.id} is in {paths}"
+        return None
 
     def _fail(self, detail: str) -> None:
         violation = InvariantViolation(ONE_DIRECTORY, detail)
         self._world.failed(violation)
         raise violation
+
+
+def _compare(
+    node: SimNode, path: str, on_disk: dict[Replica, int], described: DescribeLogDirsResult
+) -> str | None:
+    listed = {
+        (topic.name, replica.partition_index): replica
+        for topic in described.topics
+        for replica in topic.partitions
+    }
+    if listed.keys() != on_disk.keys() or any(replica.is_future_key for replica in listed.values()):
+        differ = sorted(listed.keys() ^ on_disk.keys())
+        return f"broker {node.id} describes {path} with {sorted(listed)}; on the disk differ {differ}"
+    for replica, size_bytes in on_disk.items():
+        if replica[0] == _QUIET and listed[replica].partition_size != size_bytes:
+            return f"broker {node.id} describes {replica} in {path} as {listed[replica]}, it has {size_bytes}"
+    return None
