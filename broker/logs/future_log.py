@@ -32,13 +32,15 @@ def future_name(topic: str, index: int, unique: str) -> str:
 
 class FutureLog:
     """``is_announced``: the controller is told that the replica is in ``log_dir``. ``is_marked``: the log is
-    marked as one whose place the copy may have taken, or was to be (:mod:`.move_marks`).
+    marked durably as one whose place the copy may have taken (:mod:`.move_marks`). ``unique``: 32 hex digits
+    in the copy's name.
     """
 
-    def __init__(self, log: Log, log_dir: str, source: OpenLog) -> None:
+    def __init__(self, log: Log, log_dir: str, source: OpenLog, unique: str) -> None:
         self.log = log
         self.log_dir = log_dir
         self.source = source
+        self.unique = unique
         self.is_announced = self.is_marked = False
         self._cut: int | None = None
         #: The log start of the current log that the copy follows: it may be within the copy's next batch.
@@ -53,7 +55,7 @@ class FutureLog:
         path = f"{log_dir}/{future_name(topic, index, unique)}"
         disk.make_dirs(path)
         write_partition_metadata(disk, path, source.topic_id)
-        return cls(Log.open(disk, path, source.log.config, now_ms=now_ms), log_dir, source)
+        return cls(Log.open(disk, path, source.log.config, now_ms=now_ms), log_dir, source, unique)
 
     @property
     def topic_id(self) -> Uuid:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
 
 from pykraft.broker.logs.directory_failures import DirectoryFailures
 from pykraft.broker.logs.future_log import FutureLog, future_name
@@ -17,15 +16,12 @@ from pykraft.broker.logs.log_checkpoints import LogCheckpoints
 from pykraft.broker.logs.log_dirs import LogDirs, is_of_the_process, is_out_of_space
 from pykraft.broker.logs.log_loading import OpenLog
 from pykraft.broker.logs.log_table import LogTable, LogUses
-from pykraft.broker.logs.move_marks import mark, unmark
+from pykraft.broker.logs.move_marks import Mark, remove_mark, write_mark
 from pykraft.broker.logs.offline_logs import TopicPartition, read_topic_id, rename_stray
-from pykraft.kafka_protocol.ids import Uuid
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.disk import Disk
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 
 class LogCopies:
@@ -53,9 +49,12 @@ class LogCopies:
 
     async def create(self, key: TopicPartition, log_dir: str, unique: str) -> FutureLog | None:
         """An empty copy of a log in another directory; None if that fails, or the log is gone."""
+        await self._uses.until_unused(key)  # what it was may be there until it has settled
         opened = self._table.logs.get(key)
         if opened is None:
             return None
+        if (key, log_dir) in self._table.moved_from:
+            await self._set_aside(key, log_dir)
         await self._checkpoints.forget(log_dir, [key])  # what an earlier log has left
         now_ms = self._clock.wall_ms()
         job = partial(self._create_unless_full, log_dir, opened, unique, now_ms)
@@ -90,40 +89,55 @@ class LogCopies:
         return False
 
     async def discard(self, future: FutureLog) -> None:
-        """Delete a copy that no longer grows; its log's mark goes first."""
+        """Delete a copy that no longer grows, once its log is not marked: without a copy a marked log counts
+        as replaced. A log that is out of reach keeps both: the controller may believe that it is here.
+        """
         key = future.source.topic_partition
         if self._table.futures.get(key) is future:
             del self._table.futures[key]
         future.log.abandon()
-        if future.is_marked:
-            await self._change_mark(future, partial(unmark, self._disk, future.source.log.directory))
+        if future.is_announced and not await self._remove_mark(future):
+            logger.error("%s stays until the next start", future.log.directory)
+            return
         await self._failures.guarded(future.log_dir, partial(self._disk.remove_tree, future.log.directory))
 
+    async def leave(self, future: FutureLog) -> None:
+        """The broker stops: a start makes the copy again."""
+        future.log.abandon()
+        if future.is_marked:
+            await self._remove_mark(future)
+
     async def mark(self, future: FutureLog) -> bool:
-        """Mark the log durably as one whose place this copy may have taken; False if that is not possible."""
-        future.is_marked = True
-        target = self._dirs.ids[future.log_dir]
-        return bool(await self._change_mark(future, partial(self._mark_unless_full, future.source, target)))
+        """Mark the log as one whose place this copy may have taken; False if that is not possible."""
+        await self._uses.until_unused(future.source.topic_partition)
+        if self._table.is_in_use(future.source):
+            future.is_marked = await self._change_mark(future, write_mark)
+        return future.is_marked
 
-    def _mark_unless_full(self, source: OpenLog, target: Uuid) -> bool:
-        """Blocks."""
-        try:
-            mark(self._disk, source.log.directory, target)
-        except OSError as error:
-            if not (is_out_of_space(error) or is_of_the_process(error)):
-                raise
-            logger.error("%s cannot be marked as moved: %s", source.log.directory, error)
-            return False
-        return True
+    async def _remove_mark(self, future: FutureLog) -> bool:
+        """Whether the log, if it is still there, has no mark of this copy."""
+        key = future.source.topic_partition
+        future.is_marked = False
+        await self._uses.until_unused(key)
+        if self._table.is_in_use(future.source):
+            return await self._change_mark(future, remove_mark)
+        return key not in self._table.unavailable
 
-    async def _change_mark(self, future: FutureLog, job: Callable[[], T]) -> T | None:
-        """Run a job in the log's directory, unless that is about to go."""
-        source = future.source
-        await self._uses.until_unused(source.topic_partition)
-        if not self._table.is_in_use(source):
-            return None
-        with self._uses.using(self._uses.settling, source.topic_partition):
-            return await self._failures.guarded(source.log.directory, job)
+    async def _change_mark(self, future: FutureLog, change: Callable[[Disk, str, Mark], None]) -> bool:
+        path, mark = future.source.log.directory, Mark(self._dirs.ids[future.log_dir], future.unique)
+
+        def change_unless_full() -> bool:
+            try:
+                change(self._disk, path, mark)
+            except OSError as error:
+                if not (is_out_of_space(error) or is_of_the_process(error)):
+                    raise
+                logger.error("%s/%s: %s", path, mark.name, error)
+                return False
+            return True
+
+        with self._uses.using(self._uses.settling, future.source.topic_partition):
+            return bool(await self._failures.guarded(path, change_unless_full))
 
     def promote(self, future: FutureLog) -> OpenLog | None:
         """Let the copy take the place of the log, in one turn of the event loop; returns what is used now.
@@ -173,9 +187,12 @@ class LogCopies:
         """
         for path in [path for moved, path in self._table.moved_from if moved == key]:
             await self._uses.until_unused(key)
-            await self._checkpoints.forget(path, [key])
-            await self._failures.guarded(path, partial(self._set_aside_moved, f"{path}/{key[0]}-{key[1]}"))
-            self._table.moved_from.discard((key, path))
+            await self._set_aside(key, path)
+
+    async def _set_aside(self, key: TopicPartition, log_dir: str) -> None:
+        await self._checkpoints.forget(log_dir, [key])
+        await self._failures.guarded(log_dir, partial(self._set_aside_moved, f"{log_dir}/{key[0]}-{key[1]}"))
+        self._table.moved_from.discard((key, log_dir))
 
     def _set_aside_moved(self, directory: str) -> None:
         if self._disk.is_dir(directory):

@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 import re
 from dataclasses import field
-from typing import Final
+from typing import Final, NamedTuple
 
-from pykraft.broker.logs import move_marks, offline_logs
+from pykraft.broker.logs import offline_logs
 from pykraft.broker.logs.checkpoint_files import StoredOffsets
+from pykraft.broker.logs.move_marks import Mark, read_marks
 from pykraft.broker.logs.offline_logs import OfflineLog, TopicPartition
 from pykraft.broker.logs.producer_snapshots import SnapshotWriter, load_producers
 from pykraft.broker.logs.producer_state import ProducerState
@@ -35,7 +36,7 @@ logger = logging.getLogger(__name__)
 class OpenLog:
     """One partition's log with what was learned when it was opened.
 
-    ``moved_to``: the id of the log directory in which a copy may have taken its place (:mod:`.move_marks`).
+    ``marks``: of the copies one of which may have taken its place.
     """
 
     log: Log
@@ -44,36 +45,45 @@ class OpenLog:
     producers: ProducerState
     high_watermark: int
     snapshots: SnapshotWriter | None = None
-    moved_to: Uuid | None = None
+    marks: frozenset[Mark] = frozenset()
 
     @property
     def topic_partition(self) -> TopicPartition:
         return self.log.topic_partition
 
 
+class FoundCopy(NamedTuple):
+    """A copy of a log that was being moved; ``unique``: as in :class:`.FutureLog`."""
+
+    key: TopicPartition
+    unique: str
+    path: str
+
+
 @dataclass(slots=True)
 class LoadedDir:
     """The contents of a log directory. ``broker_epoch``: of the orderly stop; None after an unclean one.
 
-    ``copies``: the partitions whose logs were being moved here, and the paths of the copies, which are to be
-    removed once the marks of their logs are.
+    ``copies``: to be removed once the marks of their logs are.
     """
 
     stored: StoredOffsets
     broker_epoch: int | None
     logs: list[OpenLog] = field(default_factory=list)
     offline: dict[TopicPartition, OfflineLog] = field(default_factory=dict)
-    copies: list[tuple[TopicPartition, str]] = field(default_factory=list)
+    copies: list[FoundCopy] = field(default_factory=list)
 
 
 FUTURE_SUFFIX: Final = "-future"
-_FUTURE_NAME: Final = re.compile(r"(.+)-(\d+)\.[0-9a-f]{32}" + FUTURE_SUFFIX)
+_FUTURE_NAME: Final = re.compile(r"(.+)-(\d+)\.([0-9a-f]{32})" + FUTURE_SUFFIX)
 
 
-def partition_of_future(name: str) -> TopicPartition | None:
-    """The partition whose log is being moved to a directory of this name; None for other names."""
+def parse_future_name(name: str) -> tuple[TopicPartition, str] | None:
+    """The partition whose log is being moved to a directory of this name, and the unique part; None for other
+    names.
+    """
     match = _FUTURE_NAME.fullmatch(name)
-    return None if match is None else (match[1], int(match[2]))
+    return None if match is None else ((match[1], int(match[2])), match[3])
 
 
 def load_dir(disk: Disk, log_dir: str, config: LogConfig, now_ms: int) -> LoadedDir:
@@ -93,9 +103,9 @@ def load_dir(disk: Disk, log_dir: str, config: LogConfig, now_ms: int) -> Loaded
         if name.endswith(DELETED_DIRECTORY_SUFFIX):
             disk.remove_tree(path)
             continue
-        moving = partition_of_future(name)
-        if moving is not None:
-            loaded.copies.append((moving, path))
+        copy = parse_future_name(name)
+        if copy is not None:
+            loaded.copies.append(FoundCopy(*copy, path))
             continue
         topic, _, number = name.rpartition("-")
         if not topic or not number.isdigit() or name == METADATA_LOG_DIRECTORY:
@@ -166,7 +176,7 @@ def _open_log(
     for removed in report.removed:
         logger.warning("%s: removed, since the segment before it lost its end", removed)
     opened = _opened(log, topic_id, log_dir, stored.high_watermarks.get(key, 0))
-    opened.moved_to = move_marks.marked_for(disk, path)
+    opened.marks = read_marks(disk, path)
     return opened
 
 

@@ -107,8 +107,8 @@ class LogManager:
                 await self._close(key, opened)
         for key in sorted(self.offline):
             await self.damaged.set_aside(key)  # or the next start would take it for sound
-        for future in self.futures.values():
-            future.log.abandon()
+        for future in list(self.futures.values()):
+            await self.copies.leave(future)
         await self.checkpoints.write(high_watermarks)
         for log_dir in self.dirs.online:
             marker = partial(checkpoint.write_clean_shutdown, self._disk, log_dir, broker_epoch)

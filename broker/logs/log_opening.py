@@ -14,10 +14,11 @@ from pykraft.broker.logs.checkpoint_files import CheckpointFiles
 from pykraft.broker.logs.directory_failures import DirectoryFailures
 from pykraft.broker.logs.log_checkpoints import LogCheckpoints
 from pykraft.broker.logs.log_dirs import LogDirs
-from pykraft.broker.logs.log_loading import LoadedDir, OpenLog, load_dir
+from pykraft.broker.logs.log_loading import FoundCopy, LoadedDir, OpenLog, load_dir
 from pykraft.broker.logs.log_table import LogTable
-from pykraft.broker.logs.move_marks import unmark
+from pykraft.broker.logs.move_marks import Mark, remove_mark
 from pykraft.broker.logs.offline_logs import TopicPartition, read_topic_id, rename_stray
+from pykraft.kafka_protocol.ids import ZERO_UUID
 from pykraft.log_store.log import LogConfig
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.disk import Disk
@@ -65,7 +66,7 @@ class LogOpening:
             found = await asyncio.gather(*map(self._load, log_dirs))
         epochs: set[int | None] = set()
         opened: dict[TopicPartition, list[OpenLog]] = {}
-        copies: dict[str, list[tuple[TopicPartition, str]]] = {}
+        copies: dict[str, list[FoundCopy]] = {}
         for log_dir, loaded in zip(log_dirs, found, strict=True):
             if loaded is None:
                 continue
@@ -81,46 +82,40 @@ class LogOpening:
         await self._remove_copies(copies, opened)
         for key, several in opened.items():
             working = [it for it in several if self._dirs.is_online(it.log_dir)]
-            used = next((it for it in working if it.moved_to is None), None)
+            used = next((it for it in working if not it.marks), None)
             if used is not None:
                 self._adopt(used)
             if len(working) > (used is not None):
                 self._copies[key] = working
-                table.moved_from.update((key, it.log_dir) for it in working if it.moved_to is not None)
+                table.moved_from.update((key, it.log_dir) for it in working if it.marks)
         for key in table.offline.keys() & table.logs.keys():
             del table.offline[key]  # the replica has started over
         return epochs.pop() if len(epochs) == 1 and not self._dirs.offline else None
 
     async def _remove_copies(
-        self,
-        copies: Mapping[str, Sequence[tuple[TopicPartition, str]]],
-        opened: Mapping[TopicPartition, Sequence[OpenLog]],
+        self, copies: Mapping[str, Sequence[FoundCopy]], opened: Mapping[TopicPartition, Sequence[OpenLog]]
     ) -> None:
         """Remove copies that have not taken their logs' places; they are made again.
 
-        The marks of their logs go first: without a copy a marked log counts as replaced. And a copy without a
-        log stays, while that may be in a directory that does not work: the controller may believe that the
-        replica is here, where it would be missing.
+        The marks of their logs go first. And a copy without a log stays, while that may be in a directory
+        that does not work: the controller may believe that the replica is here, where it would be missing.
         """
         dirs, table = self._dirs, self._table
         for log_dir, found in copies.items():
-            for key, path in found:
-                logs = opened.get(key, ())
+            for key, unique, path in found:
+                logs, mark = opened.get(key, ()), Mark(dirs.ids.get(log_dir, ZERO_UUID), unique)
                 for one in logs:
-                    if one.moved_to is not None and one.moved_to == dirs.ids.get(log_dir):
-                        directory = one.log.directory
-                        await self._failures.guarded(directory, partial(unmark, self._disk, directory))
-                        one.moved_to = None
-                is_here = key in table.offline or any(dirs.is_online(one.log_dir) for one in logs)
-                if dirs.offline and not is_here:
-                    job = partial(read_topic_id, self._disk, path)
-                    topic_id = await self._failures.guarded(log_dir, job)
+                    directory = one.log.directory
+                    await self._failures.guarded(directory, partial(remove_mark, self._disk, directory, mark))
+                    one.marks -= {mark}
+                if dirs.offline and not any(dirs.is_online(one.log_dir) for one in logs):
+                    topic_id = await self._failures.guarded(log_dir, partial(read_topic_id, self._disk, path))
                     if topic_id is not None:
-                        offline = next((other for other in dirs.offline if other in dirs.ids), "")
+                        (offline,) = dirs.offline if len(dirs.offline) == 1 else ("",)
                         table.unavailable[key] = (topic_id, offline)
-                        continue
-                await self._failures.guarded(log_dir, partial(self._disk.remove_tree, path))
-                table.wanted_dirs[key] = log_dir
+                else:
+                    await self._failures.guarded(log_dir, partial(self._disk.remove_tree, path))
+                    table.wanted_dirs[key] = log_dir
 
     async def _load(self, log_dir: str) -> LoadedDir | None:
         job = partial(load_dir, self._disk, log_dir, self._default_config, self._clock.wall_ms())
@@ -152,29 +147,45 @@ class LogOpening:
             copies = [it for it in copies if self._dirs.is_online(it.log_dir)]
             del self._copies[key]
             kept = max(
-                (it for it in copies if it.moved_to is None),
+                (it for it in copies if not it.marks),
                 key=lambda it: (*is_assigned(it), it.log.latest_epoch, it.log.log_end_offset),
                 default=None,
             )
+            if kept is not None and not all(is_assigned(kept)) and self._may_be_elsewhere(copies):
+                if key in self._table.logs:
+                    self._table.take_out(key)
+                kept = None
             if kept is not None:
                 self._adopt(kept)
             for other in copies:
                 if other is not kept:
                     await self._put_away(other, kept, is_assigned(other)[0])
 
+    def _may_be_elsewhere(self, copies: Sequence[OpenLog]) -> bool:
+        """Whether one of these was moved to a directory that does not work."""
+        marks = [mark for it in copies for mark in it.marks]
+        return any(self._dirs.may_be_offline(mark.directory) for mark in marks)
+
     async def _put_away(self, other: OpenLog, kept: OpenLog | None, is_known: bool) -> None:
-        """Close a log that is not used, and set it aside, unless it is the only one that was found."""
-        directory = other.log.directory
+        """Close a log that is not used. It is deleted if the one that is used has taken its place, and set
+        aside if that has not, or the partition is not known; and it stays if it is all that was found.
+        """
+        key, directory = other.topic_partition, other.log.directory
+        has_moved = False
         if kept is not None and other.topic_id == kept.topic_id:
             # a log that had just been moved: its new directory may not yet know its start
             kept.log.advance_log_start(min(other.log.log_start_offset, kept.log.log_end_offset))
-        if kept is None and is_known:
-            logger.error("%s is not used: it was moved to another directory, which is missing", directory)
+            await self._checkpoints.store_log_starts([key])
+            has_moved = self._dirs.ids.get(kept.log_dir) in {mark.directory for mark in other.marks}
+        if is_known if kept is None else not self._dirs.is_online(kept.log_dir):
+            logger.error("%s is not used: it was moved to a directory in which it is missing", directory)
             await self._failures.guarded(directory, other.log.close)
             return
-        logger.warning("%s is out of date or of no partition of this broker", directory)
-        await self._failures.guarded(directory, partial(set_aside_stray, self._disk, other))
-        self._table.moved_from.discard((other.topic_partition, other.log_dir))
+        logger.warning("%s is out of date, or of no partition of this broker", directory)
+        await self._checkpoints.forget(other.log_dir, [key])
+        job = other.log.delete if has_moved else partial(set_aside_stray, self._disk, other)
+        await self._failures.guarded(directory, job)
+        self._table.moved_from.discard((key, other.log_dir))
 
 
 def set_aside_stray(disk: Disk, opened: OpenLog) -> None:

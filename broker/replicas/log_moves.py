@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -71,6 +72,8 @@ class LogMoves:
         self._rng = rng
         self._tasks = tasks
         self._slots = {path: asyncio.Semaphore() for path in logs.dirs.paths}
+        #: The moves whose turn has not come.
+        self._waiting: Counter[tuple[TopicPartition, str]] = Counter()
 
     def move(self, key: TopicPartition, log_dir: str) -> None:
         """Move a log to this directory, which works; a move of it to another one is cancelled."""
@@ -84,6 +87,7 @@ class LogMoves:
             is_waiting = logs.wanted_dirs.get(key) == log_dir
             logs.wanted_dirs[key] = log_dir
             if not is_waiting:
+                self._waiting[key, log_dir] += 1
                 self._tasks.start(self._move(key, opened, log_dir), "log-move")
 
     def resume(self, opened: OpenLog) -> None:
@@ -108,6 +112,7 @@ class LogMoves:
 
     async def _move(self, key: TopicPartition, opened: OpenLog, log_dir: str) -> None:
         async with self._slots[log_dir]:
+            self._waiting -= Counter([(key, log_dir)])
             if key in self._logs.futures or not self._is_wanted(key, opened, log_dir):
                 return  # asked for twice, or not any more
             unique = f"{int(self._rng.random() * 2**53):032x}"
@@ -135,7 +140,7 @@ class LogMoves:
             logger.warning("the move of %s-%d to %s has ended without effect", *key, log_dir)
 
     def _forget(self, key: TopicPartition, log_dir: str) -> None:
-        if self._logs.wanted_dirs.get(key) == log_dir:
+        if self._logs.wanted_dirs.get(key) == log_dir and not self._waiting[key, log_dir]:
             del self._logs.wanted_dirs[key]
 
     def _is_going_on(self, key: TopicPartition, future: FutureLog) -> bool:
@@ -201,8 +206,8 @@ class LogMoves:
         if not self._is_going_on(key, future):
             return False
         future.log.complete_flush(job)
+        future.is_announced = True
         if not self._is_recorded(key, future):
-            future.is_announced = True
             self._assignments.check(key)
             await self._tasks.sleep(WAIT_MS)
             return False

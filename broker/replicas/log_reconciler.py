@@ -76,6 +76,10 @@ class LogReconciler:
         logs of topics that the image does not know yet.
         """
         await self._logs.opening.settle_copies(self._is_assigned)
+        for key in list(self._logs.offline):
+            topic = self._assigned(*key)
+            if topic is not None:
+                self._is_out_of_reach(topic, *key)  # or it would be reported as lost
         self._worklist.wake()
         while True:
             await self._worklist.wait()
@@ -160,19 +164,19 @@ class LogReconciler:
         broker, the log is lost, and the replica may start over (:mod:`.lost_replicas`).
         """
         logs, key = self._logs, (name, index)
-        unavailable = logs.unavailable.get(key)
-        if unavailable is not None and unavailable[0] == topic.id:
-            return True
+        unavailable, opened = logs.unavailable.get(key), logs.logs.get(key)
         directory = topic.partitions[index].directory(self._node_id)
-        opened = logs.logs.get(key)
-        is_here = opened is not None and opened.topic_id == topic.id
-        if is_here or key in logs.offline or directory in UNKNOWN_DIRECTORIES:
-            return False
-        if logs.dirs.may_be_offline(directory):
+        if unavailable is None or unavailable[0] != topic.id:
+            is_here = opened is not None and opened.topic_id == topic.id
+            if is_here or directory in UNKNOWN_DIRECTORIES:
+                return False
+            if not logs.dirs.may_be_offline(directory):
+                if key not in logs.offline:
+                    logs.damaged.note_missing(key, topic.id, directory)
+                return False
             logs.unavailable[key] = (topic.id, logs.dirs.path_of(directory) or "")
-            return True
-        logs.damaged.note_missing(key, topic.id, directory)
-        return False
+        logs.offline.pop(key, None)  # an earlier loss, or what was left where the log had been before
+        return True
 
     def _is_assigned(self, opened: OpenLog) -> tuple[bool, bool]:
         """Whether the image knows the topic id of a log, and the replica in the log's directory."""

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from pykraft.broker.logs.future_log import FutureLog
 from pykraft.broker.logs.log_loading import OpenLog
 from pykraft.broker.logs.log_manager import LogManager
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
@@ -21,17 +22,13 @@ from tests.broker.test_log_checkpoints import CONFIG, KEY, NEW_ID, OLD_ID, SlowD
 from tests.narrowing import present
 
 
-async def move(
-    logs: LogManager, while_it_is_copied: Callable[[OpenLog], object] = lambda opened: None
-) -> tuple[OpenLog, OpenLog]:
-    """A log of 20 records is moved from /a to /b; what it was and what it is."""
-    (old,) = await logs.open_or_create([(*KEY, OLD_ID, CONFIG)])
-    assert old.log_dir == "/a"
-    fill(old.log, 20)
-    await logs.flush(KEY)
-    future = present(await logs.copies.create(KEY, "/b", "1" * 32))
+async def copy_to(
+    logs: LogManager, path: str, unique: str, while_it_is_copied: Callable[[OpenLog], object] = lambda _: None
+) -> FutureLog:
+    """A copy that holds all of the log in use, which is marked as one whose place it may have taken."""
+    future = present(await logs.copies.create(KEY, path, unique))
     is_first = True
-    while True:
+    while not future.is_marked:
         if future.must_follow:
             future.follow(future.take_step())
         piece = future.next_piece(1 << 20)
@@ -43,14 +40,30 @@ async def move(
         future.log.complete_flush(job)
         if is_first:
             is_first = False
-            while_it_is_copied(old)
+            while_it_is_copied(future.source)
             await logs.checkpoints.store_log_starts([KEY])
         elif future.lacks_producers:
             await future.store_producers(logs._workers.run)
-        elif not future.is_marked:
-            assert await logs.copies.mark(future)
         else:
-            return old, present(logs.copies.promote(future))
+            assert await logs.copies.mark(future)
+    return future
+
+
+async def create_filled(logs: LogManager) -> OpenLog:
+    """A log of 20 records in /a."""
+    (opened,) = await logs.open_or_create([(*KEY, OLD_ID, CONFIG)])
+    assert opened.log_dir == "/a"
+    fill(opened.log, 20)
+    return opened
+
+
+async def move(
+    logs: LogManager, while_it_is_copied: Callable[[OpenLog], object] = lambda _: None
+) -> tuple[OpenLog, OpenLog]:
+    """A log of 20 records is moved from /a to /b; what it was and what it is."""
+    old = await create_filled(logs)
+    future = await copy_to(logs, "/b", "1" * 32, while_it_is_copied)
+    return old, present(logs.copies.promote(future))
 
 
 def test_topic_that_is_created_again_waits_for_it_and_begins_empty(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from pykraft.broker.logs.log_loading import partition_of_future
+from pykraft.broker.logs.log_loading import parse_future_name
 from pykraft.broker.logs.offline_logs import read_topic_id
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.jepsen_like.sim.processes import ProcessKilledError
@@ -79,7 +79,8 @@ class CrashPointDisk(MemoryDisk):
         """The partitions whose logs are in a directory, or are being copied there, with their bytes."""
         found = {}
         for name in self.list(log_dir):
-            partition = partition_of_future(name)
+            copy = parse_future_name(name)
+            partition = None if copy is None else copy[0]
             topic, _, number = name.rpartition("-")
             if partition is None and number.isdigit() and name != METADATA_LOG_DIRECTORY:
                 partition = topic, int(number)
