@@ -9,9 +9,11 @@ from typing import Any, cast
 import pytest
 
 from pykraft.jepsen_like.history import MemoryHistory
+from pykraft.jepsen_like.sim.cluster import load as load_module
 from pykraft.jepsen_like.sim.cluster.data_watch import COMPLETE_LEADER, MONOTONE, SAME_BELOW, DataWatch
 from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
 from pykraft.jepsen_like.sim.cluster.load import Load, _without_lost
+from pykraft.jepsen_like.sim.cluster.options import TRANSACTIONS
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
@@ -517,3 +519,24 @@ def test_value_that_was_deleted_and_then_repeated_is_no_duplicate() -> None:
     world.repeated = {"append-0": {(9, "p1-1")}}
     _poll_twice(load)
     load.check_history()
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_exempted", "hanging", "is_excused"),
+    [
+        (TRANSACTIONS, True, ["t-0 is stable up to 3 of 5 only"], True),
+        (TRANSACTIONS, True, [], False),
+        (TRANSACTIONS, False, ["t-0 is stable up to 3 of 5 only"], False),
+        ("groups", True, ["t-0 is stable up to 3 of 5 only"], False),
+    ],
+)
+def test_workload_need_not_end_if_the_end_of_a_transaction_was_lost_with_reason(
+    monkeypatch: pytest.MonkeyPatch, kind: str, is_exempted: bool, hanging: list[str], is_excused: bool
+) -> None:
+    world, load = _load()
+    world.brokers = []  # type: ignore[attr-defined]
+    load.kind = kind
+    if is_exempted:
+        world.exempt()
+    monkeypatch.setattr(load_module, "find_hanging", lambda brokers, exempted: iter(hanging))
+    assert load.hangs_after_a_loss is is_excused

@@ -178,6 +178,14 @@ class Load:
             workload = await self._starting
             await workload.finish(LIMITS)
 
+    @property
+    def hangs_after_a_loss(self) -> bool:
+        """Whether the end of a transaction was lost in a partition whose records are not guaranteed, so that
+        consumers wait for it until an operator aborts it (``pykraft transactions find-hanging``).
+        """
+        is_exempted = self.kind == TRANSACTIONS and bool(self._exempted)
+        return is_exempted and any(find_hanging(self._world.brokers, ()))
+
     def check_history(self) -> Counter[str]:
         """:class:`InvariantViolation` for the first finding; else how often each event was recorded."""
         if self.kind == TRANSACTIONS:
