@@ -25,10 +25,11 @@ from confluent_kafka.cimpl import NewTopic
 from pykraft.jepsen_like.awaiting import POLL_INTERVAL_S, Deadline, WaitError, wait_until
 from pykraft.jepsen_like.free_ports import free_ports
 from pykraft.jepsen_like.keeper import Keeper
+from pykraft.jepsen_like.listeners import LOOPBACK, Listeners
 from pykraft.jepsen_like.node_process import NodeProcess
 from pykraft.jepsen_like.other_version import OtherVersion
 from pykraft.jepsen_like.surroundings.commands import run_command
-from pykraft.jepsen_like.surroundings.surroundings import LOOPBACK, Listeners, Surroundings
+from pykraft.jepsen_like.surroundings.surroundings import Surroundings
 from pykraft.jepsen_like.systems import Pykraft, System, cli
 from pykraft.kafka_client.cluster_probe import ClusterProbe, QuorumView, TopicView
 from pykraft.kafka_protocol.ids import uuid_to_str

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from pykraft.jepsen_like.kafka_jars import find_server, java
-from pykraft.jepsen_like.surroundings.surroundings import Listeners
+from pykraft.jepsen_like.listeners import Listeners
 from pykraft.runtime.address import Address
 
 _SIGTERM_STATUS_OF_JAVA: Final = 143

@@ -7,8 +7,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import ClassVar
 
+from pykraft.jepsen_like.listeners import Listeners
 from pykraft.jepsen_like.surroundings.loop_disk import LoopDisk, mount_point
-from pykraft.jepsen_like.surroundings.surroundings import Listeners, Surroundings
+from pykraft.jepsen_like.surroundings.surroundings import Surroundings
 
 
 class LoopDisks(Surroundings):

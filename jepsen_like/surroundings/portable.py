@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import ClassVar
 
 from pykraft.jepsen_like.free_ports import free_ports
+from pykraft.jepsen_like.listeners import LOOPBACK, Listeners
 from pykraft.jepsen_like.surroundings import shim
 from pykraft.jepsen_like.surroundings.proxies import ProxyLinks
-from pykraft.jepsen_like.surroundings.surroundings import CLIENTS, LOOPBACK, Listeners, Surroundings
+from pykraft.jepsen_like.surroundings.surroundings import CLIENTS, Surroundings
 from pykraft.runtime.address import Address
 
 

@@ -12,7 +12,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from pykraft.jepsen_like.surroundings.surroundings import LOOPBACK, LinkState
+from pykraft.jepsen_like.listeners import LOOPBACK
+from pykraft.jepsen_like.surroundings.surroundings import LinkState
 from pykraft.runtime.address import Address
 
 _COMMAND: Final = (sys.executable, "-m", "pykraft.jepsen_like.surroundings.proxy")

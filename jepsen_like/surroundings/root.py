@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
+from pykraft.jepsen_like.listeners import Listeners
 from pykraft.jepsen_like.surroundings import loop_disk, shim
 from pykraft.jepsen_like.surroundings.cgroup import CgroupError, Cgroups, find_hierarchies, remove_leftovers
 from pykraft.jepsen_like.surroundings.commands import CommandError
@@ -17,7 +18,6 @@ from pykraft.jepsen_like.surroundings.loop_disks import LoopDisks
 from pykraft.jepsen_like.surroundings.namespace_links import NamespaceLinks
 from pykraft.jepsen_like.surroundings.namespaces import Network, address, address_for_the_run, inside
 from pykraft.jepsen_like.surroundings.shim import Shim, ShimError, build_shim
-from pykraft.jepsen_like.surroundings.surroundings import Listeners
 from pykraft.runtime.address import Address
 
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
+from pykraft.jepsen_like.listeners import LOOPBACK, Listeners
 from pykraft.runtime.address import Address
 
 if TYPE_CHECKING:
@@ -23,21 +24,8 @@ if TYPE_CHECKING:
     from pykraft.jepsen_like.surroundings.loop_disk import LoopDisk
     from pykraft.jepsen_like.surroundings.shim import Shim
 
-LOOPBACK: Final = "127.0.0.1"
 CLIENTS: Final = 0
 """In the place of a node id: the workload's clients."""
-
-
-@dataclass(frozen=True, slots=True)
-class Listeners:
-    """Where one node listens: to clients and brokers, to controllers (gRPC), to Kafka's admin clients."""
-
-    broker: Address
-    controller: Address
-    kafka_controller: Address
-
-    def __iter__(self) -> Iterator[Address]:
-        return iter((self.broker, self.controller, self.kafka_controller))
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,6 @@ from pykraft.jepsen_like.workloads.own_reader import RACK_MAX_AGE_MS, OwnReader
 from pykraft.jepsen_like.workloads.own_requests import OwnRequests
 from pykraft.jepsen_like.workloads.own_transactions import OwnTransactions
 from pykraft.jepsen_like.workloads.plain_transactions import PlainTransactions
-from pykraft.jepsen_like.workloads.workload import branch
 from pykraft.kafka_client.aio import AsyncioNetwork
 from pykraft.kafka_client.cluster import ClientConfig
 from pykraft.kafka_client.fetcher import FetchConfig
@@ -67,7 +66,7 @@ class OwnClients:
         return OwnReader(self._network, self._config(name), positions, next(self._racks), committed=committed)
 
     def member(self, config: MemberConfig, listener: OwnershipListener) -> OwnMember:
-        chance = branch(self._rng)
+        chance = random.Random(self._rng.random())
         fetch = FetchConfig(rack=next(self._racks), metadata_max_age_ms=RACK_MAX_AGE_MS)
         return OwnMember(self._network, self._config(config.name), config, listener, chance, fetch)
 

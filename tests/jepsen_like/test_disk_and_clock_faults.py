@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from confluent_kafka.cimpl import NewTopic
 
 from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
+from pykraft.jepsen_like.listeners import Listeners
 from pykraft.jepsen_like.nemeses import clocks, disks
 from pykraft.jepsen_like.nemeses.fault import Fault, Target
 from pykraft.jepsen_like.nemeses.kind import NotPossibleNowError
@@ -21,7 +22,7 @@ from pykraft.jepsen_like.nemeses.kinds import KINDS
 from pykraft.jepsen_like.node_process import NodeProcess
 from pykraft.jepsen_like.process_cluster import FAST_FAILOVER, ProcessCluster
 from pykraft.jepsen_like.surroundings.shim import Shim, ShimError, build_shim, why_unavailable
-from pykraft.jepsen_like.surroundings.surroundings import Listeners, Surroundings
+from pykraft.jepsen_like.surroundings.surroundings import Surroundings
 
 pytestmark = [
     pytest.mark.slow,

@@ -21,8 +21,9 @@ import pytest
 from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
 from pykraft.jepsen_like.free_ports import free_ports
 from pykraft.jepsen_like.keeper import start_time
+from pykraft.jepsen_like.listeners import LOOPBACK
 from pykraft.jepsen_like.surroundings.proxies import ProxyError, ProxyLinks
-from pykraft.jepsen_like.surroundings.surroundings import LOOPBACK, WHOLE, LinkState
+from pykraft.jepsen_like.surroundings.surroundings import WHOLE, LinkState
 from pykraft.runtime.address import Address
 
 NEAR, FAR = 1, 2

@@ -14,7 +14,6 @@ from pykraft.broker.apis import describe_log_dirs
 from pykraft.broker.replicas.replication_quota import FOLLOWER_RATE, LEADER_RATE, LEADER_REPLICAS
 from pykraft.jepsen_like.sim.cluster.directories import ONE_DIRECTORY
 from pykraft.jepsen_like.sim.cluster.follower_reads import COMMITTED_ONLY, FollowerReads
-from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
 from pykraft.jepsen_like.sim.cluster.load import draw_workload
 from pykraft.jepsen_like.sim.cluster.model import Model, ModelBroker, ModelPartition, ModelTopic
 from pykraft.jepsen_like.sim.cluster.options import WorldOptions, draw_options
@@ -22,6 +21,7 @@ from pykraft.jepsen_like.sim.cluster.ring import run_schedule
 from pykraft.jepsen_like.sim.cluster.throttles import InSyncReplicas
 from pykraft.jepsen_like.sim.schedule import Schedule
 from pykraft.jepsen_like.sim.story import Story
+from pykraft.jepsen_like.sim.violation import InvariantViolation
 from pykraft.kafka_protocol.ids import Uuid
 
 

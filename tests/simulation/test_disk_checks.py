@@ -16,12 +16,12 @@ from pykraft.jepsen_like.sim.cluster.disk_checks import (
     check_disk,
     check_logs_open,
 )
-from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
 from pykraft.jepsen_like.sim.cluster.options import draw_options
 from pykraft.jepsen_like.sim.cluster.ring import run_schedule
 from pykraft.jepsen_like.sim.cluster.settings import server_config
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.jepsen_like.sim.schedule import Schedule
+from pykraft.jepsen_like.sim.violation import InvariantViolation
 from pykraft.kafka_protocol.ids import Uuid, uuid_to_str
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import read_header

@@ -32,7 +32,7 @@ from pykraft.jepsen_like.sim.cluster.group_checks import (
     check_stable_group,
     check_targets,
 )
-from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
+from pykraft.jepsen_like.sim.violation import InvariantViolation
 from pykraft.kafka_protocol.batch_builder import BatchBuilder
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.markers import EndOfTransaction

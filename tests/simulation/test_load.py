@@ -11,10 +11,10 @@ import pytest
 from pykraft.jepsen_like.history import MemoryHistory
 from pykraft.jepsen_like.sim.cluster import load as load_module
 from pykraft.jepsen_like.sim.cluster.data_watch import COMPLETE_LEADER, MONOTONE, SAME_BELOW, DataWatch
-from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
 from pykraft.jepsen_like.sim.cluster.load import Load, _without_lost
 from pykraft.jepsen_like.sim.cluster.options import TRANSACTIONS
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
+from pykraft.jepsen_like.sim.violation import InvariantViolation
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import read_header

@@ -16,7 +16,6 @@ from pykraft.jepsen_like.sim.cluster.describe import describe_record
 from pykraft.jepsen_like.sim.cluster.follower_reads import FollowerReads
 from pykraft.jepsen_like.sim.cluster.group_watch import GroupWatch
 from pykraft.jepsen_like.sim.cluster.image_invariants import (
-    InvariantViolation,
     check_final,
     check_image,
     check_step,
@@ -30,6 +29,7 @@ from pykraft.jepsen_like.sim.cluster.leadership import (
     find_unclean_leader,
 )
 from pykraft.jepsen_like.sim.cluster.model import Model, check_blocks_disjoint
+from pykraft.jepsen_like.sim.violation import InvariantViolation
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log import records as r

@@ -11,10 +11,10 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Final
 
-from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
 from pykraft.jepsen_like.sim.cluster.lease_race import CalmTime
 from pykraft.jepsen_like.sim.cluster.options import WorldOptions, draw_options
 from pykraft.jepsen_like.sim.cluster.progress import CommitProgress
+from pykraft.jepsen_like.sim.violation import InvariantViolation
 
 if TYPE_CHECKING:
     from pykraft.jepsen_like.sim.cluster.node import SimNode

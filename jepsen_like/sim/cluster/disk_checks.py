@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pykraft.broker.logs.log_loading import load_dir
 from pykraft.broker.logs.offline_logs import find_set_aside
 from pykraft.jepsen_like.sim.cluster.derived_checks import DERIVED, find_difference
-from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
+from pykraft.jepsen_like.sim.violation import InvariantViolation
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.log_store.interface import (
     METADATA_LOG_DIRECTORY,

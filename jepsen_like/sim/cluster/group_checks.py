@@ -15,7 +15,7 @@ from pykraft.group_coordinator.member import MemberState
 from pykraft.group_coordinator.replay import replay
 from pykraft.group_coordinator.state import EMPTY_STATE, Group, ShardState
 from pykraft.group_coordinator.subscription import TopicsView
-from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
+from pykraft.jepsen_like.sim.violation import InvariantViolation
 from pykraft.kafka_protocol.record_codec import Record
 from pykraft.metadata_log.image import MetadataImage
 

@@ -19,7 +19,7 @@ from pykraft.jepsen_like.sim.cluster.group_checks import (
     check_targets,
     find_unstable,
 )
-from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
+from pykraft.jepsen_like.sim.violation import InvariantViolation
 from pykraft.kafka_protocol.markers import COMMIT
 from pykraft.kafka_protocol.record_codec import Record, decode_batch
 from pykraft.kafka_protocol.records import BatchHeader

@@ -11,20 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
+from pykraft.jepsen_like.sim.violation import InvariantViolation
 from pykraft.kafka_protocol.enums import ConfigResourceType
 from pykraft.metadata_log.controller.config import ControllerConfig
 from pykraft.metadata_log.controller.election_rules import find_rules
 from pykraft.metadata_log.image import MetadataImage, PartitionRegistration, required_in_sync
 from pykraft.metadata_log.records import MIGRATING_DIRECTORY, NO_LEADER, UNASSIGNED_DIRECTORY
-
-
-class InvariantViolation(AssertionError):
-    """An invariant that does not hold; ``name`` says which."""
-
-    def __init__(self, name: str, detail: str) -> None:
-        super().__init__(f"{name}: {detail}")
-        self.name = name
-        self.detail = detail
 
 
 def check_image(image: MetadataImage) -> None:

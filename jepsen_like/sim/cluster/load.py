@@ -23,10 +23,10 @@ from pykraft.jepsen_like.history import Event, MemoryHistory
 from pykraft.jepsen_like.sim.cluster import brief, crowd
 from pykraft.jepsen_like.sim.cluster.data_watch import MIN_INSYNC_REPLICAS
 from pykraft.jepsen_like.sim.cluster.follower_reads import RACKS
-from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
 from pykraft.jepsen_like.sim.cluster.options import TRANSACTIONS, has_transactions, is_guaranteed
 from pykraft.jepsen_like.sim.cluster.settings import GROUPS
 from pykraft.jepsen_like.sim.cluster.transaction_checks import NO_HANGING, find_hanging
+from pykraft.jepsen_like.sim.violation import InvariantViolation
 from pykraft.jepsen_like.sim.virtual_loop import VirtualClock
 from pykraft.jepsen_like.workloads.append import AppendConfig, AppendWorkload
 from pykraft.jepsen_like.workloads.changes import ChangesConfig, ChangesWorkload

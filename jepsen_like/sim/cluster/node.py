@@ -14,11 +14,11 @@ from pykraft.broker.membership.lifecycle import BrokerState
 from pykraft.jepsen_like.sim.cluster.derived_checks import DERIVED, find_difference
 from pykraft.jepsen_like.sim.cluster.disk import CrashPointDisk
 from pykraft.jepsen_like.sim.cluster.disk_checks import Replica, check_disk
-from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
 from pykraft.jepsen_like.sim.cluster.parts import Parts
 from pykraft.jepsen_like.sim.cluster.settings import data_dirs, quorum_address, server_config
 from pykraft.jepsen_like.sim.processes import ProcessClock, ProcessKilledError, SimProcess
 from pykraft.jepsen_like.sim.schedule import describe
+from pykraft.jepsen_like.sim.violation import InvariantViolation
 from pykraft.jepsen_like.sim.virtual_loop import SimExecutor
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.kafka_protocol.ids import Uuid

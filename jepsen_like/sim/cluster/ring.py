@@ -22,7 +22,6 @@ from pykraft.jepsen_like.sim.cluster.dead_broker import DeadBrokerWatch
 from pykraft.jepsen_like.sim.cluster.describe import describe_world, log_history
 from pykraft.jepsen_like.sim.cluster.directories import MOVES_WITHIN_MS
 from pykraft.jepsen_like.sim.cluster.faults import ClusterNemesis, plan_faults
-from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
 from pykraft.jepsen_like.sim.cluster.leadership import find_leaderless, find_unfinished, has_preferred_leaders
 from pykraft.jepsen_like.sim.cluster.lease_race import is_stable
 from pykraft.jepsen_like.sim.cluster.load import WORKLOADS, Load
@@ -32,6 +31,7 @@ from pykraft.jepsen_like.sim.cluster.throttles import STAYS_IN_SYNC, InSyncRepli
 from pykraft.jepsen_like.sim.cluster.world import World, make_loop
 from pykraft.jepsen_like.sim.processes import ProcessKilledError
 from pykraft.jepsen_like.sim.schedule import Outcome, Ring, Schedule
+from pykraft.jepsen_like.sim.violation import InvariantViolation
 
 if TYPE_CHECKING:
     from pykraft.broker.replicas.partition import Partition

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pykraft.jepsen_like.sim.cluster.image_invariants import InvariantViolation
 from pykraft.jepsen_like.sim.cluster.progress import CommitProgress
+from pykraft.jepsen_like.sim.violation import InvariantViolation
 
 if TYPE_CHECKING:
     from pykraft.jepsen_like.sim.cluster.node import SimNode

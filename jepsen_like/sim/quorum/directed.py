@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from pykraft.jepsen_like.sim.quorum.cluster import SimCluster
-from pykraft.jepsen_like.sim.quorum.invariant_history import InvariantViolation
 from pykraft.jepsen_like.sim.quorum.options import ClusterOptions
 from pykraft.jepsen_like.sim.quorum.replica import SimReplica
+from pykraft.jepsen_like.sim.violation import InvariantViolation
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.quorum.core.events import TimerFired
 from pykraft.quorum.core.messages import RemoveRaftVoterRequest

@@ -9,18 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from pykraft.jepsen_like.sim.violation import InvariantViolation
 from pykraft.quorum.core.effects import Effect
 from pykraft.quorum.core.roles import ElectionState
 from pykraft.quorum.core.state import CoreState
 from pykraft.quorum.core.voters import ReplicaKey, VoterSet
-
-
-class InvariantViolation(AssertionError):
-    """An invariant does not hold."""
-
-    def __init__(self, name: str, detail: str) -> None:
-        super().__init__(f"{name}: {detail}")
-        self.name = name
 
 
 class StoredBatch(NamedTuple):

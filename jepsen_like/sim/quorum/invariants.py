@@ -24,7 +24,6 @@ from pykraft.jepsen_like.sim.quorum.durability_invariants import (
 from pykraft.jepsen_like.sim.quorum.invariant_history import (
     History,
     Invariant,
-    InvariantViolation,
     ReplicaView,
     StoredBatch,
 )
@@ -40,6 +39,7 @@ from pykraft.jepsen_like.sim.quorum.voter_invariants import (
     UpgradeKeepsTheVoters,
     VotersFollowTheLog,
 )
+from pykraft.jepsen_like.sim.violation import InvariantViolation
 from pykraft.quorum.core.effects import (
     AdvanceHighWatermark,
     AppendFetched,

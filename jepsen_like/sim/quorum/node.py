@@ -13,8 +13,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
-from pykraft.jepsen_like.sim.quorum.invariant_history import InvariantViolation, StoredBatch
+from pykraft.jepsen_like.sim.processes import ProcessKilledError
+from pykraft.jepsen_like.sim.quorum.invariant_history import StoredBatch
 from pykraft.jepsen_like.sim.quorum.world import NodeWorld
+from pykraft.jepsen_like.sim.violation import InvariantViolation
 from pykraft.jepsen_like.sim.virtual_loop import SimExecutor, VirtualClock
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.kafka_protocol.records import BatchHeader, iter_headers
@@ -31,10 +33,6 @@ from pykraft.quorum.state_store import QUORUM_STATE_FILE, QuorumStateStore, deco
 from pykraft.quorum.storage import QuorumStorage
 
 DIRECTORY = "/data/__cluster_metadata-0"
-
-
-class ProcessKilledError(BaseException):
-    """The process dies here. Not an :class:`Exception`, so that nothing in the product catches it."""
 
 
 class WatchedNode(QuorumNode):

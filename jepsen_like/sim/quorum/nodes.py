@@ -19,12 +19,14 @@ from typing import Any
 
 from pykraft.jepsen_like.sim.links import Links
 from pykraft.jepsen_like.sim.network import SimCall
+from pykraft.jepsen_like.sim.processes import ProcessKilledError
 from pykraft.jepsen_like.sim.quorum.cluster import CONFIG, REFUSED_AFTER_MS
-from pykraft.jepsen_like.sim.quorum.invariant_history import History, InvariantViolation
+from pykraft.jepsen_like.sim.quorum.invariant_history import History
 from pykraft.jepsen_like.sim.quorum.invariants import Checker
-from pykraft.jepsen_like.sim.quorum.node import NodeProcess, ProcessKilledError
+from pykraft.jepsen_like.sim.quorum.node import NodeProcess
 from pykraft.jepsen_like.sim.quorum.options import ClusterOptions
 from pykraft.jepsen_like.sim.quorum.plan import draw_options
+from pykraft.jepsen_like.sim.violation import InvariantViolation
 from pykraft.jepsen_like.sim.virtual_loop import VirtualLoop
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.kafka_protocol.ids import Uuid

@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pykraft.jepsen_like.sim.quorum.invariant_history import InvariantViolation, StoredBatch
+from pykraft.jepsen_like.sim.quorum.invariant_history import StoredBatch
 from pykraft.jepsen_like.sim.quorum.snapshots import SimSnapshots
 from pykraft.jepsen_like.sim.quorum.world import ReplicaWorld
 from pykraft.jepsen_like.sim.scheduler import Scheduler
+from pykraft.jepsen_like.sim.violation import InvariantViolation
 from pykraft.quorum.core.effects import (
     AdvanceHighWatermark,
     AdvanceLogStart,

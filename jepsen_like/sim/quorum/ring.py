@@ -15,7 +15,6 @@ from pykraft.jepsen_like.sim.quorum.directed import DIRECTED
 from pykraft.jepsen_like.sim.quorum.directed_snapshots import SNAPSHOTS_DIRECTED
 from pykraft.jepsen_like.sim.quorum.directed_upgrades import UPGRADES_DIRECTED
 from pykraft.jepsen_like.sim.quorum.directed_voters import VOTERS_DIRECTED
-from pykraft.jepsen_like.sim.quorum.invariant_history import InvariantViolation
 from pykraft.jepsen_like.sim.quorum.narrator import Narrator, describe_options
 from pykraft.jepsen_like.sim.quorum.nemesis import QuorumNemesis
 from pykraft.jepsen_like.sim.quorum.plan import PARTS, draw_plan, planned
@@ -24,6 +23,7 @@ from pykraft.jepsen_like.sim.quorum.stranger import Stranger, comes
 from pykraft.jepsen_like.sim.quorum.upgrades import UpgradeAdmin
 from pykraft.jepsen_like.sim.schedule import Outcome, Ring, Schedule
 from pykraft.jepsen_like.sim.story import Story
+from pykraft.jepsen_like.sim.violation import InvariantViolation
 from pykraft.quorum.core.messages import RemoveRaftVoterRequest
 
 ALL_DIRECTED = DIRECTED | SNAPSHOTS_DIRECTED | VOTERS_DIRECTED | UPGRADES_DIRECTED
