@@ -79,7 +79,7 @@ jepsen: setup $(if $(filter root,$(TIER)),root-tools)
 	$(BIN)/pykraft jepsen run --workload $(WORKLOAD) --time-limit $(TIME_LIMIT) --seed $(SEED) --runs $(RUNS) --tier $(TIER) --nemesis $(NEMESIS) $(if $(filter spark,$(CHECK)),--check-in-spark)
 
 jepsen-long: setup $(if $(filter 0,$(shell id -u)),root-tools)
-	$(BIN)/python -m pykraft.jepsen_like.long_run --hours $(HOURS) --seed $(SEED)
+	$(BIN)/python -m pykraft.jepsen_like.faults.runs.long_run --hours $(HOURS) --seed $(SEED)
 
 root-tools:
 	@command -v ip >/dev/null && command -v nft >/dev/null && command -v mkfs.ext4 >/dev/null || { \
@@ -89,23 +89,23 @@ root-tools:
 	  else echo "iproute2, nftables and e2fsprogs are needed, and root"; exit 1; fi; }
 
 power-loss: setup
-	$(BIN)/python -m pykraft.jepsen_like.power_loss --nodes 1 --rounds $(ROUNDS) --seed $(SEED)
-	$(BIN)/python -m pykraft.jepsen_like.power_loss --nodes 3 --rounds $(ROUNDS) --seed $(SEED)
-	$(BIN)/python -m pykraft.jepsen_like.power_loss --nodes 3 --rounds $(ROUNDS) --seed $(SEED) --one
+	$(BIN)/python -m pykraft.jepsen_like.faults.runs.power_loss --nodes 1 --rounds $(ROUNDS) --seed $(SEED)
+	$(BIN)/python -m pykraft.jepsen_like.faults.runs.power_loss --nodes 3 --rounds $(ROUNDS) --seed $(SEED)
+	$(BIN)/python -m pykraft.jepsen_like.faults.runs.power_loss --nodes 3 --rounds $(ROUNDS) --seed $(SEED) --one
 
 spark-faults: setup java
-	$(BIN)/python -m pykraft.jepsen_like.spark_rounds --rounds $(ROUNDS) --seed $(SEED)
+	$(BIN)/python -m pykraft.jepsen_like.faults.spark_rounds --rounds $(ROUNDS) --seed $(SEED)
 
 sim: setup
-	$(BIN)/python -m pykraft.jepsen_like.sim --seeds $(SEEDS)
+	$(BIN)/python -m pykraft.jepsen_like.simulation --seeds $(SEEDS)
 
 # SEED=7 N=200000: requests of all APIs and versions, drawn by the seed, to a node in this process.
 fuzz: N := 20000
 fuzz: setup
-	$(BIN)/python -m pykraft.jepsen_like.fuzz --seed "$(SEED)" --requests $(N)
+	$(BIN)/python -m pykraft.jepsen_like.simulation.fuzz --seed "$(SEED)" --requests $(N)
 
 sim-determinism: setup
-	$(BIN)/python -m pykraft.jepsen_like.sim.determinism --ring quorum --seeds $(SEEDS)
+	$(BIN)/python -m pykraft.jepsen_like.simulation.determinism --ring quorum --seeds $(SEEDS)
 
 # SHARE=3 DRAW=TEXT: one bug in three, drawn by any text.
 mutants: setup

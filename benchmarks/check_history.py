@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from pykraft.jepsen_like.checkers.findings import Anomaly
-from pykraft.jepsen_like.checkers.history import Report, examine
-from pykraft.jepsen_like.history import Event, read_history
-from pykraft.jepsen_like.spark_check import check_histories
+from pykraft.jepsen_like.faults.checkers.findings import Anomaly
+from pykraft.jepsen_like.faults.checkers.history import Report, examine
+from pykraft.jepsen_like.faults.history import Event, read_history
+from pykraft.jepsen_like.faults.runs.spark_check import check_histories
 from pykraft.spark.jobs.session import job_session
 
 _PRODUCERS: Final = 12

@@ -18,9 +18,9 @@ from comparison import differential
 from comparison.requests import is_in_sync, request_topic
 from data_path import Client, wait_for
 
-from pykraft.jepsen_like.differential.generate import Choice, generate
-from pykraft.jepsen_like.differential.known import KNOWN
-from pykraft.jepsen_like.differential.script import TOPICS
+from pykraft.jepsen_like.conformance.generate import Choice, generate
+from pykraft.jepsen_like.conformance.known.groups import KNOWN
+from pykraft.jepsen_like.conformance.script import TOPICS
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages import find_coordinator, heartbeat
 

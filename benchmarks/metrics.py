@@ -20,11 +20,11 @@ import confluent_kafka as ck
 from prometheus_client.parser import text_string_to_metric_families
 
 from pykraft.broker.serving.request_metrics import MeasuredRequests
-from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
 from pykraft.kafka_protocol.connection import Connection, RequestHandler, ResponseSlot
 from pykraft.runtime.clock import monotonic_us
 from pykraft.runtime.streams import Chunk
 from pykraft.testing import Cluster
+from pykraft.testing.processes.waits import PATIENCE_S, wait_until
 
 REQUESTS = 200_000
 BUSY_S = 8.0

@@ -17,10 +17,10 @@ from collections.abc import Iterator
 from itertools import count, islice
 from statistics import median
 
-from pykraft.jepsen_like.sim.cluster.load import draw_workload
-from pykraft.jepsen_like.sim.cluster.options import draw_options
-from pykraft.jepsen_like.sim.rings import RINGS
-from pykraft.jepsen_like.sim.schedule import DURATION_MS, Outcome, Schedule
+from pykraft.jepsen_like.simulation.cluster.clients.load import draw_workload
+from pykraft.jepsen_like.simulation.cluster.options import draw_options
+from pykraft.jepsen_like.simulation.rings import RINGS
+from pykraft.jepsen_like.simulation.schedule import DURATION_MS, Outcome, Schedule
 
 NODES = (1, 2, 3)
 

@@ -18,9 +18,9 @@ import groups_differential
 from comparison import differential
 from data_path import Client, wait_for
 
-from pykraft.jepsen_like.differential.generate_transactions import generate_transactions
-from pykraft.jepsen_like.differential.known import KNOWN
-from pykraft.jepsen_like.differential.known_transactions import KNOWN_TRANSACTIONS
+from pykraft.jepsen_like.conformance.generate_transactions import generate_transactions
+from pykraft.jepsen_like.conformance.known.groups import KNOWN
+from pykraft.jepsen_like.conformance.known.transactions import KNOWN_TRANSACTIONS
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages import find_coordinator, init_producer_id
 

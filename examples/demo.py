@@ -35,11 +35,11 @@ from rich.console import Console
 from rich.table import Table
 from streamed_delays import Streamed, StreamedDelays
 
-from pykraft.jepsen_like.awaiting import WaitError
-from pykraft.jepsen_like.observer import Observer
-from pykraft.jepsen_like.process_cluster import ProcessCluster
+from pykraft.jepsen_like.faults.clusters.observer import Observer
+from pykraft.jepsen_like.faults.clusters.process_cluster import ProcessCluster
 from pykraft.kafka_client.cluster_probe import ClusterProbe
 from pykraft.spark.session import local_session
+from pykraft.testing.processes.waits import WaitError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

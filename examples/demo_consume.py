@@ -18,7 +18,7 @@ from zlib import crc32
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
-from pykraft.jepsen_like.awaiting import wait_until
+from pykraft.testing.processes.waits import wait_until
 
 ROW_FIELD = "row"
 CONSUMERS = 3

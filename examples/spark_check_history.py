@@ -12,7 +12,7 @@ has not seen. It prints:
       lost-write: 1 on visits-1: ada-3 was acknowledged at offset 1, never read, but is not in the last read
       int-poll-skip: 1 on visits-1: reader went from offset 0 to 2, over 1 records
 
-The format of histories is in jepsen_like/history.py. Fault runs (``make jepsen``) record longer ones, while
+jepsen_like/faults/history.py says what a history is. Fault runs (``make jepsen``) record longer ones, while
 nodes are killed; ``pykraft spark check-history FILE...`` checks them by the same function.
 """
 
@@ -29,8 +29,8 @@ from confluent_kafka import KafkaError, Message, Producer
 from msgspec.structs import replace
 from spark_example import ACKNOWLEDGED_WITHIN_S, new_topics, run
 
-from pykraft.jepsen_like.history import Event, HistoryWriter, read_history, write_history
-from pykraft.jepsen_like.spark_check import check_histories
+from pykraft.jepsen_like.faults.history import Event, HistoryWriter, read_history, write_history
+from pykraft.jepsen_like.faults.runs.spark_check import check_histories
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

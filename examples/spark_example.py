@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from click import ClickException
 from confluent_kafka import Producer
 
-from pykraft.jepsen_like.process_cluster import ProcessCluster
+from pykraft.jepsen_like.faults.clusters.process_cluster import ProcessCluster
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_client.admin_results import NewTopic
 from pykraft.kafka_protocol.errors import KafkaError

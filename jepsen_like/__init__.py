@@ -1,4 +1,4 @@
-"""Fault injection: clusters of real processes under a seeded nemesis with a checked history, and simulation.
+"""Simulation, fault runs on real processes, and conformance: scripts that Apache Kafka is asked, too.
 
 Stands above everything else and is imported by nothing but the ``jepsen`` command.
 """

@@ -3,7 +3,7 @@
 ``append`` is not ``flush``: bytes are durable only once ``flush`` has returned. Segment, index, checkpoint
 and state-store code is written against this port alone, so it runs unmodified on real files
 (:mod:`pykraft.runtime.os_disk`) and on a simulated disk that loses its unflushed tail
-(:mod:`pykraft.jepsen_like.sim.memory_disk`). Faults are raised as :class:`OSError`; data that the medium
+(:mod:`pykraft.runtime.simulated.memory_disk`). Faults are raised as :class:`OSError`; data that the medium
 cannot read back as :class:`UnreadableError`, because it costs less than a failed write.
 """
 

@@ -38,10 +38,10 @@ from pykraft.configuration.server_keys import (
     TRANSACTION_KEYS,
 )
 from pykraft.configuration.topic_keys import TOPIC_KEYS
-from pykraft.jepsen_like.checkers.findings import Anomaly
-from pykraft.jepsen_like.nemeses.kinds import KINDS
-from pykraft.jepsen_like.sim.quorum.invariants import INVARIANTS
-from pykraft.jepsen_like.workloads.registry import WORKLOADS
+from pykraft.jepsen_like.faults.checkers.findings import Anomaly
+from pykraft.jepsen_like.faults.nemeses.choice import KINDS
+from pykraft.jepsen_like.faults.workloads.registry import WORKLOADS
+from pykraft.jepsen_like.simulation.quorum.invariants.checker import INVARIANTS
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.pace import MAX_LISTS
 from pykraft.kafka_protocol.plan_source import has_arrays
@@ -237,6 +237,7 @@ DEFINES_OR_SETS = (
     "kafka_client/",
     "node/cli/",
     "spark/",
+    "testing/processes/",
 )
 """Files in which a property's name does not mean that a server reads it."""
 
@@ -329,7 +330,8 @@ def build_faults_page() -> str:
     lines = [
         "# What fault runs break",
         "",
-        "From `jepsen_like/nemeses`, as `pykraft jepsen list` prints it: see [fault runs](fault-runs.md).",
+        "From `jepsen_like/faults/nemeses`, as `pykraft jepsen list` prints it: see"
+        " [fault runs](fault-runs.md).",
         "",
         "| family | fault | what happens |",
         "|---|---|---|",

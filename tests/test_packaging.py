@@ -20,6 +20,6 @@ def test_every_package_is_in_the_wheel() -> None:
 def test_sources_that_are_compiled_at_run_time_are_in_the_wheel() -> None:
     with (ROOT / "pyproject.toml").open("rb") as file:
         shipped = tomllib.load(file)["tool"]["setuptools"]["package-data"]
-    sources = [path.name for path in (ROOT / "jepsen_like/surroundings").glob("*.[ch]")]
-    patterns = shipped["pykraft.jepsen_like.surroundings"]
+    sources = [path.name for path in (ROOT / "jepsen_like/faults/surroundings").glob("*.[ch]")]
+    patterns = shipped["pykraft.jepsen_like.faults.surroundings"]
     assert sources and all(any(fnmatch(name, one) for one in patterns) for name in sources)

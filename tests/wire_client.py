@@ -7,10 +7,10 @@ import socket
 import struct
 from typing import Self, TypeVar
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S
 from pykraft.kafka_protocol.headers import decode_response_header, encode_request
 from pykraft.kafka_protocol.schema import Message
 from pykraft.runtime.address import Address
+from pykraft.testing.processes.waits import PATIENCE_S
 
 M = TypeVar("M", bound=Message)
 

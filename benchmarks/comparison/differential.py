@@ -16,12 +16,12 @@ from comparison.cluster import running
 from comparison.systems import Kafka, Pykraft, find_kafka
 from data_path import Client
 
-from pykraft.jepsen_like.differential.compare import AGAIN_GRACE_S, Comparison, Difference
-from pykraft.jepsen_like.differential.draw import Versions
-from pykraft.jepsen_like.differential.known import Known
-from pykraft.jepsen_like.differential.minimise import minimise
-from pykraft.jepsen_like.differential.player import System as Played
-from pykraft.jepsen_like.differential.script import Script
+from pykraft.jepsen_like.conformance.compare import AGAIN_GRACE_S, Comparison, Difference
+from pykraft.jepsen_like.conformance.draw import Versions
+from pykraft.jepsen_like.conformance.known.groups import Known
+from pykraft.jepsen_like.conformance.minimise import minimise
+from pykraft.jepsen_like.conformance.player import System as Played
+from pykraft.jepsen_like.conformance.script import Script
 from pykraft.runtime.address import Address
 
 _PATIENCE_TO_MINIMISE: Final = 1

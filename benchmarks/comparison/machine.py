@@ -12,7 +12,7 @@ from typing import Any
 from comparison.systems import JVM_OPTIONS, java_version
 from comparison.values import describe_values
 
-from pykraft.jepsen_like.kafka_jars import KAFKA_VERSION
+from pykraft.testing.processes.kafka_jars import KAFKA_VERSION
 
 _ROOT = Path(__file__).resolve().parent.parent.parent
 

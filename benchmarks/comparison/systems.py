@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Protocol
 
-from pykraft.jepsen_like import systems
-from pykraft.jepsen_like.kafka_jars import NoKafkaError, find_server, java
+from pykraft.testing.processes import systems
+from pykraft.testing.processes.kafka_jars import NoKafkaError, find_server, java
 
 CLUSTER_ID: Final = "YmVuY2htYXJrLWNsdXN0ZX"
 JVM_OPTIONS: Final = (

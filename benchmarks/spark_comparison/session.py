@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 from spark_comparison.confluent_source import ConfluentSource
 from spark_comparison.prebuilt_source import PrebuiltSource
 
-from pykraft.jepsen_like.maven import MavenError, cache_directory, download
 from pykraft.spark.session import prepare_environment
+from pykraft.testing.processes.maven import MavenError, cache_directory, download
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,17 +12,18 @@ import click
 from click.core import ParameterSource
 from rich.table import Table
 
+from pykraft.jepsen_like.faults.checkers.findings import MEANING
+from pykraft.jepsen_like.faults.clients.interface import CLIENT_THREADS
+from pykraft.jepsen_like.faults.nemeses.choice import KINDS, PRESETS, choose
+from pykraft.jepsen_like.faults.plain_text import PlainConsole
+
 # Imports of node from a layer above: see the layer contract in pyproject.toml.
-from pykraft.jepsen_like import repeating, runner
-from pykraft.jepsen_like.checkers.findings import MEANING
-from pykraft.jepsen_like.conclusion import Check
-from pykraft.jepsen_like.nemeses.kinds import KINDS, PRESETS, choose
-from pykraft.jepsen_like.plain_text import PlainConsole
-from pykraft.jepsen_like.run_config import CLIENTS, DEFAULT_OUT_DIR, RunConfig
-from pykraft.jepsen_like.runner import guarded
-from pykraft.jepsen_like.surroundings.tiers import TIERS
-from pykraft.jepsen_like.workloads.client import CLIENT_THREADS
-from pykraft.jepsen_like.workloads.registry import WORKLOADS
+from pykraft.jepsen_like.faults.runs import repeating, runner
+from pykraft.jepsen_like.faults.runs.conclusion import Check
+from pykraft.jepsen_like.faults.runs.run_config import CLIENTS, DEFAULT_OUT_DIR, RunConfig
+from pykraft.jepsen_like.faults.runs.runner import guarded
+from pykraft.jepsen_like.faults.surroundings.tiers import TIERS
+from pykraft.jepsen_like.faults.workloads.registry import WORKLOADS
 from pykraft.kafka_client.network import parse_bootstrap_servers
 
 _RUN_DIRECTORY = click.Path(path_type=Path, exists=True, file_okay=False)
@@ -233,7 +234,7 @@ def watch(directory: Path, host: str, port: int) -> None:
     The run in DIRECTORY, or the latest one of the runs in it. It needs aiohttp: pip install 'pykraft[web]'.
     """
     try:
-        from pykraft.jepsen_like.watch import server
+        from pykraft.jepsen_like.faults.watch import server
     except ImportError as error:
         raise click.ClickException(f"{error}: pip install 'pykraft[web]'") from None
     try:
@@ -252,7 +253,7 @@ def _table(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]]) ->
 
 
 def _spark_check() -> Check:
-    from pykraft.jepsen_like.spark_check import examine_in_spark
+    from pykraft.jepsen_like.faults.runs.spark_check import examine_in_spark
     from pykraft.spark.session import java_problem
 
     if problem := java_problem():

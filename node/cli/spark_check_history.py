@@ -32,7 +32,7 @@ def command(histories: tuple[Path, ...], min_insync_replicas: int, master: str) 
     Exits with 0 if there is none, with 1 if there is one, with 4 if a file is no history.
     """
     # With node.cli.jepsen the only import of node from a layer above: see the contract in pyproject.toml.
-    from pykraft.jepsen_like import spark_check
+    from pykraft.jepsen_like.faults.runs import spark_check
 
     with spark_session("pykraft check-history", master) as session:
         sys.exit(spark_check.main(session, histories, min_insync_replicas))

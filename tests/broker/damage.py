@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.runtime.disk import UnreadableError
+from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.broker.data_cluster import DataCluster, DataPlaneTools
 
 SEGMENTS = {"segment.bytes": str(1 << 20)}

@@ -29,7 +29,6 @@ from pykraft.broker.replicas.ports import TopicCoordinator
 from pykraft.broker.replicas.replica_table import ReplicaTable
 from pykraft.broker.serving.api import HotHandler
 from pykraft.broker.serving.listener import KafkaListener
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.headers import decode_request_header, decode_response_header, encode_request
@@ -53,6 +52,7 @@ from pykraft.metadata_log.persistent import Map
 from pykraft.metadata_log.records import UNASSIGNED_DIRECTORY, Endpoint
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.disk import Disk
+from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from pykraft.runtime.slices import Slices
 from pykraft.runtime.tasks import Workers
 from pykraft.runtime.tcp import StreamRuntime

@@ -22,7 +22,6 @@ from pykraft.broker.replicas.partition_events import BrokerPartitionEvents
 from pykraft.broker.replicas.replica_table import ReplicaTable
 from pykraft.broker.replicas.replication_quota import ReplicationQuotas
 from pykraft.broker.replicas.wakeups import Wakeups
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.headers import RequestHeader, decode_response_header
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
@@ -34,6 +33,7 @@ from pykraft.log_store.interface import LogConfig
 from pykraft.log_store.log import Log
 from pykraft.metadata_log.image import BrokerRegistration, MetadataImage, PartitionRegistration
 from pykraft.metadata_log.persistent import Map
+from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from pykraft.runtime.turns import BULK, UnlimitedTurn
 
 LEADER, FOLLOWER, OTHER = 1, 2, 3

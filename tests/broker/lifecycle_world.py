@@ -11,13 +11,13 @@ from pykraft.broker.config import BrokerConfig
 from pykraft.broker.membership.controller_channel import ControllerChannel
 from pykraft.broker.membership.lifecycle import BrokerLifecycle
 from pykraft.broker.membership.lifecycle_driver import LifecycleDriver
-from pykraft.jepsen_like.sim.virtual_loop import VirtualClock, VirtualLoop
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log.image import BrokerRegistration
 from pykraft.metadata_log.pb import controller_pb2 as pb
 from pykraft.metadata_log.records import Endpoint
 from pykraft.runtime.address import Address
 from pykraft.runtime.rpc import PendingCall, RpcFailure
+from pykraft.runtime.simulated.virtual_loop import VirtualClock, VirtualLoop
 from tests.narrowing import as_type
 
 ONE, TWO = Address("controller", 1), Address("controller", 2)

@@ -7,7 +7,6 @@ from typing import TypedDict, Unpack
 from pykraft.broker.logs.producer_rebuild import ProducerRebuild
 from pykraft.broker.logs.producer_state import ProducerState
 from pykraft.broker.replicas.partition import AppendInfo, Partition
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
@@ -15,6 +14,7 @@ from pykraft.kafka_protocol.records import assign_offset, read_header
 from pykraft.log_store.interface import CorruptLogError, LogConfig
 from pykraft.log_store.log import Log
 from pykraft.metadata_log.image import PartitionRegistration
+from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.batch_fields import BatchFields
 
 

@@ -29,13 +29,13 @@ from typing import Any
 from pykraft.broker.logs.log_manager import LogManager
 from pykraft.broker.replicas.isr import IsrProposal
 from pykraft.broker.replicas.partition import Partition
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import read_header
 from pykraft.log_store.interface import LogConfig, LogSlice
 from pykraft.metadata_log.image import PartitionRegistration
+from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.broker.at_once import AtOnce, Logs, now
 from tests.broker.crash import abandon
 from tests.broker.isr_controller import IsrWorld, between, log_values, values_of

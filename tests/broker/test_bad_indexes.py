@@ -10,11 +10,11 @@ from functools import partial
 
 import pytest
 
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.log_store.index_build import IndexBuild
 from pykraft.log_store.log import Log
 from pykraft.log_store.segment import Segment
+from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from pykraft.runtime.tasks import Workers
 from tests.broker.damage import (
     CLOSED,

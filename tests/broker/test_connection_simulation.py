@@ -23,13 +23,13 @@ from typing import Any
 import pytest
 
 from pykraft.broker.serving.listener import KafkaListener, ListenerLimits
-from pykraft.jepsen_like.sim.links import Links
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk, MemoryFile
-from pykraft.jepsen_like.sim.processes import SimProcess
-from pykraft.jepsen_like.sim.streams import NetworkLoop, address_of
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
 from pykraft.runtime import tcp
 from pykraft.runtime.file_budget import FileBudget
+from pykraft.runtime.simulated.links import Links
+from pykraft.runtime.simulated.memory_disk import MemoryDisk, MemoryFile
+from pykraft.runtime.simulated.processes import SimProcess
+from pykraft.runtime.simulated.streams import NetworkLoop, address_of
 from pykraft.runtime.streams import Chunk, FileSlice
 from pykraft.runtime.tcp import StreamConnection, StreamRuntime
 from pykraft.runtime.tcp_server import _UnservedSession

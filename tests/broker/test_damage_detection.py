@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import pytest
 
 from pykraft.broker.apis import list_offsets
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -19,6 +18,7 @@ from pykraft.kafka_protocol.messages.list_offsets import (
 from pykraft.kafka_protocol.records import iter_headers, read_header
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.runtime.disk import UnreadableError
+from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.broker.answers import as_read
 from tests.broker.damage import (
     CLOSED,

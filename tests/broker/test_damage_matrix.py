@@ -16,7 +16,6 @@ from pykraft.broker.logs.log_loading import OpenLog, create_log, load_dir
 from pykraft.broker.logs.producer_rebuild import snapshot_entries
 from pykraft.broker.logs.producer_snapshots import load_producers
 from pykraft.broker.logs.producer_state import ProducerState
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import BatchHeader, iter_headers, read_header
@@ -25,6 +24,7 @@ from pykraft.log_store.interface import DAMAGE_ERRORS, LogConfig
 from pykraft.log_store.log import Log
 from pykraft.log_store.producer_snapshot import encode_snapshot, pack_entries, snapshot_path
 from pykraft.log_store.reader import read_checked
+from pykraft.runtime.simulated.memory_disk import MemoryDisk
 
 KEY, PATH = ("t", 0), "/d/t-0"
 CONFIG = LogConfig(segment_bytes=500, index_interval_bytes=0)

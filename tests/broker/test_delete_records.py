@@ -10,7 +10,6 @@ import pytest
 
 from pykraft.broker.apis import delete_records
 from pykraft.broker.logs.offline_logs import TopicPartition
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -22,6 +21,7 @@ from pykraft.kafka_protocol.records import assign_offset
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.log_store.checkpoint import LOG_START_OFFSET_CHECKPOINT, read_offset_checkpoint
 from pykraft.metadata_log.delta import MetadataDelta
+from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.broker.data_cluster import DataCluster, DataPlaneTools
 from tests.broker.partitions import always, append, make, state
 

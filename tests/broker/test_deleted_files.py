@@ -10,8 +10,8 @@ import pytest
 
 from pykraft.broker.logs.deleted_files import DeletedFiles
 from pykraft.broker.logs.log_work import LogWork
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
-from pykraft.jepsen_like.sim.virtual_loop import VirtualClock, VirtualLoop
+from pykraft.runtime.simulated.memory_disk import MemoryDisk
+from pykraft.runtime.simulated.virtual_loop import VirtualClock, VirtualLoop
 from pykraft.runtime.tasks import TaskSupervisor
 from tests.broker.at_once import AtOnce
 from tests.broker.data_cluster import DataPlaneTools

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from pykraft.broker.apis import describe_log_dirs
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.log_store import checkpoint
 from pykraft.metadata_log.image import PartitionRegistration
+from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.broker.answers import as_read
 from tests.broker.damage import fill, in_sync, read_all, values
 from tests.broker.data_cluster import DataBroker, DataCluster, DataPlaneTools, directory_id

@@ -8,8 +8,8 @@ import errno
 import pytest
 
 from pykraft.broker.logs.future_log import FutureLog
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.broker.crash import EverythingIsLost, abandon
 from tests.broker.damage import read_all, values
 from tests.broker.data_cluster import DataBroker, DataCluster, DataPlaneTools, directory_id

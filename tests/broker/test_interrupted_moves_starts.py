@@ -9,9 +9,9 @@ import pytest
 from pykraft.broker.logs import log_opening
 from pykraft.broker.logs.log_manager import LogManager
 from pykraft.broker.logs.move_marks import Mark, remove_mark
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.runtime.disk import Disk
+from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.broker.crash import EverythingIsLost, abandon
 from tests.broker.damage import read_all, values
 from tests.broker.data_cluster import DataBroker, DataCluster, DataPlaneTools

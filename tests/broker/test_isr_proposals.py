@@ -13,8 +13,6 @@ import pytest
 
 from pykraft.broker.replicas.isr_proposals import IsrProposals
 from pykraft.broker.replicas.partition import Partition
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
-from pykraft.jepsen_like.sim.virtual_loop import VirtualLoop
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.log_store.interface import CorruptLogError, LogConfig
@@ -22,6 +20,8 @@ from pykraft.log_store.log import Log
 from pykraft.metadata_log.controller.alter_partition import MAX_PARTITIONS_PER_REQUEST
 from pykraft.metadata_log.controller.requests import PartitionIsrChange, PartitionIsrResult
 from pykraft.metadata_log.image import PartitionRegistration
+from pykraft.runtime.simulated.memory_disk import MemoryDisk
+from pykraft.runtime.simulated.virtual_loop import VirtualLoop
 from pykraft.runtime.tasks import TaskSupervisor
 
 TOPIC_ID = Uuid(b"i" * 16)

@@ -16,10 +16,10 @@ from random import Random
 import pytest
 
 from pykraft.broker.replicas import isr_proposals
-from pykraft.jepsen_like.sim.virtual_loop import VirtualLoop
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.metadata_log.controller.requests import PartitionIsrChange, PartitionIsrResult
 from pykraft.metadata_log.image import PartitionRegistration
+from pykraft.runtime.simulated.virtual_loop import VirtualLoop
 from tests.broker.test_isr_proposals import Controller, World
 
 PARTITIONS = 20

@@ -14,7 +14,6 @@ import pytest
 from pykraft.broker.logs.log_config import build_log_config
 from pykraft.broker.logs.log_dirs import LogDirs
 from pykraft.broker.logs.log_manager import LogManager
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import assign_offset, read_header
@@ -28,6 +27,7 @@ from pykraft.log_store.checkpoint import (
 from pykraft.log_store.log import CorruptLogError, Log
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.disk import Disk
+from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from pykraft.runtime.tasks import Workers
 from tests.broker.crash import EverythingIsLost, abandon
 from tests.broker.data_cluster import DataPlaneTools

@@ -16,7 +16,6 @@ from pykraft.broker.logs.log_loading import FUTURE_SUFFIX, OpenLog
 from pykraft.broker.logs.offline_logs import TopicPartition
 from pykraft.broker.replicas.log_moves import RATE_CONFIG
 from pykraft.broker.replicas.partition import Partition
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.markers import ABORT, EndOfTransaction, Marker
 from pykraft.kafka_protocol.messages.alter_replica_log_dirs import (
@@ -32,6 +31,7 @@ from pykraft.log_store import checkpoint
 from pykraft.log_store.epoch_cache import EpochEntry
 from pykraft.log_store.log import Log
 from pykraft.metadata_log.records import ConfigResourceType
+from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.broker.answers import as_read
 from tests.broker.crash import EverythingIsLost
 from tests.broker.damage import CLOSED, SEGMENTS, fill, flip, in_sync, missing, read_all, values

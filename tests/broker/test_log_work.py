@@ -18,7 +18,6 @@ from pykraft.broker.logs.future_log import FutureLog
 from pykraft.broker.logs.log_copies import LogCopies
 from pykraft.broker.logs.log_work import LogWork
 from pykraft.broker.logs.producer_snapshots import SnapshotWriter
-from pykraft.jepsen_like.sim.virtual_loop import VirtualClock, VirtualLoop
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.log_store import checkpoint
@@ -28,6 +27,7 @@ from pykraft.log_store.index_build import IndexBuild
 from pykraft.log_store.log import Log
 from pykraft.log_store.producer_snapshot import list_snapshots
 from pykraft.log_store.scrub import Scrub
+from pykraft.runtime.simulated.virtual_loop import VirtualClock, VirtualLoop
 from tests.broker.damage import CLOSED, flip
 from tests.broker.data_cluster import DataBroker, DataCluster, DataPlaneTools, until
 from tests.broker.test_bad_indexes import release

@@ -14,7 +14,6 @@ import pytest
 from pykraft.broker.config import CleanerConfig
 from pykraft.broker.logs.log_cleaner import LogCleaner
 from pykraft.broker.logs.log_manager import LogManager
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
@@ -23,6 +22,7 @@ from pykraft.log_store.checkpoint import read_offset_checkpoint, write_offset_ch
 from pykraft.log_store.interface import LogConfig
 from pykraft.log_store.log import Log
 from pykraft.runtime.clock import SystemClock
+from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from pykraft.runtime.tasks import TaskSupervisor, Workers
 from tests.broker.crash import abandon
 from tests.broker.data_cluster import DataPlaneTools

@@ -18,8 +18,8 @@ from pykraft.broker.logs.log_table import LogTable
 from pykraft.broker.replicas import log_starts
 from pykraft.broker.replicas.log_starts import LogStarts
 from pykraft.broker.replicas.maintenance import LogMaintenance
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.log_store import checkpoint
+from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from pykraft.runtime.tasks import STEPS_PER_TURN, TaskSupervisor, Workers
 from tests.broker.data_cluster import DataPlaneTools
 from tests.broker.test_log_checkpoints import CONFIG, OLD_ID, manager

@@ -18,7 +18,6 @@ from pykraft.broker.logs.producer_rebuild import (
 )
 from pykraft.broker.logs.producer_snapshots import PRODUCERS_PER_JOB
 from pykraft.broker.logs.producer_state import MOST_CUT, MOST_EXPIRED, ProducerEntry, ProducerState
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.markers import ABORT, COMMIT, Marker
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import BatchHeader, read_header
@@ -33,6 +32,7 @@ from pykraft.log_store.producer_snapshot import (
     read_newest_snapshot,
     snapshot_path,
 )
+from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.broker.at_once import now
 from tests.broker.test_producer_snapshots import DIRECTORY, HIGH_WATERMARK, KEY, Owner
 

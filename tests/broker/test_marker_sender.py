@@ -11,7 +11,6 @@ import pytest
 
 from pykraft.broker.peers.peers import Peers
 from pykraft.broker.transactions.marker_sender import MarkerSender
-from pykraft.jepsen_like.sim.virtual_loop import VirtualLoop
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -23,6 +22,7 @@ from pykraft.kafka_protocol.messages.write_txn_markers import (
 )
 from pykraft.kafka_protocol.schema import Message
 from pykraft.metadata_log.image import MetadataImage
+from pykraft.runtime.simulated.virtual_loop import VirtualLoop
 from pykraft.runtime.tasks import TaskSupervisor
 from pykraft.transaction_coordinator.ports import MarkersRefusedError
 from pykraft.transaction_coordinator.transaction import Transaction, TransactionState, TransactionVersion

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from pykraft.broker.replicas.partition import Partition
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.markers import ABORT, COMMIT, EndOfTransaction, Marker
 from pykraft.kafka_protocol.records import iter_headers
 from pykraft.log_store import checkpoint
 from pykraft.log_store.transaction_index import AbortedTransaction
 from pykraft.node.metrics.replicas import REPLICA_METRICS
+from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.broker.damage import in_sync
 from tests.broker.data_cluster import DataBroker, DataClient, DataCluster, DataPlaneTools, directory_id
 from tests.broker.test_log_moves import DIRS, alter, begin, described, directories_of, is_moved

@@ -8,13 +8,13 @@ import pytest
 
 from pykraft.broker.replicas.offset_lookup import EARLIEST, LATEST, MAX_TIMESTAMP, FoundOffset, find_offset
 from pykraft.broker.replicas.partition import Partition
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import assign_offset
 from pykraft.log_store.interface import CorruptLogError, TimestampOffset
 from pykraft.log_store.log import Log
+from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.batch_fields import ProducerFields
 from tests.broker.at_once import now
 from tests.broker.partitions import Events, Waiter, acknowledge, always, append, batch, make, state, stored

@@ -8,7 +8,6 @@ import pytest
 
 from pykraft.broker.replicas.follower_batches import begin_within_span
 from pykraft.broker.replicas.partition import Partition
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
@@ -16,6 +15,7 @@ from pykraft.kafka_protocol.records import assign_offset
 from pykraft.log_store.compaction.gaps import spanning_batch
 from pykraft.log_store.interface import LogConfig
 from pykraft.log_store.log import Log
+from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.broker.partitions import Events, append, batch, make, state, stored
 
 

@@ -29,7 +29,6 @@ import pytest
 
 from pykraft.broker.replicas.isr import IsrProposal
 from pykraft.broker.replicas.partition import Partition
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
@@ -37,6 +36,7 @@ from pykraft.kafka_protocol.records import read_header
 from pykraft.log_store.interface import LogConfig
 from pykraft.log_store.log import Log
 from pykraft.metadata_log.image import PartitionRegistration
+from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.broker.isr_controller import IsrWorld, between, healed_worlds, log_values, values_of
 from tests.broker.partitions import Events
 

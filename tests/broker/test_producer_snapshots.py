@@ -15,7 +15,6 @@ from pykraft.broker.logs.log_config import build_log_config
 from pykraft.broker.logs.producer_rebuild import ProducerRebuild, rebuild, snapshot_entries
 from pykraft.broker.logs.producer_snapshots import HEADERS_PER_SLICE
 from pykraft.broker.logs.producer_state import ProducerState
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.markers import Marker
@@ -23,6 +22,7 @@ from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import BatchHeader, assign_offset, read_header
 from pykraft.log_store.producer_snapshot import encode_snapshot, list_snapshots, pack_entries, snapshot_path
 from pykraft.runtime.clock import SystemClock
+from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.broker.at_once import AtOnce, Logs, Producers, now
 from tests.broker.crash import abandon
 from tests.faults import unexpected

@@ -13,9 +13,9 @@ import pytest
 from pykraft.broker.logs.future_log import FutureLog
 from pykraft.broker.logs.log_loading import OpenLog
 from pykraft.broker.logs.log_manager import LogManager
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.log_store.checkpoint import RECOVERY_POINT_CHECKPOINT
 from pykraft.log_store.log import Log
+from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.broker.crash import abandon
 from tests.broker.data_cluster import DataPlaneTools
 from tests.broker.test_log_checkpoints import CONFIG, KEY, NEW_ID, OLD_ID, SlowDisk, fill, manager

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from pykraft.broker.replicas.partition import Partition
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
@@ -13,6 +12,7 @@ from pykraft.kafka_protocol.records import read_header
 from pykraft.log_store.interface import LogConfig
 from pykraft.log_store.log import Log
 from pykraft.metadata_log.image import PartitionRegistration
+from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.broker.partitions import Events, Waiter
 
 

@@ -25,8 +25,8 @@ from pykraft.broker.replicas.purgatory import BUCKET_MS
 from pykraft.broker.replicas.validation_turns import ValidationTurns
 from pykraft.broker.replicas.wakeups import Wakeups
 from pykraft.coordinator.answers import Answers
-from pykraft.jepsen_like.sim.virtual_loop import VirtualClock, VirtualLoop
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.runtime.simulated.virtual_loop import VirtualClock, VirtualLoop
 from pykraft.runtime.turns import TURN_STEPS, TURN_US, TurnBudget
 
 PIECE_US = 500

@@ -13,7 +13,6 @@ from pykraft.broker.peers.peers import Peers
 from pykraft.broker.transactions import verifier as verifier_module
 from pykraft.broker.transactions.verifier import CoordinatorVerifier
 from pykraft.coordinator.partitioning import TRANSACTION_STATE_TOPIC, partition_for_key
-from pykraft.jepsen_like.sim.virtual_loop import VirtualLoop
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -25,6 +24,7 @@ from pykraft.kafka_protocol.messages.add_partitions_to_txn import (
 )
 from pykraft.kafka_protocol.schema import Message
 from pykraft.metadata_log.image import MetadataImage
+from pykraft.runtime.simulated.virtual_loop import VirtualLoop
 from pykraft.runtime.tasks import TaskSupervisor
 from tests.faults import unexpected
 from tests.group_coordinator.tools import make_image

@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 from pykraft.broker.logs.log_config import build_log_config
 from pykraft.broker.replicas.partition import Partition
-from pykraft.jepsen_like.sim.cluster.derived_checks import find_difference
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
+from pykraft.jepsen_like.simulation.cluster.checks.derived_checks import find_difference
 from pykraft.kafka_client.visible import visible_batches
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
@@ -24,6 +23,7 @@ from pykraft.log_store.log import Log
 from pykraft.log_store.transaction_index import AbortedTransaction
 from pykraft.metadata_log.image import PartitionRegistration
 from pykraft.runtime.clock import SystemClock
+from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.broker.at_once import AtOnce, Logs, now
 from tests.broker.crash import abandon
 from tests.faults import unexpected

@@ -14,10 +14,10 @@ from typing import Final
 
 import pytest
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
-from pykraft.jepsen_like.free_ports import free_ports
-from pykraft.jepsen_like.node_process import NodeProcess
 from pykraft.kafka_client.admin import AdminClient
+from pykraft.runtime.free_ports import free_ports
+from pykraft.testing.processes.node_process import NodeProcess
+from pykraft.testing.processes.waits import PATIENCE_S, wait_until
 from tests.docs.cells import Shell
 
 pytestmark = [

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from pykraft.jepsen_like.free_ports import free_ports
+from pykraft.runtime.free_ports import free_ports
 from tests.docs.cells import Shell
 
 pytestmark = pytest.mark.slow

@@ -26,7 +26,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from pykraft.jepsen_like.awaiting import wait_until
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages import consumer_group_describe as describe
 from pykraft.kafka_protocol.messages import offset_commit as commit
@@ -34,6 +33,7 @@ from pykraft.kafka_protocol.messages.consumer_group_heartbeat import ConsumerGro
 from pykraft.kafka_protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from pykraft.kafka_protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from pykraft.kafka_protocol.schema import Message
+from pykraft.testing.processes.waits import wait_until
 from tests.group_coordinator import tools
 
 ANSWERS = Path(__file__).with_name("kafka_answers.json")

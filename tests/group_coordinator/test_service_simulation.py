@@ -34,7 +34,6 @@ from pykraft.group_coordinator.records import (
 from pykraft.group_coordinator.replay import replay_all
 from pykraft.group_coordinator.service import GroupCoordinatorService
 from pykraft.group_coordinator.state import EMPTY_STATE, ShardState
-from pykraft.jepsen_like.sim.virtual_loop import VirtualClock, VirtualLoop
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.markers import EndOfTransaction
@@ -52,6 +51,7 @@ from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.kafka_protocol.schema import Message
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE, TopicImage
+from pykraft.runtime.simulated.virtual_loop import VirtualClock, VirtualLoop
 from tests.group_coordinator import tools
 
 SESSION_S = 10.0

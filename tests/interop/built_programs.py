@@ -21,7 +21,7 @@ from typing import Final
 
 import pytest
 
-from pykraft.jepsen_like.maven import cache_directory
+from pykraft.testing.processes.maven import cache_directory
 from tests.interop.java_jars import need, run
 
 ROOT: Final = Path(__file__).parents[2]

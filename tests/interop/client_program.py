@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, TopicPartition
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S, Deadline
 from pykraft.testing import Cluster
+from pykraft.testing.processes.waits import PATIENCE_S, Deadline
 from tests.interop.built_programs import built
 from tests.interop.clients import PROGRAMS
 from tests.interop.fleet import MemberProcess

@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from typing import Final
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
 from pykraft.kafka_client.cluster_probe import ClusterProbe
 from pykraft.runtime.address import Address, parse_address
 from pykraft.testing import Cluster
+from pykraft.testing.processes.waits import PATIENCE_S, wait_until
 
 _AS_INSTALLED: Final = {
     # What a test cluster is given otherwise, with the values of a node that is told nothing.

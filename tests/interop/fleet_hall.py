@@ -11,12 +11,12 @@ from confluent_kafka import TopicPartition as ConfluentPartition
 
 from pykraft.group_coordinator.codec import decode_record
 from pykraft.group_coordinator.records import GroupMetadataKey, GroupMetadataValue
-from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
-from pykraft.jepsen_like.process_cluster import FAST_FAILOVER
+from pykraft.jepsen_like.faults.clusters.process_cluster import FAST_FAILOVER
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_protocol.enums import ElectionType
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.testing import Cluster
+from pykraft.testing.processes.waits import PATIENCE_S, wait_until
 from tests.interop.clusters import create_in_sync, probing
 from tests.interop.fleet import KINDS, SESSION_MS, Fleet, MemberProcess, Produced, group_at, program_command
 from tests.interop.java_jars import compile_client

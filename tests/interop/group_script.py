@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
 from pykraft.kafka_protocol.consumer_protocol import (
     AssignmentTopicPartition,
     ConsumerProtocolAssignment,
@@ -70,6 +69,7 @@ from pykraft.kafka_protocol.messages.sync_group import (
 )
 from pykraft.kafka_protocol.schema import Message
 from pykraft.runtime.address import Address
+from pykraft.testing.processes.waits import PATIENCE_S, wait_until
 from tests.wire_client import WireClient, decode_answer
 
 SUBSCRIBED: Final = encode_subscription(ConsumerProtocolSubscription(topics=["t"]), 1)

@@ -15,8 +15,8 @@ from typing import Final
 
 import pytest
 
-from pykraft.jepsen_like.kafka_jars import NoKafkaError, find_server
-from pykraft.jepsen_like.maven import MavenError, cache_directory, download
+from pykraft.testing.processes.kafka_jars import NoKafkaError, find_server
+from pykraft.testing.processes.maven import MavenError, cache_directory, download
 
 FETCH_TIMEOUT_S: Final = 60
 RUN_TIMEOUT_S: Final = 60

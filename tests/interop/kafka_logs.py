@@ -13,10 +13,10 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from pykraft.jepsen_like.awaiting import Deadline, wait_until
-from pykraft.jepsen_like.free_ports import free_ports
-from pykraft.jepsen_like.node_process import NodeProcess
-from pykraft.jepsen_like.process_cluster import HOST
+from pykraft.jepsen_like.faults.clusters.process_cluster import HOST
+from pykraft.runtime.free_ports import free_ports
+from pykraft.testing.processes.node_process import NodeProcess
+from pykraft.testing.processes.waits import Deadline, wait_until
 from tests.interop.java_jars import KafkaTools
 
 PATIENCE_S: Final = 60

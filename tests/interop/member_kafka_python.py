@@ -9,7 +9,7 @@ from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError, UnknownBrokerIdError
 from kafka.structs import OffsetAndMetadata
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S
+from pykraft.testing.processes.waits import PATIENCE_S
 from tests.interop.member_program import Order, Report, serve_in_threads
 
 

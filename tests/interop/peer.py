@@ -8,9 +8,9 @@ from typing import Unpack
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.testing import Cluster
+from pykraft.testing.processes.waits import PATIENCE_S, wait_until
 from tests.batch_fields import BatchFields
 from tests.interop.clusters import addresses_of, printed_by
 from tests.wire_client import WireClient

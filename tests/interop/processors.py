@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, Producer, TopicPartition
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S, Deadline
+from pykraft.testing.processes.waits import PATIENCE_S, Deadline
 from tests.narrowing import present
 
 Result = TypeVar("Result")

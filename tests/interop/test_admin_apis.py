@@ -24,7 +24,6 @@ from confluent_kafka.admin import (
     ConfigResource as ConfluentResource,
 )
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_client.admin_results import ConfigChange
 from pykraft.kafka_protocol.api_keys import ApiKey, request_class
@@ -44,6 +43,7 @@ from pykraft.kafka_protocol.messages import (
 )
 from pykraft.kafka_protocol.schema import Message
 from pykraft.testing import Cluster
+from pykraft.testing.processes.waits import PATIENCE_S, wait_until
 from tests.interop.clusters import addresses_of, create_in_sync, own_cluster, printed_by, wait_ready
 from tests.narrowing import present
 from tests.wire_client import WireClient

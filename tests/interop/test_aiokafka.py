@@ -10,8 +10,8 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin import NewTopic as TopicRequest
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S
 from pykraft.testing import Cluster
+from pykraft.testing.processes.waits import PATIENCE_S
 
 pytestmark = pytest.mark.interop
 

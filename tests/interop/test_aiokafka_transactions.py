@@ -9,8 +9,8 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import ProducerFenced
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S
 from pykraft.testing import Cluster
+from pykraft.testing.processes.waits import PATIENCE_S
 
 pytestmark = pytest.mark.interop
 

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import pytest
 
-from pykraft.jepsen_like.awaiting import wait_until
 from pykraft.log_store.checkpoint import CLEANER_OFFSET_CHECKPOINT, read_offset_checkpoint
 from pykraft.runtime.os_disk import OsDisk
+from pykraft.testing.processes.waits import wait_until
 from tests.interop.java_jars import KafkaTools
 from tests.interop.kafka_logs import PATIENCE_S, Writer, kafka, log_files
 from tests.interop.opened_logs import TOPIC, compact, with_logs

@@ -26,8 +26,7 @@ import pytest
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S
-from pykraft.jepsen_like.process_cluster import FAST_FAILOVER, HOST
+from pykraft.jepsen_like.faults.clusters.process_cluster import FAST_FAILOVER, HOST
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.metadata_log.features import SUPPORTED_RANGES
@@ -35,6 +34,7 @@ from pykraft.metadata_log.pb import controller_pb2
 from pykraft.quorum.pb import quorum_pb2
 from pykraft.runtime.address import Address
 from pykraft.testing import Cluster
+from pykraft.testing.processes.waits import PATIENCE_S
 from tests.interop.clusters import create_in_sync, own_cluster, refuse_tracebacks
 
 P = TypeVar("P", bound=Message)

@@ -9,12 +9,12 @@ import struct
 
 import pytest
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.headers import encode_request
 from pykraft.kafka_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from pykraft.testing import Cluster
+from pykraft.testing.processes.waits import PATIENCE_S, wait_until
 from tests.interop.peer import (
     MAX_FRAME_BYTES,
     MAX_GROWTH_BYTES,

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from pykraft.jepsen_like.awaiting import wait_until
 from pykraft.kafka_protocol.api_keys import response_class
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
@@ -51,6 +50,7 @@ from pykraft.kafka_protocol.messages.produce import (
 )
 from pykraft.kafka_protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from pykraft.testing import Cluster
+from pykraft.testing.processes.waits import wait_until
 from tests.interop.peer import SEED, Peer, batch
 
 pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("unharmed")]

@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
-from pykraft.jepsen_like.free_ports import free_ports
-from pykraft.jepsen_like.node_process import NodeProcess
-from pykraft.jepsen_like.process_cluster import run_cli
-from pykraft.jepsen_like.surroundings.commands import CommandError
-from pykraft.jepsen_like.systems import cli
+from pykraft.jepsen_like.faults.clusters.process_cluster import run_cli
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_client.admin_results import NewTopic
 from pykraft.kafka_protocol.errors import KafkaError
+from pykraft.runtime.free_ports import free_ports
+from pykraft.testing.processes.commands import CommandError
+from pykraft.testing.processes.node_process import NodeProcess
+from pykraft.testing.processes.systems import cli
+from pykraft.testing.processes.waits import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.interop
 

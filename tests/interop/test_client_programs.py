@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection
 import pytest
 from confluent_kafka import Producer
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
 from pykraft.kafka_protocol.records import BatchHeader, iter_headers
 from pykraft.testing import Cluster
+from pykraft.testing.processes.waits import PATIENCE_S, wait_until
 from tests.interop.client_program import ClientProgram, Record, client_program, in_order, read_by_confluent
 from tests.interop.clients import CODECS, each_program
 

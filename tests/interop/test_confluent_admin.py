@@ -31,8 +31,8 @@ from confluent_kafka.admin import (
 )
 from confluent_kafka.cimpl import NewTopic as TopicRequest
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
 from pykraft.testing import Cluster
+from pykraft.testing.processes.waits import PATIENCE_S, wait_until
 from tests.interop.clusters import probing
 from tests.narrowing import present
 

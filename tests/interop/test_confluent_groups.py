@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaException, Message, Producer, TopicPartition
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S, Deadline, WaitError
 from pykraft.testing import Cluster
+from pykraft.testing.processes.waits import PATIENCE_S, Deadline, WaitError
 from tests.interop.clusters import create_in_sync
 from tests.narrowing import present
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S, Deadline
 from pykraft.kafka_protocol.records import iter_headers
 from pykraft.testing import Cluster
+from pykraft.testing.processes.waits import PATIENCE_S, Deadline
 from tests.narrowing import present
 
 pytestmark = pytest.mark.interop

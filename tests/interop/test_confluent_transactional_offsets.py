@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S, Deadline
 from pykraft.testing import Cluster
+from pykraft.testing.processes.waits import PATIENCE_S, Deadline
 from tests.narrowing import present
 
 pytestmark = pytest.mark.interop

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
-from pykraft.jepsen_like.replica_dump import iter_batches
+from pykraft.jepsen_like.faults.clusters.replica_dump import iter_batches
 from pykraft.testing import Cluster
+from pykraft.testing.processes.waits import PATIENCE_S, wait_until
 from tests.interop.clusters import create_in_sync, own_cluster, printed_by
 
 pytestmark = pytest.mark.interop

@@ -15,8 +15,8 @@ from confluent_kafka.admin import (
 )
 from confluent_kafka.cimpl import NewTopic
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
 from pykraft.testing import Cluster
+from pykraft.testing.processes.waits import PATIENCE_S, wait_until
 from tests.interop.clusters import own_cluster, wait_ready
 from tests.narrowing import present
 

@@ -18,10 +18,10 @@ from urllib.request import Request, urlopen
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S, Deadline, wait_until
-from pykraft.jepsen_like.free_ports import free_ports
-from pykraft.jepsen_like.process_cluster import FAST_FAILOVER
+from pykraft.jepsen_like.faults.clusters.process_cluster import FAST_FAILOVER
+from pykraft.runtime.free_ports import free_ports
 from pykraft.testing import Cluster
+from pykraft.testing.processes.waits import PATIENCE_S, Deadline, wait_until
 from tests.interop.clusters import create_in_sync, own_cluster, probing, wait_ready
 from tests.interop.java_jars import compile_java, fetch_jars, need
 from tests.interop.processors import Processor

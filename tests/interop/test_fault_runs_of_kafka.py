@@ -11,13 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from pykraft.jepsen_like.kafka_jars import NoKafkaError, find_clients, find_server
-from pykraft.jepsen_like.process_cluster import ProcessCluster
-from pykraft.jepsen_like.report import Result
-from pykraft.jepsen_like.run_config import RunConfig
-from pykraft.jepsen_like.runner import run
-from pykraft.jepsen_like.systems import Kafka
-from pykraft.jepsen_like.workloads.client import (
+from pykraft.jepsen_like.faults.clients.interface import (
     OperationError,
     PositionLostError,
     ProducerConfig,
@@ -25,10 +19,16 @@ from pykraft.jepsen_like.workloads.client import (
     RefusedError,
     UnknownOutcomeError,
 )
-from pykraft.jepsen_like.workloads.java_clients import JavaClients
+from pykraft.jepsen_like.faults.clients.java import JavaClients
+from pykraft.jepsen_like.faults.clusters.process_cluster import ProcessCluster
+from pykraft.jepsen_like.faults.reports.report import Result
+from pykraft.jepsen_like.faults.runs.run_config import RunConfig
+from pykraft.jepsen_like.faults.runs.runner import run
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.testing import Cluster
+from pykraft.testing.processes.kafka_jars import NoKafkaError, find_clients, find_server
+from pykraft.testing.processes.systems import Kafka
 from tests.interop.conftest import NewTopic
 from tests.interop.java_jars import FETCH_TIMEOUT_S
 

@@ -17,8 +17,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from pykraft.coordinator.partitioning import partition_for_key
-from pykraft.jepsen_like.awaiting import PATIENCE_S, WaitError, wait_until
-from pykraft.jepsen_like.process_cluster import FAST_FAILOVER
+from pykraft.jepsen_like.faults.clusters.process_cluster import FAST_FAILOVER
 from pykraft.kafka_protocol.headers import decode_response_header, encode_request
 from pykraft.kafka_protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -26,6 +25,7 @@ from pykraft.kafka_protocol.messages.offset_fetch import (
     OffsetFetchResponse,
 )
 from pykraft.testing import Cluster
+from pykraft.testing.processes.waits import PATIENCE_S, WaitError, wait_until
 from tests.interop.clusters import addresses_of, create_in_sync, own_cluster, probing
 
 pytestmark = pytest.mark.interop

@@ -12,10 +12,10 @@ from comparison.differential import both_systems, served_by_both
 from comparison.systems import Kafka
 from groups_differential import PROPERTIES, prepare
 
-from pykraft.jepsen_like.differential.compare import Comparison
-from pykraft.jepsen_like.differential.draw import Versions
-from pykraft.jepsen_like.differential.generate import Choice, generate
-from pykraft.jepsen_like.differential.known import KNOWN
+from pykraft.jepsen_like.conformance.compare import Comparison
+from pykraft.jepsen_like.conformance.draw import Versions
+from pykraft.jepsen_like.conformance.generate import Choice, generate
+from pykraft.jepsen_like.conformance.known.groups import KNOWN
 from tests.interop.java_jars import fetch_server
 
 SEEDS = range(1, 31)

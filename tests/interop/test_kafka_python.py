@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S, Deadline, wait_until
 from pykraft.testing import Cluster
+from pykraft.testing.processes.waits import PATIENCE_S, Deadline, wait_until
 
 with warnings.catch_warnings():
     # It reads its message definitions by a function that Python 3.11 deprecated and 3.13 restored.

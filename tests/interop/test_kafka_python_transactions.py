@@ -8,8 +8,8 @@ from contextlib import closing
 
 import pytest
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S, Deadline
 from pykraft.testing import Cluster
+from pykraft.testing.processes.waits import PATIENCE_S, Deadline
 
 with warnings.catch_warnings():
     # It reads its message definitions by a function that Python 3.11 deprecated and 3.13 restored.

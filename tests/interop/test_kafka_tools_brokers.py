@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka import Producer
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
 from pykraft.node.cli.root import cli
 from pykraft.testing import Cluster
+from pykraft.testing.processes.waits import PATIENCE_S, wait_until
 from tests.interop.java_jars import KafkaTools
 from tests.node.sites import Site, create, run_node
 

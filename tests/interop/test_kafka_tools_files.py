@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from pykraft.jepsen_like.awaiting import wait_until
-from pykraft.jepsen_like.free_ports import free_ports
-from pykraft.jepsen_like.node_process import NodeProcess
-from pykraft.jepsen_like.process_cluster import HOST, run_cli
-from pykraft.jepsen_like.systems import cli
+from pykraft.jepsen_like.faults.clusters.process_cluster import HOST, run_cli
+from pykraft.runtime.free_ports import free_ports
+from pykraft.testing.processes.node_process import NodeProcess
+from pykraft.testing.processes.systems import cli
+from pykraft.testing.processes.waits import wait_until
 from tests.interop.java_jars import KafkaTools
 from tests.node.cli_runner import output
 

@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import Consumer, ElectionType, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
 from pykraft.testing import Cluster
+from pykraft.testing.processes.waits import PATIENCE_S, wait_until
 from tests.narrowing import present
 
 with warnings.catch_warnings():

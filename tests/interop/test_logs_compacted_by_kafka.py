@@ -15,10 +15,10 @@ import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from pykraft.broker.logs.log_manager import LogManager
-from pykraft.jepsen_like.awaiting import wait_until
 from pykraft.log_store.checkpoint import read_offset_checkpoint
 from pykraft.log_store.scan import iter_headers
 from pykraft.runtime.os_disk import OsDisk
+from pykraft.testing.processes.waits import wait_until
 from tests.interop.java_jars import KafkaTools
 from tests.interop.kafka_logs import (
     PATIENCE_S,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages import (
     create_topics,
@@ -16,6 +15,7 @@ from pykraft.kafka_protocol.messages import (
 )
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.testing import Cluster
+from pykraft.testing.processes.waits import PATIENCE_S, wait_until
 from tests.interop.clusters import addresses_of
 from tests.narrowing import present
 from tests.wire_client import WireClient

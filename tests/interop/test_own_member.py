@@ -10,13 +10,13 @@ from functools import partial
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S, Deadline
 from pykraft.kafka_client.aio import AsyncioNetwork
 from pykraft.kafka_client.cluster import ClientConfig
 from pykraft.kafka_client.group_member import GroupConfig, GroupMember, OffsetAndMetadata
 from pykraft.kafka_client.metadata import TopicPartition as Where
 from pykraft.kafka_client.network import parse_bootstrap_servers
 from pykraft.testing import Cluster
+from pykraft.testing.processes.waits import PATIENCE_S, Deadline
 from tests.narrowing import present
 
 pytestmark = pytest.mark.interop

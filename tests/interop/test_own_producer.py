@@ -8,7 +8,6 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S, Deadline
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_client.aio import AsyncioNetwork
 from pykraft.kafka_client.cluster import ClientConfig
@@ -17,6 +16,7 @@ from pykraft.kafka_client.network import parse_bootstrap_servers
 from pykraft.kafka_client.producer import Producer, ProducerConfig, RecordMetadata
 from pykraft.kafka_protocol.compression import Compression
 from pykraft.testing import Cluster
+from pykraft.testing.processes.waits import PATIENCE_S, Deadline
 from tests.narrowing import present
 
 pytestmark = pytest.mark.interop

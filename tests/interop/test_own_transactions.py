@@ -18,7 +18,6 @@ from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient as ConfluentAdmin
 from confluent_kafka.admin import NewTopic
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S, Deadline, wait_until
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_client.admin_results import FeatureUpdate
 from pykraft.kafka_client.blocking import BlockingNetwork, run
@@ -40,6 +39,7 @@ from pykraft.spark.discovery import ClusterLogs
 from pykraft.spark.options import parse_batch_options
 from pykraft.spark.planner import plan_batch
 from pykraft.spark.reader import read_task
+from pykraft.testing.processes.waits import PATIENCE_S, Deadline, wait_until
 from tests.interop.clusters import own_cluster
 from tests.interop.java_jars import KafkaTools
 from tests.interop.kafka_logs import KafkaBroker

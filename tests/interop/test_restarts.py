@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from pykraft.jepsen_like.awaiting import wait_until
 from pykraft.testing import Cluster
+from pykraft.testing.processes.waits import wait_until
 from tests.interop.clusters import create_in_sync, own_cluster, printed_by
 
 pytestmark = pytest.mark.interop

@@ -13,11 +13,11 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S, Deadline, wait_until
-from pykraft.jepsen_like.free_ports import free_ports
-from pykraft.jepsen_like.node_process import NodeProcess
-from pykraft.jepsen_like.process_cluster import run_cli
-from pykraft.jepsen_like.systems import cli
+from pykraft.jepsen_like.faults.clusters.process_cluster import run_cli
+from pykraft.runtime.free_ports import free_ports
+from pykraft.testing.processes.node_process import NodeProcess
+from pykraft.testing.processes.systems import cli
+from pykraft.testing.processes.waits import PATIENCE_S, Deadline, wait_until
 from tests.narrowing import present
 
 pytestmark = pytest.mark.interop

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S, Deadline
 from pykraft.testing import Cluster
+from pykraft.testing.processes.waits import PATIENCE_S, Deadline
 from tests.interop.java_jars import RUN_TIMEOUT_S, compile_client, run
 from tests.narrowing import present
 

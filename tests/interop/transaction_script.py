@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
 from pykraft.kafka_client.list_offsets import LATEST_TIMESTAMP, READ_COMMITTED
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_protocol.errors import ErrorCode
@@ -41,6 +40,7 @@ from pykraft.kafka_protocol.messages.produce import (
 )
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.runtime.address import Address
+from pykraft.testing.processes.waits import PATIENCE_S, wait_until
 from tests.wire_client import WireClient
 
 NOT_VERIFIED: Final = {"transaction.partition.verification.enable": "false"}

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pykraft.jepsen_like.surroundings.commands import CommandError
-from pykraft.jepsen_like.surroundings.loop_disk import LoopDisk, why_unavailable
+from pykraft.jepsen_like.faults.surroundings.loop_disk import LoopDisk, why_unavailable
+from pykraft.testing.processes.commands import CommandError
 
 
 @pytest.fixture

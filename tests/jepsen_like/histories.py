@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Any
 
-from pykraft.jepsen_like.history import NEMESIS, REPAIRED, Event, EventType
+from pykraft.jepsen_like.faults.history import NEMESIS, REPAIRED, Event, EventType
 
 
 def ms(time_ms: float) -> int:

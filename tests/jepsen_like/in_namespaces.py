@@ -14,20 +14,20 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from pykraft.jepsen_like.nemeses.fault import Fault, Plan, Target
-from pykraft.jepsen_like.process_cluster import FAST_FAILOVER, ProcessCluster
-from pykraft.jepsen_like.run_config import RunConfig
-from pykraft.jepsen_like.runner import main
-from pykraft.jepsen_like.surroundings.namespace_links import NamespaceLinks
-from pykraft.jepsen_like.surroundings.namespaces import (
+from pykraft.jepsen_like.faults.clusters.process_cluster import FAST_FAILOVER, ProcessCluster
+from pykraft.jepsen_like.faults.nemeses.fault import Fault, Plan, Target
+from pykraft.jepsen_like.faults.runs.run_config import RunConfig
+from pykraft.jepsen_like.faults.runs.runner import main
+from pykraft.jepsen_like.faults.surroundings.namespace_links import NamespaceLinks
+from pykraft.jepsen_like.faults.surroundings.namespaces import (
     Network,
     address,
     address_for_the_run,
     enter_own_namespaces,
     inside,
 )
-from pykraft.jepsen_like.surroundings.root import Root
-from pykraft.jepsen_like.surroundings.surroundings import CLIENTS, WHOLE, LinkState
+from pykraft.jepsen_like.faults.surroundings.root import Root
+from pykraft.jepsen_like.faults.surroundings.surroundings import CLIENTS, WHOLE, LinkState
 
 PORT = 7_000
 ABSENCE_S = 0.3

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from pykraft.jepsen_like.checkers.findings import Anomaly
-from pykraft.jepsen_like.checkers.history import examine
-from pykraft.jepsen_like.history import Event, MemoryHistory
-from pykraft.jepsen_like.sim.virtual_loop import VirtualLoop
-from pykraft.jepsen_like.workloads.workload import Limits, Workload
+from pykraft.jepsen_like.faults.checkers.findings import Anomaly
+from pykraft.jepsen_like.faults.checkers.history import examine
+from pykraft.jepsen_like.faults.history import Event, MemoryHistory
+from pykraft.jepsen_like.faults.workloads.workload import Limits, Workload
+from pykraft.runtime.simulated.virtual_loop import VirtualLoop
 
 
 def play(name: str, make: Callable[[MemoryHistory], Workload], run_s: float) -> list[Event]:

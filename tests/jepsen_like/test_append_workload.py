@@ -10,17 +10,17 @@ from typing import cast
 import pytest
 from confluent_kafka import Producer
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S
-from pykraft.jepsen_like.checkers.counting import count_run
-from pykraft.jepsen_like.checkers.findings import Anomaly
-from pykraft.jepsen_like.checkers.history import check
-from pykraft.jepsen_like.history import HistoryWriter, MemoryHistory, read_history
-from pykraft.jepsen_like.sim.virtual_loop import VirtualLoop
-from pykraft.jepsen_like.workloads.append import AppendConfig, AppendWorkload
-from pykraft.jepsen_like.workloads.client import Clients, Polled, PositionLostError
-from pykraft.jepsen_like.workloads.confluent_clients import ConfluentClients
-from pykraft.jepsen_like.workloads.workload import Limits
+from pykraft.jepsen_like.faults.checkers.counting import count_run
+from pykraft.jepsen_like.faults.checkers.findings import Anomaly
+from pykraft.jepsen_like.faults.checkers.history import check
+from pykraft.jepsen_like.faults.clients.confluent import ConfluentClients
+from pykraft.jepsen_like.faults.clients.interface import Clients, Polled, PositionLostError
+from pykraft.jepsen_like.faults.history import HistoryWriter, MemoryHistory, read_history
+from pykraft.jepsen_like.faults.workloads.append import AppendConfig, AppendWorkload
+from pykraft.jepsen_like.faults.workloads.workload import Limits
 from pykraft.kafka_client.metadata import TopicPartition
+from pykraft.runtime.simulated.virtual_loop import VirtualLoop
+from pykraft.testing.processes.waits import PATIENCE_S
 
 TOPIC = "append"
 PLACE = TopicPartition(TOPIC, 0)

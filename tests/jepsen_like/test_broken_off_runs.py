@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from pykraft.jepsen_like import foreign_run, process_run
-from pykraft.jepsen_like.run_config import RunConfig
+from pykraft.jepsen_like.faults.runs import foreign_run, process_run
+from pykraft.jepsen_like.faults.runs.run_config import RunConfig
 
 
 class Clients:

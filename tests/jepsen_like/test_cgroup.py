@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pykraft.jepsen_like.surroundings.cgroup import CgroupError, Cgroups, find_hierarchies
+from pykraft.jepsen_like.faults.surroundings.cgroup import CgroupError, Cgroups, find_hierarchies
 
 
 def found_in(directory: Path, mounts: str, own: str) -> tuple[Path, ...]:

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from pykraft.jepsen_like.checkers.findings import Anomaly, Findings
-from pykraft.jepsen_like.checkers.registers import check_registers
-from pykraft.jepsen_like.history import Event, MemoryHistory
-from pykraft.jepsen_like.sim.virtual_loop import VirtualLoop
-from pykraft.jepsen_like.workloads.changes import APPEND, CONFIG, ChangesConfig, ChangesWorkload
-from pykraft.jepsen_like.workloads.client import UnknownOutcomeError
-from pykraft.jepsen_like.workloads.workload import Limits
+from pykraft.jepsen_like.faults.checkers.findings import Anomaly, Findings
+from pykraft.jepsen_like.faults.checkers.registers import check_registers
+from pykraft.jepsen_like.faults.clients.interface import UnknownOutcomeError
+from pykraft.jepsen_like.faults.history import Event, MemoryHistory
+from pykraft.jepsen_like.faults.workloads.changes import APPEND, CONFIG, ChangesConfig, ChangesWorkload
+from pykraft.jepsen_like.faults.workloads.workload import Limits
+from pykraft.runtime.simulated.virtual_loop import VirtualLoop
 
 NO_OTHER_WRITES = replace(
     APPEND, partitions=0, producers=0, consumers=0, weak_sends_per_s=0, look_every_s=1_000.0

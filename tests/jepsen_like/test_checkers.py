@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from pykraft.jepsen_like.checkers.counting import Asked, count_run, minimum_for
-from pykraft.jepsen_like.checkers.findings import Anomaly
-from pykraft.jepsen_like.checkers.history import check, examine
-from pykraft.jepsen_like.checkers.self_test import PLANTS, clean_history, run_self_test
-from pykraft.jepsen_like.conclusion import what_is_asked
-from pykraft.jepsen_like.history import Event
-from pykraft.jepsen_like.nemeses.fault import Fault, Plan, Target
+from pykraft.jepsen_like.faults.checkers.counting import Asked, count_run, minimum_for
+from pykraft.jepsen_like.faults.checkers.findings import Anomaly
+from pykraft.jepsen_like.faults.checkers.history import check, examine
+from pykraft.jepsen_like.faults.checkers.self_test.plants import PLANTS, clean_history, run_self_test
+from pykraft.jepsen_like.faults.history import Event
+from pykraft.jepsen_like.faults.nemeses.fault import Fault, Plan, Target
+from pykraft.jepsen_like.faults.runs.conclusion import what_is_asked
 from tests.jepsen_like.histories import count_calls
 
 

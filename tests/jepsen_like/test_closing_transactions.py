@@ -6,14 +6,19 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from pykraft.jepsen_like.checkers.history import check
-from pykraft.jepsen_like.history import Event, MemoryHistory
-from pykraft.jepsen_like.sim.virtual_loop import VirtualLoop
-from pykraft.jepsen_like.workloads.client import Clients, Polled, TransactionalConfig, UnknownOutcomeError
-from pykraft.jepsen_like.workloads.transaction_config import TransactionsConfig
-from pykraft.jepsen_like.workloads.transactions import TransactionsWorkload
-from pykraft.jepsen_like.workloads.workload import Limits
+from pykraft.jepsen_like.faults.checkers.history import check
+from pykraft.jepsen_like.faults.clients.interface import (
+    Clients,
+    Polled,
+    TransactionalConfig,
+    UnknownOutcomeError,
+)
+from pykraft.jepsen_like.faults.history import Event, MemoryHistory
+from pykraft.jepsen_like.faults.workloads.transaction_config import TransactionsConfig
+from pykraft.jepsen_like.faults.workloads.transactions import TransactionsWorkload
+from pykraft.jepsen_like.faults.workloads.workload import Limits
 from pykraft.kafka_client.metadata import TopicPartition
+from pykraft.runtime.simulated.virtual_loop import VirtualLoop
 
 
 class Logs:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pykraft.jepsen_like.checkers.findings import Anomaly
-from pykraft.jepsen_like.checkers.history import examine
-from pykraft.jepsen_like.history import Event
+from pykraft.jepsen_like.faults.checkers.findings import Anomaly
+from pykraft.jepsen_like.faults.checkers.history import examine
+from pykraft.jepsen_like.faults.history import Event
 
 KEY = "compacted-0"
 

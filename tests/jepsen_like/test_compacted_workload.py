@@ -10,24 +10,28 @@ from collections.abc import Callable, Mapping, Sequence
 import pytest
 from msgspec.structs import replace
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S
-from pykraft.jepsen_like.checkers.counting import count_run
-from pykraft.jepsen_like.checkers.findings import Anomaly
-from pykraft.jepsen_like.checkers.history import examine
-from pykraft.jepsen_like.checkers.self_test_compacted import COMPACTED_PLANTS, clean_compacted
-from pykraft.jepsen_like.history import NEMESIS, Event, MemoryHistory
-from pykraft.jepsen_like.record_text import parse_pair, record_text
-from pykraft.jepsen_like.workloads.client import (
+from pykraft.jepsen_like.faults.checkers.counting import count_run
+from pykraft.jepsen_like.faults.checkers.findings import Anomaly
+from pykraft.jepsen_like.faults.checkers.history import examine
+from pykraft.jepsen_like.faults.checkers.self_test.compacted import COMPACTED_PLANTS, clean_compacted
+from pykraft.jepsen_like.faults.clients.confluent import ConfluentClients
+from pykraft.jepsen_like.faults.clients.interface import (
     OperationError,
     Polled,
     ProducerConfig,
     RefusedError,
     UnknownOutcomeError,
 )
-from pykraft.jepsen_like.workloads.compacted import DELETE_RETENTION_MS, CompactedConfig, CompactedWorkload
-from pykraft.jepsen_like.workloads.confluent_clients import ConfluentClients
-from pykraft.jepsen_like.workloads.workload import Limits
+from pykraft.jepsen_like.faults.history import NEMESIS, Event, MemoryHistory
+from pykraft.jepsen_like.faults.record_text import parse_pair, record_text
+from pykraft.jepsen_like.faults.workloads.compacted import (
+    DELETE_RETENTION_MS,
+    CompactedConfig,
+    CompactedWorkload,
+)
+from pykraft.jepsen_like.faults.workloads.workload import Limits
 from pykraft.kafka_client.metadata import TopicPartition
+from pykraft.testing.processes.waits import PATIENCE_S
 from tests.jepsen_like.played import kinds, play
 from tests.mock_cluster import MockCluster
 

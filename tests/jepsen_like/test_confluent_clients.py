@@ -11,16 +11,16 @@ import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError
 
-from pykraft.jepsen_like.sim.virtual_loop import VirtualLoop
-from pykraft.jepsen_like.workloads.client import (
+from pykraft.jepsen_like.faults.clients.confluent import ConfluentClients, ConfluentReader
+from pykraft.jepsen_like.faults.clients.interface import (
     MemberConfig,
     OperationError,
     Polled,
     PositionLostError,
     UnknownOutcomeError,
 )
-from pykraft.jepsen_like.workloads.confluent_clients import ConfluentClients, ConfluentReader
 from pykraft.kafka_client.metadata import TopicPartition
+from pykraft.runtime.simulated.virtual_loop import VirtualLoop
 
 PLACE = TopicPartition("t", 0)
 OFFSETS_REFUSED = KafkaError(

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S
-from pykraft.jepsen_like.nemeses import damage, rot
-from pykraft.jepsen_like.nemeses.fault import Fault, Target
-from pykraft.jepsen_like.nemeses.kind import NotPossibleNowError, ToldRepair
-from pykraft.jepsen_like.nemeses.kinds import KINDS
-from pykraft.jepsen_like.process_cluster import FAST_FAILOVER, ProcessCluster
-from pykraft.jepsen_like.workloads.rereading import consume
+from pykraft.jepsen_like.faults.clients.rereading import consume
+from pykraft.jepsen_like.faults.clusters.process_cluster import FAST_FAILOVER, ProcessCluster
+from pykraft.jepsen_like.faults.nemeses.choice import KINDS
+from pykraft.jepsen_like.faults.nemeses.fault import Fault, Target
+from pykraft.jepsen_like.faults.nemeses.kind import NotPossibleNowError, ToldRepair
+from pykraft.jepsen_like.faults.nemeses.kinds import damage, rot
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import assign_offset
+from pykraft.testing.processes.waits import PATIENCE_S
 
 TOPIC, RECORDS = "t", 60
 

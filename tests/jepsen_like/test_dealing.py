@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pykraft.jepsen_like.history import Event, write_history
-from pykraft.jepsen_like.spark_check import Part, _deal
+from pykraft.jepsen_like.faults.history import Event, write_history
+from pykraft.jepsen_like.faults.runs.spark_check import Part, _deal
 
 BUCKETS = 4
 

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from itertools import chain, repeat
 from pathlib import Path
 
-from pykraft.jepsen_like.differential.compare import Comparison
-from pykraft.jepsen_like.differential.generate import Choice, generate
-from pykraft.jepsen_like.differential.known import KNOWN
-from pykraft.jepsen_like.differential.masks import Masks
-from pykraft.jepsen_like.differential.minimise import minimise
-from pykraft.jepsen_like.differential.player import Event
-from pykraft.jepsen_like.differential.script import (
+from pykraft.jepsen_like.conformance.compare import Comparison
+from pykraft.jepsen_like.conformance.generate import Choice, generate
+from pykraft.jepsen_like.conformance.known.groups import KNOWN
+from pykraft.jepsen_like.conformance.masks import Masks
+from pykraft.jepsen_like.conformance.minimise import minimise
+from pykraft.jepsen_like.conformance.player import Event
+from pykraft.jepsen_like.conformance.script import (
     NO_TOPIC_ID,
     Actor,
     Epoch,

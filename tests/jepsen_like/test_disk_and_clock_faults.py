@@ -13,16 +13,16 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.cimpl import NewTopic
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
-from pykraft.jepsen_like.listeners import Listeners
-from pykraft.jepsen_like.nemeses import clocks, disks
-from pykraft.jepsen_like.nemeses.fault import Fault, Target
-from pykraft.jepsen_like.nemeses.kind import NotPossibleNowError
-from pykraft.jepsen_like.nemeses.kinds import KINDS
-from pykraft.jepsen_like.node_process import NodeProcess
-from pykraft.jepsen_like.process_cluster import FAST_FAILOVER, ProcessCluster
-from pykraft.jepsen_like.surroundings.shim import Shim, ShimError, build_shim, why_unavailable
-from pykraft.jepsen_like.surroundings.surroundings import Surroundings
+from pykraft.jepsen_like.faults.clusters.process_cluster import FAST_FAILOVER, ProcessCluster
+from pykraft.jepsen_like.faults.nemeses.choice import KINDS
+from pykraft.jepsen_like.faults.nemeses.fault import Fault, Target
+from pykraft.jepsen_like.faults.nemeses.kind import NotPossibleNowError
+from pykraft.jepsen_like.faults.nemeses.kinds import clocks, disks
+from pykraft.jepsen_like.faults.surroundings.shim import Shim, ShimError, build_shim, why_unavailable
+from pykraft.jepsen_like.faults.surroundings.surroundings import Surroundings
+from pykraft.testing.processes.listeners import Listeners
+from pykraft.testing.processes.node_process import NodeProcess
+from pykraft.testing.processes.waits import PATIENCE_S, wait_until
 
 pytestmark = [
     pytest.mark.slow,

@@ -13,14 +13,19 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka import KafkaError, KafkaException
 
-from pykraft.jepsen_like import foreign
-from pykraft.jepsen_like.belongings import Belongings
-from pykraft.jepsen_like.checkers.counting import count_run
-from pykraft.jepsen_like.foreign import PREFIX, ForeignCluster, ForeignClusterError, remove_left_behind
-from pykraft.jepsen_like.history import Event, MemoryHistory
-from pykraft.jepsen_like.run_config import RunConfig, RunError
-from pykraft.jepsen_like.runner import run
-from pykraft.jepsen_like.workloads.workload import TopicSpec
+from pykraft.jepsen_like.faults.checkers.counting import count_run
+from pykraft.jepsen_like.faults.history import Event, MemoryHistory
+from pykraft.jepsen_like.faults.runs import foreign
+from pykraft.jepsen_like.faults.runs.belongings import Belongings
+from pykraft.jepsen_like.faults.runs.foreign import (
+    PREFIX,
+    ForeignCluster,
+    ForeignClusterError,
+    remove_left_behind,
+)
+from pykraft.jepsen_like.faults.runs.run_config import RunConfig, RunError
+from pykraft.jepsen_like.faults.runs.runner import run
+from pykraft.jepsen_like.faults.workloads.workload import TopicSpec
 from pykraft.node.cli import jepsen
 
 SERVERS = "127.0.0.1:1"
@@ -138,7 +143,7 @@ def test_groups_are_removed_when_their_static_members_are_gone(
         waits.append(duration_s)
         monkeypatch.setattr(Admin, "refused", frozenset[str]())
 
-    monkeypatch.setattr("pykraft.jepsen_like.foreign.time.sleep", wait)
+    monkeypatch.setattr("pykraft.jepsen_like.faults.runs.foreign.time.sleep", wait)
     cluster.tidy_up(said.append)
     assert (said, len(waits)) == ([], 1)
     assert list(tmp_path.iterdir()) == []

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from pykraft.jepsen_like import free_ports as module
-from pykraft.jepsen_like.free_ports import EPHEMERAL_RANGE_FILE, free_ports
+from pykraft.runtime import free_ports as module
+from pykraft.runtime.free_ports import EPHEMERAL_RANGE_FILE, free_ports
 
 
 def test_ports_are_different_free_and_not_those_of_outgoing_connections() -> None:

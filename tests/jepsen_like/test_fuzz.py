@@ -22,12 +22,18 @@ from pykraft.broker.apis import describe_cluster, table
 from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.apis.table import make_apis, make_controller_apis
 from pykraft.broker.serving.api import Api, HandledApi
-from pykraft.jepsen_like.fuzz.chapter import a_node, discard, fill, play_chapter, without_old_garbage
-from pykraft.jepsen_like.fuzz.drawing import SHAPES, Drawing, Drawn, array_paths
-from pykraft.jepsen_like.fuzz.fuzzed_node import BROKER, CONTROLLER, FuzzedNode
-from pykraft.jepsen_like.fuzz.judge import TURN_LIMIT_MS, Judge, NodeEndedError
-from pykraft.jepsen_like.fuzz.tally import NodeLog, Tally
-from pykraft.jepsen_like.fuzz.values import Known, Values
+from pykraft.jepsen_like.simulation.fuzz.chapter import (
+    a_node,
+    discard,
+    fill,
+    play_chapter,
+    without_old_garbage,
+)
+from pykraft.jepsen_like.simulation.fuzz.drawing import SHAPES, Drawing, Drawn, array_paths
+from pykraft.jepsen_like.simulation.fuzz.fuzzed_node import BROKER, CONTROLLER, FuzzedNode
+from pykraft.jepsen_like.simulation.fuzz.judge import TURN_LIMIT_MS, Judge, NodeEndedError
+from pykraft.jepsen_like.simulation.fuzz.tally import NodeLog, Tally
+from pykraft.jepsen_like.simulation.fuzz.values import Known, Values
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.headers import encode_request
 from pykraft.kafka_protocol.messages.delete_topics import DeleteTopicsRequest

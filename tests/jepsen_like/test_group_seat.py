@@ -9,9 +9,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from pykraft.jepsen_like.history import Event, MemoryHistory
-from pykraft.jepsen_like.sim.virtual_loop import VirtualLoop
-from pykraft.jepsen_like.workloads.client import (
+from pykraft.jepsen_like.faults.clients.interface import (
     Commit,
     MemberConfig,
     OperationError,
@@ -21,9 +19,11 @@ from pykraft.jepsen_like.workloads.client import (
     RefusedError,
     UnknownOutcomeError,
 )
-from pykraft.jepsen_like.workloads.group_seat import GroupsConfig, Seat
-from pykraft.jepsen_like.workloads.workload import Tasks
+from pykraft.jepsen_like.faults.history import Event, MemoryHistory
+from pykraft.jepsen_like.faults.workloads.group_seat import GroupsConfig, Seat
+from pykraft.jepsen_like.faults.workloads.workload import Tasks
 from pykraft.kafka_client.metadata import TopicPartition
+from pykraft.runtime.simulated.virtual_loop import VirtualLoop
 
 PLACE = TopicPartition("t", 0)
 GROUP = MemberConfig("", "g", "consumer", ("t",))

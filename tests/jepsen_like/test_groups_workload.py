@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from pykraft.jepsen_like.history import Event, MemoryHistory
-from pykraft.jepsen_like.sim.virtual_loop import VirtualLoop
-from pykraft.jepsen_like.workloads.client import Clients, Commit
-from pykraft.jepsen_like.workloads.group_seat import STATIC_GROUPS, GroupsConfig
-from pykraft.jepsen_like.workloads.groups import GroupsWorkload
-from pykraft.jepsen_like.workloads.workload import Limits
+from pykraft.jepsen_like.faults.clients.interface import Clients, Commit
+from pykraft.jepsen_like.faults.history import Event, MemoryHistory
+from pykraft.jepsen_like.faults.workloads.group_seat import STATIC_GROUPS, GroupsConfig
+from pykraft.jepsen_like.faults.workloads.groups import GroupsWorkload
+from pykraft.jepsen_like.faults.workloads.workload import Limits
 from pykraft.kafka_client.metadata import TopicPartition
+from pykraft.runtime.simulated.virtual_loop import VirtualLoop
 
 
 class QuietClient:

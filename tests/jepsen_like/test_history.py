@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pykraft.jepsen_like.checkers.self_test import clean_history
-from pykraft.jepsen_like.history import (
+from pykraft.jepsen_like.faults.checkers.self_test.plants import clean_history
+from pykraft.jepsen_like.faults.history import (
     Event,
     HistoryError,
     HistoryWriter,

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from pykraft.jepsen_like.nemeses import bad_links, links
-from pykraft.jepsen_like.nemeses.fault import Fault, Target
-from pykraft.jepsen_like.nemeses.kind import Repair
-from pykraft.jepsen_like.process_cluster import ProcessCluster
-from pykraft.jepsen_like.surroundings.surroundings import (
+from pykraft.jepsen_like.faults.clusters.process_cluster import ProcessCluster
+from pykraft.jepsen_like.faults.nemeses.fault import Fault, Target
+from pykraft.jepsen_like.faults.nemeses.kind import Repair
+from pykraft.jepsen_like.faults.nemeses.kinds import bad_links, links
+from pykraft.jepsen_like.faults.surroundings.surroundings import (
     CLIENTS,
     WHOLE,
     Direction,

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S
-from pykraft.jepsen_like.interruption import early_end
+from pykraft.jepsen_like.faults.runs.interruption import early_end
+from pykraft.testing.processes.waits import PATIENCE_S
 
 
 @pytest.fixture(autouse=True)

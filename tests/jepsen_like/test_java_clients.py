@@ -10,17 +10,16 @@ from typing import Any, cast
 
 import pytest
 
-from pykraft.jepsen_like.kafka_jars import NoKafkaError
-from pykraft.jepsen_like.workloads import java_process
-from pykraft.jepsen_like.workloads.client import (
+from pykraft.jepsen_like.faults.clients import java_process
+from pykraft.jepsen_like.faults.clients.interface import (
     Polled,
     PositionLostError,
     ProducerConfig,
     RefusedError,
     UnknownOutcomeError,
 )
-from pykraft.jepsen_like.workloads.java_clients import MOST_UNANSWERED, JavaProducer, JavaReader
-from pykraft.jepsen_like.workloads.java_process import (
+from pykraft.jepsen_like.faults.clients.java import MOST_UNANSWERED, JavaProducer, JavaReader
+from pykraft.jepsen_like.faults.clients.java_process import (
     Answer,
     JavaEndedError,
     JavaProcess,
@@ -28,6 +27,7 @@ from pykraft.jepsen_like.workloads.java_process import (
     encoded,
 )
 from pykraft.kafka_client.metadata import TopicPartition
+from pykraft.testing.processes.kafka_jars import NoKafkaError
 
 PLACE = TopicPartition("a topic", 1)
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from pykraft.jepsen_like import kafka_jars, maven
-from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
-from pykraft.jepsen_like.kafka_jars import KAFKA_VERSION, NoKafkaError, find_clients, find_server
-from pykraft.jepsen_like.node_process import NodeProcess
-from pykraft.jepsen_like.process_cluster import ProcessCluster
-from pykraft.jepsen_like.run_config import RunConfig, RunError
-from pykraft.jepsen_like.runner import run
-from pykraft.jepsen_like.systems import Kafka, Pykraft
+from pykraft.jepsen_like.faults.clusters.process_cluster import ProcessCluster
+from pykraft.jepsen_like.faults.runs.run_config import RunConfig, RunError
+from pykraft.jepsen_like.faults.runs.runner import run
+from pykraft.testing.processes import kafka_jars, maven
+from pykraft.testing.processes.kafka_jars import KAFKA_VERSION, NoKafkaError, find_clients, find_server
+from pykraft.testing.processes.node_process import NodeProcess
+from pykraft.testing.processes.systems import Kafka, Pykraft
+from pykraft.testing.processes.waits import PATIENCE_S, wait_until
 
 
 @pytest.fixture
@@ -69,7 +69,9 @@ def test_run_without_java_could_not_be_carried_out(
     programs: set[str], tmp_path: Path, settings: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     programs.remove("java")
-    monkeypatch.setattr("pykraft.jepsen_like.foreign.ForeignCluster.connect", lambda cluster: None)
+    monkeypatch.setattr(
+        "pykraft.jepsen_like.faults.runs.foreign.ForeignCluster.connect", lambda cluster: None
+    )
     with pytest.raises(RunError, match="java is not installed"):
         run(RunConfig(out_dir=tmp_path, **settings))  # type: ignore[arg-type]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from pykraft.jepsen_like.awaiting import wait_until
-from pykraft.jepsen_like.keeper import Keeper, end_leftovers, start_time
+from pykraft.testing.processes.keeper import Keeper, end_leftovers, start_time
+from pykraft.testing.processes.waits import wait_until
 
 pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="processes are told apart by /proc")
 
@@ -22,7 +22,7 @@ FOREVER = [sys.executable, "-c", "import time; time.sleep(3600)"]
 RUNNER = """
 import subprocess, sys, time
 from pathlib import Path
-from pykraft.jepsen_like.keeper import Keeper
+from pykraft.testing.processes.keeper import Keeper
 keeper = Keeper(Path(sys.argv[1]))
 node = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"], start_new_session=True)
 keeper.watch(node.pid)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from pykraft.jepsen_like.checkers.lag import WorstLag, measure_lag
-from pykraft.jepsen_like.checkers.self_test import clean_history
-from pykraft.jepsen_like.history import Event
+from pykraft.jepsen_like.faults.checkers.lag import WorstLag, measure_lag
+from pykraft.jepsen_like.faults.checkers.self_test.plants import clean_history
+from pykraft.jepsen_like.faults.history import Event
 
 KEY = "t-0"
 

@@ -9,12 +9,12 @@ from itertools import chain, combinations, permutations
 import pytest
 from msgspec.structs import replace
 
-from pykraft.jepsen_like.checkers.findings import Anomaly, Findings
-from pykraft.jepsen_like.checkers.history import Report, examine, merge
-from pykraft.jepsen_like.checkers.linear_models import REGISTER, Read, Write, without_unread
-from pykraft.jepsen_like.checkers.linear_registers import check_ids, check_linearizable
-from pykraft.jepsen_like.checkers.linearizable import IMPOSSIBLE, Operation, Verdict, judge
-from pykraft.jepsen_like.history import Event
+from pykraft.jepsen_like.faults.checkers.findings import Anomaly, Findings
+from pykraft.jepsen_like.faults.checkers.history import Report, examine, merge
+from pykraft.jepsen_like.faults.checkers.linear_models import REGISTER, Read, Write, without_unread
+from pykraft.jepsen_like.faults.checkers.linear_registers import check_ids, check_linearizable
+from pykraft.jepsen_like.faults.checkers.linearizable import IMPOSSIBLE, Operation, Verdict, judge
+from pykraft.jepsen_like.faults.history import Event
 
 Action = Write | Read
 

@@ -8,14 +8,14 @@ from contextlib import closing
 
 import pytest
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
-from pykraft.jepsen_like.nemeses import bad_links, links
-from pykraft.jepsen_like.nemeses.fault import Fault, Target
-from pykraft.jepsen_like.nemeses.kind import Kind, Repair
-from pykraft.jepsen_like.process_cluster import FAST_FAILOVER, ProcessCluster
-from pykraft.jepsen_like.surroundings.portable import Portable
-from pykraft.jepsen_like.surroundings.shim import why_unavailable
+from pykraft.jepsen_like.faults.clusters.process_cluster import FAST_FAILOVER, ProcessCluster
+from pykraft.jepsen_like.faults.nemeses.fault import Fault, Target
+from pykraft.jepsen_like.faults.nemeses.kind import Kind, Repair
+from pykraft.jepsen_like.faults.nemeses.kinds import bad_links, links
+from pykraft.jepsen_like.faults.surroundings.portable import Portable
+from pykraft.jepsen_like.faults.surroundings.shim import why_unavailable
 from pykraft.kafka_client.cluster_probe import ClusterProbe
+from pykraft.testing.processes.waits import PATIENCE_S, wait_until
 
 pytestmark = [
     pytest.mark.slow,

@@ -9,12 +9,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from pykraft.jepsen_like import long_run
-from pykraft.jepsen_like.long_run import LONGEST_S, SHORTEST_S, WORKLOADS, choose_run, play, read_results
-from pykraft.jepsen_like.nemeses.kinds import choose
-from pykraft.jepsen_like.report import EXIT_INTERRUPTED
-from pykraft.jepsen_like.tally_table import table
-from pykraft.jepsen_like.workloads.registry import WORKLOADS as KNOWN
+from pykraft.jepsen_like.faults.nemeses.choice import choose
+from pykraft.jepsen_like.faults.reports.report import EXIT_INTERRUPTED
+from pykraft.jepsen_like.faults.reports.tally_table import table
+from pykraft.jepsen_like.faults.runs import long_run
+from pykraft.jepsen_like.faults.runs.long_run import (
+    LONGEST_S,
+    SHORTEST_S,
+    WORKLOADS,
+    choose_run,
+    play,
+    read_results,
+)
+from pykraft.jepsen_like.faults.workloads.registry import WORKLOADS as KNOWN
 
 TIERS = ("portable", "root")
 

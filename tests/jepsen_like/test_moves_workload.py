@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Sequence
 from typing import cast
 
-from pykraft.jepsen_like.history import MemoryHistory
-from pykraft.jepsen_like.sim.virtual_loop import VirtualLoop
-from pykraft.jepsen_like.workloads.append import AppendConfig
-from pykraft.jepsen_like.workloads.client import Clients
-from pykraft.jepsen_like.workloads.moves import MovesConfig, MovesWorkload
-from pykraft.jepsen_like.workloads.workload import Limits
+from pykraft.jepsen_like.faults.clients.interface import Clients
+from pykraft.jepsen_like.faults.history import MemoryHistory
+from pykraft.jepsen_like.faults.workloads.append import AppendConfig
+from pykraft.jepsen_like.faults.workloads.moves import MovesConfig, MovesWorkload
+from pykraft.jepsen_like.faults.workloads.workload import Limits
 from pykraft.kafka_client.metadata import TopicPartition
+from pykraft.runtime.simulated.virtual_loop import VirtualLoop
 
 
 class Admin:

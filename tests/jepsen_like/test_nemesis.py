@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from pykraft.jepsen_like.checkers.counting import MINIMUM_FAULTS
-from pykraft.jepsen_like.nemeses.fault import Intensity, Target, read_plan
-from pykraft.jepsen_like.nemeses.kinds import KINDS, PRESETS, choose
-from pykraft.jepsen_like.nemeses.planning import QUIET_END_S, QUIET_START_S, plan_faults
-from pykraft.jepsen_like.nemeses.processes import LONGEST_PAUSE_S
+from pykraft.jepsen_like.faults.checkers.counting import MINIMUM_FAULTS
+from pykraft.jepsen_like.faults.nemeses.choice import KINDS, PRESETS, choose
+from pykraft.jepsen_like.faults.nemeses.fault import Intensity, Target, read_plan
+from pykraft.jepsen_like.faults.nemeses.kinds.processes import LONGEST_PAUSE_S
+from pykraft.jepsen_like.faults.nemeses.planning import QUIET_END_S, QUIET_START_S, plan_faults
 
 SIGNALS = choose("signals")
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pykraft.jepsen_like.awaiting import WaitError, wait_until
-from pykraft.jepsen_like.free_ports import free_ports
-from pykraft.jepsen_like.node_process import NodeProcess
+from pykraft.runtime.free_ports import free_ports
+from pykraft.testing.processes.node_process import NodeProcess
+from pykraft.testing.processes.waits import WaitError, wait_until
 
 PATIENT = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); print('up', flush=True)\nwhile True: time.sleep(0.05)"  # noqa: E501
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True)\nwhile True: time.sleep(0.05)"  # noqa: E501

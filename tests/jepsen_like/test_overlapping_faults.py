@@ -10,17 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S, WaitError, wait_until
-from pykraft.jepsen_like.history import HistoryWriter, read_history
-from pykraft.jepsen_like.nemeses import nemesis, versions
-from pykraft.jepsen_like.nemeses.fault import Fault, Plan, Target
-from pykraft.jepsen_like.nemeses.kind import Kind, NotPossibleNowError, Repair, between
-from pykraft.jepsen_like.nemeses.kinds import KINDS
-from pykraft.jepsen_like.nemeses.nemesis import Nemesis
-from pykraft.jepsen_like.nemeses.node_watch import NodeWatch
-from pykraft.jepsen_like.nemeses.victims import choose_victims
-from pykraft.jepsen_like.process_cluster import ProcessCluster
+from pykraft.jepsen_like.faults.clusters.process_cluster import ProcessCluster
+from pykraft.jepsen_like.faults.history import HistoryWriter, read_history
+from pykraft.jepsen_like.faults.nemeses import nemesis
+from pykraft.jepsen_like.faults.nemeses.choice import KINDS
+from pykraft.jepsen_like.faults.nemeses.fault import Fault, Plan, Target
+from pykraft.jepsen_like.faults.nemeses.kind import Kind, NotPossibleNowError, Repair, between
+from pykraft.jepsen_like.faults.nemeses.kinds import versions
+from pykraft.jepsen_like.faults.nemeses.nemesis import Nemesis
+from pykraft.jepsen_like.faults.nemeses.node_watch import NodeWatch
+from pykraft.jepsen_like.faults.nemeses.victims import choose_victims
 from pykraft.kafka_client.cluster_probe import ClusterProbe, TopicView
+from pykraft.testing.processes.waits import PATIENCE_S, WaitError, wait_until
 
 pytestmark = pytest.mark.slow
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from pykraft.jepsen_like.workloads.client import Commit, RefusedError, UnknownOutcomeError
-from pykraft.jepsen_like.workloads.own_requests import OwnRequests
+from pykraft.jepsen_like.faults.clients.interface import Commit, RefusedError, UnknownOutcomeError
+from pykraft.jepsen_like.faults.clients.own_requests import OwnRequests
 from pykraft.kafka_client.blocking import run
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_protocol.api_keys import ApiKey

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from pykraft.jepsen_like.nemeses import links
-from pykraft.jepsen_like.process_cluster import ProcessCluster
-from pykraft.jepsen_like.surroundings import shim
-from pykraft.jepsen_like.surroundings.portable import Portable
+from pykraft.jepsen_like.faults.clusters.process_cluster import ProcessCluster
+from pykraft.jepsen_like.faults.nemeses.kinds import links
+from pykraft.jepsen_like.faults.surroundings import shim
+from pykraft.jepsen_like.faults.surroundings.portable import Portable
 
 
 def test_without_a_compiler_nodes_are_reached_directly(

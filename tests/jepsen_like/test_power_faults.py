@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
-from pykraft.jepsen_like.nemeses.fault import Fault, Target
-from pykraft.jepsen_like.nemeses.kinds import KINDS
-from pykraft.jepsen_like.process_cluster import FAST_FAILOVER, ProcessCluster
-from pykraft.jepsen_like.surroundings.loop_disk import FREEZE_WHILE_ASKED, LoopDisk
-from pykraft.jepsen_like.surroundings.loop_disks import LoopDisks
+from pykraft.jepsen_like.faults.clusters.process_cluster import FAST_FAILOVER, ProcessCluster
+from pykraft.jepsen_like.faults.nemeses.choice import KINDS
+from pykraft.jepsen_like.faults.nemeses.fault import Fault, Target
+from pykraft.jepsen_like.faults.surroundings.loop_disk import FREEZE_WHILE_ASKED, LoopDisk
+from pykraft.jepsen_like.faults.surroundings.loop_disks import LoopDisks
+from pykraft.testing.processes.waits import PATIENCE_S, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("loop_disks")]
 

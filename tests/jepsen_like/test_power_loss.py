@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pykraft.jepsen_like.power_loss import run
-from pykraft.jepsen_like.surroundings.loop_disk import LoopDisk
+from pykraft.jepsen_like.faults.runs.power_loss import run
+from pykraft.jepsen_like.faults.surroundings.loop_disk import LoopDisk
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("loop_disks")]
 

@@ -9,7 +9,7 @@ from unittest.mock import AsyncMock, Mock
 
 import pytest
 
-from pykraft.jepsen_like.workloads.client import (
+from pykraft.jepsen_like.faults.clients.interface import (
     Commit,
     MemberConfig,
     Polled,
@@ -17,8 +17,8 @@ from pykraft.jepsen_like.workloads.client import (
     ProducerConfig,
     TransactionalConfig,
 )
-from pykraft.jepsen_like.workloads.names import Names
-from pykraft.jepsen_like.workloads.prefixed_clients import PrefixedClients
+from pykraft.jepsen_like.faults.clients.names import Names
+from pykraft.jepsen_like.faults.clients.prefixed_clients import PrefixedClients
 from pykraft.kafka_client.metadata import TopicPartition
 
 T = TypeVar("T")

@@ -12,17 +12,17 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S, WaitError, wait_until
-from pykraft.jepsen_like.checkers.self_test import PLANTS
-from pykraft.jepsen_like.history import HistoryWriter, read_history
-from pykraft.jepsen_like.process_cluster import FAST_FAILOVER, ProcessCluster
-from pykraft.jepsen_like.process_run import await_in_sync
-from pykraft.jepsen_like.report import EXIT_COULD_NOT_RUN
-from pykraft.jepsen_like.run_config import RunConfig, RunError
-from pykraft.jepsen_like.runner import main, run
-from pykraft.jepsen_like.surroundings.commands import CommandError
-from pykraft.jepsen_like.surroundings.surroundings import Surroundings
+from pykraft.jepsen_like.faults.checkers.self_test.plants import PLANTS
+from pykraft.jepsen_like.faults.clusters.process_cluster import FAST_FAILOVER, ProcessCluster
+from pykraft.jepsen_like.faults.history import HistoryWriter, read_history
+from pykraft.jepsen_like.faults.reports.report import EXIT_COULD_NOT_RUN
+from pykraft.jepsen_like.faults.runs.process_run import await_in_sync
+from pykraft.jepsen_like.faults.runs.run_config import RunConfig, RunError
+from pykraft.jepsen_like.faults.runs.runner import main, run
+from pykraft.jepsen_like.faults.surroundings.surroundings import Surroundings
 from pykraft.kafka_client.cluster_probe import ClusterProbe
+from pykraft.testing.processes.commands import CommandError
+from pykraft.testing.processes.waits import PATIENCE_S, WaitError, wait_until
 
 pytestmark = pytest.mark.slow
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
-from pykraft.jepsen_like.history import Event, HistoryWriter
-from pykraft.jepsen_like.nemeses.fault import Intensity, Phase, Plan
-from pykraft.jepsen_like.progress import Progress
+from pykraft.jepsen_like.faults.history import Event, HistoryWriter
+from pykraft.jepsen_like.faults.nemeses.fault import Intensity, Phase, Plan
+from pykraft.jepsen_like.faults.runs.progress import Progress
+from pykraft.testing.processes.waits import PATIENCE_S, wait_until
 from tests.jepsen_like.histories import fault, led
 
 PLAN = Plan(1, 60.0, (Phase(Intensity.MANY, 0.0), Phase(Intensity.NONE, 25.0)), ())

@@ -18,13 +18,13 @@ from typing import Final
 
 import pytest
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
-from pykraft.jepsen_like.free_ports import free_ports
-from pykraft.jepsen_like.keeper import start_time
-from pykraft.jepsen_like.listeners import LOOPBACK
-from pykraft.jepsen_like.surroundings.proxies import ProxyError, ProxyLinks
-from pykraft.jepsen_like.surroundings.surroundings import WHOLE, LinkState
+from pykraft.jepsen_like.faults.surroundings.proxies import ProxyError, ProxyLinks
+from pykraft.jepsen_like.faults.surroundings.surroundings import WHOLE, LinkState
 from pykraft.runtime.address import Address
+from pykraft.runtime.free_ports import free_ports
+from pykraft.testing.processes.keeper import start_time
+from pykraft.testing.processes.listeners import LOOPBACK
+from pykraft.testing.processes.waits import PATIENCE_S, wait_until
 
 NEAR, FAR = 1, 2
 CUT = LinkState(cut=True)
@@ -319,7 +319,7 @@ def test_proxy_ends_with_whoever_started_it(tmp_path: Path) -> None:
 _RUNNER: Final = """
 import sys
 from pathlib import Path
-from pykraft.jepsen_like.surroundings.proxies import ProxyLinks
+from pykraft.jepsen_like.faults.surroundings.proxies import ProxyLinks
 print(ProxyLinks(Path(sys.argv[1])).pid, flush=True)
 sys.stdin.read()
 """

@@ -8,12 +8,17 @@ from collections.abc import Sequence
 
 import pytest
 
-from pykraft.jepsen_like.checkers.counting import count_run
-from pykraft.jepsen_like.checkers.findings import Anomaly
-from pykraft.jepsen_like.checkers.history import examine
-from pykraft.jepsen_like.history import Event, MemoryHistory
-from pykraft.jepsen_like.workloads.client import Commit, RefusedError, UnknownOutcomeError
-from pykraft.jepsen_like.workloads.registers import CONFIGS, FIRST_MS, RegistersConfig, RegistersWorkload
+from pykraft.jepsen_like.faults.checkers.counting import count_run
+from pykraft.jepsen_like.faults.checkers.findings import Anomaly
+from pykraft.jepsen_like.faults.checkers.history import examine
+from pykraft.jepsen_like.faults.clients.interface import Commit, RefusedError, UnknownOutcomeError
+from pykraft.jepsen_like.faults.history import Event, MemoryHistory
+from pykraft.jepsen_like.faults.workloads.registers import (
+    CONFIGS,
+    FIRST_MS,
+    RegistersConfig,
+    RegistersWorkload,
+)
 from pykraft.kafka_client.metadata import TopicPartition
 from tests.jepsen_like.played import kinds, play
 

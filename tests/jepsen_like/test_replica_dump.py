@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from pykraft.jepsen_like.checkers.findings import Anomaly
-from pykraft.jepsen_like.checkers.history import check
-from pykraft.jepsen_like.history import HistoryWriter, read_history
-from pykraft.jepsen_like.replica_dump import dump_replica
+from pykraft.jepsen_like.faults.checkers.findings import Anomaly
+from pykraft.jepsen_like.faults.checkers.history import check
+from pykraft.jepsen_like.faults.clusters.replica_dump import dump_replica
+from pykraft.jepsen_like.faults.history import HistoryWriter, read_history
 from pykraft.kafka_protocol.compression import Compression
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 

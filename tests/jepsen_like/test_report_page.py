@@ -12,22 +12,22 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from pykraft.jepsen_like.checkers.findings import Anomaly
-from pykraft.jepsen_like.checkers.history import Report
-from pykraft.jepsen_like.conclusion import conclude, write_report
-from pykraft.jepsen_like.history import Event, HistoryError, write_history
-from pykraft.jepsen_like.nemeses.fault import Intensity, Phase, Plan
-from pykraft.jepsen_like.plain_text import PlainConsole
-from pykraft.jepsen_like.report import print_result, print_runs
-from pykraft.jepsen_like.report_page.elements import tag, to_html
-from pykraft.jepsen_like.report_page.scales import (
+from pykraft.jepsen_like.faults.checkers.findings import Anomaly
+from pykraft.jepsen_like.faults.checkers.history import Report
+from pykraft.jepsen_like.faults.history import Event, HistoryError, write_history
+from pykraft.jepsen_like.faults.nemeses.fault import Intensity, Phase, Plan
+from pykraft.jepsen_like.faults.plain_text import PlainConsole
+from pykraft.jepsen_like.faults.reports.page.elements import tag, to_html
+from pykraft.jepsen_like.faults.reports.page.scales import (
     powers_of_ten,
     round_ticks,
     time_text,
     time_ticks_s,
 )
-from pykraft.jepsen_like.summary import command_to_repeat
-from pykraft.jepsen_like.timeline_tables import MOST_FAULTS
+from pykraft.jepsen_like.faults.reports.report import print_result, print_runs
+from pykraft.jepsen_like.faults.reports.summary import command_to_repeat
+from pykraft.jepsen_like.faults.reports.timeline_tables import MOST_FAULTS
+from pykraft.jepsen_like.faults.runs.conclusion import conclude, write_report
 from tests.jepsen_like.histories import fault, in_order, led, ms, sent, steadily
 
 _ACTED_ON = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"

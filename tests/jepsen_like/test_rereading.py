@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, TopicPartition
 
-from pykraft.jepsen_like.workloads.rereading import consume
+from pykraft.jepsen_like.faults.clients.rereading import consume
 
 NO_EPOCH = "No epoch found less or equal to offset 5 (leader epoch 1): broker end offset is -1"
 TRUNCATED = "Partition log truncation detected at offset 5 (leader epoch 1): broker end offset is 3"

@@ -13,17 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S, WaitError, wait_until
-from pykraft.jepsen_like.nemeses.fault import Fault, Target
-from pykraft.jepsen_like.nemeses.kinds import KINDS
-from pykraft.jepsen_like.process_cluster import FAST_FAILOVER, ProcessCluster
-from pykraft.jepsen_like.surroundings.cgroup import (
+from pykraft.jepsen_like.faults.clusters.process_cluster import FAST_FAILOVER, ProcessCluster
+from pykraft.jepsen_like.faults.nemeses.choice import KINDS
+from pykraft.jepsen_like.faults.nemeses.fault import Fault, Target
+from pykraft.jepsen_like.faults.surroundings.cgroup import (
     CgroupError,
     Cgroups,
     Hierarchies,
     find_hierarchies,
     remove_leftovers,
 )
+from pykraft.testing.processes.waits import PATIENCE_S, WaitError, wait_until
 
 pytestmark = pytest.mark.slow
 

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
-from pykraft.jepsen_like.history import NEMESIS, read_history
-from pykraft.jepsen_like.report import EXIT_CLEAN, EXIT_DOES_NOT_COUNT
-from pykraft.jepsen_like.surroundings import loop_disk, namespaces
-from pykraft.jepsen_like.surroundings.cgroup import CgroupError, find_hierarchies, remove_leftovers
+from pykraft.jepsen_like.faults.history import NEMESIS, read_history
+from pykraft.jepsen_like.faults.reports.report import EXIT_CLEAN, EXIT_DOES_NOT_COUNT
+from pykraft.jepsen_like.faults.surroundings import loop_disk, namespaces
+from pykraft.jepsen_like.faults.surroundings.cgroup import CgroupError, find_hierarchies, remove_leftovers
+from pykraft.testing.processes.waits import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -32,7 +32,8 @@ def root_tier() -> None:
     """Skip where it cannot be: containers often have the commands but not the permission."""
     reason = namespaces.why_unavailable() or loop_disk.why_unavailable()
     if reason is None:
-        program = "from pykraft.jepsen_like.surroundings import namespaces; namespaces.enter_own_namespaces()"
+        module = "pykraft.jepsen_like.faults.surroundings"
+        program = f"from {module} import namespaces; namespaces.enter_own_namespaces()"
         tried = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
         reason = None if tried.returncode == 0 else tried.stderr
     if reason is not None:
@@ -74,7 +75,9 @@ def test_run_in_namespaces_does_not_hold_the_disks_of_another(tmp_path: Path) ->
     disk = loop_disk.LoopDisk(tmp_path / "node-1.img", loop_disk.mount_point(tmp_path, 1))
     disk.make()
     program = "print('in', flush=True); input()"
-    enter = "from pykraft.jepsen_like.surroundings import namespaces; namespaces.enter_own_namespaces(); "
+    enter = (
+        "from pykraft.jepsen_like.faults.surroundings import namespaces; namespaces.enter_own_namespaces(); "
+    )
     command = [sys.executable, "-c", enter + program]
     try:
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:

@@ -10,10 +10,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from pykraft.jepsen_like import runner
-from pykraft.jepsen_like.conclusion import conclude
-from pykraft.jepsen_like.history import Event, write_history
-from pykraft.jepsen_like.report import (
+from pykraft.jepsen_like.faults.history import Event, write_history
+from pykraft.jepsen_like.faults.reports.report import (
     EXIT_ANOMALY,
     EXIT_CLEAN,
     EXIT_COULD_NOT_RUN,
@@ -21,7 +19,9 @@ from pykraft.jepsen_like.report import (
     EXIT_INTERRUPTED,
     Result,
 )
-from pykraft.jepsen_like.run_config import RunConfig, RunError
+from pykraft.jepsen_like.faults.runs import runner
+from pykraft.jepsen_like.faults.runs.conclusion import conclude
+from pykraft.jepsen_like.faults.runs.run_config import RunConfig, RunError
 from pykraft.node.cli import jepsen
 from tests.jepsen_like.histories import sent
 
@@ -162,7 +162,7 @@ def test_process_ends_although_a_client_never_returns(tmp_path: Path, daemon: bo
 
 STANDSTILL = """
 import ctypes, threading
-from pykraft.jepsen_like.standstill import no_standstill
+from pykraft.jepsen_like.faults.runs.standstill import no_standstill
 with no_standstill(after_s=0.5, wind_up_s=0.05):
     {work}
 threading.Event().wait(1)  # nothing ends it any more

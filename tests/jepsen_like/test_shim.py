@@ -21,7 +21,7 @@ from typing import Any, Final, Self
 
 import pytest
 
-from pykraft.jepsen_like.surroundings.shim import (
+from pykraft.jepsen_like.faults.surroundings.shim import (
     MOST_PORTS,
     DiskState,
     Shim,

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
+from pykraft.jepsen_like.faults.nemeses.fault import Fault, Plan, Target
+from pykraft.jepsen_like.faults.runs.shrinking import Shrinking
 from pykraft.jepsen_like.minimise import minimise
-from pykraft.jepsen_like.nemeses.fault import Fault, Plan, Target
-from pykraft.jepsen_like.shrinking import Shrinking
 
 FAULTS = tuple(Fault(number, "kill", Target.ANY, 2.0 * number, 1.0) for number in range(20))
 PLAN = Plan(7, 60.0, (), FAULTS)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pykraft.jepsen_like.checkers.findings import Anomaly
-from pykraft.jepsen_like.checkers.history import check
-from pykraft.jepsen_like.history import Event
+from pykraft.jepsen_like.faults.checkers.findings import Anomaly
+from pykraft.jepsen_like.faults.checkers.history import check
+from pykraft.jepsen_like.faults.history import Event
 
 LOST = Event("invoke", "p", 1, "send", "t-0", "lost"), Event("ok", "p", 2, "send", "t-0", "lost", 0)
 KEPT = Event("invoke", "p", 8, "send", "t-0", "kept"), Event("ok", "p", 9, "send", "t-0", "kept", 0)

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykraft.jepsen_like.history import Event, HistoryError
-from pykraft.jepsen_like.nemeses.fault import Fault, Intensity, Phase, Plan, Target
-from pykraft.jepsen_like.timeline.analysis import Analysis, analyse_events
-from pykraft.jepsen_like.timeline.availability import FLOOR_US, Availability, Window, incidents
-from pykraft.jepsen_like.timeline.faults import PhaseSpan, faults_of
-from pykraft.jepsen_like.timeline.recovery import ASKS_WITHIN_US, Recovery
-from pykraft.jepsen_like.timeline.seconds import Percentiles, percentiles
+from pykraft.jepsen_like.faults.history import Event, HistoryError
+from pykraft.jepsen_like.faults.nemeses.fault import Fault, Intensity, Phase, Plan, Target
+from pykraft.jepsen_like.faults.timeline.analysis import Analysis, analyse_events
+from pykraft.jepsen_like.faults.timeline.availability import FLOOR_US, Availability, Window, incidents
+from pykraft.jepsen_like.faults.timeline.faults import PhaseSpan, faults_of
+from pykraft.jepsen_like.faults.timeline.recovery import ASKS_WITHIN_US, Recovery
+from pykraft.jepsen_like.faults.timeline.seconds import Percentiles, percentiles
 from tests.jepsen_like.histories import fault, in_order, led, ms, sent, steadily
 
 PLAN = Plan(

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from pykraft.jepsen_like.checkers.cycles import find_cycles
-from pykraft.jepsen_like.checkers.history import examine
-from pykraft.jepsen_like.checkers.self_test_transactions import (
+from pykraft.jepsen_like.faults.checkers.cycles import find_cycles
+from pykraft.jepsen_like.faults.checkers.history import examine
+from pykraft.jepsen_like.faults.checkers.self_test.transactions import (
     FIRST,
     SECOND,
     TRANSACTION_PLANTS,
     clean_transactions,
 )
-from pykraft.jepsen_like.checkers.transaction_index import Name, index_transactions, parse_value
-from pykraft.jepsen_like.history import Event
+from pykraft.jepsen_like.faults.checkers.transaction_index import Name, index_transactions, parse_value
+from pykraft.jepsen_like.faults.history import Event
 
 
 def test_clean_transactions_have_no_finding() -> None:

@@ -6,28 +6,28 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pykraft.jepsen_like.differential import settling
-from pykraft.jepsen_like.differential.answer_pairs import places_of
-from pykraft.jepsen_like.differential.generate_transactions import generate_transactions
-from pykraft.jepsen_like.differential.known_of_producers import (
+from pykraft.jepsen_like.conformance import settling
+from pykraft.jepsen_like.conformance.answer_pairs import places_of
+from pykraft.jepsen_like.conformance.generate_transactions import generate_transactions
+from pykraft.jepsen_like.conformance.known.producers import (
     beside_the_records,
     later_sequence,
     named_twice,
 )
-from pykraft.jepsen_like.differential.known_transactions import KNOWN_TRANSACTIONS
-from pykraft.jepsen_like.differential.learning import learn
-from pykraft.jepsen_like.differential.masks import Masks
-from pykraft.jepsen_like.differential.minimise import minimise
-from pykraft.jepsen_like.differential.producer_blanks import (
+from pykraft.jepsen_like.conformance.known.transactions import KNOWN_TRANSACTIONS
+from pykraft.jepsen_like.conformance.learning import learn
+from pykraft.jepsen_like.conformance.masks import Masks
+from pykraft.jepsen_like.conformance.minimise import minimise
+from pykraft.jepsen_like.conformance.producer_blanks import (
     FIRST_TIME_MS,
     STRANGER_ID,
     Batch,
     ProducerEpoch,
     ProducerId,
 )
-from pykraft.jepsen_like.differential.script import Actor, Script, Step, blank
-from pykraft.jepsen_like.differential.told_batches import told
-from pykraft.jepsen_like.differential.transaction_draw import TRANSACTION_TOPICS
+from pykraft.jepsen_like.conformance.script import Actor, Script, Step, blank
+from pykraft.jepsen_like.conformance.told_batches import told
+from pykraft.jepsen_like.conformance.transaction_draw import TRANSACTION_TOPICS
 from pykraft.kafka_protocol.api_keys import ApiKey, request_class
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid

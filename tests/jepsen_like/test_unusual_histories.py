@@ -7,15 +7,15 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from pykraft.jepsen_like.checkers.findings import Anomaly
-from pykraft.jepsen_like.checkers.history import check
-from pykraft.jepsen_like.checkers.self_test_transactions import (
+from pykraft.jepsen_like.faults.checkers.findings import Anomaly
+from pykraft.jepsen_like.faults.checkers.history import check
+from pykraft.jepsen_like.faults.checkers.self_test.transactions import (
     FIRST,
     SECOND,
     TRANSACTION_PLANTS,
     clean_transactions,
 )
-from pykraft.jepsen_like.history import Event, EventType
+from pykraft.jepsen_like.faults.history import Event, EventType
 from tests.jepsen_like.histories import count_calls
 
 SESSION_US = 6_000_000

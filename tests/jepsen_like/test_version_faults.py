@@ -10,11 +10,15 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 import pykraft
-from pykraft.jepsen_like.awaiting import PATIENCE_S, WaitError
-from pykraft.jepsen_like.nemeses.fault import Fault, Target
-from pykraft.jepsen_like.nemeses.kinds import KINDS
-from pykraft.jepsen_like.other_version import OtherVersion, OtherVersionError, find_other_version
-from pykraft.jepsen_like.process_cluster import FAST_FAILOVER, ProcessCluster
+from pykraft.jepsen_like.faults.clusters.other_version import (
+    OtherVersion,
+    OtherVersionError,
+    find_other_version,
+)
+from pykraft.jepsen_like.faults.clusters.process_cluster import FAST_FAILOVER, ProcessCluster
+from pykraft.jepsen_like.faults.nemeses.choice import KINDS
+from pykraft.jepsen_like.faults.nemeses.fault import Fault, Target
+from pykraft.testing.processes.waits import PATIENCE_S, WaitError
 
 HERE = Path(pykraft.__file__).parent.resolve()
 EARLIER = "5bb5d6bd"

@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 from aiohttp import ClientSession, web
 
-from pykraft.jepsen_like.conclusion import conclude
-from pykraft.jepsen_like.history import Event, HistoryError, HistoryWriter
-from pykraft.jepsen_like.nemeses.fault import Intensity, Phase, Plan
-from pykraft.jepsen_like.run_files import CLUSTER, HISTORY, PAGE, PLAN
-from pykraft.jepsen_like.watch.follower import HistoryFollower
-from pykraft.jepsen_like.watch.live_page import build_document, build_fragment
-from pykraft.jepsen_like.watch.live_run import NOBODY, LiveRun, find_run
-from pykraft.jepsen_like.watch.server import WatchPage
+from pykraft.jepsen_like.faults.history import Event, HistoryError, HistoryWriter
+from pykraft.jepsen_like.faults.nemeses.fault import Intensity, Phase, Plan
+from pykraft.jepsen_like.faults.run_files import CLUSTER, HISTORY, PAGE, PLAN
+from pykraft.jepsen_like.faults.runs.conclusion import conclude
+from pykraft.jepsen_like.faults.watch.follower import HistoryFollower
+from pykraft.jepsen_like.faults.watch.live_page import build_document, build_fragment
+from pykraft.jepsen_like.faults.watch.live_run import NOBODY, LiveRun, find_run
+from pykraft.jepsen_like.faults.watch.server import WatchPage
 from pykraft.node.web.guard import guarded
 from tests.jepsen_like.histories import fault, led, ms, steadily
 from tests.jepsen_like.test_report_page import Page

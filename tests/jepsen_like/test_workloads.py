@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from pykraft.jepsen_like.workloads.registry import WORKLOADS
+from pykraft.jepsen_like.faults.workloads.registry import WORKLOADS
 from pykraft.node.cli.jepsen import run
 
 

@@ -10,7 +10,6 @@ from typing import Literal, TypedDict, Unpack
 
 from pykraft.group_coordinator.config import GroupConfig as CoordinatorConfig
 from pykraft.group_coordinator.service import GroupCoordinatorService
-from pykraft.jepsen_like.sim.virtual_loop import VirtualClock, VirtualLoop
 from pykraft.kafka_client.cluster import ClientConfig
 from pykraft.kafka_client.group_member import GroupConfig, GroupMember
 from pykraft.kafka_client.metadata import TopicPartition
@@ -38,6 +37,7 @@ from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.kafka_protocol.schema import Message
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE
+from pykraft.runtime.simulated.virtual_loop import VirtualClock, VirtualLoop
 from tests.faults import unexpected
 from tests.group_coordinator.tools import MemoryWriter, answer, make_image, topic_id
 from tests.kafka_client.scripted import HOST, Later, Outcome, ScriptedCluster

@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
-from pykraft.jepsen_like.sim.virtual_loop import VirtualLoop
 from pykraft.kafka_client.aio import AsyncioNetwork
 from pykraft.kafka_client.network import Channel, Event
 from pykraft.runtime.address import Address
+from pykraft.runtime.simulated.virtual_loop import VirtualLoop
 from tests.kafka_client.scripted import Later, Outcome, ScriptedBroker, ScriptedCluster
 from tests.narrowing import as_type
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.runtime.os_disk import OsDisk
+from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.log_store import places
 from tests.log_store.places import Fill, MakeBatch, MemoryPlace, Place, Stored
 

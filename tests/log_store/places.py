@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypedDict, Unpack
 
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import BatchHeader, read_header
 from pykraft.log_store.log import Log, LogConfig
 from pykraft.runtime.disk import Disk
+from pykraft.runtime.simulated.memory_disk import MemoryDisk
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ Kill -9 cannot reveal a missing fsync (the page cache survives), so tests wrap t
 
 from __future__ import annotations
 
-from pykraft.jepsen_like.sim.memory_disk import DiskCall
 from pykraft.runtime.disk import Buffer, Disk, DiskFile, DiskUsage
 from pykraft.runtime.file_budget import FileHolder
+from pykraft.runtime.simulated.memory_disk import DiskCall
 
 
 class SpyFile:

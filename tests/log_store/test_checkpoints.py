@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.ids import Uuid, uuid_to_str
 from pykraft.log_store import checkpoint
 from pykraft.log_store.interface import CorruptCheckpointError
 from pykraft.log_store.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
+from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.log_store.places import MemoryPlace, Place
 
 TOPIC_ID = Uuid(bytes(range(16)))

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.compression import Compression
 from pykraft.kafka_protocol.markers import ABORT, COMMIT
 from pykraft.kafka_protocol.primitives import ProtocolError
@@ -36,6 +35,7 @@ from pykraft.log_store.log import Log, LogConfig
 from pykraft.log_store.segment import Segment
 from pykraft.log_store.transaction_index import AbortedTransaction
 from pykraft.runtime.disk import Buffer
+from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.log_store.cleaned_logs import clean, contents, records
 from tests.log_store.test_compaction_model import CrashingDisk, PowerLossError
 

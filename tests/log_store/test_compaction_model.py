@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 import pytest
 
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.compression import Compression
 from pykraft.kafka_protocol.record_codec import Record, RecordInput, encode_batch
 from pykraft.kafka_protocol.records import read_header
@@ -19,6 +18,7 @@ from pykraft.log_store.compaction.cleaning import Step
 from pykraft.log_store.compaction.record_filter import ActiveProducers
 from pykraft.log_store.interface import DAMAGE_ERRORS
 from pykraft.log_store.log import Log, LogConfig
+from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.log_store import cleaned_logs
 from tests.log_store.cleaned_logs import contents, records
 

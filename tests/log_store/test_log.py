@@ -435,7 +435,7 @@ def test_any_read_gives_the_stored_bytes(
     interval: int,
     data: st.DataObject,
 ) -> None:
-    from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
+    from pykraft.runtime.simulated.memory_disk import MemoryDisk
 
     disk = MemoryDisk()
     config = LogConfig(segment_bytes=segment_bytes, index_interval_bytes=interval, cleanup_policy=COMPACT)

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.records import BatchHeader
 from pykraft.log_store.interface import CorruptLogError, EpochEnd
 from pykraft.log_store.log import Log, LogConfig
 from pykraft.log_store.segment import DELETED_SUFFIX
+from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.log_store.places import Batch, MakeBatch
 
 DIRECTORY = "/data/orders-0"

@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from pykraft.jepsen_like.sim.memory_disk import DiskCall, MemoryDisk
 from pykraft.runtime.disk import UnreadableError
+from pykraft.runtime.simulated.memory_disk import DiskCall, MemoryDisk
 from tests.log_store.spy import SpyDisk
 
 SEEDS = range(60)

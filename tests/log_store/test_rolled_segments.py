@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import assign_offset, read_header
 from pykraft.log_store.interface import LogConfig
 from pykraft.log_store.log import CorruptLogError, Log
+from pykraft.runtime.simulated.memory_disk import MemoryDisk
 
 OLDEST = "t-0/00000000000000000000.log"
 

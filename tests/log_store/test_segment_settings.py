@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.log_store import segment
 from pykraft.log_store.log import Log, LogConfig
 from pykraft.runtime.os_disk import OsDisk
+from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.log_store.places import Fill, MakeBatch, MemoryPlace
 from tests.log_store.spy import SpyDisk
 

@@ -6,7 +6,6 @@ import struct
 
 import pytest
 
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.markers import ABORT, Marker, build_marker
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import assign_offset, read_header
@@ -19,6 +18,7 @@ from pykraft.log_store.transaction_index import (
     decode_index,
     encode_index,
 )
+from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.batch_fields import BatchFields
 
 PATH = "/x.txnindex"

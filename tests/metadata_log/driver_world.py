@@ -8,7 +8,6 @@ from dataclasses import replace
 from random import Random
 from typing import Any, TypedDict, Unpack
 
-from pykraft.jepsen_like.sim.virtual_loop import VirtualLoop
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
@@ -28,6 +27,7 @@ from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
 from pykraft.quorum.delivery import SLICE_RECORDS
 from pykraft.quorum.listener import CommittedBatch, LeaderAndEpoch, QuorumDescription, ReplicaProgress
 from pykraft.runtime.address import Address
+from pykraft.runtime.simulated.virtual_loop import VirtualLoop
 from tests.metadata_log.harness import T
 
 NODE = 1

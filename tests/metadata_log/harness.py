@@ -8,7 +8,11 @@ from typing import Any, TypedDict, TypeVar
 
 import pytest
 
-from pykraft.jepsen_like.sim.cluster.image_invariants import check_batch, check_final, check_image
+from pykraft.jepsen_like.simulation.cluster.checks.image_invariants import (
+    check_batch,
+    check_final,
+    check_image,
+)
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages.alter_partition_reassignments import (

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from random import Random
 
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages.create_topics import (
@@ -32,6 +31,7 @@ from pykraft.quorum.state_store import QuorumStateStore
 from pykraft.runtime.address import Address
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.rpc import PendingCall, RpcFailure
+from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.quorum.nodes import Recorder
 
 DIRECTORY = "/data/__cluster_metadata-0"

@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from pykraft.jepsen_like.sim.virtual_loop import VirtualLoop
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.kafka_protocol.messages.create_topics import (
@@ -17,6 +16,7 @@ from pykraft.kafka_protocol.messages.create_topics import (
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.controller import sweeps
 from pykraft.metadata_log.controller.requests import BrokerHeartbeatRequest
+from pykraft.runtime.simulated.virtual_loop import VirtualLoop
 from tests.metadata_log.driver_world import NODE, LoopClock, SuspendedClock, World, run, settle
 
 

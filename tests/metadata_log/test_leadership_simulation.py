@@ -23,7 +23,6 @@ import pytest
 
 from pykraft.broker.replicas.isr import IsrProposal
 from pykraft.broker.replicas.partition import Partition
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.elect_leaders import ElectLeadersRequest
 from pykraft.kafka_protocol.messages.incremental_alter_configs import (
@@ -45,6 +44,7 @@ from pykraft.metadata_log.controller.requests import (
 )
 from pykraft.metadata_log.image import PartitionRegistration
 from pykraft.metadata_log.records import LogsLost
+from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.broker.partitions import Events
 from tests.metadata_log.harness import ControllerHarness
 

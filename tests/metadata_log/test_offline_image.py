@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 import pytest
 
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import assign_offset
@@ -14,6 +13,7 @@ from pykraft.metadata_log.codec import encode_record
 from pykraft.metadata_log.offline import read_image
 from pykraft.metadata_log.records import PartitionRecord, TopicRecord
 from pykraft.metadata_log.snapshot import iter_snapshot_values
+from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.metadata_log.harness import ControllerHarness
 
 END, EPOCH = 1000, 7

@@ -9,8 +9,8 @@ from random import Random
 
 import pytest
 
-from pykraft.jepsen_like.sim.cluster.image_invariants import check_final
-from pykraft.jepsen_like.sim.violation import InvariantViolation
+from pykraft.jepsen_like.simulation.cluster.checks.image_invariants import check_final
+from pykraft.jepsen_like.simulation.violation import InvariantViolation
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from pykraft.kafka_protocol.messages.incremental_alter_configs import (

@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from types import FrameType
 from typing import Any
 
-from pykraft.jepsen_like.sim.virtual_loop import VirtualLoop
+from pykraft.runtime.simulated.virtual_loop import VirtualLoop
 
 
 class CountingLoop(VirtualLoop):

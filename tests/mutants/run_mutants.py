@@ -88,7 +88,16 @@ SIMULATIONS = frozenset(
     }
 )
 """Tests that run seeded histories of faults against a model or invariants."""
-RING_2 = ("-m", "pykraft.jepsen_like.sim", "--ring", "cluster", "--processes", "1", "--minimise-s", "0")
+RING_2 = (
+    "-m",
+    "pykraft.jepsen_like.simulation",
+    "--ring",
+    "cluster",
+    "--processes",
+    "1",
+    "--minimise-s",
+    "0",
+)
 RING_2_MARKER = "reproduce: "
 SCHEDULES_OF_WHOLE_NODES = "8"
 """Tried with ``--by-simulation``."""
@@ -146,7 +155,7 @@ SUITES = {
     ),
     "quorum": Suite(
         (
-            *("-m", "pykraft.jepsen_like.sim", "--ring", "quorum", "--duration-ms", "10000"),
+            *("-m", "pykraft.jepsen_like.simulation", "--ring", "quorum", "--duration-ms", "10000"),
             *("--processes", "1", "--minimise-s", "0", "--seeds"),
         ),
         "reproduce: ",
@@ -154,7 +163,7 @@ SUITES = {
         directed=("--no-directed",),
     ),
     "quorum_nodes": Suite(
-        ("-m", "pykraft.jepsen_like.sim.quorum.nodes", "--seeds"),
+        ("-m", "pykraft.jepsen_like.simulation.quorum_nodes.ring", "--seeds"),
         "reproduce: ",
         seeds=("12", "2"),
     ),

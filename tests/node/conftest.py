@@ -17,7 +17,7 @@ from typing import IO
 
 import pytest
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S
+from pykraft.testing.processes.waits import PATIENCE_S
 from tests.node.sites import Site, create, run_node
 
 COMMAND = (sys.executable, "-m", "pykraft.node")

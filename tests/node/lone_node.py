@@ -7,11 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from pykraft.jepsen_like.awaiting import wait_until
-from pykraft.jepsen_like.free_ports import free_ports
-from pykraft.jepsen_like.node_process import NodeProcess
-from pykraft.jepsen_like.process_cluster import run_cli
-from pykraft.jepsen_like.systems import cli
+from pykraft.jepsen_like.faults.clusters.process_cluster import run_cli
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.create_topics import (
     CreatableTopic,
@@ -33,6 +29,10 @@ from pykraft.kafka_protocol.messages.produce import (
 )
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.runtime.address import Address
+from pykraft.runtime.free_ports import free_ports
+from pykraft.testing.processes.node_process import NodeProcess
+from pykraft.testing.processes.systems import cli
+from pykraft.testing.processes.waits import wait_until
 from tests.wire_client import WireClient
 
 HOST = "127.0.0.1"

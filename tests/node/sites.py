@@ -9,8 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S
-from pykraft.jepsen_like.free_ports import free_ports
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_client.admin_results import NewTopic
 from pykraft.log_store.interface import METADATA_LOG_DIRECTORY
@@ -20,7 +18,9 @@ from pykraft.node.format import format_directories
 from pykraft.node.node import Node
 from pykraft.node.run import make_world
 from pykraft.runtime.disk import Buffer
+from pykraft.runtime.free_ports import free_ports
 from pykraft.runtime.os_disk import OsDisk, OsFile
+from pykraft.testing.processes.waits import PATIENCE_S
 
 HOST = "127.0.0.1"
 TIMEOUT_S = PATIENCE_S

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from pykraft.configuration.keys import ConfigError
-from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_protocol.enums import ElectionType
@@ -30,6 +29,7 @@ from pykraft.node.node import Node
 from pykraft.node.run import make_world
 from pykraft.quorum.bootstrap import BOOTSTRAP_CHECKPOINT
 from pykraft.quorum.flushed_mark import FLUSHED_OFFSET_FILE
+from pykraft.testing.processes.waits import PATIENCE_S, wait_until
 from tests.node.sites import SEGMENT, TIMEOUT_S, Site, create, flip_a_byte, run_node, topics
 
 pytestmark = pytest.mark.slow

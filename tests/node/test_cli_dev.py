@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from pykraft.jepsen_like.awaiting import wait_until
-from pykraft.jepsen_like.free_ports import free_ports
 from pykraft.runtime.directory_lock import DirectoryInUseError, DirectoryLock
+from pykraft.runtime.free_ports import free_ports
+from pykraft.testing.processes.waits import wait_until
 from tests.node.conftest import Background
 from tests.node.ipv6 import needs_ipv6
 

@@ -15,11 +15,11 @@ from typing import Any
 import click
 import pytest
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.node.cli.dev_detached import stop_detached
 from pykraft.node.cli.dev_state import TEMPORARY_FILE, DevState, Home
 from pykraft.runtime.directory_lock import DirectoryLock
+from pykraft.testing.processes.waits import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.slow
 

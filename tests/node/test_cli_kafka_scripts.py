@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S
 from pykraft.node.cli.kafka_scripts import launchers
 from pykraft.testing import Cluster
+from pykraft.testing.processes.waits import PATIENCE_S
 from tests.node.cli_runner import answer, output, refusal
 
 SCRIPT = r"""

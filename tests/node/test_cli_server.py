@@ -167,7 +167,8 @@ def test_server_command_imports_no_client_of_a_cluster() -> None:
     """Every imported module costs a millisecond at each start."""
     code = "import sys, pykraft.node.cli.server; print(*sys.modules, sep='\\n')"
     imported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    needless = ("pykraft.kafka_client", "pykraft.spark", "pykraft.jepsen_like", "confluent_kafka", "rich")
+    ours = tuple(f"pykraft.{name}" for name in ("kafka_client", "spark", "jepsen_like", "testing"))
+    needless = (*ours, "pykraft.runtime.simulated", "confluent_kafka", "rich")
     assert "pykraft.node.run" in imported.splitlines()
     assert [name for name in imported.splitlines() if name.startswith(needless)] == []
 

@@ -8,9 +8,9 @@ from itertools import count
 
 import pytest
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.testing import Cluster
+from pykraft.testing.processes.waits import PATIENCE_S, wait_until
 from tests.node.cli_runner import answer, output, refusal
 
 _numbers = count(1)

@@ -24,11 +24,11 @@ import pytest
 import yaml
 
 from pykraft.configuration.server_keys import KNOWN_NAMES
-from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
-from pykraft.jepsen_like.free_ports import free_ports
-from pykraft.jepsen_like.node_process import NodeProcess
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_client.admin_results import NewTopic
+from pykraft.runtime.free_ports import free_ports
+from pykraft.testing.processes.node_process import NodeProcess
+from pykraft.testing.processes.waits import PATIENCE_S, wait_until
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PACKAGING: Final = ROOT / "packaging"

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from pykraft.jepsen_like.free_ports import free_ports
 from pykraft.kafka_client.aio import AsyncioNetwork
 from pykraft.kafka_client.connection import Connection
 from pykraft.kafka_client.errors import ConnectionFailedError
@@ -27,6 +26,7 @@ from pykraft.node.format import format_directories
 from pykraft.node.node import Node
 from pykraft.node.run import make_world
 from pykraft.runtime.address import Address
+from pykraft.runtime.free_ports import free_ports
 from pykraft.runtime.os_disk import OsDisk
 
 HOST = "127.0.0.1"

@@ -7,7 +7,6 @@ import itertools
 import pytest
 
 from pykraft.configuration.keys import ConfigError
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.ids import Uuid, uuid_to_str
 from pykraft.log_store.log import Log, LogConfig
 from pykraft.metadata_log.bootstrap import read_bootstrap_checkpoint
@@ -25,6 +24,7 @@ from pykraft.quorum.flushed_mark import FlushedMark, FlushedMarkFile
 from pykraft.quorum.state_store import QuorumStateError, QuorumStateStore
 from pykraft.quorum.storage import QuorumStorage
 from pykraft.runtime.clock import SystemClock
+from pykraft.runtime.simulated.memory_disk import MemoryDisk
 
 CLUSTER = "4L6g3nShT-eMCtK--X86sw"
 

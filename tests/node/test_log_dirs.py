@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from pykraft.jepsen_like.awaiting import wait_until
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_client.admin_results import NewTopic
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.node.cli.root import cli
+from pykraft.testing.processes.waits import wait_until
 from tests.node.sites import Site, run_node
 
 pytestmark = pytest.mark.slow

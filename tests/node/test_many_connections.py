@@ -14,9 +14,6 @@ from typing import Any
 
 import pytest
 
-from pykraft.jepsen_like.awaiting import wait_until
-from pykraft.jepsen_like.free_ports import free_ports
-from pykraft.jepsen_like.node_process import NodeProcess
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.create_topics import (
     CreatableTopic,
@@ -32,6 +29,9 @@ from pykraft.kafka_protocol.messages.produce import (
 )
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.runtime.address import Address
+from pykraft.runtime.free_ports import free_ports
+from pykraft.testing.processes.node_process import NodeProcess
+from pykraft.testing.processes.waits import wait_until
 from tests.wire_client import WireClient
 
 pytestmark = pytest.mark.slow

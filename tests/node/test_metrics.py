@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
 from pykraft.kafka_client.group_offsets import OffsetAndMetadata
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.node.errors import StartError
@@ -22,6 +21,7 @@ from pykraft.node.metrics.metric import Kind
 from pykraft.node.metrics.table import METRICS
 from pykraft.node.web.listening import MAX_CONNECTIONS
 from pykraft.testing import Cluster
+from pykraft.testing.processes.waits import PATIENCE_S, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = [f"value {number}".encode() for number in range(20)]

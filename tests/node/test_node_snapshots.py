@@ -11,8 +11,6 @@ from typing import Any, TypeVar
 
 import pytest
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S
-from pykraft.jepsen_like.free_ports import free_ports
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages.create_topics import (
@@ -35,8 +33,10 @@ from pykraft.node.format import format_directories
 from pykraft.node.node import Node
 from pykraft.node.run import make_world
 from pykraft.runtime.address import Address
+from pykraft.runtime.free_ports import free_ports
 from pykraft.runtime.os_disk import OsDisk
 from pykraft.runtime.rpc import PendingCall, RpcFailure
+from pykraft.testing.processes.waits import PATIENCE_S
 
 M = TypeVar("M", bound=Message)
 

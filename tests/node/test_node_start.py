@@ -15,8 +15,6 @@ import pytest
 from pykraft.broker.logs.log_manager import LogManager
 from pykraft.configuration.keys import ConfigError
 from pykraft.group_coordinator.service import GroupCoordinatorService
-from pykraft.jepsen_like.awaiting import PATIENCE_S
-from pykraft.jepsen_like.free_ports import free_ports
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import read_header
@@ -29,8 +27,10 @@ from pykraft.node.format import format_directories
 from pykraft.node.node import Node
 from pykraft.node.run import make_world
 from pykraft.runtime.clock import SystemClock
+from pykraft.runtime.free_ports import free_ports
 from pykraft.runtime.os_disk import OsDisk
 from pykraft.runtime.tasks import Workers
+from pykraft.testing.processes.waits import PATIENCE_S
 from tests.faults import unexpected
 
 HOST = "127.0.0.1"

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from pykraft.jepsen_like.awaiting import wait_until
-from pykraft.jepsen_like.surroundings.shim import DiskState, Shim, build_shim, why_unavailable
+from pykraft.jepsen_like.faults.surroundings.shim import DiskState, Shim, build_shim, why_unavailable
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.headers import encode_request
 from pykraft.log_store.interface import METADATA_LOG_DIRECTORY
 from pykraft.node.run import EXIT_FATAL
 from pykraft.quorum.state_store import QUORUM_STATE_FILE
+from pykraft.testing.processes.waits import wait_until
 from tests.node.lone_node import (
     UP_TIMEOUT_S,
     LoneNode,

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from pykraft.jepsen_like.awaiting import wait_until
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.fetch import FetchResponse
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
+from pykraft.testing.processes.waits import wait_until
 from tests.node.lone_node import (
     NOW_MS,
     LoneNode,

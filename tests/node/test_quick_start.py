@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S
 from pykraft.metadata_log.pb import controller_pb2 as pb
 from pykraft.node import node as node_module
 from pykraft.node.broker_node import BrokerNode
@@ -21,6 +20,7 @@ from pykraft.runtime import late_grpc
 from pykraft.runtime.address import Address
 from pykraft.runtime.late_grpc import LateGrpcServer, make_grpc_transport
 from pykraft.runtime.rpc import RpcFailure
+from pykraft.testing.processes.waits import PATIENCE_S
 from tests.faults import unexpected
 from tests.node.test_node_start import HOST, broker_port, controller_port, make_config, make_node, run
 
@@ -47,7 +47,8 @@ __main__.main()
 """
 NEEDLESS = {
     *("grpc", "click", "crc32c", "email", "importlib.metadata", "difflib", "shutil", "ctypes"),
-    *("pykraft.kafka_client", "pykraft.spark", "pykraft.jepsen_like", "confluent_kafka", "numpy", "rich"),
+    *("pykraft.kafka_client", "pykraft.spark", "pykraft.jepsen_like", "pykraft.testing", "numpy", "rich"),
+    *("pykraft.runtime.simulated", "confluent_kafka"),
 }
 MOST_MODULES = 740
 """A module costs between a tenth of a millisecond and several. There are 710 now, of which 50 are for

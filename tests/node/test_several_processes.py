@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pykraft.jepsen_like.awaiting import wait_until
-from pykraft.jepsen_like.process_cluster import FAST_FAILOVER, ProcessCluster
-from pykraft.jepsen_like.surroundings.surroundings import Surroundings
+from pykraft.jepsen_like.faults.clusters.process_cluster import FAST_FAILOVER, ProcessCluster
+from pykraft.jepsen_like.faults.surroundings.surroundings import Surroundings
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from pykraft.kafka_protocol.messages.join_group import (
@@ -20,6 +19,7 @@ from pykraft.kafka_protocol.messages.join_group import (
     JoinGroupRequestProtocol,
     JoinGroupResponse,
 )
+from pykraft.testing.processes.waits import wait_until
 from tests.node.lone_node import HOST, IS_UP, UP_TIMEOUT_S, LoneNode, running
 
 pytestmark = pytest.mark.slow

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.log_store.log import Log, LogConfig
 from pykraft.quorum.bootstrap import format_log
 from pykraft.quorum.core.roles import ElectionState
 from pykraft.quorum.state_store import QuorumStateStore
 from pykraft.quorum.storage import QuorumStorage, encode_proposal
 from pykraft.runtime.clock import SystemClock
+from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.quorum.nodes import DIRECTORY
 
 MARK = f"{DIRECTORY}/flushed-offset"

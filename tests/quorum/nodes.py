@@ -6,8 +6,6 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
-from pykraft.jepsen_like.sim.virtual_loop import SimExecutor, VirtualClock, VirtualLoop
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.log_store.log import Log, LogConfig
 from pykraft.quorum.bootstrap import format_log
@@ -20,6 +18,8 @@ from pykraft.quorum.storage import QuorumStorage
 from pykraft.runtime.address import Address
 from pykraft.runtime.disk import Disk
 from pykraft.runtime.rpc import PendingCall, RpcFailure, RpcHandler
+from pykraft.runtime.simulated.memory_disk import MemoryDisk
+from pykraft.runtime.simulated.virtual_loop import SimExecutor, VirtualClock, VirtualLoop
 
 DIRECTORY = "/data/__cluster_metadata-0"
 

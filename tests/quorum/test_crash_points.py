@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 import pytest
 
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.records import read_header
 from pykraft.kafka_protocol.value_batches import decode_values
@@ -34,6 +33,7 @@ from pykraft.quorum.rpc import FetchedRecords
 from pykraft.quorum.state_store import QuorumStateStore
 from pykraft.quorum.storage import QuorumStorage, encode_proposal
 from pykraft.runtime.address import Address
+from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.quorum.nodes import DIRECTORY, fetch_snapshot
 
 LOCAL = ReplicaKey(1, Uuid(bytes([1]) * 16))

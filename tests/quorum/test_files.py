@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.ids import Uuid, uuid_from_str
 from pykraft.kafka_protocol.record_codec import decode_batch
 from pykraft.quorum import bootstrap, control_records, state_store
@@ -14,6 +13,7 @@ from pykraft.quorum.core.roles import ElectionState
 from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
 from pykraft.quorum.rpc import outline_batches
 from pykraft.runtime.address import Address
+from pykraft.runtime.simulated.memory_disk import MemoryDisk
 
 DIRECTORY_ID = uuid_from_str("JEXY6aqzQY-32P5TStzaFg")
 VOTERS = VoterSet(

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.quorum.bootstrap import BOOTSTRAP_CHECKPOINT, format_log
 from pykraft.quorum.flushed_mark import ENTRY_BYTES, MAX_FILE_BYTES, FlushedMark, FlushedMarkFile, encode_mark
+from pykraft.runtime.simulated.memory_disk import MemoryDisk
 
 DIRECTORY = "/data"
 

@@ -7,7 +7,6 @@ import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from pykraft.jepsen_like.free_ports import free_ports
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.log_store.log import Log, LogConfig
 from pykraft.quorum.bootstrap import format_log
@@ -16,6 +15,7 @@ from pykraft.quorum.driver import QuorumConfig, QuorumNode
 from pykraft.quorum.state_store import QuorumStateStore
 from pykraft.runtime.address import Address
 from pykraft.runtime.clock import SystemClock
+from pykraft.runtime.free_ports import free_ports
 from pykraft.runtime.grpc_rpc import GrpcServer, GrpcTransport
 from pykraft.runtime.os_disk import OsDisk
 from tests.faults import unexpected

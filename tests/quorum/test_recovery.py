@@ -8,9 +8,9 @@ from typing import Unpack
 
 import pytest
 
-from pykraft.jepsen_like.sim.quorum.invariant_history import History
-from pykraft.jepsen_like.sim.quorum.recovery_invariants import RecoveringIsNotCounted
-from pykraft.jepsen_like.sim.violation import InvariantViolation
+from pykraft.jepsen_like.simulation.quorum.invariants.history import History
+from pykraft.jepsen_like.simulation.quorum.invariants.recovery import RecoveringIsNotCounted
+from pykraft.jepsen_like.simulation.violation import InvariantViolation
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.quorum.core.effects import EndRecovery, Reply, Send

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.record_codec import decode_batch, encode_batch
 from pykraft.kafka_protocol.records import iter_headers
@@ -27,6 +26,7 @@ from pykraft.quorum.snapshots import (
 )
 from pykraft.runtime.address import Address
 from pykraft.runtime.os_disk import OsDisk
+from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.narrowing import present
 
 DIRECTORY = "/data/__cluster_metadata-0"

@@ -15,7 +15,6 @@ from typing import Any, cast
 
 import pytest
 
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.quorum import storage
 from pykraft.quorum.core.config import QuorumConfig
 from pykraft.quorum.core.effects import CheckSnapshot
@@ -30,6 +29,7 @@ from pykraft.quorum.state_store import QUORUM_STATE_FILE, QuorumStateError, Quor
 from pykraft.quorum.storage import QuorumStorage
 from pykraft.runtime.address import Address
 from pykraft.runtime.disk import DiskFile
+from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.narrowing import present
 from tests.quorum.nodes import DIRECTORY, FAST, Cluster, Recorder, Replica, run_quorum, run_virtually
 

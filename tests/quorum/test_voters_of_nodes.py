@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.record_codec import decode_batch
@@ -17,6 +16,7 @@ from pykraft.quorum.bootstrap import format_log
 from pykraft.quorum.core.voters import NO_VOTERS, ReplicaKey, Voter, VoterSet
 from pykraft.quorum.flushed_mark import FlushedMarkFile
 from pykraft.runtime.address import Address
+from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.narrowing import present
 from tests.quorum.nodes import DIRECTORY, FAST, Cluster, Replica, run_quorum
 

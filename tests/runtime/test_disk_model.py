@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk, MemoryFile
 from pykraft.kafka_protocol.primitives import Buffer
 from pykraft.runtime import os_disk
 from pykraft.runtime.os_disk import OsDisk, OsFile
+from pykraft.runtime.simulated.memory_disk import MemoryDisk, MemoryFile
 
 
 class PowerLossError(BaseException):

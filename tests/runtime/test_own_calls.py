@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from pykraft.jepsen_like.sim.virtual_loop import VirtualLoop
 from pykraft.runtime.address import Address
 from pykraft.runtime.own_calls import OwnCalls, OwnFirstTransport
 from pykraft.runtime.rpc import PendingCall, RpcFailure
 from pykraft.runtime.rpc_limits import ServerLimits
+from pykraft.runtime.simulated.virtual_loop import VirtualLoop
 from tests.faults import unexpected
 
 HERE, ELSEWHERE = Address("here", 1), Address("elsewhere", 2)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 
 import pytest
 
-from pykraft.jepsen_like.sim.virtual_loop import VirtualLoop
+from pykraft.runtime.simulated.virtual_loop import VirtualLoop
 from pykraft.runtime.tasks import run_in_turn
 
 LIMIT_MS = 500

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
 from pykraft.runtime.disk import DiskFile
 from pykraft.runtime.os_disk import OsDisk
+from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from pykraft.runtime.sinks import SocketSink
 from pykraft.runtime.streams import OutputQueue, TruncatedSliceError, UnreadableSliceError
 

@@ -15,15 +15,14 @@ import pytest
 from pykraft.broker.replicas.data_plane import DataPlane
 from pykraft.broker.replicas.offset_lookup import EARLIEST
 from pykraft.configuration.keys import ConfigError, ConfigKey, ConfigType
-from pykraft.jepsen_like.sim.cluster import node as simulated
-from pykraft.jepsen_like.sim.cluster import world as worlds
-from pykraft.jepsen_like.sim.cluster.node import SimNode
-from pykraft.jepsen_like.sim.cluster.options import WorldOptions, draw_options
-from pykraft.jepsen_like.sim.cluster.ring import _discard_world, _on_error
-from pykraft.jepsen_like.sim.cluster.settings import CLIENT_PORT, QUORUM_PORT
-from pykraft.jepsen_like.sim.cluster.world import World, make_loop
-from pykraft.jepsen_like.sim.streams import address_of
-from pykraft.jepsen_like.workloads.own_admin import client_config
+from pykraft.jepsen_like.faults.clients.own_admin import client_config
+from pykraft.jepsen_like.simulation.cluster import node as simulated
+from pykraft.jepsen_like.simulation.cluster import world as worlds
+from pykraft.jepsen_like.simulation.cluster.node import SimNode
+from pykraft.jepsen_like.simulation.cluster.options import WorldOptions, draw_options
+from pykraft.jepsen_like.simulation.cluster.ring import _discard_world, _on_error
+from pykraft.jepsen_like.simulation.cluster.settings import CLIENT_PORT, QUORUM_PORT
+from pykraft.jepsen_like.simulation.cluster.world import World, make_loop
 from pykraft.kafka_client import producer
 from pykraft.kafka_client.admin import Admin
 from pykraft.kafka_client.aio import AsyncioNetwork
@@ -36,6 +35,7 @@ from pykraft.kafka_client.producer import Producer, ProducerConfig
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.kafka_protocol.record_codec import Record, decode_batch
 from pykraft.node.config import ServerConfig, load_server_config
+from pykraft.runtime.simulated.streams import address_of
 
 NUMBERS: Final = (-(1 << 63), 1 - (1 << 63), -(1 << 31), 1 - (1 << 31), -(1 << 15), -2, -1, 0, 1)
 PROPERTIES: Final = {

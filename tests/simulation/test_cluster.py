@@ -9,18 +9,18 @@ from collections.abc import Mapping
 
 import pytest
 
-from pykraft.jepsen_like.sim import determinism
-from pykraft.jepsen_like.sim.cluster.faults import CALM, CALM_RACE, CALM_STALLS, plan_faults
-from pykraft.jepsen_like.sim.cluster.load import Load, draw_workload
-from pykraft.jepsen_like.sim.cluster.ring import run_schedule
-from pykraft.jepsen_like.sim.processes import ProcessClock, ProcessLoop, SimProcess
-from pykraft.jepsen_like.sim.schedule import Schedule
-from pykraft.jepsen_like.sim.story import Story
-from pykraft.jepsen_like.sim.virtual_loop import WALL_START_MS
-from pykraft.jepsen_like.workloads.client import RefusedError
-from pykraft.jepsen_like.workloads.own_admin import OwnAdmin
+from pykraft.jepsen_like.faults.clients.interface import RefusedError
+from pykraft.jepsen_like.faults.clients.own_admin import OwnAdmin
+from pykraft.jepsen_like.simulation import determinism
+from pykraft.jepsen_like.simulation.cluster.clients.load import Load, draw_workload
+from pykraft.jepsen_like.simulation.cluster.faults.planned import CALM, CALM_RACE, CALM_STALLS, plan_faults
+from pykraft.jepsen_like.simulation.cluster.ring import run_schedule
+from pykraft.jepsen_like.simulation.schedule import Schedule
+from pykraft.jepsen_like.simulation.story import Story
 from pykraft.metadata_log.controller import driver, elections
 from pykraft.quorum import delivery
+from pykraft.runtime.simulated.processes import ProcessClock, ProcessLoop, SimProcess
+from pykraft.runtime.simulated.virtual_loop import WALL_START_MS
 
 
 @pytest.fixture(autouse=True)

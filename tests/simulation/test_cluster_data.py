@@ -12,16 +12,16 @@ import pytest
 
 from pykraft.broker.apis import describe_log_dirs
 from pykraft.broker.replicas.replication_quota import FOLLOWER_RATE, LEADER_RATE, LEADER_REPLICAS
-from pykraft.jepsen_like.sim.cluster.directories import ONE_DIRECTORY
-from pykraft.jepsen_like.sim.cluster.follower_reads import COMMITTED_ONLY, FollowerReads
-from pykraft.jepsen_like.sim.cluster.load import draw_workload
-from pykraft.jepsen_like.sim.cluster.model import Model, ModelBroker, ModelPartition, ModelTopic
-from pykraft.jepsen_like.sim.cluster.options import WorldOptions, draw_options
-from pykraft.jepsen_like.sim.cluster.ring import run_schedule
-from pykraft.jepsen_like.sim.cluster.throttles import InSyncReplicas
-from pykraft.jepsen_like.sim.schedule import Schedule
-from pykraft.jepsen_like.sim.story import Story
-from pykraft.jepsen_like.sim.violation import InvariantViolation
+from pykraft.jepsen_like.simulation.cluster.checks.follower_reads import COMMITTED_ONLY, FollowerReads
+from pykraft.jepsen_like.simulation.cluster.clients.directories import ONE_DIRECTORY
+from pykraft.jepsen_like.simulation.cluster.clients.load import draw_workload
+from pykraft.jepsen_like.simulation.cluster.clients.throttles import InSyncReplicas
+from pykraft.jepsen_like.simulation.cluster.model import Model, ModelBroker, ModelPartition, ModelTopic
+from pykraft.jepsen_like.simulation.cluster.options import WorldOptions, draw_options
+from pykraft.jepsen_like.simulation.cluster.ring import run_schedule
+from pykraft.jepsen_like.simulation.schedule import Schedule
+from pykraft.jepsen_like.simulation.story import Story
+from pykraft.jepsen_like.simulation.violation import InvariantViolation
 from pykraft.kafka_protocol.ids import Uuid
 
 

@@ -10,11 +10,11 @@ from typing import Any, TypeVarTuple, cast
 
 import pytest
 
-from pykraft.jepsen_like.sim.cluster.leadership import has_preferred_leaders
-from pykraft.jepsen_like.sim.cluster.model import Model
-from pykraft.jepsen_like.sim.cluster.starvation import STALE_FENCED, Starvation
-from pykraft.jepsen_like.sim.cluster.voters import VoterWatch
-from pykraft.jepsen_like.sim.violation import InvariantViolation
+from pykraft.jepsen_like.simulation.cluster.checks.leadership import has_preferred_leaders
+from pykraft.jepsen_like.simulation.cluster.checks.voters import VoterWatch
+from pykraft.jepsen_like.simulation.cluster.faults.starvation import STALE_FENCED, Starvation
+from pykraft.jepsen_like.simulation.cluster.model import Model
+from pykraft.jepsen_like.simulation.violation import InvariantViolation
 from pykraft.quorum.core.log_shape import LogShape, SnapshotId
 from pykraft.quorum.core.roles import ElectionState, Unattached
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-from pykraft.jepsen_like.sim.cluster.deletion_watch import (
+from pykraft.jepsen_like.simulation.cluster.checks.deletion_watch import (
     LOG_START,
     LOW_WATERMARK,
     STAYS_DELETED,

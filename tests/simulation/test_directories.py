@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from pykraft.jepsen_like.sim.cluster.directories import Directories
-from pykraft.jepsen_like.sim.violation import InvariantViolation
+from pykraft.jepsen_like.simulation.cluster.clients.directories import Directories
+from pykraft.jepsen_like.simulation.violation import InvariantViolation
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages.describe_log_dirs import DescribeLogDirsResponse, DescribeLogDirsResult
 

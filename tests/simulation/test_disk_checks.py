@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from pykraft.broker.logs.log_loading import create_log
-from pykraft.jepsen_like.sim.cluster.disk_checks import (
+from pykraft.jepsen_like.simulation.cluster.checks.disk_checks import (
     EVERY_LOG_OPENS,
     LOG_START_IS_STORED,
     METADATA_OPENS,
@@ -16,12 +16,11 @@ from pykraft.jepsen_like.sim.cluster.disk_checks import (
     check_disk,
     check_logs_open,
 )
-from pykraft.jepsen_like.sim.cluster.options import draw_options
-from pykraft.jepsen_like.sim.cluster.ring import run_schedule
-from pykraft.jepsen_like.sim.cluster.settings import server_config
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
-from pykraft.jepsen_like.sim.schedule import Schedule
-from pykraft.jepsen_like.sim.violation import InvariantViolation
+from pykraft.jepsen_like.simulation.cluster.options import draw_options
+from pykraft.jepsen_like.simulation.cluster.ring import run_schedule
+from pykraft.jepsen_like.simulation.cluster.settings import server_config
+from pykraft.jepsen_like.simulation.schedule import Schedule
+from pykraft.jepsen_like.simulation.violation import InvariantViolation
 from pykraft.kafka_protocol.ids import Uuid, uuid_to_str
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import read_header
@@ -30,6 +29,7 @@ from pykraft.log_store.interface import METADATA_LOG_DIRECTORY, LogConfig
 from pykraft.node.config import ServerConfig
 from pykraft.node.format import format_directories
 from pykraft.quorum.flushed_mark import FlushedMark, FlushedMarkFile
+from pykraft.runtime.simulated.memory_disk import MemoryDisk
 
 
 class StoppedClock:

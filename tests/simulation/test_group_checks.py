@@ -25,14 +25,14 @@ from pykraft.group_coordinator.records import (
     OffsetCommitValue,
 )
 from pykraft.group_coordinator.shard import GroupShard
-from pykraft.jepsen_like.sim.cluster.group_checks import (
+from pykraft.jepsen_like.simulation.cluster.checks.group_checks import (
     GroupChecks,
     check_group,
     check_replay,
     check_stable_group,
     check_targets,
 )
-from pykraft.jepsen_like.sim.violation import InvariantViolation
+from pykraft.jepsen_like.simulation.violation import InvariantViolation
 from pykraft.kafka_protocol.batch_builder import BatchBuilder
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.markers import EndOfTransaction

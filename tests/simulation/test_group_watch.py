@@ -11,8 +11,8 @@ from pykraft.coordinator.partitioning import OFFSETS_TOPIC
 from pykraft.group_coordinator.codec import encode_record
 from pykraft.group_coordinator.records import GroupRecord
 from pykraft.group_coordinator.shard import GroupShard
-from pykraft.jepsen_like.sim.cluster.group_watch import GroupWatch
-from pykraft.jepsen_like.sim.violation import InvariantViolation
+from pykraft.jepsen_like.simulation.cluster.checks.group_watch import GroupWatch
+from pykraft.jepsen_like.simulation.violation import InvariantViolation
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import iter_headers

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from pykraft.jepsen_like.sim.cluster.disk import CrashPointDisk
-from pykraft.jepsen_like.sim.cluster.node import SimNode
+from pykraft.jepsen_like.simulation.cluster.disk import CrashPointDisk
+from pykraft.jepsen_like.simulation.cluster.node import SimNode
 
 
 @pytest.mark.parametrize(

@@ -8,19 +8,24 @@ from typing import Any, cast
 
 import pytest
 
-from pykraft.jepsen_like.history import MemoryHistory
-from pykraft.jepsen_like.sim.cluster import load as load_module
-from pykraft.jepsen_like.sim.cluster.data_watch import COMPLETE_LEADER, MONOTONE, SAME_BELOW, DataWatch
-from pykraft.jepsen_like.sim.cluster.load import Load, _without_lost
-from pykraft.jepsen_like.sim.cluster.options import TRANSACTIONS
-from pykraft.jepsen_like.sim.memory_disk import MemoryDisk
-from pykraft.jepsen_like.sim.violation import InvariantViolation
+from pykraft.jepsen_like.faults.history import MemoryHistory
+from pykraft.jepsen_like.simulation.cluster.checks.data_watch import (
+    COMPLETE_LEADER,
+    MONOTONE,
+    SAME_BELOW,
+    DataWatch,
+)
+from pykraft.jepsen_like.simulation.cluster.clients import load as load_module
+from pykraft.jepsen_like.simulation.cluster.clients.load import Load, _without_lost
+from pykraft.jepsen_like.simulation.cluster.options import TRANSACTIONS
+from pykraft.jepsen_like.simulation.violation import InvariantViolation
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import read_header
 from pykraft.log_store.interface import LogConfig
 from pykraft.metadata_log.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from pykraft.metadata_log.records import NO_LEADER, LogsLost, PartitionChangeRecord
+from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.broker.partitions import append, make, state
 
 TOPIC_ID = Uuid(b"i" * 16)

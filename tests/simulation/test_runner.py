@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from pykraft.jepsen_like.sim import __main__ as command
-from pykraft.jepsen_like.sim import determinism
-from pykraft.jepsen_like.sim.minimise import minimise
-from pykraft.jepsen_like.sim.progress import LINE_EVERY_S, Progress
-from pykraft.jepsen_like.sim.quorum.ring import RING
-from pykraft.jepsen_like.sim.rings import RINGS
-from pykraft.jepsen_like.sim.runner import run_many
-from pykraft.jepsen_like.sim.schedule import Outcome, Ring, Schedule
-from pykraft.jepsen_like.sim.story import Story
-from pykraft.jepsen_like.sim.tally import Tally
+from pykraft.jepsen_like.simulation import __main__ as command
+from pykraft.jepsen_like.simulation import determinism
+from pykraft.jepsen_like.simulation.progress import LINE_EVERY_S, Progress
+from pykraft.jepsen_like.simulation.quorum.ring import RING
+from pykraft.jepsen_like.simulation.reducing import minimise
+from pykraft.jepsen_like.simulation.rings import RINGS
+from pykraft.jepsen_like.simulation.runner import run_many
+from pykraft.jepsen_like.simulation.schedule import Outcome, Ring, Schedule
+from pykraft.jepsen_like.simulation.story import Story
+from pykraft.jepsen_like.simulation.tally import Tally
 
 
 def _fails_with_faults_3_and_11(schedule: Schedule, story: Story | None = None) -> Outcome:
@@ -60,7 +60,7 @@ def test_violation_prints_one_line_that_repeats_it(
     assert ran.startswith("Schedules: 3 of ring broken; 0.03 virtual hours, 20 events, in ")
     assert injected == "Injected faults: 4 of 2 kinds, most often kill 2, pause 2"
     assert violations == "Violations: 1, above, each with the command that reproduces it"
-    arguments = line.partition("pykraft.jepsen_like.sim ")[2].split()
+    arguments = line.partition("pykraft.jepsen_like.simulation ")[2].split()
     assert command.main(arguments) == 1
     assert "AssertionError: planted" in capsys.readouterr().out
 
@@ -254,7 +254,7 @@ def test_schedule_in_pictures_shows_its_faults_and_its_command(
     assert summary["nodes"] >= 3
     assert summary["operations"]["send"]["ok"] > 0
     page = (directory / "report.html").read_text()
-    assert "jepsen_like.sim --ring cluster --seed 1 --duration-ms 8000" in page
+    assert "jepsen_like.simulation --ring cluster --seed 1 --duration-ms 8000" in page
     assert [fault["kind"] in page for fault in summary["faults"]]
 
 

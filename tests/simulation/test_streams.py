@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 
 import pytest
 
-from pykraft.jepsen_like.sim.links import Links
-from pykraft.jepsen_like.sim.processes import SimProcess
-from pykraft.jepsen_like.sim.streams import NetworkLoop, address_of, host_of
 from pykraft.kafka_client.aio import AsyncioNetwork
 from pykraft.runtime.address import Address
 from pykraft.runtime.connection_quota import ConnectionQuota
+from pykraft.runtime.simulated.links import Links
+from pykraft.runtime.simulated.processes import SimProcess
+from pykraft.runtime.simulated.streams import NetworkLoop, address_of, host_of
 from pykraft.runtime.tcp import StreamConnection, StreamRuntime
 from pykraft.runtime.tcp_server import StreamServer
 from pykraft.runtime.turns import BULK

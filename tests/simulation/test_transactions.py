@@ -11,21 +11,21 @@ from typing import Any, cast
 import pytest
 
 from pykraft.coordinator.partitioning import OFFSETS_TOPIC
-from pykraft.jepsen_like.history import Event
-from pykraft.jepsen_like.sim.cluster.crowd import MEMBERS
-from pykraft.jepsen_like.sim.cluster.group_watch import effective_records
-from pykraft.jepsen_like.sim.cluster.load import draw_workload
-from pykraft.jepsen_like.sim.cluster.options import (
+from pykraft.jepsen_like.faults.history import Event
+from pykraft.jepsen_like.simulation.cluster.checks.group_watch import effective_records
+from pykraft.jepsen_like.simulation.cluster.checks.transaction_checks import find_hanging
+from pykraft.jepsen_like.simulation.cluster.clients.crowd import MEMBERS
+from pykraft.jepsen_like.simulation.cluster.clients.load import draw_workload
+from pykraft.jepsen_like.simulation.cluster.options import (
     BESIDE_TRANSACTIONS,
     TRANSACTIONS,
     draw_options,
     draw_pair,
 )
-from pykraft.jepsen_like.sim.cluster.ring import run_schedule
-from pykraft.jepsen_like.sim.cluster.transaction_checks import find_hanging
-from pykraft.jepsen_like.sim.cluster.transaction_faults import TransactionFaults
-from pykraft.jepsen_like.sim.schedule import Schedule
-from pykraft.jepsen_like.sim.story import Story
+from pykraft.jepsen_like.simulation.cluster.ring import run_schedule
+from pykraft.jepsen_like.simulation.cluster.transaction_faults import TransactionFaults
+from pykraft.jepsen_like.simulation.schedule import Schedule
+from pykraft.jepsen_like.simulation.story import Story
 from pykraft.kafka_protocol.markers import ABORT, COMMIT
 from pykraft.kafka_protocol.record_codec import Record, RecordInput, decode_batch, encode_batch
 from pykraft.kafka_protocol.records import BatchHeader, read_header

@@ -18,10 +18,10 @@ from pyspark import TaskContext
 from pyspark.sql.functions import udf
 from pyspark.sql.types import BinaryType
 
-from pykraft.jepsen_like.awaiting import wait_until
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.spark.session import local_session
+from pykraft.testing.processes.waits import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

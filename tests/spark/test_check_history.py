@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
-from pykraft.jepsen_like import spark_check
-from pykraft.jepsen_like.checkers.history import Report, examine
-from pykraft.jepsen_like.checkers.self_test import PLANTS, clean_history
-from pykraft.jepsen_like.history import HistoryError, event_from_json, read_history, write_history
-from pykraft.jepsen_like.spark_check import check_histories
+from pykraft.jepsen_like.faults.checkers.history import Report, examine
+from pykraft.jepsen_like.faults.checkers.self_test.plants import PLANTS, clean_history
+from pykraft.jepsen_like.faults.history import HistoryError, event_from_json, read_history, write_history
+from pykraft.jepsen_like.faults.runs import spark_check
+from pykraft.jepsen_like.faults.runs.spark_check import check_histories
 from pykraft.node.cli.root import cli
 
 if TYPE_CHECKING:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pykraft.jepsen_like.awaiting import wait_until
-from pykraft.jepsen_like.process_cluster import ProcessCluster
+from pykraft.jepsen_like.faults.clusters.process_cluster import ProcessCluster
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_client.admin_results import NewTopic
 from pykraft.kafka_client.blocking_producer import BlockingProducer
 from pykraft.kafka_client.cluster import ClientConfig
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_client.network import parse_bootstrap_servers
+from pykraft.testing.processes.waits import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from pykraft.jepsen_like.awaiting import wait_until
 from pykraft.kafka_client.blocking_producer import BlockingProducer
 from pykraft.kafka_client.cluster import Cluster as Client
 from pykraft.kafka_client.errors import ClientTimeoutError, FencedError, ProduceError
@@ -20,6 +19,7 @@ from pykraft.spark.markers import OtherRowsError, Tally
 from pykraft.spark.task_messages import Task, Written
 from pykraft.spark.write_options import WriteOptions, parse_write_options
 from pykraft.testing import Cluster
+from pykraft.testing.processes.waits import wait_until
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install pykraft[spark]")
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install pykraft[spark]")

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pykraft.jepsen_like.spark_rounds.findings import Copy, Record, Seen, anomalies
-from pykraft.jepsen_like.spark_rounds.plan import FaultKind, plan_round
-from pykraft.jepsen_like.spark_rounds.rounds import running
-from pykraft.jepsen_like.spark_rounds.session_processes import processes_of
-from pykraft.jepsen_like.spark_rounds.tally import read_failures
+from pykraft.jepsen_like.faults.spark_rounds.findings import Copy, Record, Seen, anomalies
+from pykraft.jepsen_like.faults.spark_rounds.plan import FaultKind, plan_round
+from pykraft.jepsen_like.faults.spark_rounds.rounds import running
+from pykraft.jepsen_like.faults.spark_rounds.session_processes import processes_of
+from pykraft.jepsen_like.faults.spark_rounds.tally import read_failures
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

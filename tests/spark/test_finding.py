@@ -23,10 +23,10 @@ from typing import Final
 
 import pytest
 
-from pykraft.jepsen_like.maven import cache_directory
 from pykraft.kafka_client.blocking_producer import BlockingProducer
 from pykraft.kafka_client.cluster import ClientConfig
 from pykraft.kafka_client.network import parse_bootstrap_servers
+from pykraft.testing.processes.maven import cache_directory
 from tests.spark_here import skip_without_spark
 
 ROOT: Final = Path(__file__).resolve().parents[2]

@@ -11,8 +11,7 @@ import pytest
 from confluent_kafka import KafkaError as ConfluentError
 from confluent_kafka import Message, Producer
 
-from pykraft.jepsen_like.awaiting import wait_until
-from pykraft.jepsen_like.process_cluster import ProcessCluster
+from pykraft.jepsen_like.faults.clusters.process_cluster import ProcessCluster
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_client.admin_results import (
     ConfigChange,
@@ -28,6 +27,7 @@ from pykraft.spark.discovery import ClusterLogs
 from pykraft.spark.options import parse_batch_options
 from pykraft.spark.planner import ReadTask, plan_batch
 from pykraft.spark.reader import read_task
+from pykraft.testing.processes.waits import wait_until
 from tests.narrowing import present
 
 if TYPE_CHECKING:

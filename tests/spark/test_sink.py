@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pykraft.jepsen_like.awaiting import wait_until
 from pykraft.kafka_client.admin import AdminClient
+from pykraft.testing.processes.waits import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

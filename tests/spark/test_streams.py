@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pykraft.jepsen_like.awaiting import wait_until
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.spark.progress import offsets_behind_latest
+from pykraft.testing.processes.waits import wait_until
 from tests.mock_cluster import MockCluster
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ import confluent_kafka
 import pytest
 
 from pykraft.configuration.keys import ConfigError
-from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.testing import AsyncCluster, Cluster, ErrorCode, KafkaError, NodeFailedError, Record
+from pykraft.testing.processes.waits import PATIENCE_S, wait_until
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from pykraft.coordinator.writer import BatchBody
-from pykraft.jepsen_like.sim.virtual_loop import VirtualLoop
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -20,6 +19,7 @@ from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.features import TRANSACTION_VERSION
 from pykraft.metadata_log.image import EMPTY_IMAGE
 from pykraft.metadata_log.persistent import Map
+from pykraft.runtime.simulated.virtual_loop import VirtualLoop
 from pykraft.runtime.turns import Turns
 from pykraft.transaction_coordinator.config import TransactionConfig
 from pykraft.transaction_coordinator.ports import MarkersRefusedError

@@ -7,7 +7,6 @@ from collections.abc import Awaitable
 
 import pytest
 
-from pykraft.jepsen_like.sim.virtual_loop import VirtualLoop
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -18,6 +17,7 @@ from pykraft.kafka_protocol.messages.describe_transactions import DescribeTransa
 from pykraft.kafka_protocol.messages.list_transactions import ListTransactionsRequest
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE
+from pykraft.runtime.simulated.virtual_loop import VirtualLoop
 from pykraft.runtime.tasks import paced
 from pykraft.runtime.turns import TURN_US, TurnBudget
 from pykraft.transaction_coordinator.list_transactions import MAX_STATES

@@ -22,7 +22,6 @@ from typing import Final
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as Committed
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_client.admin_results import ConfigChange, NewTopic
 from pykraft.kafka_client.blocking_producer import BlockingProducer
@@ -35,6 +34,7 @@ from pykraft.kafka_protocol.compression import Compression
 from pykraft.kafka_protocol.enums import ConfigOperation, ConfigResourceType
 from pykraft.log_store.interface import METADATA_LOG_DIRECTORY
 from pykraft.runtime.directory_lock import LOCK_FILE
+from pykraft.testing.processes.waits import PATIENCE_S, wait_until
 from tests.data.formats.contents import metadata_in, served_by
 from tests.data.formats.serving import format_node, serving
 

@@ -13,15 +13,15 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S
-from pykraft.jepsen_like.free_ports import free_ports
 from pykraft.metadata_log.features import BOOTSTRAP_FEATURES
 from pykraft.node.config import ServerConfig, load_server_config
 from pykraft.node.format import format_directories
 from pykraft.node.incarnation import draw_uuid
+from pykraft.runtime.free_ports import free_ports
 from pykraft.runtime.os_disk import OsDisk
 from pykraft.testing.clock import SettableClock
 from pykraft.testing.node_thread import NodeThread
+from pykraft.testing.processes.waits import PATIENCE_S
 
 HOST: Final = "127.0.0.1"
 CLUSTER: Final = "4L6g3nShT-eMCtK--X86sw"

@@ -22,10 +22,11 @@ from tests.mutants.run_mutants import PACKAGES as COPIED
 PRODUCT = tuple(name for name in COPIED if name != "jepsen_like")
 """What is drawn over. The fault runs and the simulation are instruments: they are drawn over when named."""
 _GENERATED = "_pb2.py"
+_INSTRUMENTS = ("runtime/simulated/", "testing/processes/")
 
 
 def sources(paths: Sequence[str], root: Path = ROOT) -> list[str]:
-    """Below these packages, folders and files (or ``broker/replicas`` and the like)."""
+    """Below these packages, folders and files (or ``broker/replicas`` and the like), without instruments."""
     found: set[str] = set()
     for path in paths:
         place = root / path
@@ -33,7 +34,7 @@ def sources(paths: Sequence[str], root: Path = ROOT) -> list[str]:
             raise FileNotFoundError(f"there is no {path} in {root}")
         files = [place] if place.is_file() else place.rglob("*.py")
         found |= {file.relative_to(root).as_posix() for file in files if not file.name.endswith(_GENERATED)}
-    return sorted(found)
+    return sorted(file for file in found if not file.startswith(_INSTRUMENTS))
 
 
 def draw(paths: Sequence[str], seed: str, number: int, root: Path = ROOT) -> list[Mutant]:

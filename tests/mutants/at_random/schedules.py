@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from pykraft.jepsen_like.sim.rings import RINGS
-from pykraft.jepsen_like.sim.runner import attempt
-from pykraft.jepsen_like.sim.schedule import Outcome, Schedule
+from pykraft.jepsen_like.simulation.rings import RINGS
+from pykraft.jepsen_like.simulation.runner import attempt
+from pykraft.jepsen_like.simulation.schedule import Outcome, Schedule
 
 FILE = "simulation"
 """In place of a file of tests."""

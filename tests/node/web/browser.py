@@ -19,7 +19,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.expected_conditions import staleness_of
 from selenium.webdriver.support.wait import WebDriverWait
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S
+from pykraft.testing.processes.waits import PATIENCE_S
 
 _PACKAGES: Final = ("chromium", "chromium-driver")
 _PROGRAMS: Final = ("chromium", "chromedriver")

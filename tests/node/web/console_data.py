@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, Producer
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
 from pykraft.kafka_client.admin import AdminClient
 from pykraft.kafka_client.admin_results import NewTopic
+from pykraft.testing.processes.waits import PATIENCE_S, wait_until
 
 ORDERS: Final = "orders"
 PAYMENTS: Final = "payments"

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S
+from pykraft.testing.processes.waits import PATIENCE_S
 
 
 class Answer(NamedTuple):

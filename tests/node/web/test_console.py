@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
 from pykraft.kafka_client.admin_results import GroupDescription
 from pykraft.node.web.console.shown_node import PRODUCE
 from pykraft.node.web.console.templating import UNKNOWN
 from pykraft.testing import Cluster
+from pykraft.testing.processes.waits import PATIENCE_S, wait_until
 from tests.node.web.console_data import (
     CLASSIC,
     FIRST_MS,

@@ -14,11 +14,11 @@ import pytest
 from aiohttp.test_utils import TestServer
 from selenium.webdriver.common.keys import Keys
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
-from pykraft.jepsen_like.free_ports import free_ports
-from pykraft.jepsen_like.process_cluster import FAST_FAILOVER, ProcessCluster
-from pykraft.jepsen_like.watch.server import WatchPage
+from pykraft.jepsen_like.faults.clusters.process_cluster import FAST_FAILOVER, ProcessCluster
+from pykraft.jepsen_like.faults.watch.server import WatchPage
 from pykraft.kafka_client.loop_thread import LoopThread
+from pykraft.runtime.free_ports import free_ports
+from pykraft.testing.processes.waits import PATIENCE_S, wait_until
 from tests.jepsen_like.histories import fault, steadily
 from tests.jepsen_like.test_watch import begin, write
 from tests.node.web.browser import Browser, browser, need_browser

@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
 from pykraft.kafka_client.admin import Admin
 from pykraft.kafka_client.admin_results import NewTopic
 from pykraft.kafka_client.group_offsets import OffsetAndMetadata
@@ -18,6 +17,7 @@ from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.node.web.console.cluster_calls import BusyError, CallLimits, ClusterCalls
 from pykraft.runtime.address import Address
 from pykraft.testing import Cluster, Record
+from pykraft.testing.processes.waits import PATIENCE_S, wait_until
 from tests.node.web.console_site import Site, StandIn, console
 
 SHORT = CallLimits(page_ms=3_000, request_ms=1_000, section_ms=300)

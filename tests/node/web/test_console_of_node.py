@@ -11,13 +11,13 @@ from typing import cast
 
 import pytest
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
 from pykraft.metadata_log.records import Endpoint
 from pykraft.node.config import load_server_config
 from pykraft.node.web.console.shown_node import OwnNode
 from pykraft.node.web.server import WebServer
 from pykraft.runtime.address import Address
 from pykraft.testing import Cluster
+from pykraft.testing.processes.waits import PATIENCE_S, wait_until
 
 CONTROLLER = """\
 process.roles=controller

@@ -46,7 +46,7 @@ ROOT = Path(__file__).resolve().parents[3]
 def test_templates_and_static_files_are_in_the_wheel() -> None:
     with (ROOT / "pyproject.toml").open("rb") as file:
         shipped = tomllib.load(file)["tool"]["setuptools"]["package-data"]
-    for package in ("node/web/console", "jepsen_like/watch"):
+    for package in ("node/web/console", "jepsen_like/faults/watch"):
         folder = ROOT / package
         patterns = shipped["pykraft." + package.replace("/", ".")]
         files = [it.relative_to(folder).as_posix() for it in folder.glob("*/*.*") if it.suffix != ".pyc"]

@@ -11,10 +11,10 @@ from urllib.parse import urlencode
 
 import pytest
 
-from pykraft.jepsen_like.awaiting import PATIENCE_S, wait_until
-from pykraft.jepsen_like.free_ports import free_ports
 from pykraft.node.web import routes
+from pykraft.runtime.free_ports import free_ports
 from pykraft.testing import Cluster
+from pykraft.testing.processes.waits import PATIENCE_S, wait_until
 from tests.node.web.raw_http import Answer, RawHttp
 
 TOPIC = "guarded"

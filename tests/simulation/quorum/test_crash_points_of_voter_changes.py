@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from pykraft.jepsen_like.sim.quorum.cluster import SimCluster
-from pykraft.jepsen_like.sim.quorum.directed import reach
-from pykraft.jepsen_like.sim.quorum.invariant_history import ReplicaView
-from pykraft.jepsen_like.sim.quorum.options import ClusterOptions
-from pykraft.jepsen_like.sim.quorum.replica import SimReplica
-from pykraft.jepsen_like.sim.quorum.ring import demand_progress
+from pykraft.jepsen_like.simulation.quorum.cluster import SimCluster
+from pykraft.jepsen_like.simulation.quorum.directed.elections import reach
+from pykraft.jepsen_like.simulation.quorum.invariants.history import ReplicaView
+from pykraft.jepsen_like.simulation.quorum.options import ClusterOptions
+from pykraft.jepsen_like.simulation.quorum.replica import SimReplica
+from pykraft.jepsen_like.simulation.quorum.ring import demand_progress
 from pykraft.quorum.core.effects import Effect
 from pykraft.quorum.core.messages import AddRaftVoterRequest, RemoveRaftVoterRequest
 from pykraft.quorum.core.roles import Leader

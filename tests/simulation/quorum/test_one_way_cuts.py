@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
-from pykraft.jepsen_like.sim.quorum.cluster import SimCluster
-from pykraft.jepsen_like.sim.quorum.directed import elect
-from pykraft.jepsen_like.sim.quorum.options import ClusterOptions
+from pykraft.jepsen_like.simulation.quorum.cluster import SimCluster
+from pykraft.jepsen_like.simulation.quorum.directed.elections import elect
+from pykraft.jepsen_like.simulation.quorum.options import ClusterOptions
 from pykraft.quorum.core.roles import Follower
 from tests.narrowing import as_type
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pykraft.jepsen_like.sim.quorum.scenario import play
+from pykraft.jepsen_like.simulation.quorum.scenario import play
 
 SCENARIOS = sorted((Path(__file__).resolve().parents[2] / "scenarios").glob("*.txt"))
 

@@ -6,10 +6,10 @@ from collections import Counter
 
 import pytest
 
-from pykraft.jepsen_like.sim.quorum.plan import LASTS_MS, WEIGHTS, draw_plan
-from pykraft.jepsen_like.sim.quorum.ring import ALL_DIRECTED as DIRECTED
-from pykraft.jepsen_like.sim.quorum.ring import RING, run_directed
-from pykraft.jepsen_like.sim.schedule import Schedule, describe
+from pykraft.jepsen_like.simulation.quorum.plan import LASTS_MS, WEIGHTS, draw_plan
+from pykraft.jepsen_like.simulation.quorum.ring import ALL_DIRECTED as DIRECTED
+from pykraft.jepsen_like.simulation.quorum.ring import RING, run_directed
+from pykraft.jepsen_like.simulation.schedule import Schedule, describe
 
 SCHEDULES = 60
 CHUNK = 20

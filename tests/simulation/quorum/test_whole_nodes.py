@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from pykraft.jepsen_like.sim.quorum import nodes as simulation
+from pykraft.jepsen_like.simulation.quorum_nodes import ring as simulation
 
 SEEDS = [pytest.param(seed, marks=[] if seed < 3 else [pytest.mark.slow]) for seed in range(16)]
 

@@ -1,0 +1,1 @@
+"""The differences to Apache Kafka that are meant."""

@@ -1,6 +1,0 @@
-"""One script of raw requests, played against two systems, whose answers are compared field by field.
-
-``script`` says what a script is, ``generate`` and the moves draw one from a seed, ``player`` plays it against
-an address, ``masks`` hides what may differ, ``compare`` finds the first answer that differs,
-``known`` lists the differences that are meant, and ``minimise`` shortens a script that shows one.
-"""

@@ -1,0 +1,1 @@
+"""Planted anomalies: every checker finds the one that it is for."""

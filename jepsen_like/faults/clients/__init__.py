@@ -1,0 +1,1 @@
+"""Clients for workloads: pykraft's own, librdkafka's and Apache Kafka's."""

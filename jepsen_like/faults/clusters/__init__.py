@@ -1,0 +1,1 @@
+"""The clusters under test: their processes, versions and replicas."""

@@ -1,0 +1,1 @@
+"""The kinds of faults, one module for each thing that breaks."""

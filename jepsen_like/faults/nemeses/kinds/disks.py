@@ -1,0 +1,182 @@
+"""Faults of one node's disk, below its data directory: full, read-only, failing, slow.
+
+A node may rightly end when a write or a flush has failed: what is on its disk is no longer certain. It is
+started again afterwards, with a disk that works and with all that it had written. A replica that could not
+be read is set aside, and copied from its leader again.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from pykraft.jepsen_like.faults.clusters.process_cluster import ProcessCluster
+from pykraft.jepsen_like.faults.nemeses.administrator import Administrator
+from pykraft.jepsen_like.faults.nemeses.fault import Fault, Target
+from pykraft.jepsen_like.faults.nemeses.kind import Kind, NotPossibleNowError, Repair, between
+from pykraft.jepsen_like.faults.nemeses.kinds.shims import shims_of, why_no_shims
+from pykraft.jepsen_like.faults.surroundings.shim import DiskState
+
+_DISK: Final = frozenset({"disk"})
+_SINGLE: Final = {Target.ANY: 3.0, Target.CONTROLLER: 3.0, Target.BUSIEST: 4.0}
+
+_Inflict = Callable[[ProcessCluster, Fault, Sequence[int]], Repair]
+
+
+def _breaking(
+    *, write_errno: int = 0, fsync_errno: int = 0, read_errno: int = 0, short_writes: bool = False
+) -> _Inflict:
+    """With the settings of the fault: the probability of each call, and the delays."""
+
+    def inflict(cluster: ProcessCluster, fault: Fault, victims: Sequence[int]) -> Repair:
+        shims = shims_of(cluster, victims)
+        for node_id, shim in zip(victims, shims, strict=True):
+            state = DiskState(
+                cluster.log_dir(node_id),
+                write_errno=write_errno,
+                fsync_errno=fsync_errno,
+                read_errno=read_errno,
+                short_writes=short_writes,
+                probability=fault.settings.get("probability", 1.0),
+                write_delay_ms=fault.settings.get("write_delay_ms", 0.0),
+                fsync_delay_ms=fault.settings.get("fsync_delay_ms", 0.0),
+                read_delay_ms=fault.settings.get("read_delay_ms", 0.0),
+            )
+            shim.set_disk(state)
+
+        def heal() -> None:
+            for shim in shims:
+                shim.heal_disk()
+
+        return heal
+
+    return inflict
+
+
+def _fail_reads(cluster: ProcessCluster, fault: Fault, victims: Sequence[int]) -> Repair:
+    """Only while every replica is in sync, and none is the only one: this may cost a node all of its
+    replicas, and nobody promises that records outlive the last one."""
+    with Administrator(cluster) as admin:
+        partitions = admin.ask(lambda: [partition for _, partition in admin.partitions()])
+    if any(len(one.replicas) < 2 or set(one.isr) != set(one.replicas) for one in partitions):
+        raise NotPossibleNowError("not every partition has another replica that is in sync")
+    return _breaking(read_errno=errno.EIO)(cluster, fault, victims)
+
+
+def _rarely_or_always(rng: random.Random) -> Mapping[str, float]:
+    """One failed call among many that succeed is more dangerous than a disk that is plainly dead."""
+    return {"probability": rng.choice((1.0, 0.1, 0.01))}
+
+
+def _often(rng: random.Random) -> Mapping[str, float]:
+    return {"probability": round(rng.uniform(0.1, 1.0), 2)}
+
+
+def _draw_delays(rng: random.Random) -> Mapping[str, float]:
+    """Either flushes and reads take what a slow disk takes, or any call, also a write to memory, stalls now
+    and then."""
+    if rng.random() < 0.5:
+        return {
+            **_often(rng),
+            "fsync_delay_ms": round(10 ** rng.uniform(1, 3)),
+            "read_delay_ms": round(rng.uniform(0, 50)),
+        }
+    stall_ms = round(10 ** rng.uniform(1, 3))
+    return {
+        "probability": round(10 ** rng.uniform(-3, -1.5), 4),
+        **dict.fromkeys(("write_delay_ms", "fsync_delay_ms", "read_delay_ms"), stall_ms),
+    }
+
+
+KINDS: Final = (
+    Kind(
+        "disk-full",
+        "disk",
+        "writes fail with ENOSPC, some after a part; files can be removed",
+        _SINGLE,
+        _breaking(write_errno=errno.ENOSPC, short_writes=True),
+        between(0.5, 6.0),
+        claims=_DISK,
+        disables=True,
+        may_end=True,
+        why_unavailable=why_no_shims,
+    ),
+    Kind(
+        "disk-read-only",
+        "disk",
+        "writes, and whatever else would change files, fail with EROFS",
+        _SINGLE,
+        _breaking(write_errno=errno.EROFS),
+        between(0.5, 6.0),
+        claims=_DISK,
+        weight=0.5,
+        disables=True,
+        may_end=True,
+        why_unavailable=why_no_shims,
+    ),
+    Kind(
+        "eio-write",
+        "disk",
+        "writes fail with EIO: all of them, or one of ten or of a hundred",
+        _SINGLE,
+        _breaking(write_errno=errno.EIO),
+        between(0.5, 6.0),
+        claims=_DISK,
+        settings=_rarely_or_always,
+        disables=True,
+        may_end=True,
+        why_unavailable=why_no_shims,
+    ),
+    Kind(
+        "eio-fsync",
+        "disk",
+        "flushes fail with EIO: all of them, or one of ten or of a hundred, and the next one succeeds",
+        _SINGLE,
+        _breaking(fsync_errno=errno.EIO),
+        between(0.5, 6.0),
+        claims=_DISK,
+        settings=_rarely_or_always,
+        disables=True,
+        may_end=True,
+        why_unavailable=why_no_shims,
+    ),
+    Kind(
+        "eio-read",
+        "disk",
+        "reads fail with EIO: all of them, or one of ten or of a hundred; what they concern is copied again",
+        _SINGLE,
+        _fail_reads,
+        between(0.5, 6.0),
+        claims=_DISK,
+        settings=_rarely_or_always,
+        weight=0.5,
+        disables=True,
+        may_end=True,
+        loses_tails=True,
+        why_unavailable=why_no_shims,
+    ),
+    Kind(
+        "short-writes",
+        "disk",
+        "writes write a part of what they were asked to, which is no error",
+        _SINGLE,
+        _breaking(short_writes=True),
+        between(2.0, 8.0),
+        claims=_DISK,
+        settings=_often,
+        why_unavailable=why_no_shims,
+    ),
+    Kind(
+        "slow-disk",
+        "disk",
+        "flushes and reads take up to a second longer, or any call does now and then",
+        _SINGLE,
+        _breaking(),
+        between(2.0, 10.0),
+        claims=_DISK,
+        settings=_draw_delays,
+        why_unavailable=why_no_shims,
+    ),
+)

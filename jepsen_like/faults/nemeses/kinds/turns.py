@@ -1,0 +1,37 @@
+"""Faults that begin and end again and again until they are repaired."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from pykraft.jepsen_like.faults.nemeses.kind import Repair
+
+
+def in_turns(begin: Callable[[], Repair], lasts_s: float, rests_s: float | None) -> Repair:
+    """Begun and ended in turns; begun once if it rests for ever (None). An error of one of them is raised by
+    the repair."""
+    over = threading.Event()
+    outcome: Future[None] = Future()
+
+    def drive(end: Repair) -> None:
+        try:
+            over.wait(lasts_s)
+            end()
+            while not over.wait(rests_s):
+                end = begin()
+                over.wait(lasts_s)
+                end()
+        except Exception as error:
+            outcome.set_exception(error)
+        else:
+            outcome.set_result(None)
+
+    threading.Thread(target=drive, args=(begin(),), name="in turns", daemon=True).start()
+
+    def stop() -> None:
+        over.set()
+        outcome.result()
+
+    return stop

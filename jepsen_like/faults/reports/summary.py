@@ -1,0 +1,238 @@
+"""``summary.json``: the result of a run for machines.
+
+Times are seconds from the beginning of the history (``at_s``), or lengths (``…_s``). What is not known is
+null. A ``distribution`` is null or an object of ``count``, ``p50``, ``p99``, ``max``. Names do not change;
+others may be added.
+
+==========================  =============================================================================
+``outcome``                 ``clean``, ``anomaly`` or ``does not count``; ``exit_status`` as of the command
+``workload`` … ``system``   the run: ``workload``, ``seed``, ``tier``, ``nemesis``, ``time_limit_s``,
+                            ``nodes``, ``client``, ``system``
+``command``                 the command line that repeats it, null if the history does not say how
+``ended_early``             whether somebody wanted the faults to end before their time
+``versions``, ``machine``   as :func:`pykraft.jepsen_like.faults.runs.machine.describe` says them
+``history_path``            the file; ``duration_s`` and ``events`` of it, ``records_read``, ``check_s``
+``verdict``                 whether it counts: ``tally`` (had) and ``minimum`` (needed), each with ``faults``,
+                            ``acknowledged``, ``leader_changes``, ``controller_changes``; ``faults_by_kind``
+                            and ``sends_by_status``, pairs of name and number; ``shortfalls`` in words
+``findings``                a list: ``kind``, ``key``, ``count``, ``examples``
+``anomalies``               the number of occurrences of each anomaly by name, also 0
+``allowed``                 how often what is no anomaly was seen, by its name in ``checkers/history.Report``
+``operations``              by op: ``invoke``, ``ok``, ``fail``, ``info``: how many events of each type
+``latency_ms``              a distribution for each op, of the acknowledged ones
+``phases``                  a list: ``name``, ``begin_s``, ``end_s``
+``faults``                  a list: ``number``, ``kind``, ``victims``, ``target``, ``at_s``, ``lasted_s``,
+                            ``planned_s``, ``settings``, ``recovery_s``, ``after_repair_s``, ``alone``,
+                            ``not_recovered``: partitions that had not recovered at the end
+``faults_by_kind``          by kind: ``count``, ``alone``, ``not_recovered``, and the distributions
+                            ``recovery_s``, ``alone_recovery_s``, ``after_repair_s``
+``calm_recovery_s``         a distribution: the same measure at moments when nothing was broken
+``longest_unavailability``  null, or ``key``, ``at_s``, ``length_s``, ``faults_in_force`` (each ``kind``,
+                            ``victims``), ``struck`` (the most nodes at once), ``leaderless_s``, ``leaders``,
+                            ``before``: if no fault was in force the last one before (``kind``, ``victims``)
+``unavailable``             ``incidents`` (how many), ``total_s`` (of all keys together)
+``longest_leaderless_s``    the longest time in which no broker said that it led a partition
+``recovery_s``              from the last repair until all replicas were in sync
+``worst_lag``               null if it was not measured; ``key``, ``lag_s``, ``at_s``, ``process`` of the
+                            worst, which are null (0 s) if no poll was stale; ``polls``, ``stale_polls``
+==========================  =============================================================================
+
+How recovery and unavailability are defined: ``timeline/recovery``, ``timeline/fault_recovery`` and
+``timeline/availability``.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from pykraft.jepsen_like.faults.checkers.findings import Anomaly, Finding
+from pykraft.jepsen_like.faults.reports.report import Result
+from pykraft.jepsen_like.faults.timeline.fault_recovery import FaultRecovery, KindRecovery
+from pykraft.jepsen_like.faults.timeline.faults import FaultSpan
+from pykraft.jepsen_like.faults.timeline.seconds import US_PER_S, Percentiles
+
+_OPTIONS: Final = {
+    "workload": "workload",
+    "tier": "tier",
+    "nemesis": "nemesis",
+    "time_limit_s": "time-limit",
+    "nodes": "nodes",
+    "client": "client",
+    "system": "system",
+    "bootstrap_servers": "bootstrap-server",
+    "other_version": "other-version",
+    "seed": "seed",
+}
+"""Of ``pykraft jepsen run``, by the names of what they set."""
+_OF_OWN_NODES: Final = frozenset({"tier", "nemesis", "nodes", "system", "other_version"})
+_DIGITS: Final = 6
+
+
+def write_summary(result: Result, path: Path) -> None:
+    encoded = msgspec.json.encode(build_summary(result), enc_hook=str)
+    path.write_bytes(msgspec.json.format(encoded, indent=1) + b"\n")
+
+
+def build_summary(result: Result) -> dict[str, Any]:
+    """What the file holds: see above."""
+    analysis, settings = result.analysis, result.settings
+    overview = analysis.overview
+    return {
+        "outcome": result.outcome,
+        "exit_status": result.exit_status,
+        "workload": result.workload,
+        "seed": result.seed,
+        "tier": settings.get("tier"),
+        "nemesis": settings.get("nemesis"),
+        "time_limit_s": result.time_limit_s,
+        "nodes": result.nodes,
+        "client": settings.get("client"),
+        "system": settings.get("system"),
+        "command": command_to_repeat(settings),
+        "ended_early": result.ended_early,
+        "versions": settings.get("versions", {}),
+        "machine": settings.get("machine", {}),
+        "history_path": str(result.history_path),
+        "duration_s": _seconds(overview.end_us),
+        "events": overview.events,
+        "records_read": result.records_read,
+        "check_s": round(result.check_s, _DIGITS),
+        "verdict": asdict(result.verdict),
+        "findings": [_finding(finding) for finding in result.findings],
+        "anomalies": anomaly_counts(result),
+        "allowed": result.report.allowed,
+        "operations": _operations(result),
+        "latency_ms": {rates.op: _distribution(rates.total_ms) for rates in analysis.rates},
+        "phases": [
+            {"name": phase.name, "begin_s": _seconds(phase.begin_us), "end_s": _seconds(phase.end_us)}
+            for phase in analysis.phases
+        ],
+        "faults": [_fault(one) for one in analysis.faults],
+        "faults_by_kind": {kind: _kind(of_kind) for kind, of_kind in analysis.by_kind.items()},
+        "calm_recovery_s": _distribution(analysis.calm_s),
+        "longest_unavailability": _longest_unavailability(result),
+        "unavailable": {
+            "incidents": len(analysis.incidents),
+            "total_s": _seconds(sum(window.length_us for window in analysis.windows)),
+        },
+        "longest_leaderless_s": result.longest_leaderless_s,
+        "recovery_s": result.recovery_s,
+        "worst_lag": _worst_lag(result),
+    }
+
+
+def command_to_repeat(settings: Mapping[str, Any]) -> str | None:
+    """None if the history does not say how it was made."""
+    if "command" in settings:
+        return str(settings["command"])
+    if "seed" not in settings:
+        return None
+    words = ["pykraft", "jepsen", "run"]
+    is_foreign = settings.get("bootstrap_servers") is not None
+    for name, option in _OPTIONS.items():
+        value = settings.get(name)
+        if value is not None and not (is_foreign and name in _OF_OWN_NODES):
+            words += [f"--{option}", f"{value:g}" if isinstance(value, float) else str(value)]
+    return shlex.join(words)
+
+
+def anomaly_counts(result: Result) -> dict[str, int]:
+    """Occurrences by the name of the anomaly, for all that are looked for."""
+    counts = dict.fromkeys((kind.value for kind in Anomaly), 0)
+    for finding in result.findings:
+        counts[finding.kind.value] += finding.count
+    return counts
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return {
+        "kind": finding.kind.value,
+        "key": finding.key,
+        "count": finding.count,
+        "examples": list(finding.examples),
+    }
+
+
+def _operations(result: Result) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for (op, kind), count in sorted(result.analysis.overview.outcomes.items()):
+        found.setdefault(op, dict.fromkeys(("invoke", "ok", "fail", "info"), 0))[kind] = count
+    return found
+
+
+def _fault(one: FaultRecovery) -> dict[str, Any]:
+    fault = one.fault
+    lasted_us = None if fault.repaired_us is None else fault.repaired_us - fault.begin_us
+    return {
+        "number": fault.number,
+        "kind": fault.kind,
+        "victims": list(fault.victims),
+        "target": fault.target,
+        "at_s": _seconds(fault.begin_us),
+        "lasted_s": None if lasted_us is None else _seconds(lasted_us),
+        "planned_s": fault.planned_s,
+        "settings": dict(fault.settings),
+        "recovery_s": one.recovery_s,
+        "after_repair_s": one.after_repair_s,
+        "alone": one.alone,
+        "not_recovered": list(one.missing),
+    }
+
+
+def _kind(of_kind: KindRecovery) -> dict[str, Any]:
+    return {
+        "count": of_kind.count,
+        "alone": of_kind.alone,
+        "not_recovered": of_kind.not_recovered,
+        "recovery_s": _distribution(of_kind.recovery_s),
+        "alone_recovery_s": _distribution(of_kind.alone_recovery_s),
+        "after_repair_s": _distribution(of_kind.after_repair_s),
+    }
+
+
+def _longest_unavailability(result: Result) -> dict[str, Any] | None:
+    longest = result.analysis.longest_unavailability
+    if longest is None:
+        return None
+    return {
+        "key": longest.window.place,
+        "at_s": _seconds(longest.window.begin_us),
+        "length_s": _seconds(longest.window.length_us),
+        "faults_in_force": [_name(fault) for fault in longest.in_force],
+        "before": None if longest.before is None else _name(longest.before),
+        "struck": list(longest.struck),
+        "leaderless_s": _seconds(longest.leaderless_us),
+        "leaders": list(longest.leaders),
+    }
+
+
+def _name(fault: FaultSpan) -> dict[str, Any]:
+    return {"kind": fault.kind, "victims": list(fault.victims)}
+
+
+def _worst_lag(result: Result) -> dict[str, Any] | None:
+    if result.lag is None:
+        return None
+    worst = result.lag.worst
+    return {
+        "key": None if worst is None else worst.key,
+        "lag_s": 0.0 if worst is None else _seconds(worst.lag_us),
+        "at_s": None if worst is None else _seconds(worst.at_us),
+        "process": None if worst is None else worst.process,
+        "polls": result.lag.polls,
+        "stale_polls": result.lag.stale_polls,
+    }
+
+
+def _distribution(found: Percentiles | None) -> dict[str, Any] | None:
+    return None if found is None else asdict(found)
+
+
+def _seconds(time_us: int) -> float:
+    return round(time_us / US_PER_S, _DIGITS)

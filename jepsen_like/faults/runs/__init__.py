@@ -1,0 +1,1 @@
+"""Runs from start to verdict: one, many, long ones, and those of clusters that run elsewhere."""

@@ -1,0 +1,1 @@
+"""What administrators, clients and strangers do to a simulated cluster."""

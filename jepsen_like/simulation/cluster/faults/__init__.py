@@ -1,0 +1,1 @@
+"""What breaks in a simulated cluster, and when."""

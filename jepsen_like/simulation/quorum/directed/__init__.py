@@ -1,0 +1,1 @@
+"""Schedules of the Raft core that are written by hand."""

@@ -1,0 +1,1 @@
+"""Processes of nodes and of Apache Kafka: started, awaited, ended."""
