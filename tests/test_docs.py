@@ -326,16 +326,11 @@ def build_metrics_page() -> str:
     return "\n".join(lines)
 
 
-def build_faults_page() -> str:
-    lines = [
-        "# What fault runs break",
-        "",
-        "From `jepsen_like/faults/nemeses`, as `pykraft jepsen list` prints it: see"
-        " [fault runs](fault-runs.md).",
-        "",
-        "| family | fault | what happens |",
-        "|---|---|---|",
-    ]
+def build_fault_runs_page() -> str:
+    """What is written by hand, and the table of faults after it."""
+    page = (ROOT / "docs" / "fault-runs.md").read_text(encoding="utf-8")
+    by_hand = page.partition(GENERATED_BELOW)[0]
+    lines = [by_hand + GENERATED_BELOW, "", "| family | fault | what happens |", "|---|---|---|"]
     lines += [f"| {kind.family} | `{kind.name}` | {kind.does} |" for kind in KINDS.values()]
     return "\n".join([*lines, ""])
 
@@ -349,7 +344,7 @@ def test_every_property_that_is_read_takes_effect() -> None:
     [
         ("protocol.md", build_protocol_page),
         ("configuration.md", build_configuration_page),
-        ("faults.md", build_faults_page),
+        ("fault-runs.md", build_fault_runs_page),
         ("metrics.md", build_metrics_page),
         ("tools.md", partial(build_tools_page, GENERATED_BELOW)),
     ],
