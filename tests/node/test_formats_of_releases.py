@@ -1,4 +1,4 @@
-"""Files that each release has written are opened by this code: see docs/upgrades.md.
+"""Files that each release has written are opened by this code: see docs/how-to/upgrade.md.
 
 ``tests/data/formats`` has a data directory and what its node served for each release, and the script that
 makes them. A failure here means that a user who upgrades loses something: repair the code, not the files.
