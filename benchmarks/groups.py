@@ -5,7 +5,7 @@ times, each time as new processes. Only one system runs at a time. What a figure
 
     python benchmarks/groups.py [--rows consumer,classic] [--match REGEX] [--rounds 3] [--quick] [--out DIR]
     python benchmarks/groups.py --kafka-libs DIR            # the jars of a release that is unpacked here
-    python benchmarks/groups.py --render DIR/results.json   # the tables of docs/groups.md
+    python benchmarks/groups.py --render DIR/results.json   # its tables in docs/performance.md
 
 A load average far above that of one driver and one broker, about 2, says that the machine was busy with other
 work: times and longest turns are then those of the others.

@@ -48,7 +48,7 @@ from pykraft.kafka_protocol.records import HEADER_BYTES
 from pykraft.metadata_log.image import MetadataImage, PartitionRegistration, TopicImage
 from pykraft.metadata_log.persistent import Map
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "groups.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "performance.md"
 MARKERS = (
     "<!-- Begin of what `python benchmarks/groups_offsets.py --render` writes -->",
     "<!-- End of what `python benchmarks/groups_offsets.py --render` writes -->",

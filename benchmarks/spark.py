@@ -1,11 +1,11 @@
 """Spark's three ways to a topic of this broker, in turns: pykraft's source and sink, confluent-kafka in a
 Python source, and Spark's own connector.
 
-The connector comes from Maven Central where it is to be had for the installed version of Spark; `make
+The connector comes from Maven Central if it is there for the installed version of Spark; `make
 bench-spark` installs such a version. Everything shares the cores of this machine: broker, driver, tasks.
 
     python benchmarks/spark.py [--families batch,stream] [--match REGEX] [--rounds 4] [--quick]
-    python benchmarks/spark.py --render results.json ...  # the tables of docs/spark.md
+    python benchmarks/spark.py --render results.json ...  # the tables of docs/performance.md
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from spark_comparison.results import SIDES, Results, render
 from spark_comparison.session import find_connector, start_session
 from spark_comparison.topics import Load, fill, loads
 
-PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "spark.md"
+PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
 FIGURES: Final = PAGE.with_name("spark_compared.json")
 MARKERS: Final = (
     "<!-- Begin of what `python benchmarks/spark.py --render` writes -->",
@@ -77,7 +77,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="small loads: shows that all works")
     parser.add_argument("--out", type=Path, default=Path("build/spark.json"), help="default: %(default)s")
     parser.add_argument(
-        "--render", type=Path, nargs="+", help="write the tables of docs/spark.md from these results"
+        "--render", type=Path, nargs="+", help="write the tables of docs/performance.md from these results"
     )
     options = parser.parse_args()
     unknown = set(options.families.split(",")) - {*_OF_LOADS, *_ALONE}

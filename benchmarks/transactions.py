@@ -5,7 +5,7 @@ times, each time as new processes. Only one system runs at a time. What a figure
 
     python benchmarks/transactions.py [--rows committing] [--match REGEX] [--rounds 3] [--quick]
     python benchmarks/transactions.py --kafka-libs DIR            # the jars of a release unpacked here
-    python benchmarks/transactions.py --render DIR/results.json   # the tables of docs/transactions.md
+    python benchmarks/transactions.py --render DIR/results.json   # its tables in docs/performance.md
 
 The results are written after every turn: ``results.json`` with every single figure and ``results.md``.
 Several files can be rendered together: the last results of a family count.

@@ -7,7 +7,7 @@ from comparison.group_members import Ask, ClassicLife, ConsumerLife, Topic
 from comparison.results import Figure, Results, load
 from comparison.table import replace_between_markers
 from coordination.fleet import Shares
-from coordination.program import Comparison
+from coordination.program import PAGE, Comparison
 from coordination.table import render
 
 from pykraft.kafka_protocol.errors import ErrorCode
@@ -91,19 +91,39 @@ def test_leader_of_a_classic_group_gives_out_every_partition_once() -> None:
     assert life.owned == frozenset({0, 3})
 
 
-def test_table_has_every_measure_of_both_systems() -> None:
+def test_first_measure_of_a_row_is_shown_and_the_others_briefly() -> None:
+    results = Results(RUN, rounds=1, quick=False)
+    family = results.family("reading", "About it.")
+    ours = [
+        Figure("time", "s", 1),
+        Figure("CPU", "ms", 20),
+        Figure("wall", "s", 3),
+        Figure("requests", "", 9),
+    ]
+    results.note(family, "all", "pykraft", 0, ours)
+    results.note(family, "all", "kafka", 0, [Figure("time", "s", 2), Figure("wall", "s", 6)])
+    assert "| reading, all: time | 1.00 s | 2.00 s | 0.50 | CPU 20.0 ms, wall 0.50 |" in render([results])
+
+
+def test_groups_of_several_sizes_are_side_by_side_and_a_watched_one_has_no_times() -> None:
     results = Results(RUN, rounds=1, quick=False)
     family = results.family("classic", "About it.")
-    results.note(family, "10 join", "pykraft", 0, [Figure("time", "s", 1), Figure("CPU", "ms", 20)])
-    results.note(family, "10 join", "kafka", 0, [Figure("time", "s", 2)])
+    for system, factor in (("pykraft", 1), ("kafka", 4)):
+        for size in (10, 100):
+            figures = [Figure("time", "s", size * factor), Figure("broker CPU", "s", 1)]
+            results.note(family, f"{size} members: one joins", system, 0, figures)
+    results.note(
+        family, "10 members: one joins, under watch", "pykraft", 0, [Figure("longest turn", "ms", 7)]
+    )
     text = render([results])
-    assert "| **10 join**: time | 1.00 s | 2.00 s | 0.50 |" in text
-    assert "| … CPU | 20.0 ms | - | - |" in text
+    assert "| what | 10 members | 100 members |" in text
+    assert "| classic: one joins | 10.0 s (0.25, 1.00) | 100 s (0.25, 1.00) |" in text
+    assert "classic, 10 members: one joins: longest turn 7.00 ms." in text
 
 
 @pytest.mark.parametrize("name", ["groups", "transactions"])
 def test_published_tables_come_from_the_published_figures(name: str) -> None:
     comparison = Comparison(name, "", ())
-    page = comparison.page.read_text(encoding="utf-8")
+    page = PAGE.read_text(encoding="utf-8")
     text = render(load([comparison.figures])) if comparison.figures.exists() else ""
     assert replace_between_markers(page, text, *comparison.markers).split() == page.split()

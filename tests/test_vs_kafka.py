@@ -55,22 +55,27 @@ def test_figures_have_about_three_digits_and_no_exponent(value: float, text: str
 
 def test_table_shows_medians_ranges_and_ratios() -> None:
     text = render([results_of({"produce 1 KiB": ([1, 3], [4, 4])})])
-    assert (
-        "| produce 1 KiB: CPU | 2.00 s/GB (1.00\u20133.00) | 4.00 s/GB | 0.50 (0.25\u20130.75) | - |" in text
-    )
+    assert "| raw, produce 1 KiB: CPU | 2.00 s/GB (1.00\u20133.00) | 4.00 s/GB | 0.50 | - |" in text
+
+
+def test_loads_of_librdkafka_are_side_by_side() -> None:
+    rows = {f"{way} 1 KiB, lz4, default batches": ([1.0, 1.0], [4.0, 4.0]) for way in ("produce", "consume")}
+    text = render([results_of(rows, "librdkafka")])
+    assert "| what | produce, default batches | consume, default batches |" in text
+    assert "| 1 KiB, lz4 | 1.00 s/GB (0.25) | 1.00 s/GB (0.25) |" in text
 
 
 def test_summary_names_the_rows_that_are_not_cheaper() -> None:
     text = render([results_of({"a": ([1, 1], [4, 4]), "b": ([6, 6], [4, 4]), "c": ([2, 2], [4, 4])})])
-    assert "Median ratio over 3 rows: **0.50**. Rows above 0.9: raw: b (1.50)." in text
+    assert "Median ratio over 3 rows: **0.50**. Rows above 0.9: raw 1; the highest: raw: b (1.50)." in text
 
 
 def test_row_that_failed_is_named_in_the_table() -> None:
     results = results_of({"a": ([1, 1], [])})
     results.families[0].failures.append(Failure("a", "kafka", 1, "Error: x|y\nz"))
     text = render([results])
-    assert "| a: CPU | 1.00 s/GB | - | - | - |" in text
-    assert "Failed: a (kafka, round 2): Error: x/y z" in text
+    assert "| raw, a: CPU | 1.00 s/GB | - | - | - |" in text
+    assert "Failed: raw, a (kafka, round 2): Error: x/y z" in text
 
 
 def test_quick_run_says_that_its_figures_mean_nothing() -> None:

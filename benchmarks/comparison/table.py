@@ -1,12 +1,16 @@
-"""The results as markdown, and where the documentation shows them. No figure is written by hand."""
+"""The results as markdown, and where the documentation shows them. No figure is written by hand.
+
+Only medians and ratios that tell most are shown: the JSON files have every measure of every round.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import median
 from typing import Final
 
-from comparison.results import FamilyResults, Results, Row, Spread
+from comparison.results import FamilyResults, Measure, Results, Row, Spread
 
 BEGIN: Final = "<!-- Begin of what `python benchmarks/vs_kafka.py --render` writes -->"
 END: Final = "<!-- End of what `python benchmarks/vs_kafka.py --render` writes -->"
@@ -14,6 +18,42 @@ PLOT: Final = "vs_kafka.png"
 LOSS_ABOVE: Final = 0.9
 QUICK_WARNING: Final = "**A run with `--quick`: it shows that the rows work; its figures mean nothing.**"
 _MISSING: Final = "-"
+_NAMED: Final = 5
+_SIDE_BY_SIDE: Final = "librdkafka"
+ABOUT: Final[Mapping[str, str]] = {
+    "producers": (
+        "each connection sends one record of 1 KiB, acks=1, and waits for the answer; 20 partitions."
+    ),
+    "memory": (
+        "resident memory of one combined node, 5 s after it answers, and after it has taken and handed"
+        " out 1 GB and answered 100,000 requests. Kafka's heap is 1 GB."
+    ),
+    "replicated": (
+        "acks=all on three nodes, one partition, one record of 100 B a request: 10,000 requests one in"
+        " flight, and 200 a second for 30 s. Processor time of all nodes."
+    ),
+    "fetchers": (
+        "500 consumers wait at the end of one partition. Nothing arrives; or one record at a time:"
+        " processor time an answer, and the time until the last consumer has it."
+    ),
+    "rebalances": (
+        "ten members have 60 partitions, and ten more join one by one, with heartbeats every 50 ms; per join."
+    ),
+    "topics": "1,000 topics of one partition are created, each in its own request.",
+    "commits": "OffsetCommit; each connection has a group of its own and one request in flight.",
+    "start": "a formatted combined node, until it answers ApiVersions; the median of 5 starts.",
+    "raw": (
+        "prebuilt uncompressed batches, acks=1, two connections to two partitions. A batch of 1 KiB is"
+        " one record."
+    ),
+    "idle": "the processor time of a node that nobody uses.",
+    "librdkafka": (
+        "one producer or consumer, four partitions, acks=all with one replica; the client bounds the"
+        " time. Default batches hold up to 1,000,000 bytes or 10,000 records. A cell is the processor time"
+        " per GB of values before compression, and its ratio to Kafka's."
+    ),
+}
+"""What the page says of a family; the docstring of its rows says the rest."""
 
 
 def figure(value: float) -> str:
@@ -39,72 +79,136 @@ def published(runs: Sequence[Results]) -> str:
 
 
 def render(runs: Sequence[Results]) -> str:
-    """How it was measured, the summary, and a table for each family."""
-    lines: list[str] = []
-    for results in runs:
-        lines += [*([QUICK_WARNING, ""] if results.quick else []), *describe(results), ""]
+    """How it was measured, the summary, and two tables: all rows, and loads of librdkafka side by side."""
     families = [family for results in runs for family in results.families]
-    lines += [*summary(families), ""]
+    others = [family for family in families if family.name != _SIDE_BY_SIDE]
+    lines = [*describe(runs), "", *_loads(runs), "", *summary(families), ""]
+    if others:
+        lines += [*about(others, ABOUT), "", *table(others), ""]
     for family in families:
-        lines += [*family_table(family), ""]
-    return "\n".join(lines)
+        if family.name == _SIDE_BY_SIDE:
+            lines += [
+                *about([family], ABOUT),
+                "",
+                *side_by_side([(it, _load(it.name)) for it in family.rows]),
+                "",
+            ]
+    return "\n".join([*lines, *failures(families)])
 
 
-def describe(results: Results) -> list[str]:
-    run = results.run
-    names = ", ".join(family.name for family in results.families)
-    rounds = f"{results.rounds} rounds" if results.rounds > 1 else "one round"
-    return [
-        f"{names}: {rounds} on {run['date']}, pykraft {run['pykraft']} and Apache Kafka"
-        f" {run['kafka']} in turns (`{run['command']}`). {run['machine']}. {run['client']}. {run['values']}."
-    ]
+def _load(name: str) -> tuple[str, str]:
+    """``produce 1 KiB, lz4, default batches`` is a row of a size and a codec in a column of the rest."""
+    size, codec, batches = name.partition(" ")[2].split(", ")
+    return f"{size}, {codec}", f"{name.partition(' ')[0]}, {batches}"
+
+
+def describe(runs: Sequence[Results]) -> list[str]:
+    """When, where and with what; a machine that is that of the run before is not named again."""
+    lines: list[str] = []
+    before = ""
+    for results in runs:
+        run = results.run
+        machine = run["machine"].partition(";")[0]
+        lines += [QUICK_WARNING, ""] if results.quick else []
+        lines.append(
+            f"- `{run['command']}` on {run['date']}: pykraft {run['pykraft']}, Apache Kafka {run['kafka']}"
+            f"{'' if machine == before else f', on {machine}'}."
+        )
+        before = machine
+    return lines
+
+
+def _loads(runs: Iterable[Results]) -> list[str]:
+    return [*dict.fromkeys(f"{it.run['client']}. {it.run['values']}." for it in runs)]
 
 
 def summary(families: Iterable[FamilyResults]) -> list[str]:
-    """The median over all rows, and by name every row that is not clearly cheaper."""
+    """The median over all rows, and which are not clearly cheaper: how many, and the worst by name."""
     ratios = {
-        f"{family.name}: {row.name}": ratio
+        f"{family.name}: {row.name}": ratio.median
         for family in families
         for row in family.rows
         if (ratio := row.measures[0].ratio()) is not None
     }
     if not ratios:
         return ["No row was measured on both."]
-    losses = sorted(
-        (name for name, ratio in ratios.items() if ratio.median > LOSS_ABOVE),
-        key=lambda name: -ratios[name].median,
-    )
-    text = ", ".join(f"{name} ({figure(ratios[name].median)})" for name in losses) or "none"
-    middle = median(ratio.median for ratio in ratios.values())
+    losses = sorted((name for name in ratios if ratios[name] > LOSS_ABOVE), key=lambda name: -ratios[name])
+    counts = Counter(name.partition(":")[0] for name in losses)
+    where = ", ".join(f"{name} {count}" for name, count in counts.items()) or "none"
+    worst = ", ".join(f"{name} ({figure(ratios[name])})" for name in losses[:_NAMED])
     return [
-        f"Median ratio over {len(ratios)} rows: **{figure(middle)}**. Rows above {LOSS_ABOVE}: {text}.",
+        f"Median ratio over {len(ratios)} rows: **{figure(median(ratios.values()))}**."
+        f" Rows above {LOSS_ABOVE}: {where}{f'; the highest: {worst}' if worst else ''}."
     ]
 
 
-def family_table(family: FamilyResults) -> list[str]:
-    lines = [f"### {family.name}", "", family.about, ""]
-    if family.rows:
-        lines += [
-            "| what | pykraft | Apache Kafka | ratio | time and the rest, as ratios |",
-            "|---|---|---|---|---|",
-            *map(table_row, family.rows),
-        ]
-    for failure in family.failures:
-        error = " ".join(failure.error.split()).replace("|", "/")
-        lines += ["", f"Failed: {failure.row} ({failure.system}, round {failure.round + 1}): {error}"]
+def about(families: Iterable[FamilyResults], texts: Mapping[str, str]) -> list[str]:
+    """What is measured: ``texts`` by family, else what the family says itself."""
+    return [f"- *{family.name}*: {texts.get(family.name, family.about)}" for family in families]
+
+
+def table(families: Iterable[FamilyResults], not_shown: Collection[str] = ()) -> list[str]:
+    """A line for each row: its first measure, and the others briefly."""
+    lines = [
+        "| what | pykraft | Apache Kafka | ratio | the rest: ratios, or ours |",
+        "|---|---:|---:|---:|---|",
+    ]
+    for family in families:
+        lines += [_line(family.name, row, not_shown) for row in family.rows]
     return lines
 
 
-def table_row(row: Row) -> str:
+def _line(family: str, row: Row, not_shown: Collection[str]) -> str:
     first, *others = row.measures
+    ours, theirs = (with_range(first.spread(system), first.unit) for system in ("pykraft", "kafka"))
+    rest = (told for it in others if it.name not in not_shown and (told := _briefly(it)))
+    ratio = first.ratio()
     cells = [
-        f"{row.name}: {first.name}",
-        with_range(first.spread("pykraft"), first.unit),
-        with_range(first.spread("kafka"), first.unit),
-        with_range(first.ratio()),
-        ", ".join(f"{other.name} {with_range(other.ratio())}" for other in others) or _MISSING,
+        f"{row.name}: {first.name}" if row.name.startswith(family) else f"{family}, {row.name}: {first.name}",
+        ours,
+        theirs,
+        _MISSING if ratio is None else figure(ratio.median),
+        ", ".join(rest) or _MISSING,
     ]
-    return "| " + " | ".join(cells) + " |"
+    return f"| {' | '.join(cells)} |"
+
+
+def _briefly(measure: Measure) -> str:
+    """Its ratio, or our figure if only we have one."""
+    ratio, ours = measure.ratio(), measure.spread("pykraft")
+    if ratio is not None:
+        return f"{measure.name} {figure(ratio.median)}"
+    return "" if ours is None else f"{measure.name} {figure(ours.median)} {measure.unit}"
+
+
+def side_by_side(placed: Iterable[tuple[Row, tuple[str, str]]], also: str = "") -> list[str]:
+    """Rows at the line and column that are given with them: our figure, the ratio, and that of ``also``."""
+    cells: dict[str, dict[str, str]] = {}
+    for row, (line, column) in placed:
+        first = row.measures[0]
+        ours = first.spread("pykraft")
+        told = [it for it in row.measures if it.name in (first.name, also)]
+        ratios = [figure(ratio.median) for it in told if (ratio := it.ratio()) is not None]
+        text = _MISSING if ours is None else f"{figure(ours.median)} {first.unit}"
+        cells.setdefault(line, {})[column] = text + (f" ({', '.join(ratios)})" if ratios else "")
+    columns = list(dict.fromkeys(column for line in cells.values() for column in line))
+    return [
+        f"| what | {' | '.join(columns)} |",
+        "|---|" + "---:|" * len(columns),
+        *(
+            f"| {line} | {' | '.join(found.get(column, _MISSING) for column in columns)} |"
+            for line, found in cells.items()
+        ),
+    ]
+
+
+def failures(families: Iterable[FamilyResults]) -> list[str]:
+    lines: list[str] = []
+    for family in families:
+        for it in family.failures:
+            error = " ".join(it.error.split()).replace("|", "/")
+            lines += [f"Failed: {family.name}, {it.row} ({it.system}, round {it.round + 1}): {error}", ""]
+    return lines
 
 
 def replace_between_markers(page: str, text: str, begin: str = BEGIN, end: str = END) -> str:

@@ -1,4 +1,4 @@
-"""The program of a comparison that has a page in docs/: both systems take turns at families of rows."""
+"""The program of a comparison that is published: both systems take turns at families of rows."""
 
 from __future__ import annotations
 
@@ -23,19 +23,16 @@ from coordination.watched import Watched
 from vs_kafka import take_turn
 
 DOCS: Final = Path(__file__).resolve().parents[2] / "docs"
+PAGE: Final = DOCS / "performance.md"
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """``name`` is that of the program, of its page in docs/ and of the file with its figures."""
+    """``name`` is that of the program and of the file with its figures."""
 
     name: str
     about: str
     families: Sequence[Family]
-
-    @property
-    def page(self) -> Path:
-        return DOCS / f"{self.name}.md"
 
     @property
     def figures(self) -> Path:
@@ -100,7 +97,7 @@ def parse(comparison: Comparison) -> argparse.Namespace:
     )
     parser.add_argument("--directory", help="where the nodes keep their data (default: a temporary one)")
     parser.add_argument("--kafka-libs", type=Path, help="a directory with the jars of Apache Kafka")
-    parser.add_argument("--render", type=Path, nargs="+", help="write the page in docs/ from these results")
+    parser.add_argument("--render", type=Path, nargs="+", help="write docs/performance.md from these results")
     return parser.parse_args()
 
 
@@ -119,7 +116,6 @@ def publish(comparison: Comparison, runs: Sequence[Results]) -> None:
     """Rewrite what stands between the markers of the page, and the figures."""
     if any(results.quick for results in runs):
         raise SystemExit("results of --quick are not published")
-    page = comparison.page
-    text = replace_between_markers(page.read_text(encoding="utf-8"), render(runs), *comparison.markers)
-    page.write_text(text, encoding="utf-8")
+    text = replace_between_markers(PAGE.read_text(encoding="utf-8"), render(runs), *comparison.markers)
+    PAGE.write_text(text, encoding="utf-8")
     save(runs, comparison.figures)

@@ -55,44 +55,56 @@ class Results:
 
 
 def render(results: Results, about: Mapping[str, str]) -> str:
-    """The tables of docs/spark.md. ``about``: what is measured, by family."""
+    """The tables in docs/performance.md. ``about``: what is measured, by family. Of several codecs one is
+    shown; the JSON file has the others."""
     run = results.run
     lines = [
-        f"Medians of {results.rounds} rounds after a first one, the sides in turns, on {run['date']}:"
-        f" pykraft {run['pykraft']}, Spark {run['spark']} (`{run['command']}`). {run['machine']}. Broker,"
-        " driver and tasks (`local[2]`) share the cores. Ratios are of our time to the other's.",
+        f"Medians of {results.rounds} rounds on {run['date']}: pykraft {run['pykraft']}, Spark {run['spark']}"
+        f" (`{run['command']}`), on {run['machine']}. Broker, driver and tasks (`local[2]`) share the cores."
+        f" Compressed with {_SHOWN}. Ratios are of our time to the other's.",
         "",
     ]
-    for family, text in about.items():
-        rows = [row for row in results.rows if row.family == family]
-        if rows:
-            lines += [f"### {family}", "", text, "", *_HEAD, *map(_line, rows), ""]
+    shown = [row for row in results.rows if row.family in about and _is_shown(row)]
+    families = [family for family in about if any(row.family == family for row in shown)]
+    lines += [f"- *{family}*: {about[family]}" for family in families]
+    if shown:
+        lines += [
+            "",
+            *_HEAD,
+            *(_line(row) for family in families for row in shown if row.family == family),
+            "",
+        ]
     if results.parts:
-        lines += ["### where the time goes", "", _PARTS_ABOUT, "", *_parts(results.parts), ""]
+        lines += [_PARTS_ABOUT, "", *_parts(results.parts), ""]
     return "\n".join(lines)
 
 
+_SHOWN: Final = "lz4"
 _PARTS_ABOUT: Final = (
-    "Of a batch. *Fetch* and *decode*: processor time of one Python process without Spark, all partitions"
-    " after each other (a task each, two at a time, in Spark). *Hand-over*: a job whose source yields one"
-    " Arrow batch of 1 MiB again and again, as many rows: every source in Python pays it."
+    "Where the time of a batch goes, in processor time. *Hand-over*: what every source in Python pays for an"
+    " Arrow batch."
 )
 
 _HEAD: Final = (
-    "| what | pykraft | rows/s | MB/s | confluent-kafka | ratio | Spark's connector | ratio |",
-    "|---|---:|---:|---:|---:|---:|---:|---:|",
+    "| what | pykraft | rows/s | to confluent-kafka | to Spark's connector |",
+    "|---|---:|---:|---:|---:|",
 )
+
+
+def _is_shown(row: Row) -> bool:
+    """A row that names no codec is."""
+    words = row.name.split(", ")
+    return _SHOWN in words or not {"none", "zstd"} & set(words)
 
 
 def _line(row: Row) -> str:
     ours = row.median_s(SIDES[0])
-    cells = [row.name, _seconds(ours)]
-    for amount, divisor in ((row.rows, 1), (row.size_bytes, 1e6)):
-        cells.append(f"{amount / divisor / ours:,.0f}" if ours and amount else "-")
+    name = ", ".join(word for word in row.name.split(", ") if word != _SHOWN)
+    cells = [f"{row.family}, {name}", _seconds(ours), f"{row.rows / ours:,.0f}" if ours and row.rows else "-"]
     for side in SIDES[1:]:
         ratio = row.ratio(side)
-        cells += [_seconds(row.median_s(side)), "-" if ratio is None else f"**{figure(ratio)}**"]
-    return "| " + " | ".join(cells) + " |"
+        cells.append("-" if ratio is None else figure(ratio))
+    return f"| {' | '.join(cells)} |"
 
 
 def _seconds(value: float | None) -> str:

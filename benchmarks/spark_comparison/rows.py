@@ -27,23 +27,19 @@ _SETTLED: Final = 10
 """The first micro-batches of a query, which are slower, are left out."""
 
 ABOUT: Final[Mapping[str, str]] = {
-    "batch": "All seven columns of a topic of four partitions, two tasks at a time, to Spark's `noop` sink.",
-    "to Parquet": "The same to Parquet files.",
+    "batch": "all seven columns of a topic of four partitions to Spark's `noop` sink.",
+    "to Parquet": "the same to Parquet files.",
     "stream": (
-        "From the start of the query to its end, with `Trigger.AvailableNow`, in"
-        f" {MICRO_BATCHES} micro-batches (`maxOffsetsPerTrigger`), to the `noop` sink; and, without the start"
-        " of the query, the median of one of them (`triggerExecution`)."
+        f"with `Trigger.AvailableNow` in {MICRO_BATCHES} micro-batches, from the start of the query to its"
+        " end, to the `noop` sink."
     ),
     "sink": (
-        "Keys and values that Spark holds in memory to a new topic of four partitions, `acks=all`, until all"
-        " are acknowledged. Spark's own sink, and that over confluent-kafka, know at least once only."
+        "keys and values from memory to a new topic of four partitions, `acks=all`. The others know at"
+        " least once only."
     ),
-    "planning": (
-        f"A batch over {PLANNED_PARTITIONS:,} partitions with a record each, from `load()` to the list of"
-        " tasks."
-    ),
+    "planning": "from `load()` to the list of tasks.",
     "micro-batch": (
-        f"The fixed cost: the median of `triggerExecution` over {TRIGGERS - _SETTLED} micro-batches of one"
+        f"the fixed cost: the median of `triggerExecution` over {TRIGGERS - _SETTLED} micro-batches of one"
         " record."
     ),
 }
