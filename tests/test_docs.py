@@ -183,12 +183,11 @@ CONFIGURATION_HEAD = """\
 
 Names, defaults and units are Kafka's. A node refuses to start with a name that neither Kafka nor pykraft
 knows, with a value that is not allowed, and with any property that asks for security (`ssl.*`, `sasl.*`, an
-authorizer, a listener that is not `PLAINTEXT`), since none is implemented yet. Other properties that only
-Kafka knows cause a warning. *No effect yet* marks properties that are accepted, so that files written for
-Kafka work, but are not used.
+authorizer, a listener that is not `PLAINTEXT`), which is not implemented yet. *No effect yet* marks properties
+that are accepted for the sake of files written for Kafka.
 
-A server property is read when a node starts, unless its *update mode* says that it can also be changed while
-brokers run: *per-broker* for one broker at a time, *cluster-wide* for one broker or for all.
+A server property is read when a node starts, unless it has an *update mode*: then it can also be changed while
+brokers run, *per-broker* for one broker at a time, *cluster-wide* for one broker or for all.
 """
 
 SECTIONS: tuple[tuple[str, str, Mapping[str, ConfigKey]], ...] = (
@@ -215,7 +214,7 @@ SECTIONS: tuple[tuple[str, str, Mapping[str, ConfigKey]], ...] = (
     ),
     (
         "Stored for Kafka's tools",
-        "These are described as they were set, and have no effect here.",
+        "These can be set, are described as they were set, and have no effect here:",
         STORED_KEYS,
     ),
     (
@@ -226,10 +225,13 @@ SECTIONS: tuple[tuple[str, str, Mapping[str, ConfigKey]], ...] = (
     (
         "Known to Kafka only",
         "In a file each of these causes a warning, or, if it asks for security, a refusal. A broker"
-        " describes them with Kafka's defaults.",
+        " describes them with Kafka's defaults:",
         STATIC_KEYS,
     ),
 )
+
+ONLY_NAMED = (STORED_KEYS, STATIC_KEYS)
+"""Keys of which Kafka's own documentation says the rest."""
 
 DEFINES_OR_SETS = (
     "configuration/",
@@ -284,9 +286,13 @@ def is_read(attribute: str) -> bool:
 def build_configuration_page() -> str:
     lines = [GENERATED, "", CONFIGURATION_HEAD]
     for title, remark, keys in SECTIONS:
+        lines += [f"## {title}", ""] + ([remark, ""] if remark else [])
+        if keys in ONLY_NAMED:
+            names = ", ".join(f"`{name}`" for name in sorted(keys))
+            lines += [*textwrap.wrap(f"{names}.", 120, break_on_hyphens=False), ""]
+            continue
         rows = [cells_of(key) for key in keys.values()]
         columns = [name for name in rows[0] if any(row[name] for row in rows)]
-        lines += [f"## {title}", ""] + ([remark, ""] if remark else [])
         lines += [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
         lines += [f"| {' | '.join(row[name] for name in columns)} |" for row in rows]
         lines.append("")
