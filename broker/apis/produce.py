@@ -269,11 +269,12 @@ class _Production:
                         raise refusal
                     if one.verified is not None and one.verified.error is not None:
                         raise one.verified.error
-                    batch = self._begin(one)
+                    partition = self._leader(one)
+                    batch = self._begin(one, partition)
                     if not self._validate_now(batch):
                         self._keep_rest(batch)
                         return False
-                    self._append(one, batch)
+                    self._append(one, partition, batch)
                 except KafkaError as error:
                     self._fail(one, error)
                 self._next += 1
@@ -297,15 +298,16 @@ class _Production:
             self._require_permission()
             if one.verified is not None and one.verified.error is not None:
                 raise one.verified.error
-            batch, self._begun = self._begun or self._begin(one), None
+            batch, self._begun = self._begun or self._begin(one, self._leader(one)), None
             await self._validate_in_slices(batch)
             self._require_permission()
+            partition = self._leader(one)  # it may have changed meanwhile
         except KafkaError as error:
             self._fail(one, error)
             return
         self._services.wakeups.begin_request()
         try:
-            self._append(one, batch)
+            self._append(one, partition, batch)
         except KafkaError as error:
             self._fail(one, error)
         finally:
@@ -366,9 +368,8 @@ class _Production:
 
     # -- validating ------------------------------------------------------------------------------------
 
-    def _begin(self, one: _Asked) -> ClientBatch:
-        config = self._leader(one).log.config
-        return ClientBatch(one.records, config, self._now_ms, self._header.api_version)
+    def _begin(self, one: _Asked, partition: Partition) -> ClientBatch:
+        return ClientBatch(one.records, partition.log.config, self._now_ms, self._header.api_version)
 
     def _leader(self, one: _Asked) -> Partition:
         if one.topic_id is None:
@@ -421,9 +422,8 @@ class _Production:
 
     # -- appending and answering -------------------------------------------------------------------------
 
-    def _append(self, one: _Asked, batch: ClientBatch) -> None:
+    def _append(self, one: _Asked, partition: Partition, batch: ClientBatch) -> None:
         """Append one batch and note its answer, which may have to wait until it is committed."""
-        partition = self._leader(one)
         try:
             base_offset, next_offset, append_time_ms = partition.append_as_leader(
                 batch.records,

@@ -322,7 +322,7 @@ class Partition:
             original = self.producers.check(header, guard)
             if original is not None:
                 return AppendInfo(original.base_offset, original.next_offset, -1)
-        return self._append(records, now_ms, None)
+        return self._append(records, header, now_ms, None)
 
     def end_transaction(self, end: EndOfTransaction, now_ms: int) -> AppendInfo:
         """Append the marker of a transaction, with the guarantees of acks=all. ``now_ms`` is the wall clock.
@@ -331,8 +331,8 @@ class Partition:
         """
         self._require_enough()
         self.producers.check_end(end)
-        batch = build_marker(end.producer_id, end.producer_epoch, end.marker, now_ms)
-        return self._append(memoryview(bytearray(batch)), now_ms, end.marker)
+        batch = memoryview(bytearray(build_marker(end.producer_id, end.producer_epoch, end.marker, now_ms)))
+        return self._append(batch, read_header(batch), now_ms, end.marker)
 
     def begin_verification(
         self, header: BatchHeader, now_ms: int, *, supports_epoch_bump: bool
@@ -357,15 +357,18 @@ class Partition:
                 f"{self} has {len(self.isr.committed)} in-sync replicas, {self._required_in_sync} required",
             )
 
-    def _append(self, records: memoryview, now_ms: int, marker: Marker | None) -> AppendInfo:
+    def _append(
+        self, records: memoryview, header: BatchHeader, now_ms: int, marker: Marker | None
+    ) -> AppendInfo:
         log = self.log
         base_offset = log.log_end_offset
         append_time_ms = -1
         if log.config.message_timestamp_type == LOG_APPEND_TIME:
             append_time_ms = now_ms
             set_log_append_time(records, 0, now_ms)
+            header = read_header(records)
         assign_offset(records, 0, base_offset, self.leader_epoch)
-        header = read_header(records)
+        header = header.placed(base_offset, self.leader_epoch)
         log.append(records, (header,), now_ms=now_ms)
         self.traffic.bytes_in += len(records)
         self.traffic.messages_in += header.record_count
