@@ -118,6 +118,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         "_transport",
         "_trusted",
         "closed",
+        "has_turn",
         "last_received",
         "last_tick",
         "session",
@@ -149,6 +150,8 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._pump_scheduled = False
         self._reading = True
         self.closed = False
+        #: Whether the session may handle one more frame in this turn.
+        self.has_turn = runtime.budget.has_room
         self.last_tick = runtime.tick
         self.last_received = runtime.received
         self.session: StreamSession | None = None
@@ -250,10 +253,6 @@ class StreamConnection(asyncio.BufferedProtocol):
         else:  # one of many responses that were completed at once
             self._pump_scheduled = True
             self._runtime.budget.defer(self._pump_again, OUTPUT)
-
-    def has_turn(self) -> bool:
-        """Whether the session may handle one more frame in this turn."""
-        return self._runtime.budget.has_room()
 
     def receive_more(self) -> None:
         """The stalled session can continue."""
