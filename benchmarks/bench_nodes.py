@@ -30,9 +30,7 @@ from typing import Any
 from ticker import Ticker, stall_figures
 
 from pykraft.broker.membership.controller_channel import ControllerChannel, _TimeLimit
-from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.kafka_protocol.headers import decode_response_header, encode_request
-from pykraft.kafka_protocol.messages import create_topics, metadata
 from pykraft.metadata_log.features import SUPPORTED_RANGES
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.metadata_log.pb import controller_pb2 as pb
@@ -63,11 +61,8 @@ class Child:
         self._first_change_s = self._last_change_s = 0.0
         self._changed = 0
         self._fenced_s: dict[int, float] = {}
-        self._isr_requests = self._isr_proposals = self._isr_refused = 0
         if node.broker is not None:
             self._watch(node.broker.metadata)
-        if node.controller is not None:
-            self._count_proposals(node.controller)
 
     def _watch(self, cache: Any) -> None:
         publish = cache.publish
@@ -85,22 +80,6 @@ class Child:
                     self._fenced_s[broker_id] = now_s
 
         cache.publish = watched
-
-    def _count_proposals(self, controller: Any) -> None:
-        alter_partition = controller.alter_partition
-
-        async def counted(request: Any) -> Any:
-            self._isr_requests += 1
-            self._isr_proposals += len(request.partitions)
-            try:
-                response = await alter_partition(request)
-            except KafkaError:
-                self._isr_refused += len(request.partitions)
-                raise
-            self._isr_refused += sum(result.error != 0 for result in response.partitions)
-            return response
-
-        controller.alter_partition = counted
 
     async def answer(self, words: Sequence[str]) -> Any:
         match words:
@@ -121,20 +100,6 @@ class Child:
                 return self._image().offset
             case ["is_active"]:
                 return self._node.controller is not None and self._node.controller.active
-            case ["quorum_epoch"]:
-                return self._node.quorum.leader.epoch
-            case ["isr_proposals"]:
-                return [self._isr_requests, self._isr_proposals, self._isr_refused]
-            case ["broker_epoch", broker_id]:
-                broker = self._image().brokers.get(int(broker_id))
-                return -1 if broker is None else broker.epoch
-            case ["unserved"]:
-                active = {broker.id for broker in self._image().brokers.values() if not broker.fenced}
-                return self._count_partitions(lambda partition: partition.leader not in active)
-            case ["out_of_sync"]:
-                return self._count_partitions(lambda partition: len(partition.isr) < len(partition.replicas))
-            case ["has_opened_logs"]:
-                return self._broker().data.replicas.is_reconciled
             case ["changes"]:
                 return {
                     "first_s": self._first_change_s,
@@ -148,14 +113,6 @@ class Child:
             case ["has_topic", name]:
                 await self._broker().metadata.wait_until(lambda image: name in image.topic_ids, 60_000)
                 return time.monotonic()
-            case ["has_partition_epoch", name, index, epoch]:
-
-                def newer(image: MetadataImage) -> bool:
-                    topic = image.topic(name)
-                    return topic is not None and topic.partitions[int(index)].partition_epoch >= int(epoch)
-
-                await self._broker().metadata.wait_until(newer, 60_000)
-                return time.monotonic()
             case _:
                 raise ValueError(f"unknown command {words}")
 
@@ -166,10 +123,6 @@ class Child:
     def _image(self) -> MetadataImage:
         assert self._node.loader is not None
         return self._node.loader.image
-
-    def _count_partitions(self, condition: Callable[[Any], bool]) -> int:
-        topics = self._image().topics_by_id.values()
-        return sum(condition(partition) for topic in topics for partition in topic.partitions)
 
 
 async def _run_child(path: str) -> None:
@@ -302,14 +255,6 @@ def make_cluster(directory: Path, controllers: int, brokers: int, **overrides: s
     return [_format(spec, voters, overrides) for spec in specs]
 
 
-def make_combined_cluster(directory: Path, nodes: int, **overrides: str) -> list[NodeSpec]:
-    """Formatted combined nodes 1, 2, …; in ``overrides`` _ stands for a dot."""
-    ports = free_ports(HOST, 2 * nodes)
-    voters = ",".join(f"{n + 1}@{HOST}:{ports[n]}" for n in range(nodes))
-    specs = [NodeSpec(n + 1, directory, ports[nodes + n], ports[n]) for n in range(nodes)]
-    return [_format(spec, voters, overrides) for spec in specs]
-
-
 def _format(spec: NodeSpec, voters: str, overrides: dict[str, str]) -> NodeSpec:
     """Writes a node's properties into the directory ``spec.properties`` and formats the node."""
     ports = {"PLAINTEXT": spec.port, "CONTROLLER": spec.controller_port}
@@ -400,21 +345,6 @@ def decode_answer(frame: bytes, version: int, response_class: Any) -> Any:
     """A frame as :meth:`KafkaClient.ask` returns it."""
     _, at = decode_response_header(response_class.API_KEY, version, memoryview(frame))
     return response_class.decode(frame[at:], version)
-
-
-async def create_topic(client: KafkaClient, name: str, partitions: int) -> None:
-    """One replica for each partition; returns once the broker names a leader for all of them."""
-    topic = create_topics.CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
-    request = create_topics.CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
-    made = await client.call(request, 7, create_topics.CreateTopicsResponse)
-    assert made.topics[0].error_code == 0, made
-    asked = metadata.MetadataRequest(topics=[metadata.MetadataRequestTopic(name=name)])
-
-    async def is_led() -> bool:
-        (seen,) = (await client.call(asked, 9, metadata.MetadataResponse)).topics
-        return len(seen.partitions) == partitions and all(p.leader_id >= 0 for p in seen.partitions)
-
-    await until(is_led)
 
 
 class SyntheticBroker:

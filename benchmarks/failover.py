@@ -1,16 +1,12 @@
 """How long clients wait when the active controller is killed: repeated kill -9 at default timeouts.
 
     python benchmarks/failover.py [--trials 100] [--seed 1]
-    python benchmarks/failover.py --combined [--partitions 1000] [--busy 2] [--trials 20] [--watch-s 60]
 
 Three controllers and a broker in their own processes. A client creates topics through the broker, one after
 the other; an outage is the time between its last success before a kill and its first success after it. The
 killed controller is started again and catches up before the next kill. The last line is the verdict: p99
 against fetch timeout + 2 election timeouts + 0.5 s. A refused create also fails the verdict, unless the topic
 already exists: the broker asks the next controller when the answer of the last one was lost.
-
-``--combined``: three combined nodes, topics with a replica on each, and ``--busy`` other processes that keep
-a core busy; see ``failover_combined.py``.
 """
 
 from __future__ import annotations
@@ -34,7 +30,6 @@ from bench_nodes import (
     percentile,
     until,
 )
-from failover_combined import run_combined
 
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.create_topics import (
@@ -163,18 +158,8 @@ def main() -> None:
     )
     parser.add_argument("--trials", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--combined", action="store_true", help="combined nodes with real replicas")
-    parser.add_argument("--partitions", type=int, default=1000, help="of all topics, with --combined")
-    parser.add_argument("--busy", type=int, default=2, help="busy processes beside, with --combined")
-    parser.add_argument("--watch-s", type=float, default=30, help="idle seconds at the end, with --combined")
     options = parser.parse_args()
-    if options.combined:
-        work = run_combined(
-            options.trials, options.seed, options.partitions, options.busy, TARGET_MS, options.watch_s
-        )
-    else:
-        work = run(options.trials, options.seed)
-    raise SystemExit(0 if asyncio.run(work) else 1)
+    raise SystemExit(0 if asyncio.run(run(options.trials, options.seed)) else 1)
 
 
 if __name__ == "__main__":

@@ -13,15 +13,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import time
-from collections.abc import Awaitable, Sequence
 from random import Random
 
-from pykraft.coordinator.writer import BatchBody
+from groups_offsets import TOPIC, Log, image_of
+
 from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.service import GroupCoordinatorService
-from pykraft.kafka_protocol.batch_builder import BatchBuilder
-from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.markers import EndOfTransaction
 from pykraft.kafka_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatRequestTopicPartitions,
@@ -29,39 +26,11 @@ from pykraft.kafka_protocol.messages.consumer_group_heartbeat import (
 )
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.delta import MetadataDelta
-from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage, PartitionRegistration, TopicImage
-from pykraft.metadata_log.persistent import Map
+from pykraft.metadata_log.image import EMPTY_IMAGE
 from pykraft.runtime.clock import SystemClock
 
-TOPIC = Uuid(bytes(15) + b"\x01")
 CONTEXT = RequestContext(client_id="benchmark", client_address="127.0.0.1")
 ROUNDS = 5
-
-
-class MemoryLog:
-    """``__consumer_offsets`` of a single replica that forgets what was written."""
-
-    def __init__(self) -> None:
-        self.end = 0
-
-    def append(self, partition: int, leader_epoch: int, records: BatchBuilder, now_ms: int) -> int:
-        self.end += records.record_count
-        return self.end
-
-    def end_transaction(self, partition: int, leader_epoch: int, end: EndOfTransaction, now_ms: int) -> int:
-        raise AssertionError("no transaction ends here")
-
-    def max_batch_bytes(self, partition: int) -> int:
-        return 1 << 20
-
-    def high_watermark(self, partition: int) -> int:
-        return self.end
-
-    def read(self, partition: int, start_offset: int) -> Awaitable[tuple[Sequence[BatchBody], int]]:
-        async def nothing() -> tuple[Sequence[BatchBody], int]:
-            return (), start_offset
-
-        return nothing()
 
 
 class Group:
@@ -108,12 +77,6 @@ class Group:
         return not is_same
 
 
-def make_image(partitions: int) -> MetadataImage:
-    registration = PartitionRegistration(replicas=(1,), isr=(1,), leader=1, leader_epoch=0, partition_epoch=0)
-    topic = TopicImage("t", TOPIC, (registration,) * partitions)
-    return MetadataImage(offset=1, topics_by_id=Map({TOPIC: topic}), topic_ids=Map({"t": TOPIC}))
-
-
 def refuse(error: BaseException) -> None:
     raise error
 
@@ -123,8 +86,8 @@ async def measure(members: int, partitions: int, regex: str | None, heartbeats: 
     config = GroupConfig(
         offsets_topic_num_partitions=1, consumer_assignment_interval_ms=0, consumer_session_timeout_ms=10**9
     )
-    service = GroupCoordinatorService(config, MemoryLog(), SystemClock(), Random(1), refuse)
-    image = make_image(partitions)
+    service = GroupCoordinatorService(config, Log(), SystemClock(), Random(1), refuse)
+    image = image_of("t", partitions)
     service.on_metadata(MetadataDelta(EMPTY_IMAGE, image, created_topics=frozenset((TOPIC,))), image)
     service.on_elected(0, 1)
     for _ in range(10):

@@ -152,13 +152,16 @@ class Log:
         return [], start_offset
 
 
+def image_of(topic: str, partitions: int) -> MetadataImage:
+    registration = PartitionRegistration(replicas=(1,), isr=(1,), leader=1, leader_epoch=0, partition_epoch=0)
+    registered = TopicImage(topic, TOPIC, (registration,) * partitions)
+    return MetadataImage(offset=1, topics_by_id=Map({TOPIC: registered}), topic_ids=Map({topic: TOPIC}))
+
+
 def measure_commits(partitions: int, step: int) -> float:
     """µs from the bytes of a request to those of its response, each in a batch of its own."""
     config = GroupConfig()
-    registration = PartitionRegistration(replicas=(1,), isr=(1,), leader=1, leader_epoch=0, partition_epoch=0)
-    topic = TopicImage("topic", TOPIC, (registration,) * partitions * step)
-    image = MetadataImage(offset=1, topics_by_id=Map({TOPIC: topic}), topic_ids=Map({"topic": TOPIC}))
-    topics = TopicsView(image)
+    topics = TopicsView(image_of("topic", partitions * step))
     shard = GroupShard(0, 1, Log())
     shard.finish_loading(0, EMPTY_STATE, lambda _: config)
     committed = [
