@@ -24,7 +24,7 @@ from comparison.cluster import running
 from comparison.machine import describe_run
 from comparison.systems import Pykraft
 from comparison.table import replace_between_markers
-from spark_comparison import parts, rows
+from spark_comparison import rows
 from spark_comparison.results import SIDES, Results, render
 from spark_comparison.session import find_connector, start_session
 from spark_comparison.topics import Load, fill, loads
@@ -39,13 +39,11 @@ _PROPERTIES: Final = {
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
 }
-_PARTS: Final = "parts"
 _OF_LOADS: Final[dict[str, Callable[[rows.Bench, Load], None]]] = {
     "batch": rows.batch,
     "to Parquet": rows.to_parquet,
     "stream": rows.stream,
     "sink": rows.sink,
-    _PARTS: parts.measure,
 }
 _ALONE: Final = {"planning": rows.planning, "micro-batch": rows.micro_batch}
 _ONLY_LZ4: Final = ("to Parquet", "sink")
@@ -134,7 +132,6 @@ def merged(runs: list[Results]) -> Results:
     for run in others:
         again = {row.family for row in run.rows}
         first.rows = [row for row in first.rows if row.family not in again] + run.rows
-        first.parts |= run.parts
     return first
 
 

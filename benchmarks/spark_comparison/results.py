@@ -37,13 +37,11 @@ class Row:
 
 @dataclass
 class Results:
-    """``run`` says when, where and with what it was measured. ``parts``: where the time of one read goes, in
-    seconds by part and row."""
+    """``run`` says when, where and with what it was measured."""
 
     run: dict[str, Any]
     rounds: int
     rows: list[Row] = field(default_factory=list)
-    parts: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def save(self, path: Path) -> None:
         path.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
@@ -51,7 +49,7 @@ class Results:
     @classmethod
     def load(cls, path: Path) -> Results:
         data = json.loads(path.read_text(encoding="utf-8"))
-        return cls(data["run"], data["rounds"], [Row(**row) for row in data["rows"]], data["parts"])
+        return cls(data["run"], data["rounds"], [Row(**row) for row in data["rows"]])
 
 
 def render(results: Results, about: Mapping[str, str]) -> str:
@@ -74,16 +72,10 @@ def render(results: Results, about: Mapping[str, str]) -> str:
             *(_line(row) for family in families for row in shown if row.family == family),
             "",
         ]
-    if results.parts:
-        lines += [_PARTS_ABOUT, "", *_parts(results.parts), ""]
     return "\n".join(lines)
 
 
 _SHOWN: Final = "lz4"
-_PARTS_ABOUT: Final = (
-    "Where the time of a batch goes, in processor time. *Hand-over*: what every source in Python pays for an"
-    " Arrow batch."
-)
 
 _HEAD: Final = (
     "| what | pykraft | rows/s | to confluent-kafka | to Spark's connector |",
@@ -111,11 +103,3 @@ def _seconds(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:.2f} s" if value >= 1 else f"{value * 1000:.0f} ms"
-
-
-def _parts(parts: Mapping[str, Mapping[str, float]]) -> list[str]:
-    names = list(dict.fromkeys(name for of_row in parts.values() for name in of_row))
-    lines = ["| what | " + " | ".join(names) + " |", "|---|" + "---:|" * len(names)]
-    for row, found in parts.items():
-        lines.append(f"| {row} | " + " | ".join(_seconds(found.get(name)) for name in names) + " |")
-    return lines

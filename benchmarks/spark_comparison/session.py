@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from spark_comparison.confluent_source import ConfluentSource
-from spark_comparison.prebuilt_source import PrebuiltSource
 
 from pykraft.spark.session import prepare_environment
 from pykraft.testing.processes.maven import MavenError, cache_directory, download
@@ -58,5 +57,4 @@ def start_session(jars: list[Path]) -> SparkSession:
     )
     session.sparkContext.setLogLevel("ERROR")
     session.dataSource.register(ConfluentSource)
-    session.dataSource.register(PrebuiltSource)
     return session
