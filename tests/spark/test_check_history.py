@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,9 @@ from pykraft.node.cli.root import cli
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
 
 
 @pytest.fixture
@@ -113,6 +117,20 @@ def test_exit_status_is_that_of_a_fault_run(
     assert f"{lost}: " in printed
     assert spark_check.main(spark_session, [bad], 2) == 4
     assert f"{bad}:1: " in capsys.readouterr().out
+
+
+def test_history_of_ones_own_is_judged_as_the_page_shows(
+    spark_session: SparkSession,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    section = PAGE.read_text("utf-8").partition("### check-history\n")[2].partition("\n### ")[0]
+    cells = re.findall(r"^```(?:python|text)\n(.*?)^```", section, re.M | re.S)
+    monkeypatch.chdir(tmp_path)
+    exec(cells[0], {})
+    assert spark_check.main(spark_session, [Path("own.jsonl")], 2) == 1
+    assert capsys.readouterr().out == cells[1]
 
 
 def test_file_that_does_not_exist_is_refused_before_anything_starts(tmp_path: Path) -> None:

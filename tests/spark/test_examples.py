@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 import spark_batch
-import spark_check_history
 import spark_deduplicate
 import spark_sink
 import spark_word_count
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.interop, pytest.mark.spark]
 
-EXAMPLES = (spark_batch, spark_check_history, spark_deduplicate, spark_sink, spark_word_count)
+EXAMPLES = (spark_batch, spark_deduplicate, spark_sink, spark_word_count)
 
 
 def promised_output(example: ModuleType) -> str:
