@@ -150,7 +150,7 @@ def test_options_that_mean_nothing_are_refused(options: list[str], error: str) -
 def test_process_ends_although_a_client_never_returns(tmp_path: Path, daemon: bool) -> None:
     program = (
         "import concurrent.futures, threading;"
-        "from pykraft.jepsen_like import runner; from pykraft.node.cli.root import cli;"
+        "from pykraft.jepsen_like.faults.runs import runner; from pykraft.node.cli.root import cli;"
         "pool = concurrent.futures.ThreadPoolExecutor(1, 'clients');"
         f"hang = threading.Thread(target=pool.submit, args=[threading.Event().wait], daemon={daemon});"
         "runner.main = lambda *_: hang.start() or hang.join() or print('told') or 3;"
