@@ -264,6 +264,7 @@ def test_mistake_with_one_partition_keeps_no_other_from_being_fetched(
                 await cluster.create(1, 2, topic=topic)
             broken, whole = cluster.partition(2, "t"), cluster.partition(2, "u")
             link = cluster.brokers[2].data.fetchers._links[1, 0]
+            await data_plane.until(lambda: link._connection is not None)
             connection, append = link._connection, Partition.append_as_follower
             with monkeypatch.context() as patched:
 
