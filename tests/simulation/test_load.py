@@ -50,6 +50,7 @@ class StubWorld:
         self.seed = 0
         self.story = None
         self.workload = None
+        self.brokers: list[Any] = []
         self.transaction_faults = SimpleNamespace(step=lambda event: None)
         self.loop = StubLoop()
         self.lost: dict[str, set[tuple[int, str]]] = {}
@@ -539,7 +540,6 @@ def test_workload_need_not_end_if_the_end_of_a_transaction_was_lost_with_reason(
     monkeypatch: pytest.MonkeyPatch, kind: str, is_exempted: bool, hanging: list[str], is_excused: bool
 ) -> None:
     world, load = _load()
-    world.brokers = []  # type: ignore[attr-defined]
     load.kind = kind
     if is_exempted:
         world.exempt()
