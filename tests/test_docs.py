@@ -183,11 +183,11 @@ CONFIGURATION_HEAD = """\
 
 Names, defaults and units are Kafka's. A node refuses to start with a name that neither Kafka nor pykraft
 knows, with a value that is not allowed, and with any property that asks for security (`ssl.*`, `sasl.*`, an
-authorizer, a listener that is not `PLAINTEXT`), which is not implemented yet. *No effect yet* marks those
-that are accepted for the sake of files written for Kafka.
+authorizer, a listener that is not `PLAINTEXT`), which is not implemented yet. *No effect yet* marks what is
+accepted for the sake of files written for Kafka.
 
-A server property is read when a node starts, unless it has an *update mode*: it can also be changed while
-brokers run, *per-broker* for one broker at a time, *cluster-wide* for one broker or for all.
+A server property is read when a node starts, unless it has an *update mode*: then it can also be changed
+while brokers run, *per-broker* for one broker at a time, *cluster-wide* for one broker or for all.
 """
 
 SECTIONS: tuple[tuple[str, str, Mapping[str, ConfigKey]], ...] = (

@@ -1,7 +1,8 @@
-"""The tables of ``docs/tools.md``: Kafka's scripts and flags, and what takes their place."""
+"""The generated part of ``docs/tools.md``: where commands and flags differ from Kafka's scripts."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
@@ -29,50 +30,57 @@ def option_names(command: click.Command) -> list[str]:
     return [name for it in command.params for name in (*it.opts, *it.secondary_opts)]
 
 
+_EVERYWHERE = ("--json", "--version")
+"""Options that most commands have, whether Kafka's tool has them or not."""
+
+
 def build_tools_page(marker: str) -> str:
-    """What is written by hand, the marker, and the tables after it."""
+    """What is written by hand, the marker, and what differs from Kafka's scripts after it."""
     by_hand = PAGE.read_text(encoding="utf-8").partition(marker)[0]
-    lines = [by_hand + marker, "", "## Scripts", "", "| Kafka's script | here |", "|---|---|"]
+    lines = [by_hand + marker, "", "## Scripts", ""]
     scripts = {tool.script.split()[0]: tool.command for tool in reversed(TOOLS)}
-    shown = {script: f"`pykraft {_tool_of(script, command)}`" for script, command in scripts.items()}
-    shown |= {script: f"— {reason}" for script, reason in NOT_PROVIDED.items()}
-    lines += [f"| `{script}` | {here} |" for script, here in sorted(shown.items())]
-    lines += ["", "## Flags", ""]
-    for tool in TOOLS:
-        lines += _section(tool)
-    return "\n".join(lines)
+    commands = {script: _tool_of(script, command) for script, command in sorted(scripts.items())}
+    same = [f"`{command}`" for script, command in commands.items() if script == f"kafka-{command}"]
+    lines += [f"`kafka-NAME` is `pykraft NAME` for {', '.join(same)}.", ""]
+    lines += ["| Kafka's script | here |", "|---|---|"]
+    others = {script: command for script, command in commands.items() if script != f"kafka-{command}"}
+    lines += [f"| `{script}` | `pykraft {command}` |" for script, command in others.items()]
+    for reason in dict.fromkeys(NOT_PROVIDED.values()):
+        names = sorted(script for script, said in NOT_PROVIDED.items() if said == reason)
+        lines.append(f"| {_code(names)} | — {reason} |")
+    lines += ["", "## Flags", "", "Every flag of Kafka's tools is there under its name, except:", ""]
+    lines += _list(_differences(tool) for tool in TOOLS)
+    lines += ["", f"Besides {_code(list(_EVERYWHERE))}, these are only here:", ""]
+    return "\n".join([*lines, *_list(_only_here(tool) for tool in TOOLS), ""])
 
 
 def _tool_of(script: str, command: str) -> str:
     return command if script == "kafka-server-start" else command.split()[0]
 
 
-def _section(tool: KafkaTool) -> list[str]:
-    command = find_command(tool.command)
-    same = [flag for flag, said in tool.flags.items() if said == ""]
-    lines = [f"### {tool.script}", "", f"`pykraft {tool.command}`: {_summary(command)}", ""]
-    if same:
-        lines += [f"- as in Kafka: {_code(same)}"]
-    lines += [f"- renamed: `{flag}` is `{said[1:]}`" for flag, said in tool.flags.items() if said[:1] == "="]
+def _list(items: Iterable[str]) -> list[str]:
+    return [f"- {item}" for item in items if item]
+
+
+def _differences(tool: KafkaTool) -> str:
+    said = [f"`{flag}` is `{said[1:]}`" for flag, said in tool.flags.items() if said[:1] == "="]
     refused = [flag for flag in tool.flags if tool.option(flag) is None]
     for reason in dict.fromkeys(tool.flags[flag] for flag in refused):
         flags = [flag for flag in refused if tool.flags[flag] == reason]
-        lines.append(f"- not here: {_code(flags)}: {reason}")
-    taken = {tool.option(flag) for flag in tool.flags} | tool.flags.keys()
+        said.append(f"not {_code(flags)}: {reason}")
+    return f"`{tool.command}`: {'; '.join(said)}" if said else ""
+
+
+def _only_here(tool: KafkaTool) -> str:
+    taken = {tool.option(flag) for flag in tool.flags} | tool.flags.keys() | {*_EVERYWHERE}
     more = [
         name
-        for it in command.params
+        for it in find_command(tool.command).params
         if isinstance(it, click.Option) and not it.hidden
         for name in it.opts
         if name not in taken
     ]
-    if more:
-        lines.append(f"- only here: {_code(more)}")
-    return [*lines, ""]
-
-
-def _summary(command: click.Command) -> str:
-    return " ".join((command.help or "").strip().partition("\n\n")[0].split())
+    return f"`{tool.command}`: {_code(more)}" if more else ""
 
 
 def _code(names: list[str]) -> str:
