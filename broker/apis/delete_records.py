@@ -1,16 +1,13 @@
 """DeleteRecords (KIP-107).
 
-The log start of a partition moves at once, to the given offset or (-1) to the high watermark. The partition
-is answered when the low watermark, the smallest log start over its replicas, has reached that offset: from
-then on no leader serves the records again. Replicas count with the log start that they have *stored*, and
-those that are not live count, too, as long as they may lead without a fetch
-(:meth:`~pykraft.broker.replicas.partition.Partition.low_watermark`). What is not reached in time is answered
-with REQUEST_TIMED_OUT and the low watermark, but stays deleted. The client's timeout is for other
-replicas: the leader's own disk is waited for beyond it, since Kafka, where no replica lags, answers without
-an error even with a timeout of 0. Internal topics are refused with INVALID_TOPIC_EXCEPTION, topics that are
-only compacted with POLICY_VIOLATION, and offsets above the high watermark with OFFSET_OUT_OF_RANGE.
-
-A partition is looked at again only when a log start, the ISR, the leader or a broker has changed.
+The log start of a partition moves at once, to the given offset or (-1) to the high watermark. The answer
+comes when the low watermark, the smallest *stored* log start of all replicas that may lead without a fetch,
+live or not (:meth:`~pykraft.broker.replicas.partition.Partition.low_watermark`), has reached that offset:
+from then on no leader serves the records again. After the timeout it is REQUEST_TIMED_OUT with the low
+watermark, and the records stay deleted. The timeout is for other replicas: the leader's own disk is waited
+for, since Kafka, where no replica lags, answers without an error even with a timeout of 0. Internal topics
+are refused with INVALID_TOPIC_EXCEPTION, topics that are only compacted with POLICY_VIOLATION, offsets above
+the high watermark with OFFSET_OUT_OF_RANGE.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
 """DescribeConfigs.
 
-Every configuration of a resource with its value, where the value comes from and which values it overrides.
-Any broker describes topics, groups and client metrics subscriptions; a broker is described only by itself:
-its properties (those that can be changed while it runs are not read-only) and the levels of its loggers.
+Every configuration of a resource with its value, its source and the values that it overrides. Any broker
+describes topics, groups and client metrics subscriptions; a broker is described only by itself: its
+properties (those that can be changed while it runs are not read-only) and the levels of its loggers.
 Properties that only Kafka reads are included, with Kafka's defaults. The broker with the empty name holds the
 settings for all brokers. An empty list of names asks for all, as null does. A value of the properties file in
-minutes or hours has that file as its source; Kafka calls it a default.
-
-An answer may be a thousand times as long as its request: what topics, or groups, have in common is encoded
-once (:mod:`pykraft.broker.config_table`), and is in memory once until it has been sent.
+minutes or hours has that file as its source; Kafka calls it a default. What topics, or groups, have in common
+is encoded once (:mod:`pykraft.broker.config_table`).
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
 """DescribeLogDirs.
 
 This broker's data directories, the size of their volumes, and the requested partitions (null: all) with the
-size of their logs in bytes and how far a follower's log end is behind the high watermark. A directory that
-has failed, or whose volume does not tell its size, is answered with KAFKA_STORAGE_ERROR. The directory of a
-partition that is damaged and was set aside is listed with the same error as long as its replica is offline.
-A replica that is being moved, or waits for its turn, is listed in both directories: the copy as a future
-replica, with how far it is behind the replica. Whether a directory is
-cordoned is told from version 5 on.
+size of their logs and how far a follower's log end is behind the high watermark. KAFKA_STORAGE_ERROR answers
+for a directory that has failed, or whose volume does not tell its size, and for that of a partition that was
+set aside as damaged, as long as its replica is offline. A replica that is being moved, or waits for its turn,
+is listed in both directories: the copy as a future replica, with its lag. Version 5 tells which directories
+are cordoned.
 """
 
 from __future__ import annotations

@@ -1,18 +1,17 @@
 """Fetch, for consumers and followers alike.
 
 Hot path: requests are parsed by hand; answers are header bytes and file ranges. A consumer reads below the
-high watermark; a follower reads up to the log end, and its request is its acknowledgement. A fetch waits
-until ``min_bytes`` are there or ``max_wait_ms`` have passed; an error or a diverging epoch is answered at
-once. The first batch is returned whole, whatever its size; all others obey the limits of the request and of
-the partition. Requests and answers of a fetch session (KIP-227) name only what has changed; consumers and
-followers have sessions, up to ``max.incremental.fetch.session.cache.slots``. A consumer that reads committed
-transactions only reads below the last stable offset, and is told which were aborted. From version 11 on a
-follower serves consumers, too, up to its own high watermark (KIP-392); with ``replica.selector.class`` the
-leader names the replica in the consumer's rack as the one to read, instead of sending records. Past its lease
-a broker still reads what it has, but does not tell consumers that an offset is out of range or was truncated:
-a newer leader may have it (NOT_LEADER_OR_FOLLOWER). A request that names more than a thousand partitions is
-answered in slices (:mod:`.large_fetches`): without a session it waits for records a second at most, and an
-incremental one ends its session, so that its client begins another. (Kafka does neither.)
+high watermark, or below the last stable offset if it reads committed transactions only; then it also gets the
+aborted ones. A follower reads up to the log end, and its request is its acknowledgement. A fetch waits until
+``min_bytes`` are there or ``max_wait_ms`` have passed; an error or a diverging epoch is answered at once. The
+first batch is returned whole; all others obey the limits of request and partition. In a fetch session
+(KIP-227) requests and answers name only what has changed. From version 11 on a follower serves consumers up
+to its own high watermark (KIP-392); with ``replica.selector.class`` the leader names the replica in the
+consumer's rack instead of sending records. Past its lease a broker still reads what it has, but does not tell
+consumers that an offset is out of range or was truncated, since a newer leader may have it:
+NOT_LEADER_OR_FOLLOWER. A request for more than a thousand partitions is answered in slices
+(:mod:`.large_fetches`): without a session it waits for a second at most, and an incremental one ends its
+session. (Kafka does neither.)
 """
 
 from __future__ import annotations

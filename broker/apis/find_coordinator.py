@@ -1,12 +1,11 @@
 """FindCoordinator.
 
 The coordinator of a group, or of a transactional id, is the broker that leads its partition of
-``__consumer_offsets`` or ``__transaction_state``; the first look-up has that topic created.
-COORDINATOR_NOT_AVAILABLE, at once, until the topic is there and the partition has a leader: as in Kafka, no
-other request of the connection waits for a controller. Nor does a broker name itself before it has begun to
-coordinate, for clients do badly when the coordinator that they were sent to answers that it is none: some
-wait for a second, and librdkafka's admin client crashes. Share groups have no coordinator here: their key
-type is refused with INVALID_REQUEST.
+``__consumer_offsets`` or ``__transaction_state``; the first look-up has that topic created. Until the topic
+is there and the partition has a leader the answer is COORDINATOR_NOT_AVAILABLE, at once. A broker does not
+name itself before it has begun to coordinate: of clients whose coordinator answers that it is none, some wait
+for a second, and librdkafka's admin client crashes. The key type of share groups is refused with
+INVALID_REQUEST.
 """
 
 from __future__ import annotations

@@ -1,19 +1,17 @@
 """Forwarding: requests that only the active controller can answer are passed on to it by any broker.
 
-The bytes of request and answer are passed on unchanged, with the caller's identity; the controller decodes
-them. While a controller is being elected the broker retries within the client's timeout. A topic that an
-earlier attempt created, at a controller that failed before it could answer, is answered as created. The
-answer waits, for a second at most, until the broker has applied the metadata that it is based on, so that its
-client sees there what it has had decided.
+The bytes of request and answer are passed on unchanged, with the caller's identity. While a controller is
+being elected the broker retries within the client's timeout. A topic that an earlier attempt created, at a
+controller that failed before it could answer, is answered as created. The answer waits, for a second at most,
+until the broker has applied the metadata that it is based on.
 
-The controller works on large requests in slices, each with a batch of records of its own, so that a request
-may be done in part if the controller fails. One that asks for more than 10,000 new partitions, or 10,000
-changes of configurations, is refused as a whole (POLICY_VIOLATION). Kafka does all of a request or nothing,
-and also refuses one that needs more than 10,000 records, such as 5,001 topics with a partition each.
+The controller works on large requests in slices, so that a request may be done in part if the controller
+fails. One for more than 10,000 new partitions, or 10,000 changes of configurations, is refused as a whole
+(POLICY_VIOLATION). Kafka does all of a request or nothing, and refuses one that needs more than 10,000
+records, such as 5,001 topics with a partition each.
 
-A configuration of a broker that does not exist is refused (INVALID_CONFIG), where Kafka stores it: a mistake
-would go unnoticed. A broker that runs while it is unregistered registers again at once; Kafka's stays away
-until it restarts.
+A configuration of a broker that does not exist is refused (INVALID_CONFIG); Kafka stores it. A broker that
+runs while it is unregistered registers again at once; Kafka's stays away until it restarts.
 """
 
 from __future__ import annotations

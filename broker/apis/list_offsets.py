@@ -1,17 +1,15 @@
 """ListOffsets.
 
 The offset for a time, or for an end of the log: -1 latest, -2 earliest, -3 the record with the greatest
-timestamp (from version 7), -4 (from 8) earliest too; -5 (latest in tiered storage, from 9) and -6 (earliest
-that is not uploaded there, from 11) are unknown, without an error. Any other negative time is answered with
-UNSUPPORTED_VERSION, a partition that is named twice with INVALID_REQUEST. Latest is the high watermark for
-consumers, the last stable offset for those that read committed transactions only, and the log end for
-replicas; later records are not found by time either. While a new leader has not yet found its high watermark
-the answer is OFFSET_NOT_AVAILABLE (before version 5 LEADER_NOT_AVAILABLE), so that no consumer sees the end
-of a partition move back. Records are looked up by time in a worker.
+timestamp (from version 7), -4 (from 8) earliest too; -5 and -6, of tiered storage, are unknown, without an
+error. Any other negative time is answered with UNSUPPORTED_VERSION, a partition that is named twice with
+INVALID_REQUEST. Latest is the high watermark for consumers, the last stable offset for those that read
+committed transactions only, and the log end for replicas; later records are not found by time either. Until a
+new leader has found its high watermark the answer is OFFSET_NOT_AVAILABLE (before version 5
+LEADER_NOT_AVAILABLE), so that no consumer sees the end of a partition move back.
 
 After the lease has expired clients get NOT_LEADER_OR_FOLLOWER, since another leader may contradict every
-offset: it may have more records, and may have deleted those that are the first here, or the first at a time.
-(A leader in Kafka answers until it hears of its successor.)
+offset. (A leader in Kafka answers until it hears of its successor.)
 """
 
 from __future__ import annotations

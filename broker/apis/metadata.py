@@ -1,13 +1,12 @@
 """Metadata.
 
-Brokers, topics and leaders from this broker's image. The answering broker names itself as controller: it
-forwards what only the controller can do, so that no client waits for a controller that is down. Topics are
-requested by name or (from version 10) by id; "all" is null, or the empty array in version 0. A missing topic
-is created if both the broker and the client allow it, but the answer does not wait for that: it is
-UNKNOWN_TOPIC_OR_PARTITION, as in Kafka. Fenced brokers are not listed.
-
-Topics are kept encoded (:mod:`pykraft.broker.topic_answers`); a long answer is built in several turns of the
-event loop, all of it from one image.
+Brokers, topics and leaders from this broker's image; fenced brokers are not listed. The answering broker
+names itself as controller: it forwards what only the controller can do, so that no client waits for a
+controller that is down. Topics are requested by name or (from version 10) by id; "all" is null, or the empty
+array in version 0. A missing topic is created if broker and client allow it, but the answer does not wait for
+that: it is UNKNOWN_TOPIC_OR_PARTITION, as in Kafka. Topics are kept encoded
+(:mod:`pykraft.broker.topic_answers`); a long answer is built in several turns of the event loop, from one
+image.
 """
 
 from __future__ import annotations

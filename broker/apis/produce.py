@@ -1,14 +1,13 @@
 """Produce.
 
-Hot path: requests are parsed by hand, appended at once and answered by hand. acks=1 is answered at once, or
-when the batch is flushed if ``flush.messages`` asks for that; acks=all when the high watermark has passed the
-batch or the request's timeout has expired, acks=0 never; if a request without an answer fails, the connection
-is closed so that the client looks for the leader again. A request holds one batch per partition, which is
-validated to its last record before it is appended. A request for very many partitions is parsed, looked at
-and answered over several turns, with its connection held. A duplicate of an idempotent batch gets the answer
-of the original, and no earlier. After the broker's lease has expired acks=0 and acks=1 are refused. The first
-batch of a transaction waits until the transaction coordinator has been asked
-(:mod:`.produce_transactions`), with its connection held. The answer lists 1000 refused records at most.
+Hot path: requests are parsed and answered by hand. acks=1 is answered when the batch is appended, or flushed
+if ``flush.messages`` asks for that; acks=all when the high watermark has passed the batch or the request's
+timeout has expired; acks=0 never, and if such a request fails the connection is closed, so that the client
+looks for the leader again. A request holds one batch per partition, which is validated to its last record. A
+request for very many partitions takes several turns, with its connection held. A duplicate of an idempotent
+batch gets the answer of the original, and no earlier. After the broker's lease has expired acks=0 and acks=1
+are refused. The first batch of a transaction waits for the transaction coordinator's answer
+(:mod:`.produce_transactions`). The answer lists 1000 refused records at most.
 """
 
 from __future__ import annotations

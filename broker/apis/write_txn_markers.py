@@ -4,11 +4,11 @@ Each partition gets its marker at once, and the response waits until all of them
 ``__consumer_offsets`` belong to the group coordinator, whose errors a transaction coordinator does not know:
 it is told to look for the leader.
 
-How a transaction ends is for its coordinator to say, and coordinators are brokers
-(:mod:`pykraft.broker.peers.identity`). From others a marker is taken only if it aborts a transaction that is
-open in the partition, and names its producer, its epoch, and no newer coordinator than the partition knows:
-so tools abort what hangs. Everything else is refused with CLUSTER_AUTHORIZATION_FAILED, as by Kafka's
-authorizer (``pykraft.transaction.markers.from.clients``). What is refused holds up no other marker.
+Only brokers (:mod:`pykraft.broker.peers.identity`) may say how a transaction ends. From others a marker is
+taken only if it aborts a transaction that is open in the partition, and names its producer, its epoch, and no
+newer coordinator than the partition knows: so tools abort what hangs. Everything else is refused with
+CLUSTER_AUTHORIZATION_FAILED (``pykraft.transaction.markers.from.clients``). What is refused holds up no other
+marker.
 """
 
 from __future__ import annotations
