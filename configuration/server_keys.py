@@ -110,8 +110,8 @@ BROKER_KEYS: Final = table(
     dynamic_key("producer.id.expiration.ms", INT, "86400000", "How long an idle producer's sequence is remembered.", at_least(1)),
     dynamic_key("transaction.partition.verification.enable", BOOLEAN, "true", "Check with the coordinator that a partition belongs to a transaction."),
     ConfigKey("pykraft.transaction.markers.from.clients", STRING, "abort", "What WriteTxnMarkers may do for clients that are not brokers of this cluster: nothing, abort an open transaction (as tools do with one that hangs), or anything.", one_of("none", "abort", "any")),
-    ConfigKey("add.partitions.to.txn.retry.backoff.max.ms", INT, "100", "How long a leader goes on adding a partition to a transaction while the one before is being ended.", at_least(0)),
-    ConfigKey("add.partitions.to.txn.retry.backoff.ms", INT, "20", "The longest pause before it is added again; the first ones are shorter.", at_least(1)),
+    ConfigKey("add.partitions.to.txn.retry.backoff.max.ms", INT, "100", "How long a leader tries to add a partition to a transaction while the one before is being ended.", at_least(0)),
+    ConfigKey("add.partitions.to.txn.retry.backoff.ms", INT, "20", "The longest pause before it tries again; the first ones are shorter.", at_least(1)),
     ConfigKey("pykraft.sendfile", BOOLEAN, "false", "Send fetched records by sendfile. Over loopback the receiver pays for what the broker saves: measure on your network."),
 )  # fmt: skip
 

@@ -12,7 +12,7 @@ import os
 import re
 import textwrap
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -181,8 +181,8 @@ CONFIGURATION_HEAD = """\
 
 Names, defaults and units are Kafka's. A node refuses to start with a name that neither Kafka nor pykraft
 knows, with a value that is not allowed, and with any property that asks for security (`ssl.*`, `sasl.*`, an
-authorizer, a listener that is not `PLAINTEXT`), which is not implemented yet. *No effect yet* marks what is
-accepted for the sake of files written for Kafka.
+authorizer, a listener that is not `PLAINTEXT`), which is not implemented yet. What is *accepted
+without effect* is there for files written for Kafka.
 
 A server property is read when a node starts, unless it has an *update mode*: then it can also be changed
 while brokers run, *per-broker* for one broker at a time, *cluster-wide* for one broker or for all.
@@ -270,11 +270,13 @@ def is_refused(key: ConfigKey, text: str) -> bool:
     return False
 
 
-def remark_on(key: ConfigKey) -> str:
-    if key.type is ConfigType.BOOLEAN and is_refused(key, "true"):
-        return " `true` is refused."
+def is_refused_if_true(key: ConfigKey) -> bool:
+    return key.type is ConfigType.BOOLEAN and is_refused(key, "true")
+
+
+def is_without_effect(key: ConfigKey) -> bool:
     names = {key.name, getattr(key, "server_property", key.name)}
-    return "" if any(map(has_effect, names)) else " *No effect yet.*"
+    return not is_refused_if_true(key) and not any(map(has_effect, names))
 
 
 def is_read(attribute: str) -> bool:
@@ -286,17 +288,24 @@ def build_configuration_page() -> str:
     for title, remark, keys in SECTIONS:
         lines += [f"## {title}", ""] + ([remark, ""] if remark else [])
         if keys in ONLY_NAMED:
-            names = ", ".join(f"`{name}`" for name in sorted(keys))
-            lines += [*textwrap.wrap(f"{names}.", 120, break_on_hyphens=False), ""]
+            lines += [*listed(keys), ""]
             continue
-        rows = [cells_of(key) for key in keys.values()]
-        columns = [name for name in rows[0] if any(row[name] for row in rows)]
-        lines += [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
-        lines += [f"| {' | '.join(row[name] for name in columns)} |" for row in rows]
-        lines.append("")
+        without_effect = [name for name, key in keys.items() if is_without_effect(key)]
+        rows = [cells_of(key) for name, key in keys.items() if name not in without_effect]
+        if rows:
+            columns = [name for name in rows[0] if any(row[name] for row in rows)]
+            lines += [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
+            lines += [f"| {' | '.join(row[name] for name in columns)} |" for row in rows] + [""]
+        if without_effect:
+            lines += [*listed(without_effect, "Accepted without effect: "), ""]
     synonyms = ", ".join(f"`{name}` for `{key.synonym_of}`" for name, key in sorted(SYNONYM_KEYS.items()))
     lines += [f"Read if the finer or newer property is not given: {synonyms}.", ""]
     return "\n".join(lines)
+
+
+def listed(names: Iterable[str], before: str = "") -> list[str]:
+    text = ", ".join(f"`{name}`" for name in sorted(names))
+    return textwrap.wrap(f"{before}{text}.", 120, break_on_hyphens=False)
 
 
 def cells_of(key: ConfigKey) -> dict[str, str]:
@@ -308,7 +317,7 @@ def cells_of(key: ConfigKey) -> dict[str, str]:
         "valid values": "" if key.validator is None else key.validator.allowed.replace("*", "\\*"),
         "server property": f"`{synonym}`" if synonym else "",
         "update mode": key.update_mode.value if key.is_dynamic else "",
-        "meaning": key.documentation + remark_on(key),
+        "meaning": key.documentation + " `true` is refused." * is_refused_if_true(key),
     }
 
 

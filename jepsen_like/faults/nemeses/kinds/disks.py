@@ -106,7 +106,7 @@ KINDS: Final = (
     Kind(
         "disk-read-only",
         "disk",
-        "writes, and whatever else would change files, fail with EROFS",
+        "writes, and all other changes of files, fail with EROFS",
         _SINGLE,
         _breaking(write_errno=errno.EROFS),
         between(0.5, 6.0),

@@ -75,7 +75,7 @@ KINDS: Final = (
     Kind(
         "frozen-disk",
         "disk",
-        "whoever writes to the node's file system waits, often longer than the session timeout",
+        "writers to the node's file system wait, often longer than the session timeout",
         _ONE,
         _breaking(LoopDisk.freeze, LoopDisk.thaw),
         _freeze_length_s,
