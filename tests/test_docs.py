@@ -184,8 +184,9 @@ knows, with a value that is not allowed, and with any property that asks for sec
 authorizer, a listener that is not `PLAINTEXT`), which is not implemented yet. What is *accepted
 without effect* is there for files written for Kafka.
 
-A server property is read when a node starts, unless it has an *update mode*: then it can also be changed
-while brokers run, *per-broker* for one broker at a time, *cluster-wide* for one broker or for all.
+A server property is read when a node starts, unless it can also be changed while brokers run: *per-broker*
+for one broker at a time, *cluster-wide* for one broker or for all. A property without a default has its type
+in parentheses.
 """
 
 SECTIONS: tuple[tuple[str, str, Mapping[str, ConfigKey]], ...] = (
@@ -308,16 +309,24 @@ def listed(names: Iterable[str], before: str = "") -> list[str]:
     return textwrap.wrap(f"{before}{text}.", 120, break_on_hyphens=False)
 
 
+NOT_SAID = ("", "[0,...]", "[1,...]")
+"""What is allowed goes without saying."""
+
+
 def cells_of(key: ConfigKey) -> dict[str, str]:
     synonym = getattr(key, "server_property", "")
+    allowed = "" if key.validator is None else key.validator.allowed.replace("*", "\\*")
+    remarks = [
+        key.documentation,
+        f"Allowed: {allowed}." if allowed not in NOT_SAID else "",
+        "`true` is refused." if is_refused_if_true(key) else "",
+        f"*{key.update_mode.value.capitalize()}.*" if key.is_dynamic else "",
+    ]
     return {
         "name": f"`{key.name}`",
-        "type": key.type.name.lower(),
-        "default": f"`{key.default}`" if key.default else "",
-        "valid values": "" if key.validator is None else key.validator.allowed.replace("*", "\\*"),
+        "default": f"`{key.default}`" if key.default else f"({key.type.name.lower()})",
         "server property": f"`{synonym}`" if synonym else "",
-        "update mode": key.update_mode.value if key.is_dynamic else "",
-        "meaning": key.documentation + " `true` is refused." * is_refused_if_true(key),
+        "meaning": " ".join(filter(None, remarks)),
     }
 
 
