@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 from typing import Final
@@ -44,59 +45,15 @@ def generate(seed: int, versions: Versions, choice: Choice) -> Script:
     for _ in range(rng.randint(MIN_MOVES, MAX_MOVES)):
         protocol = rng.choice(("classic", "consumer")) if kind == "mixed" else kind
         if draw.rarely(3):
-            _any_move(draw)
+            draw.some(*_ANY)(draw)
         elif protocol == "classic":
-            _classic_move(draw, classic)
+            draw.some(*_CLASSIC)(draw, classic)
         else:
-            _consumer_move(draw, consumer)
+            draw.some(*_CONSUMER)(draw, consumer)
         if draw.rarely(10) and kind != "mixed":
             _stray_move(draw, kind, classic)
     offset_moves.look_at_everything(draw)
     return Script(seed, tuple(draw.steps))
-
-
-def _any_move(draw: Draw) -> None:
-    match draw.some((6, "commit"), (4, "fetch"), (1, "delete"), (2, "forget"), (2, "list"), (3, "describe")):
-        case "commit":
-            offset_moves.commit(draw, draw.actor())
-        case "fetch":
-            offset_moves.fetch(draw, draw.actor())
-        case "delete":
-            offset_moves.delete_groups(draw)
-        case "forget":
-            offset_moves.delete_offsets(draw)
-        case "list":
-            offset_moves.list_groups(draw)
-        case _:
-            offset_moves.describe(draw)
-
-
-def _classic_move(draw: Draw, kind: ClassicKind) -> None:
-    match draw.some((4, "rebalance"), (3, "join"), (3, "sync"), (3, "heartbeat"), (3, "leave")):
-        case "rebalance":
-            classic_moves.rebalance(draw, kind)
-        case "join":
-            classic_moves.join(draw, draw.actor(), kind)
-        case "sync":
-            classic_moves.sync(draw, draw.actor(), kind)
-        case "heartbeat":
-            classic_moves.heartbeat(draw, draw.actor())
-        case _:
-            classic_moves.leave(draw, draw.actor())
-
-
-def _consumer_move(draw: Draw, kind: ConsumerKind) -> None:
-    match draw.some((4, "join"), (6, "stay"), (2, "leave"), (3, "settle"), (1, "remove")):
-        case "join":
-            consumer_moves.join(draw, draw.actor(), kind)
-        case "stay":
-            consumer_moves.stay(draw, draw.actor(), kind)
-        case "leave":
-            consumer_moves.leave(draw, draw.actor())
-        case "settle":
-            consumer_moves.settle(draw, kind)
-        case _:
-            classic_moves.leave(draw, draw.actor())
 
 
 def _stray_move(draw: Draw, kind: str, classic: ClassicKind) -> None:
@@ -107,3 +64,27 @@ def _stray_move(draw: Draw, kind: str, classic: ClassicKind) -> None:
         classic_moves.sync(draw, draw.actor(), classic)
     else:
         classic_moves.heartbeat(draw, draw.actor())
+
+
+_ANY: Final[tuple[tuple[int, Callable[[Draw], None]], ...]] = (
+    (6, lambda draw: offset_moves.commit(draw, draw.actor())),
+    (4, lambda draw: offset_moves.fetch(draw, draw.actor())),
+    (1, offset_moves.delete_groups),
+    (2, offset_moves.delete_offsets),
+    (2, offset_moves.list_groups),
+    (3, offset_moves.describe),
+)
+_CLASSIC: Final[tuple[tuple[int, Callable[[Draw, ClassicKind], None]], ...]] = (
+    (4, classic_moves.rebalance),
+    (3, lambda draw, kind: classic_moves.join(draw, draw.actor(), kind)),
+    (3, lambda draw, kind: classic_moves.sync(draw, draw.actor(), kind)),
+    (3, lambda draw, _: classic_moves.heartbeat(draw, draw.actor())),
+    (3, lambda draw, _: classic_moves.leave(draw, draw.actor())),
+)
+_CONSUMER: Final[tuple[tuple[int, Callable[[Draw, ConsumerKind], None]], ...]] = (
+    (4, lambda draw, kind: consumer_moves.join(draw, draw.actor(), kind)),
+    (6, lambda draw, kind: consumer_moves.stay(draw, draw.actor(), kind)),
+    (2, lambda draw, _: consumer_moves.leave(draw, draw.actor())),
+    (3, consumer_moves.settle),
+    (1, lambda draw, _: classic_moves.leave(draw, draw.actor())),
+)

@@ -112,25 +112,24 @@ class Epoch:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupId:
-    """A group of this script; a run has a name of its own for it."""
-
+class _Named:
     name: str
-
-    def fill(self, facts: Facts) -> str:
-        return facts.own_name(self.name)
 
     def __repr__(self) -> str:
         return self.name
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionalId:
-    """A transactional id of this script; a run has a name of its own for it. ``before`` and ``after``: a
-    regular expression around it.
-    """
+class GroupId(_Named):
+    """A group of this script; a run has a name of its own for it."""
 
-    name: str
+    def fill(self, facts: Facts) -> str:
+        return facts.own_name(self.name)
+
+
+@dataclass(frozen=True, repr=False)
+class TransactionalId(GroupId):
+    """A transactional id in the same way. ``before`` and ``after``: a regular expression around it."""
+
     before: str = ""
     after: str = ""
 
@@ -141,26 +140,14 @@ class TransactionalId:
         return self.before + self.name + self.after
 
 
-@dataclass(frozen=True, slots=True)
-class TopicName:
-    name: str
-
+class TopicName(_Named):
     def fill(self, facts: Facts) -> str:
         return facts.topic_name(self.name)
 
-    def __repr__(self) -> str:
-        return self.name
 
-
-@dataclass(frozen=True, slots=True)
-class TopicId:
-    name: str
-
+class TopicId(_Named):
     def fill(self, facts: Facts) -> Uuid:
         return facts.topic_id(self.name)
-
-    def __repr__(self) -> str:
-        return self.name
 
 
 @dataclass(frozen=True, slots=True)
