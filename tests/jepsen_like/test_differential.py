@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterable
 from itertools import chain, repeat
 from pathlib import Path
@@ -70,6 +72,21 @@ def test_a_seed_is_one_script_and_all_kinds_of_requests_are_drawn() -> None:
     drawn = {(step.request.API_KEY, step.version) for script in scripts for step in script.steps}
     assert {key for key, _ in drawn} == set(VERSIONS)
     assert {version for key, version in drawn if key == ApiKey.JOIN_GROUP} == set(range(10))
+
+
+def test_a_seed_is_one_script_in_every_process() -> None:
+    script = (
+        "from tests.jepsen_like.test_differential import Choice, VERSIONS, generate;"
+        "print(*(generate(seed, VERSIONS, Choice()) for seed in range(40)))"
+    )
+    path = ":".join(sys.path)
+    printed = {
+        subprocess.check_output(
+            [sys.executable, "-c", script], env={"PYTHONHASHSEED": seed, "PYTHONPATH": path}
+        )
+        for seed in "12"
+    }
+    assert len(printed) == 1
 
 
 def test_blanks_are_filled_with_what_was_learned() -> None:

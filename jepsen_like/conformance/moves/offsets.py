@@ -33,7 +33,7 @@ def commit(draw: Draw, actor: int) -> None:
     """By a member, by a former member, or by nobody in particular."""
     anonymous = draw.rarely(4)
     topics = []
-    for name in {draw.topic() for _ in range(draw.some((4, 1), (2, 2), (1, 0)))}:
+    for name in dict.fromkeys(draw.topic() for _ in range(draw.some((4, 1), (2, 2), (1, 0)))):
         topics.append(
             OffsetCommitRequestTopic(
                 name=name,
