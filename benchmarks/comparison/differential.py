@@ -7,7 +7,7 @@ import contextlib
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -19,9 +19,9 @@ from data_path import Client
 from pykraft.jepsen_like.conformance.compare import AGAIN_GRACE_S, Comparison, Difference
 from pykraft.jepsen_like.conformance.draw import Versions
 from pykraft.jepsen_like.conformance.known.groups import Known
-from pykraft.jepsen_like.conformance.minimise import minimise
 from pykraft.jepsen_like.conformance.player import System as Played
-from pykraft.jepsen_like.conformance.script import Script
+from pykraft.jepsen_like.conformance.script import Script, Step
+from pykraft.jepsen_like.minimise import minimise
 from pykraft.runtime.address import Address
 
 _PATIENCE_TO_MINIMISE: Final = 1
@@ -62,15 +62,16 @@ def shortest(comparison: Comparison, found: Difference) -> Difference:
     api = type(found.script.steps[found.at].request)
     best = found
 
-    def still(script: Script) -> bool:
+    def still(steps: Sequence[Step]) -> bool:
         nonlocal best
+        script = replace(found.script, steps=tuple(steps))
         shorter = comparison.find(script, _PATIENCE_TO_MINIMISE)
         if shorter is None or type(script.steps[shorter.at].request) is not api:
             return False
         best = shorter
         return True
 
-    minimise(replace(found.script, steps=found.script.steps[: found.last + 1]), still)
+    minimise(found.script.steps[: found.last + 1], still)
     return comparison.find(best.script) or found
 
 

@@ -12,7 +12,6 @@ from pykraft.jepsen_like.conformance.compare import Comparison
 from pykraft.jepsen_like.conformance.generate import Choice, generate
 from pykraft.jepsen_like.conformance.known.groups import KNOWN
 from pykraft.jepsen_like.conformance.masks import Masks
-from pykraft.jepsen_like.conformance.minimise import minimise
 from pykraft.jepsen_like.conformance.player import Event
 from pykraft.jepsen_like.conformance.script import (
     NO_TOPIC_ID,
@@ -113,16 +112,6 @@ def test_groups_of_other_runs_are_not_listed() -> None:
     answer = ListGroupsResponse(groups=[ListedGroup(group_id="old-g"), ListedGroup(group_id="run-g")])
     plain = Masks(frozenset(), {"run-g": "g"}, {}).plain(answer)
     assert [group["group_id"] for group in plain["groups"]] == ["g"]
-
-
-def test_a_script_is_shortened_to_the_steps_that_matter() -> None:
-    steps = tuple(Step(number, 0, HeartbeatRequest()) for number in range(23))
-    needed = {3, 4, 17}
-
-    def still(script: Script) -> bool:
-        return needed <= {step.actor for step in script.steps}
-
-    assert {step.actor for step in minimise(Script(1, steps), still).steps} == needed
 
 
 def test_every_known_difference_stands_in_the_documentation() -> None:

@@ -26,7 +26,6 @@ from pykraft.jepsen_like.faults.reports.page.scales import (
 )
 from pykraft.jepsen_like.faults.reports.report import print_result, print_runs
 from pykraft.jepsen_like.faults.reports.summary import command_to_repeat
-from pykraft.jepsen_like.faults.reports.timeline_tables import MOST_FAULTS
 from pykraft.jepsen_like.faults.runs.conclusion import conclude, write_report
 from tests.jepsen_like.histories import fault, in_order, led, ms, sent, steadily
 
@@ -312,7 +311,7 @@ def test_fault_that_was_not_recovered_from_is_seen_first(tmp_path: Path) -> None
     assert "never recovered from a fault" in page_of(run_directory(tmp_path, events)).text
     console = Console(record=True, width=100)
     print_result(console, conclude(tmp_path))
-    assert "never" in console.export_text()
+    assert "never recovered from: kill 1" in console.export_text()
 
 
 def test_page_of_hours_is_small(tmp_path: Path) -> None:
@@ -327,8 +326,7 @@ def test_page_of_hours_is_small(tmp_path: Path) -> None:
     assert (directory / "report.html").stat().st_size < 1_500_000
     console = Console(record=True, width=100)
     print_result(console, conclude(directory))
-    text = console.export_text()
-    assert f"the {MOST_FAULTS} of 5000 faults that took longest to recover from" in text
+    assert console.export_text().count("\n") < 100
 
 
 def test_history_that_is_too_large_for_memory_is_examined_elsewhere(run: Path) -> None:

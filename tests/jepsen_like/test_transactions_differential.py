@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from pykraft.jepsen_like.conformance.known.producers import (
 from pykraft.jepsen_like.conformance.known.transactions import KNOWN_TRANSACTIONS
 from pykraft.jepsen_like.conformance.learning import learn
 from pykraft.jepsen_like.conformance.masks import Masks
-from pykraft.jepsen_like.conformance.minimise import minimise
 from pykraft.jepsen_like.conformance.producer_blanks import (
     FIRST_TIME_MS,
     STRANGER_ID,
@@ -121,13 +119,6 @@ def test_a_seed_is_one_script_and_every_api_of_transactions_is_drawn_in_every_ve
     assert {version for key, version in drawn if key == ApiKey.PRODUCE} >= set(range(9, 14))
     assert any(step.until_ended for script in scripts for step in script.steps)
     assert {script.fresh_topics for script in scripts} == {TRANSACTION_TOPICS}
-
-
-def test_a_shortened_script_has_the_topics_of_the_long_one() -> None:
-    script = generate_transactions(1, VERSIONS)
-    shorter = minimise(script, lambda one: script.steps[2] in one.steps)
-    assert (shorter.steps, shorter.fresh_topics) == ((script.steps[2],), TRANSACTION_TOPICS)
-    assert replace(shorter, steps=script.steps) == script
 
 
 def test_batches_have_the_id_the_epoch_and_the_next_sequence_of_their_producer() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -15,15 +15,8 @@ from pykraft.jepsen_like.faults.checkers.counting import MEASURES, USUAL, Verdic
 from pykraft.jepsen_like.faults.checkers.findings import MEANING, Finding
 from pykraft.jepsen_like.faults.checkers.history import Report
 from pykraft.jepsen_like.faults.checkers.lag import Lag
-from pykraft.jepsen_like.faults.reports.timeline_tables import (
-    fault_table,
-    one_digit,
-    plain_table,
-    recovery_table,
-    unavailability_text,
-)
 from pykraft.jepsen_like.faults.run_files import PAGE
-from pykraft.jepsen_like.faults.timeline.analysis import Analysis
+from pykraft.jepsen_like.faults.timeline.analysis import Analysis, Unavailability
 from pykraft.jepsen_like.faults.timeline.overview import FAULTS_END
 from pykraft.jepsen_like.faults.timeline.seconds import US_PER_S
 
@@ -42,6 +35,8 @@ ALLOWED: Final[Mapping[str, str]] = {
     "undecided": "registers whose search was given up",
 }
 """What is told without being an anomaly, by its name in the checkers' report."""
+
+_MOST_NAMED: Final = 40
 
 Outcome = Literal["clean", "anomaly", "does not count"]
 
@@ -110,13 +105,10 @@ def print_start(console: Console, workload: str, seed: int, time_limit_s: float,
 
 
 def print_result(console: Console, result: Result) -> None:
-    """The tables of one run, and its verdict last."""
-    analysis = result.analysis
-    if analysis.faults:
-        console.print(fault_table(analysis.faults))
-        console.print(recovery_table(analysis))
-    console.print(_tally_table(result))
-    if (longest := analysis.longest_unavailability) is not None:
+    """What one run had, what was found, and its verdict last; ``report.html`` says more."""
+    for line in _counts(result):
+        console.print(line, markup=False, highlight=False)
+    if (longest := result.analysis.longest_unavailability) is not None:
         console.print(unavailability_text(longest), markup=False, highlight=False)
     print_findings(console, result.findings)
     if result.ended_early:
@@ -138,7 +130,10 @@ def print_findings(console: Console, findings: Sequence[Finding]) -> None:
 def print_runs(console: Console, results: Sequence[Result]) -> None:
     """One line for each of several runs."""
     columns = ("seed", "faults", "acknowledged", "leader changes", "controller changes", "unavailable s")
-    table = plain_table(f"{len(results)} runs", ("verdict",), columns)
+    table = Table(title=f"{len(results)} runs", title_justify="left", title_style="bold", box=None)
+    table.add_column("verdict")
+    for column in columns:
+        table.add_column(column, justify="right")
     for result in results:
         tally, longest = result.verdict.tally, result.analysis.longest_unavailability
         table.add_row(
@@ -166,22 +161,34 @@ _STYLES: Final[Mapping[Outcome, str]] = {
 }
 
 
-def _tally_table(result: Result) -> Table:
-    table = plain_table(f"seed {result.seed}", ("",), ("had", "needed"))
+def _counts(result: Result) -> Iterator[str]:
     had, needed = result.verdict.tally, result.verdict.minimum
     kinds = ", ".join(f"{count} {kind}" for kind, count in result.verdict.faults_by_kind)
-    table.add_row(Text(f"faults ({kinds})"), str(had.faults), str(needed.faults))
-    table.add_row(result.counted, f"{had.acknowledged:,}", f"{needed.acknowledged:,}")
-    table.add_row("partition-leader changes", str(had.leader_changes), str(needed.leader_changes))
-    table.add_row("controller changes", str(had.controller_changes), str(needed.controller_changes))
-    sends = dict(result.verdict.sends_by_status)
-    table.add_row("unknown outcomes", str(sends.get("info", 0)), "")
+    yield f"faults: {had.faults:,}, {needed.faults:,} needed ({kinds})"
+    yield f"{result.counted}: {had.acknowledged:,}, {needed.acknowledged:,} needed"
+    yield f"partition-leader changes: {had.leader_changes:,}, {needed.leader_changes:,} needed"
+    yield f"controller changes: {had.controller_changes:,}, {needed.controller_changes:,} needed"
     for name, count in result.report.allowed.items():
         if count:
-            table.add_row(ALLOWED[name], f"{count:,}", "")
-    table.add_row("longest time without a leader, s", one_digit(result.longest_leaderless_s), "")
-    table.add_row("all in sync after the last repair, s", one_digit(result.recovery_s), "")
-    if result.lag is not None:
-        worst = result.lag.worst
-        table.add_row("worst realtime lag, s", one_digit(0 if worst is None else worst.lag_us / US_PER_S), "")
-    return table
+            yield f"{ALLOWED[name]}: {count:,}"
+    if missing := [str(one.fault) for one in result.analysis.faults if one.missing]:
+        yield f"never recovered from: {', '.join(missing[:_MOST_NAMED])}"
+
+
+def unavailability_text(longest: Unavailability) -> str:
+    """The longest unavailability and what is known of its reason, in a sentence."""
+    window = longest.window
+    parts = [f"longest unavailability: {window.length_us / US_PER_S:.1f} s of {window.place}"]
+    parts[0] += f" at {window.begin_us / US_PER_S:.1f} s"
+    if longest.in_force:
+        parts.append("during " + ", ".join(map(str, longest.in_force)))
+    elif longest.before is not None and longest.before.repaired_us is not None:
+        ago_s = (window.begin_us - longest.before.repaired_us) / US_PER_S
+        parts.append(f"{ago_s:.1f} s after the repair of {longest.before}")
+    if len(longest.struck) > 1:
+        parts.append(f"faults on nodes {','.join(longest.struck)} at once")
+    if longest.leaderless_us:
+        parts.append(f"without a leader for {longest.leaderless_us / US_PER_S:.1f} s")
+    if len(longest.leaders) > 1:
+        parts.append("led by " + " → ".join("nobody" if one == "-1" else one for one in longest.leaders))
+    return "; ".join(parts)

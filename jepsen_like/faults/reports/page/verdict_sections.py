@@ -10,9 +10,8 @@ from xml.etree.ElementTree import Element
 from pykraft.jepsen_like.faults.checkers.findings import MEANING, Anomaly
 from pykraft.jepsen_like.faults.reports.page.elements import Child, tag
 from pykraft.jepsen_like.faults.reports.page.tables import UNKNOWN, Column, known, number, seconds, table
-from pykraft.jepsen_like.faults.reports.report import ALLOWED, Outcome, Result
+from pykraft.jepsen_like.faults.reports.report import ALLOWED, Outcome, Result, unavailability_text
 from pykraft.jepsen_like.faults.reports.summary import anomaly_counts, command_to_repeat
-from pykraft.jepsen_like.faults.reports.timeline_tables import unavailability_text
 from pykraft.jepsen_like.faults.run_files import files_of
 from pykraft.jepsen_like.faults.timeline.seconds import US_PER_S
 
