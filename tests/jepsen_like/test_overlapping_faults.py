@@ -78,7 +78,7 @@ def test_fault_that_is_not_repaired_or_taken_back_is_recorded_and_the_run_goes_o
             fail()
         return fail
 
-    kind = Kind("hopeless", "test", "", {Target.ANY: 1.0}, inflict, between(0, 0))
+    kind = Kind("hopeless", "", inflict, between(0, 0), "test", {Target.ANY: 1.0})
     assert play(cluster, kind, monkeypatch) == [*(["hopeless"] if begins else []), "no-progress"]
 
 
@@ -97,7 +97,7 @@ def test_node_that_ends_while_a_fault_has_its_process_is_started_when_that_is_ov
             wait_until("somebody starts it", lambda: node.running, 0.3)
         raise NotPossibleNowError
 
-    kind = Kind("quiet", "test", "", {Target.ANY: 1.0}, inflict, between(0, 0))
+    kind = Kind("quiet", "", inflict, between(0, 0), "test", {Target.ANY: 1.0})
     assert "node-exited" in play(cluster, kind, monkeypatch)
     assert node.running
 

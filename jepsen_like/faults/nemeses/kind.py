@@ -61,11 +61,11 @@ class Kind:
     """
 
     name: str
-    family: str
     does: str
-    targets: Mapping[Target, float]
     inflict: Callable[[ProcessCluster, Fault, Sequence[int]], Repair]
     lasts_s: Callable[[random.Random, Timing], float]
+    family: str
+    targets: Mapping[Target, float]
     claims: frozenset[str] = frozenset({"process"})
     settings: Callable[[random.Random], Mapping[str, float]] = field(default=lambda _: {})
     weight: float = 1.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from pykraft.jepsen_like.faults.clusters.process_cluster import ProcessCluster
@@ -78,60 +79,47 @@ def _scope(rng: random.Random) -> Mapping[str, float]:
     return {_CLIENTS_TOO: rng.randrange(2)}
 
 
+_kind = partial(Kind, family=FAMILY, targets=SINGLE, claims=CLAIMS)
+
 KINDS: Final = (
-    Kind(
+    _kind(
         "reset-links",
-        FAMILY,
         "the connections of one node are reset, its clients' too, once or again and again",
-        SINGLE,
         _reset,
         between(1.0, 6.0),
-        CLAIMS,
         settings=_repetition,
         why_unavailable=possible(_RESET, least_nodes=1),
     ),
-    Kind(
+    _kind(
         "flapping-links",
-        FAMILY,
         "one node cut off from all others, and not, in turns",
-        SINGLE,
         _flap,
         between(3.0, 10.0),
-        CLAIMS,
         settings=_turns,
         disables=True,
         why_unavailable=possible(LinkState(cut=True)),
     ),
-    Kind(
+    _kind(
         "slow-links",
-        FAMILY,
         "20 to 400 ms to and from one node, with jitter",
-        SINGLE,
         _wear,
         between(3.0, 12.0),
-        CLAIMS,
         settings=_slowness,
         why_unavailable=possible(LinkState(delay_ms=20.0, jitter_ms=10.0)),
     ),
-    Kind(
+    _kind(
         "lossy-links",
-        FAMILY,
         "1 to 20 % of what goes to and from one node is lost, and sent again later",
-        SINGLE,
         _wear,
         between(3.0, 12.0),
-        CLAIMS,
         settings=_losses,
         why_unavailable=possible(LinkState(loss=0.01)),
     ),
-    Kind(
+    _kind(
         "throttled-links",
-        FAMILY,
         "50 to 500 kB/s to and from one node",
-        SINGLE,
         _wear,
         between(3.0, 12.0),
-        CLAIMS,
         settings=_throttle,
         why_unavailable=possible(LinkState(bytes_per_s=50_000.0)),
     ),

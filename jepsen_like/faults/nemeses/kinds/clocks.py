@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from pykraft.jepsen_like.faults.clusters.process_cluster import ProcessCluster
@@ -59,40 +60,30 @@ def _draw_strobe(rng: random.Random) -> Mapping[str, float]:
     return {**_draw_offset(rng), "period_ms": round(rng.uniform(50, 500))}
 
 
+_kind = partial(Kind, family="clock", targets=_TARGETS, claims=_CLOCK, why_unavailable=why_no_shims)
+
 KINDS: Final = (
-    Kind(
+    _kind(
         "clock-jump",
-        "clock",
         "the wall clock jumps forward or back by 4 ms to 262 s, and later back to the true time",
-        _TARGETS,
         _change,
         between(2.0, 12.0),
-        claims=_CLOCK,
         settings=_draw_offset,
-        why_unavailable=why_no_shims,
     ),
-    Kind(
+    _kind(
         "clock-rate",
-        "clock",
         "the wall clock runs at half to double speed, and then jumps back to the true time",
-        _TARGETS,
         _change,
         between(4.0, 15.0),
-        claims=_CLOCK,
         settings=_draw_rate,
         weight=0.6,
-        why_unavailable=why_no_shims,
     ),
-    Kind(
+    _kind(
         "clock-strobe",
-        "clock",
         "the wall clock jumps to and fro, several times a second",
-        _TARGETS,
         _strobe,
         between(3.0, 10.0),
-        claims=_CLOCK,
         settings=_draw_strobe,
         weight=0.6,
-        why_unavailable=why_no_shims,
     ),
 )

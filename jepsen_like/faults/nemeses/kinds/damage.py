@@ -13,6 +13,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -118,60 +119,38 @@ def _why_unavailable(cluster: ProcessCluster) -> str | None:
     return None if name == Pykraft.name else f"{name} does not promise to repair damaged files"
 
 
+_kind = partial(
+    Kind,
+    family="damage",
+    targets=_TARGETS,
+    claims=_CLAIMS,
+    disables=True,
+    loses_tails=True,
+    why_unavailable=_why_unavailable,
+)
+_stopped = partial(_kind, lasts_s=between(0.1, 3.0), settings=_draw_stopped, moves_leaders=True)
+_running = partial(_kind, lasts_s=between(1.0, 8.0), settings=_draw_running)
+
 KINDS: Final = (
-    Kind(
+    _stopped(
         "bit-flip",
-        "damage",
         "bits of a file of one replica are flipped while its node is down",
-        _TARGETS,
         _inflict(_flip, running=False),
-        between(0.1, 3.0),
-        claims=_CLAIMS,
-        settings=_draw_stopped,
-        disables=True,
-        moves_leaders=True,
-        loses_tails=True,
-        why_unavailable=_why_unavailable,
     ),
-    Kind(
+    _stopped(
         "cut-file",
-        "damage",
         "a file of one replica loses its end or a part of its middle while its node is down",
-        _TARGETS,
         _inflict(_cut, running=False),
-        between(0.1, 3.0),
-        claims=_CLAIMS,
-        settings=_draw_stopped,
-        disables=True,
-        moves_leaders=True,
-        loses_tails=True,
-        why_unavailable=_why_unavailable,
     ),
-    Kind(
+    _running(
         "bit-flip-running",
-        "damage",
         "bits of a file of one replica are flipped while its node runs",
-        _TARGETS,
         _inflict(_flip, running=True),
-        between(1.0, 8.0),
-        claims=_CLAIMS,
-        settings=_draw_running,
-        disables=True,
-        loses_tails=True,
-        why_unavailable=_why_unavailable,
     ),
-    Kind(
+    _running(
         "cut-file-running",
-        "damage",
         "a file of one replica loses its end or a part of its middle while its node runs",
-        _TARGETS,
         _inflict(_cut, running=True),
-        between(1.0, 8.0),
-        claims=_CLAIMS,
-        settings=_draw_running,
         weight=0.5,
-        disables=True,
-        loses_tails=True,
-        why_unavailable=_why_unavailable,
     ),
 )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import random
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from pykraft.jepsen_like.faults.clusters.process_cluster import ProcessCluster
@@ -90,93 +91,53 @@ def _draw_delays(rng: random.Random) -> Mapping[str, float]:
     }
 
 
+_kind = partial(Kind, family="disk", targets=_SINGLE, claims=_DISK, why_unavailable=why_no_shims)
+_failing = partial(_kind, lasts_s=between(0.5, 6.0), disables=True, may_end=True)
+
 KINDS: Final = (
-    Kind(
+    _failing(
         "disk-full",
-        "disk",
         "writes fail with ENOSPC, some after a part; files can be removed",
-        _SINGLE,
         _breaking(write_errno=errno.ENOSPC, short_writes=True),
-        between(0.5, 6.0),
-        claims=_DISK,
-        disables=True,
-        may_end=True,
-        why_unavailable=why_no_shims,
     ),
-    Kind(
+    _failing(
         "disk-read-only",
-        "disk",
         "writes, and all other changes of files, fail with EROFS",
-        _SINGLE,
         _breaking(write_errno=errno.EROFS),
-        between(0.5, 6.0),
-        claims=_DISK,
         weight=0.5,
-        disables=True,
-        may_end=True,
-        why_unavailable=why_no_shims,
     ),
-    Kind(
+    _failing(
         "eio-write",
-        "disk",
         "writes fail with EIO: all of them, or one of ten or of a hundred",
-        _SINGLE,
         _breaking(write_errno=errno.EIO),
-        between(0.5, 6.0),
-        claims=_DISK,
         settings=_rarely_or_always,
-        disables=True,
-        may_end=True,
-        why_unavailable=why_no_shims,
     ),
-    Kind(
+    _failing(
         "eio-fsync",
-        "disk",
         "flushes fail with EIO: all of them, or one of ten or of a hundred, and the next one succeeds",
-        _SINGLE,
         _breaking(fsync_errno=errno.EIO),
-        between(0.5, 6.0),
-        claims=_DISK,
         settings=_rarely_or_always,
-        disables=True,
-        may_end=True,
-        why_unavailable=why_no_shims,
     ),
-    Kind(
+    _failing(
         "eio-read",
-        "disk",
         "reads fail with EIO: all of them, or one of ten or of a hundred; what they concern is copied again",
-        _SINGLE,
         _fail_reads,
-        between(0.5, 6.0),
-        claims=_DISK,
         settings=_rarely_or_always,
         weight=0.5,
-        disables=True,
-        may_end=True,
         loses_tails=True,
-        why_unavailable=why_no_shims,
     ),
-    Kind(
+    _kind(
         "short-writes",
-        "disk",
         "writes write a part of what they were asked to, which is no error",
-        _SINGLE,
         _breaking(short_writes=True),
         between(2.0, 8.0),
-        claims=_DISK,
         settings=_often,
-        why_unavailable=why_no_shims,
     ),
-    Kind(
+    _kind(
         "slow-disk",
-        "disk",
         "flushes and reads take up to a second longer, or any call does now and then",
-        _SINGLE,
         _breaking(),
         between(2.0, 10.0),
-        claims=_DISK,
         settings=_draw_delays,
-        why_unavailable=why_no_shims,
     ),
 )

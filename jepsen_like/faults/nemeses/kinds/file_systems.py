@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from pykraft.jepsen_like.faults.clusters.process_cluster import ProcessCluster
@@ -46,41 +47,30 @@ def _freeze_length_s(rng: random.Random, timing: Timing) -> float:
     return min(_LONGEST_FREEZE_S, pause_length_s(rng, timing))
 
 
+_kind = partial(
+    Kind, family="disk", targets=_ONE, claims=_CLAIMS, disables=True, why_unavailable=why_no_disks
+)
+
 KINDS: Final = (
-    Kind(
+    _kind(
         "disk-full-real",
-        "disk",
         "no space is left on the node's file system; the node may end",
-        _ONE,
         _breaking(LoopDisk.fill, LoopDisk.free),
         between(1.0, 5.0),
-        claims=_CLAIMS,
-        disables=True,
         may_end=True,
-        why_unavailable=why_no_disks,
     ),
-    Kind(
+    _kind(
         "read-only-remount",
-        "disk",
         "an error turns the node's file system read-only; what was not flushed is lost, the node may end",
-        _ONE,
         _turn_read_only,
         between(1.0, 5.0),
-        claims=_CLAIMS,
-        disables=True,
         may_end=True,
         loses_tails=True,
-        why_unavailable=why_no_disks,
     ),
-    Kind(
+    _kind(
         "frozen-disk",
-        "disk",
         "writers to the node's file system wait, often longer than the session timeout",
-        _ONE,
         _breaking(LoopDisk.freeze, LoopDisk.thaw),
         _freeze_length_s,
-        claims=_CLAIMS,
-        disables=True,
-        why_unavailable=why_no_disks,
     ),
 )

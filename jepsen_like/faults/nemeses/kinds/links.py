@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from pykraft.jepsen_like.faults.clusters.process_cluster import ProcessCluster
@@ -116,99 +117,61 @@ def _lost_ways(rng: random.Random) -> Mapping[str, float]:
     return {"lost": rng.randrange(3)}
 
 
+_kind = partial(Kind, family=FAMILY, claims=CLAIMS)
+_cut = partial(_kind, lasts_s=cut_length_s, targets=SINGLE, disables=True, why_unavailable=possible(_CUT))
+
 KINDS: Final = (
-    Kind(
+    _cut(
         "cut-node",
-        FAMILY,
         "one node cut off from all others; clients still reach it",
-        SINGLE,
         cut_node,
-        cut_length_s,
-        CLAIMS,
-        disables=True,
         moves_leaders=True,
-        why_unavailable=possible(_CUT),
     ),
-    Kind(
-        "cut-off",
-        FAMILY,
-        "one node cut off from all others and from clients",
-        SINGLE,
-        _cut_off,
-        cut_length_s,
-        CLAIMS,
-        disables=True,
-        moves_leaders=True,
-        why_unavailable=possible(_CUT),
-    ),
-    Kind(
-        "cut-pair",
-        FAMILY,
-        "two nodes cut off from each other; both hear the rest",
-        SINGLE,
-        _cut_pair,
-        cut_length_s,
-        CLAIMS,
-        disables=True,
-        why_unavailable=possible(_CUT),
-    ),
-    Kind(
+    _cut("cut-off", "one node cut off from all others and from clients", _cut_off, moves_leaders=True),
+    _cut("cut-pair", "two nodes cut off from each other; both hear the rest", _cut_pair),
+    _cut(
         "cut-one-way",
-        FAMILY,
         "one node hears all others and is not heard, or the reverse",
-        SINGLE,
         _cut_one_way,
-        cut_length_s,
-        CLAIMS,
         settings=_hearing,
-        disables=True,
-        why_unavailable=possible(_CUT),
     ),
-    Kind(
+    _kind(
         "split",
-        FAMILY,
         "a minority of the nodes cut off from the majority",
-        {Target.MINORITY: 1.0},
         cut_node,
         cut_length_s,
-        CLAIMS,
+        targets={Target.MINORITY: 1.0},
         weight=0.5,
         disables=True,
         moves_leaders=True,
         why_unavailable=possible(_CUT, least_nodes=5),
     ),
-    Kind(
+    _kind(
         "ring",
-        FAMILY,
         "every node hears a majority, and no two the same one",
-        {Target.CLUSTER: 1.0},
         _ring,
         cut_length_s,
-        CLAIMS,
+        targets={Target.CLUSTER: 1.0},
         weight=0.5,
         why_unavailable=possible(_CUT, least_nodes=4),
     ),
-    Kind(
+    _kind(
         "shatter",
-        FAMILY,
         "no node hears any other",
-        {Target.ALL: 1.0},
         _shatter,
         between(1.0, 6.0),
-        CLAIMS,
+        targets={Target.ALL: 1.0},
         weight=0.3,
         disables=True,
         moves_leaders=True,
         why_unavailable=possible(_CUT),
     ),
-    Kind(
+    _kind(
         "cut-clients",
-        FAMILY,
         "clients cut off from one broker: their requests are lost, its responses, or both",
-        SINGLE,
         _cut_clients,
         cut_length_s,
-        CLAIMS,
+        targets=SINGLE,
         settings=_lost_ways,
         why_unavailable=possible(_CUT, least_nodes=1),
     ),

@@ -150,23 +150,23 @@ def _no_third_broker(cluster: ProcessCluster) -> str | None:
 KINDS: Final = (
     Kind(
         "add-node",
-        "membership",
         "a new node joins as broker and voter and gets replicas; all of that is taken back",
-        {Target.CLUSTER: 1.0},
         _add_node,
         between(1.0, 8.0),
+        family="membership",
+        targets={Target.CLUSTER: 1.0},
         claims=frozenset({"voters", "partitions"}),
         weight=0.7,
-        not_with=frozenset({"changes", "moves"}),  # new topics and replicas would land on it again
+        not_with=frozenset({"changes", "moves"}),
         why_unavailable=_no_spare,
     ),
     Kind(
         "remove-broker",
-        "membership",
         "one broker's replicas are moved off, it is stopped and unregistered, and comes back",
-        {Target.ANY: 1.0},
         _remove_broker,
         between(0.5, 4.0),
+        family="membership",
+        targets={Target.ANY: 1.0},
         claims=frozenset({"process", "links", "disk", "clock", "voters", "partitions"}),
         weight=0.5,
         disables=True,

@@ -80,11 +80,11 @@ def _no_other_broker(cluster: ProcessCluster) -> str | None:
 KINDS: Final = (
     Kind(
         "move-partitions",
-        "membership",
         "replicas are reassigned at random, moves are cancelled, preferred leaders elected",
-        {Target.CLUSTER: 1.0},
         _move_partitions,
         between(3.0, 12.0),
+        family="membership",
+        targets={Target.CLUSTER: 1.0},
         claims=frozenset({"partitions"}),
         settings=lambda rng: {"every_s": round(rng.uniform(0.3, 2.0), 2)},
         not_with=frozenset({"moves"}),
@@ -92,11 +92,11 @@ KINDS: Final = (
     ),
     Kind(
         "elect-leaders",
-        "membership",
         "the preferred leaders are elected",
-        {Target.CLUSTER: 1.0},
         _elect_leaders,
         between(0.1, 0.5),
+        family="membership",
+        targets={Target.CLUSTER: 1.0},
         claims=frozenset(),
         why_unavailable=_no_other_broker,
     ),

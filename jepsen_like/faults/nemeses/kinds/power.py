@@ -7,6 +7,7 @@ which losses is stated in ``checkers/tail_losses``.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from pykraft.jepsen_like.faults.clusters.process_cluster import ProcessCluster
@@ -51,33 +52,31 @@ def _lose_power(cluster: ProcessCluster, fault: Fault, victims: Sequence[int]) -
     return lambda: restore_power(cluster, victims)
 
 
+_kind = partial(
+    Kind,
+    family="power",
+    claims=_CLAIMS,
+    disables=True,
+    moves_leaders=True,
+    loses_tails=True,
+    why_unavailable=why_no_disks,
+)
+
 KINDS: Final = (
-    Kind(
+    _kind(
         "power-loss",
-        "power",
         "kill -9 of one node, and what it had not flushed is lost",
-        {Target.ANY: 2.0, Target.CONTROLLER: 3.0, Target.BUSIEST: 5.0},
         _lose_power,
         between(0.1, 4.0),
-        claims=_CLAIMS,
+        targets={Target.ANY: 2.0, Target.CONTROLLER: 3.0, Target.BUSIEST: 5.0},
         weight=2.0,
-        disables=True,
-        moves_leaders=True,
-        loses_tails=True,
-        why_unavailable=why_no_disks,
     ),
-    Kind(
+    _kind(
         "power-loss-all",
-        "power",
         "the same of all nodes at one moment",
-        {Target.ALL: 1.0},
         _lose_power,
         between(0.1, 1.5),
-        claims=_CLAIMS,
+        targets={Target.ALL: 1.0},
         weight=0.5,
-        disables=True,
-        moves_leaders=True,
-        loses_tails=True,
-        why_unavailable=why_no_disks,
     ),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from pykraft.jepsen_like.faults.clusters.process_cluster import ProcessCluster
@@ -56,59 +57,39 @@ def pause_length_s(rng: random.Random, timing: Timing) -> float:
     return min(LONGEST_PAUSE_S, timing.session_timeout_s + beyond)
 
 
+_kind = partial(Kind, family="process", disables=True, moves_leaders=True)
+
 KINDS: Final = (
-    Kind(
-        "kill",
-        "process",
-        "kill -9, and started again",
-        _SINGLE,
-        _kill,
-        between(0.1, 3.0),
-        weight=4.0,
-        disables=True,
-        moves_leaders=True,
-    ),
-    Kind(
+    _kind("kill", "kill -9, and started again", _kill, between(0.1, 3.0), targets=_SINGLE, weight=4.0),
+    _kind(
         "pause",
-        "process",
         "SIGSTOP, often just longer than the session timeout, and SIGCONT",
-        _SINGLE,
         pause,
         pause_length_s,
+        targets=_SINGLE,
         weight=3.0,
-        disables=True,
-        moves_leaders=True,
     ),
-    Kind(
+    _kind(
         "stop",
-        "process",
         "SIGTERM, which must end the process with status 0, and started again",
-        _SINGLE,
         _stop,
         between(0.1, 3.0),
-        disables=True,
-        moves_leaders=True,
+        targets=_SINGLE,
     ),
-    Kind(
+    _kind(
         "rolling-restart",
-        "process",
         "every node stopped and started again, one after the other",
-        {Target.ALL: 1.0},
         _stop,
         between(0.1, 1.0),
+        targets={Target.ALL: 1.0},
         weight=0.4,
-        disables=True,
-        moves_leaders=True,
     ),
-    Kind(
+    _kind(
         "kill-all",
-        "process",
         "kill -9 of all nodes at once",
-        {Target.ALL: 1.0},
         _kill,
         between(0.1, 1.0),
+        targets={Target.ALL: 1.0},
         weight=0.2,
-        disables=True,
-        moves_leaders=True,
     ),
 )

@@ -8,6 +8,7 @@ import random
 import resource
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Final
 
@@ -116,43 +117,37 @@ def _spare_files(rng: random.Random) -> Mapping[str, float]:
     return {"spare_files": rng.choice((0, 1, 2, 4, 8))}
 
 
+_kind = partial(Kind, family="resources", targets=_ONE)
+
 KINDS: Final = (
-    Kind(
+    _kind(
         "starve",
-        "resources",
         "one node has a tenth of a processor (SIGSTOP and SIGCONT in turn)",
-        _ONE,
         _starve,
         between(3.0, 10.0),
         settings=_run_and_rest,
     ),
-    Kind(
+    _kind(
         "cpu-quota",
-        "resources",
         "one node has 5 to 20 % of a processor (control group)",
-        _ONE,
         _limit_cpu,
         between(3.0, 10.0),
         settings=_share,
         why_unavailable=_why_no_cgroups,
     ),
-    Kind(
+    _kind(
         "memory-pressure",
-        "resources",
         "one node may have a few MiB more memory than it has (control group); the kernel may kill it",
-        _ONE,
         _limit_memory,
         between(2.0, 6.0),
         settings=_spare_memory,
         may_end=True,
         why_unavailable=_why_no_cgroups,
     ),
-    Kind(
+    _kind(
         "few-files",
-        "resources",
         "one node may open none or a few more files and connections; it may end: it needs log files, and "
         "gRPC aborts",
-        _ONE,
         _limit_files,
         between(2.0, 8.0),
         settings=_spare_files,

@@ -79,30 +79,29 @@ _OF_A_VERSION: Final = frozenset({"PYTHONPATH", "PYTHONSAFEPATH"})
 _CLAIMS: Final = frozenset({"process", "disk"})
 """With a disk that fails no version starts."""
 
+_kind = partial(
+    Kind,
+    family="versions",
+    claims=_CLAIMS,
+    disables=True,
+    moves_leaders=True,
+    why_unavailable=_why_unavailable,
+)
+
 KINDS: Final = (
-    Kind(
+    _kind(
         "other-version",
-        "versions",
         "a node is stopped and runs another version on its files for a while",
-        {Target.ANY: 2.0, Target.CONTROLLER: 1.0, Target.BUSIEST: 1.0},
         _run_other_version,
         between(2.0, 10.0),
-        claims=_CLAIMS,
-        disables=True,
-        moves_leaders=True,
-        why_unavailable=_why_unavailable,
+        targets={Target.ANY: 2.0, Target.CONTROLLER: 1.0, Target.BUSIEST: 1.0},
     ),
-    Kind(
+    _kind(
         "rolling-upgrade",
-        "versions",
         "every node runs another version, one after the other, and then this one again",
-        {Target.ALL: 1.0},
         _run_other_version,
         between(1.0, 8.0),
-        claims=_CLAIMS,
+        targets={Target.ALL: 1.0},
         weight=0.3,
-        disables=True,
-        moves_leaders=True,
-        why_unavailable=_why_unavailable,
     ),
 )

@@ -39,11 +39,11 @@ def _no_third_voter(cluster: ProcessCluster) -> str | None:
 KINDS: Final = (
     Kind(
         "remove-controller",
-        "membership",
         "one voter less: RemoveRaftVoter, often of the active controller, and AddRaftVoter",
-        {Target.ANY: 1.0, Target.CONTROLLER: 2.0},
         _remove_controller,
         between(1.0, 6.0),
+        family="membership",
+        targets={Target.ANY: 1.0, Target.CONTROLLER: 2.0},
         claims=frozenset({"voters"}),
         disables=True,
         why_unavailable=_no_third_voter,
