@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from pykraft.jepsen_like.faults.nemeses.fault import Fault, Target
 
 if TYPE_CHECKING:
     from pykraft.jepsen_like.faults.clusters.process_cluster import ProcessCluster
 
+T = TypeVar("T")
 Repair = Callable[[], None]
 """Ends a fault. It is called once, with nodes that may have ended meanwhile.
 :class:`~pykraft.testing.processes.waits.WaitError` if the cluster is not repaired in time."""
@@ -80,6 +81,21 @@ class Kind:
     def has_process(self) -> bool:
         """Whether a victim must run when it begins, and is started by nobody else."""
         return "process" in self.claims
+
+
+SINGLE: Final = {Target.ANY: 3.0, Target.CONTROLLER: 3.0, Target.BUSIEST: 4.0}
+"""For :attr:`Kind.targets`: one node."""
+
+
+def each(do: Callable[[T], object], things: Iterable[T]) -> Repair:
+    """Does it with one after the other."""
+    all_things = list(things)
+
+    def repair() -> None:
+        for one in all_things:
+            do(one)
+
+    return repair
 
 
 def between(low_s: float, high_s: float) -> Callable[[random.Random, Timing], float]:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from pykraft.jepsen_like.faults.clusters.process_cluster import ProcessCluster
 from pykraft.jepsen_like.faults.nemeses.fault import Fault
-from pykraft.jepsen_like.faults.nemeses.kind import Kind, Repair, between
+from pykraft.jepsen_like.faults.nemeses.kind import SINGLE, Kind, Repair, between
 from pykraft.jepsen_like.faults.nemeses.kinds.links import (
     CLAIMS,
     FAMILY,
-    SINGLE,
     both_ways,
     cut_node,
     impose,
@@ -40,17 +39,11 @@ def _flap(cluster: ProcessCluster, fault: Fault, victims: Sequence[int]) -> Repa
 
 
 def _wear(cluster: ProcessCluster, fault: Fault, victims: Sequence[int]) -> Repair:
-    numbers = fault.settings
-    state = LinkState(
-        delay_ms=numbers.get("delay_ms", 0.0),
-        jitter_ms=numbers.get("jitter_ms", 0.0),
-        loss=numbers.get("loss", 0.0),
-        bytes_per_s=numbers.get("bytes_per_s"),
-    )
+    state: dict[str, Any] = dict(fault.settings)
     ends = other_nodes(cluster, victims)
-    if numbers[_CLIENTS_TOO]:
+    if state.pop(_CLIENTS_TOO):
         ends.append(CLIENTS)
-    return impose(cluster, state, both_ways(victims, ends))
+    return impose(cluster, LinkState(**state), both_ways(victims, ends))
 
 
 def _repetition(rng: random.Random) -> Mapping[str, float]:

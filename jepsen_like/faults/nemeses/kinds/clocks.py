@@ -9,7 +9,7 @@ from typing import Final
 
 from pykraft.jepsen_like.faults.clusters.process_cluster import ProcessCluster
 from pykraft.jepsen_like.faults.nemeses.fault import Fault, Target
-from pykraft.jepsen_like.faults.nemeses.kind import Kind, Repair, between
+from pykraft.jepsen_like.faults.nemeses.kind import Kind, Repair, between, each
 from pykraft.jepsen_like.faults.nemeses.kinds.shims import shims_of, why_no_shims
 from pykraft.jepsen_like.faults.nemeses.kinds.turns import in_turns
 from pykraft.jepsen_like.faults.surroundings.shim import Shim
@@ -38,12 +38,7 @@ def _strobe(cluster: ProcessCluster, fault: Fault, victims: Sequence[int]) -> Re
 def _set(shims: Sequence[Shim], offset_ms: float, rate: float = 1.0) -> Repair:
     for shim in shims:
         shim.set_clock(offset_ms / 1000, rate)
-
-    def heal() -> None:
-        for shim in shims:
-            shim.heal_clock()
-
-    return heal
+    return each(Shim.heal_clock, shims)
 
 
 def _draw_offset(rng: random.Random) -> Mapping[str, float]:

@@ -11,47 +11,28 @@ import errno
 import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from pykraft.jepsen_like.faults.clusters.process_cluster import ProcessCluster
 from pykraft.jepsen_like.faults.nemeses.administrator import Administrator
-from pykraft.jepsen_like.faults.nemeses.fault import Fault, Target
-from pykraft.jepsen_like.faults.nemeses.kind import Kind, NotPossibleNowError, Repair, between
+from pykraft.jepsen_like.faults.nemeses.fault import Fault
+from pykraft.jepsen_like.faults.nemeses.kind import SINGLE, Kind, NotPossibleNowError, Repair, between, each
 from pykraft.jepsen_like.faults.nemeses.kinds.shims import shims_of, why_no_shims
-from pykraft.jepsen_like.faults.surroundings.shim import DiskState
+from pykraft.jepsen_like.faults.surroundings.shim import DiskState, Shim
 
 _DISK: Final = frozenset({"disk"})
-_SINGLE: Final = {Target.ANY: 3.0, Target.CONTROLLER: 3.0, Target.BUSIEST: 4.0}
 
 _Inflict = Callable[[ProcessCluster, Fault, Sequence[int]], Repair]
 
 
-def _breaking(
-    *, write_errno: int = 0, fsync_errno: int = 0, read_errno: int = 0, short_writes: bool = False
-) -> _Inflict:
-    """With the settings of the fault: the probability of each call, and the delays."""
+def _breaking(**broken: Any) -> _Inflict:
+    """``broken``, and the settings of the fault: fields of :class:`DiskState`."""
 
     def inflict(cluster: ProcessCluster, fault: Fault, victims: Sequence[int]) -> Repair:
         shims = shims_of(cluster, victims)
         for node_id, shim in zip(victims, shims, strict=True):
-            state = DiskState(
-                cluster.log_dir(node_id),
-                write_errno=write_errno,
-                fsync_errno=fsync_errno,
-                read_errno=read_errno,
-                short_writes=short_writes,
-                probability=fault.settings.get("probability", 1.0),
-                write_delay_ms=fault.settings.get("write_delay_ms", 0.0),
-                fsync_delay_ms=fault.settings.get("fsync_delay_ms", 0.0),
-                read_delay_ms=fault.settings.get("read_delay_ms", 0.0),
-            )
-            shim.set_disk(state)
-
-        def heal() -> None:
-            for shim in shims:
-                shim.heal_disk()
-
-        return heal
+            shim.set_disk(DiskState(cluster.log_dir(node_id), **{**broken, **fault.settings}))
+        return each(Shim.heal_disk, shims)
 
     return inflict
 
@@ -91,7 +72,7 @@ def _draw_delays(rng: random.Random) -> Mapping[str, float]:
     }
 
 
-_kind = partial(Kind, family="disk", targets=_SINGLE, claims=_DISK, why_unavailable=why_no_shims)
+_kind = partial(Kind, family="disk", targets=SINGLE, claims=_DISK, why_unavailable=why_no_shims)
 _failing = partial(_kind, lasts_s=between(0.5, 6.0), disables=True, may_end=True)
 
 KINDS: Final = (

@@ -9,7 +9,7 @@ from typing import Final
 
 from pykraft.jepsen_like.faults.clusters.process_cluster import ProcessCluster
 from pykraft.jepsen_like.faults.nemeses.fault import Fault, Target
-from pykraft.jepsen_like.faults.nemeses.kind import Kind, Repair, Timing, between
+from pykraft.jepsen_like.faults.nemeses.kind import Kind, Repair, Timing, between, each
 from pykraft.jepsen_like.faults.nemeses.kinds.power import restore_power, why_no_disks
 from pykraft.jepsen_like.faults.nemeses.kinds.processes import pause_length_s
 from pykraft.jepsen_like.faults.surroundings.loop_disk import LoopDisk
@@ -26,12 +26,7 @@ def _breaking(
         disks = [cluster.surroundings.disks[node_id] for node_id in victims]
         for disk in disks:
             begin(disk)
-
-        def repair() -> None:
-            for disk in disks:
-                end(disk)
-
-        return repair
+        return each(end, disks)
 
     return inflict
 

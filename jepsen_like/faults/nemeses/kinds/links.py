@@ -13,13 +13,12 @@ from typing import Final
 
 from pykraft.jepsen_like.faults.clusters.process_cluster import ProcessCluster
 from pykraft.jepsen_like.faults.nemeses.fault import Fault, Target
-from pykraft.jepsen_like.faults.nemeses.kind import Kind, Repair, Timing, between
+from pykraft.jepsen_like.faults.nemeses.kind import SINGLE, Kind, Repair, Timing, between
 from pykraft.jepsen_like.faults.nemeses.kinds.shims import refuse_ignored
 from pykraft.jepsen_like.faults.surroundings.surroundings import CLIENTS, Direction, LinkState
 
 FAMILY: Final = "links"
 CLAIMS: Final = frozenset({"links"})
-SINGLE: Final = {Target.ANY: 3.0, Target.CONTROLLER: 3.0, Target.BUSIEST: 4.0}
 _CUT: Final = LinkState(cut=True)
 
 

@@ -9,11 +9,18 @@ from typing import Final
 
 from pykraft.jepsen_like.faults.clusters.process_cluster import ProcessCluster
 from pykraft.jepsen_like.faults.nemeses.fault import Fault, Target
-from pykraft.jepsen_like.faults.nemeses.kind import Kind, NotPossibleNowError, Repair, Timing, between
+from pykraft.jepsen_like.faults.nemeses.kind import (
+    SINGLE,
+    Kind,
+    NotPossibleNowError,
+    Repair,
+    Timing,
+    between,
+    each,
+)
 from pykraft.testing.processes.waits import WaitError
 
 LONGEST_PAUSE_S: Final = 15.0
-_SINGLE: Final = {Target.ANY: 3.0, Target.CONTROLLER: 3.0, Target.BUSIEST: 4.0}
 
 
 def _kill(cluster: ProcessCluster, fault: Fault, victims: Sequence[int]) -> Repair:
@@ -25,12 +32,7 @@ def _kill(cluster: ProcessCluster, fault: Fault, victims: Sequence[int]) -> Repa
 def pause(cluster: ProcessCluster, fault: Fault, victims: Sequence[int]) -> Repair:
     for node_id in victims:
         cluster.nodes[node_id].pause()
-
-    def resume() -> None:
-        for node_id in victims:
-            cluster.nodes[node_id].resume()
-
-    return resume
+    return each(lambda node_id: cluster.nodes[node_id].resume(), victims)
 
 
 def _stop(cluster: ProcessCluster, fault: Fault, victims: Sequence[int]) -> Repair:
@@ -60,13 +62,13 @@ def pause_length_s(rng: random.Random, timing: Timing) -> float:
 _kind = partial(Kind, family="process", disables=True, moves_leaders=True)
 
 KINDS: Final = (
-    _kind("kill", "kill -9, and started again", _kill, between(0.1, 3.0), targets=_SINGLE, weight=4.0),
+    _kind("kill", "kill -9, and started again", _kill, between(0.1, 3.0), targets=SINGLE, weight=4.0),
     _kind(
         "pause",
         "SIGSTOP, often just longer than the session timeout, and SIGCONT",
         pause,
         pause_length_s,
-        targets=_SINGLE,
+        targets=SINGLE,
         weight=3.0,
     ),
     _kind(
@@ -74,7 +76,7 @@ KINDS: Final = (
         "SIGTERM, which must end the process with status 0, and started again",
         _stop,
         between(0.1, 3.0),
-        targets=_SINGLE,
+        targets=SINGLE,
     ),
     _kind(
         "rolling-restart",

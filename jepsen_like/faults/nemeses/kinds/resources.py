@@ -13,13 +13,11 @@ from itertools import islice
 from typing import Final
 
 from pykraft.jepsen_like.faults.clusters.process_cluster import ProcessCluster
-from pykraft.jepsen_like.faults.nemeses.fault import Fault, Target
-from pykraft.jepsen_like.faults.nemeses.kind import Kind, NotPossibleNowError, Repair, between
+from pykraft.jepsen_like.faults.nemeses.fault import Fault
+from pykraft.jepsen_like.faults.nemeses.kind import SINGLE, Kind, NotPossibleNowError, Repair, between, each
 from pykraft.jepsen_like.faults.nemeses.kinds.processes import pause
 from pykraft.jepsen_like.faults.nemeses.kinds.turns import in_turns
 from pykraft.jepsen_like.faults.surroundings.cgroup import Cgroups
-
-_ONE: Final = {Target.ANY: 3.0, Target.CONTROLLER: 3.0, Target.BUSIEST: 4.0}
 
 
 def _starve(cluster: ProcessCluster, fault: Fault, victims: Sequence[int]) -> Repair:
@@ -32,21 +30,12 @@ def _limit_cpu(cluster: ProcessCluster, fault: Fault, victims: Sequence[int]) ->
     cgroups = _cgroups(cluster)
     for node_id in victims:
         cgroups.limit_cpu(node_id, fault.settings["share"])
-
-    def lift() -> None:
-        for node_id in victims:
-            cgroups.limit_cpu(node_id, None)
-
-    return lift
+    return each(lambda node_id: cgroups.limit_cpu(node_id, None), victims)
 
 
 def _limit_memory(cluster: ProcessCluster, fault: Fault, victims: Sequence[int]) -> Repair:
     cgroups, spare_bytes = _cgroups(cluster), int(fault.settings["spare_mib"] * (1 << 20))
-
-    def lift() -> None:
-        for node_id in victims:
-            cgroups.limit_memory(node_id, None)
-
+    lift = each(lambda node_id: cgroups.limit_memory(node_id, None), victims)
     try:
         for node_id in victims:
             cgroups.limit_memory(node_id, cgroups.resident_bytes(node_id) + spare_bytes)
@@ -117,7 +106,7 @@ def _spare_files(rng: random.Random) -> Mapping[str, float]:
     return {"spare_files": rng.choice((0, 1, 2, 4, 8))}
 
 
-_kind = partial(Kind, family="resources", targets=_ONE)
+_kind = partial(Kind, family="resources", targets=SINGLE)
 
 KINDS: Final = (
     _kind(
