@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from zlib import crc32
 
 from confluent_kafka import KafkaError, Message, Producer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 ROW_FIELD = "row"
 FLUSH_TIMEOUT_S = 120.0
-PLAIN_STEPS = 10
+LINES = 10
 
 SETTINGS: Mapping[str, Any] = {
     "enable.idempotence": True,
@@ -61,33 +60,34 @@ def produce_rows(
     events: Mapping[int, Callable[[], None]],
     console: Console,
 ) -> Produced:
-    """Write every row. Before a row named in ``events`` its action is called, with writes in flight."""
+    """Write every row, and print a line after every tenth of them. Before a row named in ``events`` its
+    action is called, with writes in flight."""
     produced = Produced()
+    step = max(1, len(rows) // LINES)
     start = time.monotonic()
     producer = Producer({"bootstrap.servers": bootstrap_servers, "error_cb": lambda _: None, **SETTINGS})
 
     def answered(error: KafkaError | None, message: Message) -> None:
         if error is None:
             produced.acknowledged += 1
+            if produced.acknowledged % step == 0:
+                told = f"  {produced.acknowledged:,} of {len(rows):,} records acknowledged"
+                console.print(told, highlight=False)
         else:
             produced.failures.append(error.str())
 
-    with ProduceProgress(console, len(rows)) as progress:
-        for number, row in enumerate(rows):
-            if number in events:
-                events[number]()
-            value = encode_row(number, row)
-            produced.checksums.append(crc32(value))
-            while not _try_produce(producer, topic, str(row["carrier"]), value, answered):
-                producer.poll(0.1)
-                progress.show(produced.acknowledged)
-            if number % 500 == 0:
-                producer.poll(0)
-                progress.show(produced.acknowledged)
-        end = time.monotonic() + FLUSH_TIMEOUT_S
-        while producer.flush(0.2) and time.monotonic() < end:
-            progress.show(produced.acknowledged)
-        progress.show(produced.acknowledged)
+    for number, row in enumerate(rows):
+        if number in events:
+            events[number]()
+        value = encode_row(number, row)
+        produced.checksums.append(crc32(value))
+        while not _try_produce(producer, topic, str(row["carrier"]), value, answered):
+            producer.poll(0.1)
+        if number % 500 == 0:
+            producer.poll(0)
+    end = time.monotonic() + FLUSH_TIMEOUT_S
+    while producer.flush(0.2) and time.monotonic() < end:
+        pass  # Ctrl-C is noticed in between
     if left := len(producer):
         produced.failures.append(f"{left} records without a response after {FLUSH_TIMEOUT_S:.0f} s")
     produced.seconds = time.monotonic() - start
@@ -106,37 +106,3 @@ def _try_produce(
     except BufferError:
         return False
     return True
-
-
-class ProduceProgress:
-    """A progress bar on a terminal, otherwise a line after every tenth of the rows."""
-
-    def __init__(self, console: Console, total: int) -> None:
-        self._console = console
-        self._total = total
-        self._steps = _thresholds(total, PLAIN_STEPS)
-        columns = (TextColumn("producing"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        self._bar = Progress(*columns, console=console, disable=not console.is_terminal)
-        self._task = self._bar.add_task("producing", total=total)
-
-    def show(self, done: int) -> None:
-        self._bar.update(self._task, completed=done)
-        if not self._console.is_terminal and self._steps and done >= self._steps[0]:
-            self._steps = [step for step in self._steps if step > done]
-            self._console.print(f"  {done:,} of {self._total:,} records acknowledged", highlight=False)
-
-    def __enter__(self) -> ProduceProgress:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-
-def _thresholds(total: int, steps: int) -> list[int]:
-    return [total * (step + 1) // steps for step in range(steps)]
-
-
-def carriers(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The carriers in the rows, sorted."""
-    return sorted({str(row["carrier"]) for row in rows})

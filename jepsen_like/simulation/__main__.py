@@ -141,7 +141,6 @@ def _run_many(rings: list[Ring], options: argparse.Namespace) -> int:
             keeps_going=options.keep_going,
             workload=options.workload,
         )
-        progress.clear()
         if options.print_traces:
             print(*tally.traces, sep="\n")
         print(*tally.lines(), *tally.failures, sep="\n", flush=True)

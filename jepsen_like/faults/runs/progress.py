@@ -1,7 +1,6 @@
-"""What a run is doing while it goes on: a display that is drawn anew on a terminal, otherwise lines.
+"""What a run is doing while it goes on: a line every ten seconds, and one for each fault.
 
-Where there is no terminal there is a line every ten seconds, and one for each fault. Times at the beginning
-of a line are those of the history.
+Times at the beginning of a line are those of the history. ``pykraft jepsen watch`` shows more.
 """
 
 from __future__ import annotations
@@ -12,11 +11,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Final, Protocol, Self
 
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
-from rich.text import Text
+from rich.console import Console
 
 from pykraft.jepsen_like.faults.history import NEMESIS, OBSERVER, REPAIRED, Event, is_fault
 from pykraft.jepsen_like.faults.nemeses.fault import Plan
@@ -25,9 +20,6 @@ from pykraft.jepsen_like.faults.timeline.seconds import US_PER_S
 LINE_EVERY_S: Final = 10.0
 _TICK_S: Final = 1.0
 _RATE_OVER_S: Final = 5.0
-_REDRAWN_PER_S: Final = 4
-_BAR_COLUMNS: Final = 40
-_NEWS: Final = 4
 _NOBODY: Final = "-1"
 
 
@@ -53,23 +45,12 @@ class Progress:
         self._in_force: dict[tuple[object, str], tuple[str, float]] = {}
         self._leaders: dict[str, str] = {}
         self._controller = _NOBODY
-        self._news: deque[str] = deque(maxlen=_NEWS)
         self._samples: deque[tuple[float, int]] = deque([(self._begin_s, self._acknowledged())])
         self._line_due_s = self._begin_s + LINE_EVERY_S
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
-        self._live: Live | None = None
-        if console.is_terminal:
-            self._live = Live(
-                console=console,
-                get_renderable=self.display,
-                refresh_per_second=_REDRAWN_PER_S,
-                transient=True,
-            )
 
     def __enter__(self) -> Self:
-        if self._live is not None:
-            self._live.start()
         self._thread.start()
         return self
 
@@ -78,16 +59,11 @@ class Progress:
     ) -> None:
         self._stopping.set()
         self._thread.join()
-        if self._live is not None:
-            self._live.stop()
 
     def say(self, what: str) -> None:
         """Something happened, in one line."""
         line = f"{self._now_s():6.1f} s  {what}"
-        with self._lock:
-            self._news.append(line)
-        if self._live is None:
-            self._print(line)
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def enter(self, stage: str) -> None:
         """The faults are over; what the run does now."""
@@ -112,34 +88,15 @@ class Progress:
             self._samples.append((now_s, self._acknowledged()))
             while len(self._samples) > 2 and self._samples[1][0] <= now_s - _RATE_OVER_S:
                 self._samples.popleft()
-        if self._live is None and now_s >= self._line_due_s:
+        if now_s >= self._line_due_s:
             self._line_due_s = now_s + LINE_EVERY_S
-            self._print(f"{now_s:6.1f} s  {self.line()}")
+            self.say(self.line())
 
     def line(self) -> str:
         """All of it in one line."""
         with self._lock:
             parts = [self._where(), self._counts(), f"in force: {self._faults()}", self._who()]
         return "; ".join(parts)
-
-    def display(self) -> RenderableType:
-        """All of it on several lines."""
-        with self._lock:
-            done_s = min(self._now_s() - self._begin_s, self._plan.time_limit_s)
-            where = self._where()
-            rows = [
-                ("acknowledged", self._counts().removeprefix("acknowledged ")),
-                ("in force", self._faults()),
-                ("led by", self._who()),
-            ]
-            news = list(self._news)
-        table = Table.grid(padding=(0, 2))
-        for name, value in rows:
-            table.add_row(Text(name, style="dim"), Text(value))
-        head = Table.grid(padding=(0, 2))
-        bar = ProgressBar(total=self._plan.time_limit_s, completed=done_s, width=_BAR_COLUMNS)
-        head.add_row(bar, Text(where))
-        return Group(head, table, *(Text(line, style="dim", no_wrap=True) for line in news))
 
     def _run(self) -> None:
         while not self._stopping.wait(_TICK_S):
@@ -188,6 +145,3 @@ class Progress:
 
     def _now_s(self) -> float:
         return self._history.now_us() / US_PER_S
-
-    def _print(self, line: str) -> None:
-        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
