@@ -41,9 +41,6 @@ class Shims(Surroundings):
         library = build_shim(directory)
         self.shims = {node_id: Shim(library, directory / f"shim-{node_id}") for node_id in listeners}
 
-    def environment(self, node_id: int) -> Mapping[str, str]:
-        return self.shims[node_id].environment()
-
 
 class Records:
     """What was written, and must be there. ``ahead_ms``: by how much the brokers' clocks were ahead of this

@@ -67,6 +67,12 @@ class Plan(msgspec.Struct, frozen=True):
     phases: tuple[Phase, ...]
     faults: tuple[Fault, ...]
 
+    def where(self, done_s: float) -> str:
+        """In words, where a run is after so many seconds."""
+        begun = [phase.intensity.value for phase in self.phases if phase.start_s <= done_s]
+        faults = f", {begun[-1].replace('none', 'no')} faults" if begun else ""
+        return f"{done_s:.0f} of {self.time_limit_s:.0f} s{faults}"
+
     def write(self, path: Path) -> None:
         path.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n")
 

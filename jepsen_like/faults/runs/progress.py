@@ -116,9 +116,7 @@ class Progress:
         done_s = self._now_s() - self._begin_s
         if done_s > self._plan.time_limit_s:
             return "waits for the last repairs"
-        begun = [phase.intensity.value for phase in self._plan.phases if phase.start_s <= done_s]
-        faults = f", {begun[-1].replace('none', 'no')} faults" if begun else ""
-        return f"{done_s:.0f} of {self._plan.time_limit_s:.0f} s{faults}"
+        return self._plan.where(done_s)
 
     def _counts(self) -> str:
         (first_s, first), (last_s, last) = self._samples[0], self._samples[-1]

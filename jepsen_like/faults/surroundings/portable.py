@@ -55,9 +55,6 @@ class Portable(Surroundings):
             (self._client_ports[listener],) = free_ports(1)
         return Address(LOOPBACK, self._client_ports[listener])
 
-    def environment(self, node_id: int) -> Mapping[str, str]:
-        return self.shims[node_id].environment() if node_id in self.shims else {}
-
     def _ports_for(self, source: int, listeners: Mapping[int, Listeners]) -> Iterator[tuple[int, int]]:
         """Where the node gets to instead, for each port that it may connect to."""
         assert self._proxies is not None

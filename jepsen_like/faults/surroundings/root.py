@@ -52,9 +52,6 @@ class Root(LoopDisks):
         groups = () if self.cgroups is None else self.cgroups.prefix(node_id)
         return (*groups, *inside(node_id))
 
-    def environment(self, node_id: int) -> Mapping[str, str]:
-        return self.shims[node_id].environment() if node_id in self.shims else {}
-
     def _open_disks(self, directory: Path, listeners: Mapping[int, Listeners]) -> None:
         reason = loop_disk.why_unavailable()
         if reason is None:

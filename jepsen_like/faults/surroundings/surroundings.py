@@ -149,4 +149,4 @@ class Surroundings:
 
     def environment(self, node_id: int) -> Mapping[str, str]:
         """What a node's process has in its environment besides the runner's."""
-        return {}
+        return self.shims[node_id].environment() if node_id in self.shims else {}

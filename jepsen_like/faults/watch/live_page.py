@@ -7,7 +7,7 @@ from typing import Final
 from xml.etree.ElementTree import Element, tostring
 
 from pykraft.jepsen_like.faults.history import Event
-from pykraft.jepsen_like.faults.reports.page.elements import Child, document, tag, to_html
+from pykraft.jepsen_like.faults.reports.page.elements import Child, card_list, document, tag, to_html
 from pykraft.jepsen_like.faults.reports.page.figures import draw_figure, group_size, per_second
 from pykraft.jepsen_like.faults.reports.page.lanes import colour_of
 from pykraft.jepsen_like.faults.reports.page.plot import Plot, Series
@@ -79,10 +79,7 @@ def _head(run: LiveRun) -> Element:
 def _where(run: LiveRun) -> str:
     if run.progress is None or run.stage != "faults" or run.plan is None:
         return run.stage
-    limit_s = run.plan.time_limit_s
-    begun = [phase.intensity.value for phase in run.plan.phases if phase.start_s <= run.progress * limit_s]
-    faults = f", {begun[-1].replace('none', 'no')} faults" if begun else ""
-    return f"{run.progress * limit_s:.0f} of {limit_s:.0f} s{faults}"
+    return run.plan.where(run.progress * run.plan.time_limit_s)
 
 
 def _notices(run: LiveRun) -> list[Element]:
@@ -131,11 +128,7 @@ def _cards(run: LiveRun) -> Element:
         (UNKNOWN if run.controller == NOBODY else run.controller, "active controller", None),
         (leaders or UNKNOWN, f"partitions led{unled_text}", "bad" if unled else None),
     ]
-    return tag(
-        "ul",
-        *(tag("li", tag("strong", value, class_=style), tag("span", name)) for value, name, style in rows),
-        class_="cards",
-    )
+    return card_list(rows)
 
 
 def _in_force(run: LiveRun) -> list[Element]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from xml.etree.ElementTree import Element, tostring
 
 from pykraft.jepsen_like.faults.plain_text import plain
@@ -29,6 +29,12 @@ def append(parent: Element, *children: Child) -> None:
             parent.append(child)
         elif child is not None:
             _append_text(parent, plain(child))
+
+
+def card_list(rows: Iterable[tuple[str, str, str | None]]) -> Element:
+    """Numbers to see first: value, name and style of each."""
+    cards = (tag("li", tag("strong", value, class_=style), tag("span", name)) for value, name, style in rows)
+    return tag("ul", *cards, class_="cards")
 
 
 def document(title: str, head: Sequence[Element], main: Element) -> Element:

@@ -8,7 +8,7 @@ from urllib.parse import quote
 from xml.etree.ElementTree import Element
 
 from pykraft.jepsen_like.faults.checkers.findings import MEANING, Anomaly
-from pykraft.jepsen_like.faults.reports.page.elements import Child, tag
+from pykraft.jepsen_like.faults.reports.page.elements import Child, card_list, tag
 from pykraft.jepsen_like.faults.reports.page.tables import UNKNOWN, Column, known, number, seconds, table
 from pykraft.jepsen_like.faults.reports.report import ALLOWED, Outcome, Result, unavailability_text
 from pykraft.jepsen_like.faults.reports.summary import anomaly_counts, command_to_repeat
@@ -68,11 +68,7 @@ def cards(result: Result) -> Element:
         rows.append(
             (_s(0.0 if worst is None else worst.lag_us / US_PER_S), "worst realtime lag of a reader", None)
         )
-    return tag(
-        "ul",
-        *(tag("li", tag("strong", value, class_=style), tag("span", name)) for value, name, style in rows),
-        class_="cards",
-    )
+    return card_list(rows)
 
 
 def why_longest(result: Result) -> Element | None:
