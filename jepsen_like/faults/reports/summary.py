@@ -45,17 +45,16 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from pykraft.jepsen_like.faults.checkers.findings import Anomaly, Finding
+from pykraft.jepsen_like.faults.checkers.findings import Anomaly
 from pykraft.jepsen_like.faults.reports.report import Result
-from pykraft.jepsen_like.faults.timeline.fault_recovery import FaultRecovery, KindRecovery
+from pykraft.jepsen_like.faults.timeline.fault_recovery import FaultRecovery
 from pykraft.jepsen_like.faults.timeline.faults import FaultSpan
-from pykraft.jepsen_like.faults.timeline.seconds import US_PER_S, Percentiles
+from pykraft.jepsen_like.faults.timeline.seconds import US_PER_S
 
 _OPTIONS: Final = {
     "workload": "workload",
@@ -103,19 +102,19 @@ def build_summary(result: Result) -> dict[str, Any]:
         "events": overview.events,
         "records_read": result.records_read,
         "check_s": round(result.check_s, _DIGITS),
-        "verdict": asdict(result.verdict),
-        "findings": [_finding(finding) for finding in result.findings],
+        "verdict": result.verdict,
+        "findings": result.findings,
         "anomalies": anomaly_counts(result),
         "allowed": result.report.allowed,
         "operations": _operations(result),
-        "latency_ms": {rates.op: _distribution(rates.total_ms) for rates in analysis.rates},
+        "latency_ms": {rates.op: rates.total_ms for rates in analysis.rates},
         "phases": [
             {"name": phase.name, "begin_s": _seconds(phase.begin_us), "end_s": _seconds(phase.end_us)}
             for phase in analysis.phases
         ],
         "faults": [_fault(one) for one in analysis.faults],
-        "faults_by_kind": {kind: _kind(of_kind) for kind, of_kind in analysis.by_kind.items()},
-        "calm_recovery_s": _distribution(analysis.calm_s),
+        "faults_by_kind": analysis.by_kind,
+        "calm_recovery_s": analysis.calm_s,
         "longest_unavailability": _longest_unavailability(result),
         "unavailable": {
             "incidents": len(analysis.incidents),
@@ -150,15 +149,6 @@ def anomaly_counts(result: Result) -> dict[str, int]:
     return counts
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
-    return {
-        "kind": finding.kind.value,
-        "key": finding.key,
-        "count": finding.count,
-        "examples": list(finding.examples),
-    }
-
-
 def _operations(result: Result) -> dict[str, dict[str, int]]:
     found: dict[str, dict[str, int]] = {}
     for (op, kind), count in sorted(result.analysis.overview.outcomes.items()):
@@ -172,27 +162,16 @@ def _fault(one: FaultRecovery) -> dict[str, Any]:
     return {
         "number": fault.number,
         "kind": fault.kind,
-        "victims": list(fault.victims),
+        "victims": fault.victims,
         "target": fault.target,
         "at_s": _seconds(fault.begin_us),
         "lasted_s": None if lasted_us is None else _seconds(lasted_us),
         "planned_s": fault.planned_s,
-        "settings": dict(fault.settings),
+        "settings": fault.settings,
         "recovery_s": one.recovery_s,
         "after_repair_s": one.after_repair_s,
         "alone": one.alone,
-        "not_recovered": list(one.missing),
-    }
-
-
-def _kind(of_kind: KindRecovery) -> dict[str, Any]:
-    return {
-        "count": of_kind.count,
-        "alone": of_kind.alone,
-        "not_recovered": of_kind.not_recovered,
-        "recovery_s": _distribution(of_kind.recovery_s),
-        "alone_recovery_s": _distribution(of_kind.alone_recovery_s),
-        "after_repair_s": _distribution(of_kind.after_repair_s),
+        "not_recovered": one.missing,
     }
 
 
@@ -205,15 +184,15 @@ def _longest_unavailability(result: Result) -> dict[str, Any] | None:
         "at_s": _seconds(longest.window.begin_us),
         "length_s": _seconds(longest.window.length_us),
         "faults_in_force": [_name(fault) for fault in longest.in_force],
-        "before": None if longest.before is None else _name(longest.before),
-        "struck": list(longest.struck),
+        "before": longest.before and _name(longest.before),
+        "struck": longest.struck,
         "leaderless_s": _seconds(longest.leaderless_us),
-        "leaders": list(longest.leaders),
+        "leaders": longest.leaders,
     }
 
 
 def _name(fault: FaultSpan) -> dict[str, Any]:
-    return {"kind": fault.kind, "victims": list(fault.victims)}
+    return {"kind": fault.kind, "victims": fault.victims}
 
 
 def _worst_lag(result: Result) -> dict[str, Any] | None:
@@ -221,17 +200,13 @@ def _worst_lag(result: Result) -> dict[str, Any] | None:
         return None
     worst = result.lag.worst
     return {
-        "key": None if worst is None else worst.key,
-        "lag_s": 0.0 if worst is None else _seconds(worst.lag_us),
-        "at_s": None if worst is None else _seconds(worst.at_us),
-        "process": None if worst is None else worst.process,
+        "key": worst and worst.key,
+        "lag_s": _seconds(worst.lag_us) if worst else 0.0,
+        "at_s": worst and _seconds(worst.at_us),
+        "process": worst and worst.process,
         "polls": result.lag.polls,
         "stale_polls": result.lag.stale_polls,
     }
-
-
-def _distribution(found: Percentiles | None) -> dict[str, Any] | None:
-    return None if found is None else asdict(found)
 
 
 def _seconds(time_us: int) -> float:

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -73,17 +73,8 @@ class Choice:
     client: str
 
     def command(self, out_dir: Path) -> list[str]:
-        options = {
-            "workload": self.workload,
-            "tier": self.tier,
-            "nemesis": self.nemesis,
-            "time-limit": self.time_limit_s,
-            "nodes": self.nodes,
-            "client": self.client,
-            "seed": self.seed,
-            "out": out_dir,
-        }
-        return cli("jepsen", "run", *(f"--{name}={value}" for name, value in options.items()))
+        options = {name.replace("time_limit_s", "time-limit"): value for name, value in asdict(self).items()}
+        return cli("jepsen", "run", f"--out={out_dir}", *(f"--{name}={options[name]}" for name in options))
 
 
 def choose_run(seed: int, tiers: Sequence[str]) -> Choice:
@@ -123,13 +114,7 @@ def play(choice: Choice, out_dir: Path) -> dict[str, Any]:
     if status not in (None, EXIT_ANOMALY, EXIT_COULD_NOT_RUN) and summary is not None:
         shutil.rmtree(directory)
     return {
-        "seed": choice.seed,
-        "workload": choice.workload,
-        "tier": choice.tier,
-        "nemesis": choice.nemesis,
-        "time_limit_s": choice.time_limit_s,
-        "nodes": choice.nodes,
-        "client": choice.client,
+        **asdict(choice),
         "status": status,
         "took_s": round(time.monotonic() - begun_s, 1),
         "directory": directory.name,

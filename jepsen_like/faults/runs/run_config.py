@@ -58,18 +58,8 @@ class RunConfig:
 
     def settings(self) -> dict[str, object]:
         """For the history."""
-        return {
-            "workload": self.workload,
-            "nemesis": self.nemesis,
-            "tier": self.tier,
-            "seed": self.seed,
-            "time_limit_s": self.time_limit_s,
-            "nodes": self.nodes,
-            "client": self.client,
-            "system": self.system,
-            "bootstrap_servers": self.bootstrap_servers,
-            "other_version": self.other_version,
-        }
+        names = ("workload", "nemesis", "tier", "seed", "time_limit_s", "nodes", "client", "system")
+        return {name: getattr(self, name) for name in (*names, "bootstrap_servers", "other_version")}
 
 
 def open_clients(config: RunConfig, bootstrap_servers: str) -> Clients:

@@ -8,10 +8,15 @@ from xml.etree.ElementTree import Element, tostring
 
 from pykraft.jepsen_like.faults.history import Event
 from pykraft.jepsen_like.faults.reports.page.elements import Child, card_list, document, tag, to_html
-from pykraft.jepsen_like.faults.reports.page.figures import draw_figure, group_size, per_second
+from pykraft.jepsen_like.faults.reports.page.figures import (
+    draw_figure,
+    group_size,
+    op_names,
+    per_second,
+    throughput_plot,
+)
 from pykraft.jepsen_like.faults.reports.page.lanes import colour_of
-from pykraft.jepsen_like.faults.reports.page.plot import Plot, Series
-from pykraft.jepsen_like.faults.reports.page.scales import round_ticks, time_text
+from pykraft.jepsen_like.faults.reports.page.scales import time_text
 from pykraft.jepsen_like.faults.reports.page.tables import UNKNOWN, Column, number, seconds, swatch, table
 from pykraft.jepsen_like.faults.reports.page.verdict_sections import OUTCOME_STYLES
 from pykraft.jepsen_like.faults.run_files import PAGE
@@ -121,7 +126,7 @@ def _cards(run: LiveRun) -> Element:
     leaders = ", ".join(f"{count} by {node}" for node, count in sorted(led.items()))
     unled_text = f", {unled} by nobody" if unled else ""
     rows = [
-        (f"{sum(ok):,}", f"{_operations(run)} acknowledged", None),
+        (f"{sum(ok):,}", f"{op_names(run.overview)} acknowledged", None),
         (f"{sum(recent) / max(1, len(recent)):,.0f}/s", f"in the last {_RATE_OVER_S} seconds", None),
         (f"{sum(others):,}", "failed, or of unknown outcome", None),
         (f"{len(run.overview.faults):,}", "faults so far", None),
@@ -157,18 +162,7 @@ def _timeline(run: LiveRun) -> list[Element]:
     size = group_size(run.seconds)
     ok, others = run.per_second("ok"), run.per_second("fail", "info")
     acknowledged, missed = per_second(ok, size), per_second(others, size)
-    highest = max(filter(None, [*acknowledged, *missed]), default=0.0)
-    plot = Plot(
-        f"{_operations(run)} per second",
-        f"at most {highest:,.0f} in one second, {sum(ok):,} acknowledged in all",
-        130,
-        round_ticks(highest, 5),
-        lambda value: f"{value:,.0f}" if value >= 1 or value == 0 else f"{value:g}",
-        [
-            Series("acknowledged", "first", acknowledged, area=True),
-            Series("failed or of unknown outcome", "bad", [count or None for count in missed]),
-        ],
-    )
+    plot = throughput_plot(op_names(run.overview), acknowledged, missed, sum(ok))
     figure = draw_figure([plot], run.seconds, run.overview.faults, phases_of(run.overview, run.plan))
     figure.set("aria-label", f"Operations and faults over {time_text(run.seconds)}")
     return [
@@ -204,11 +198,6 @@ def _outputs(run: LiveRun) -> list[Element]:
         for name, lines in tails
     ]
     return [tag("h2", "Output of the nodes"), *shown]
-
-
-def _operations(run: LiveRun) -> str:
-    names = sorted(run.overview.waited_on)
-    return ("sends" if names == ["send"] else ", ".join(names)) or "operations"
 
 
 def _kinds(faults: Sequence[FaultSpan]) -> list[str]:

@@ -21,6 +21,7 @@ from pykraft.jepsen_like.faults.reports.page.scales import (
 )
 from pykraft.jepsen_like.faults.timeline.analysis import Analysis
 from pykraft.jepsen_like.faults.timeline.faults import FaultSpan, PhaseSpan
+from pykraft.jepsen_like.faults.timeline.overview import Overview
 from pykraft.jepsen_like.faults.timeline.rates import OpRates
 
 _WIDTH_PX: Final = 1100.0
@@ -109,14 +110,17 @@ def _throughput(analysis: Analysis) -> Plot:
     size = group_seconds(analysis)
     ok = per_second(_sums([rates.ok for rates in shown]), size)
     others = per_second(_sums([one for rates in shown for one in (rates.failed, rates.unknown)]), size)
+    return throughput_plot(op_names(analysis.overview), ok, others, sum(map(_ok, shown)))
+
+
+def throughput_plot(ops: str, ok: Values, others: Values, total: int) -> Plot:
     series = [
         Series("acknowledged", "first", ok, area=True),
         Series("failed or of unknown outcome", "bad", [count or None for count in others]),
     ]
     highest = max([*filter(None, ok), *filter(None, others)], default=0.0)
-    about = f"at most {highest:,.0f} in one second, {sum(map(_ok, shown)):,} acknowledged in all"
-    title = f"{_op_names(analysis)} per second"
-    return Plot(title, about, 130, round_ticks(highest, 5), _plain, series)
+    about = f"at most {highest:,.0f} in one second, {total:,} acknowledged in all"
+    return Plot(f"{ops} per second", about, 130, round_ticks(highest, 5), _plain, series)
 
 
 def _latency(rates: OpRates) -> Plot:
@@ -157,8 +161,9 @@ def _shown_ops(analysis: Analysis) -> set[str]:
     return {rates.op for rates in analysis.rates if rates.op.partition(",")[0] in waited_on}
 
 
-def _op_names(analysis: Analysis) -> str:
-    names = sorted(analysis.overview.waited_on)
+def op_names(overview: Overview) -> str:
+    """What clients wait for, in words."""
+    names = sorted(overview.waited_on)
     return ("sends" if names == ["send"] else ", ".join(names)) or "operations"
 
 
