@@ -7,8 +7,9 @@ will show the second when the first is fixed. Time is an argument, and the searc
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from pykraft.jepsen_like.minimise import minimise as minimise_items
 from pykraft.jepsen_like.simulation.schedule import Ring, Schedule, describe
 
 
@@ -26,17 +27,15 @@ def minimise(
     return search.best, search.failure
 
 
+@dataclass
 class _Search:
     """``best`` always fails, with ``failure``."""
 
-    def __init__(
-        self, ring: Ring, schedule: Schedule, failure: str, deadline_s: float, now_s: Callable[[], float]
-    ) -> None:
-        self.ring = ring
-        self.best = schedule
-        self.failure = failure
-        self.deadline_s = deadline_s
-        self.now_s = now_s
+    ring: Ring
+    best: Schedule
+    failure: str
+    deadline_s: float
+    now_s: Callable[[], float]
 
     def attempt(self, schedule: Schedule) -> bool:
         """Keep ``schedule`` if it fails, too."""
@@ -61,15 +60,4 @@ class _Search:
         """Delta debugging: leave out smaller and smaller runs of faults."""
         kept = tuple(n for n in range(planned) if self.best.keeps(n))
         self.attempt(replace(self.best, faults=kept))
-        size = max(len(kept) // 2, 1)
-        while kept:
-            start = 0
-            while start < len(kept):
-                fewer = kept[:start] + kept[start + size :]
-                if self.attempt(replace(self.best, faults=fewer)):
-                    kept = fewer
-                else:
-                    start += size
-            if size == 1:
-                break
-            size = max(size // 2, 1)
+        minimise_items(kept, lambda fewer: self.attempt(replace(self.best, faults=tuple(fewer))), at_least=0)
