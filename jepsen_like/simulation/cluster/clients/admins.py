@@ -36,12 +36,6 @@ from pykraft.kafka_protocol.messages.elect_leaders import (
     ElectLeadersResponse,
     TopicPartitions,
 )
-from pykraft.kafka_protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
 from pykraft.kafka_protocol.messages.remove_raft_voter import (
     RemoveRaftVoterRequest,
     RemoveRaftVoterResponse,
@@ -60,6 +54,7 @@ from pykraft.metadata_log.features import (
 )
 
 if TYPE_CHECKING:
+    from pykraft.jepsen_like.simulation.cluster.clients.settings_admin import SettingsAdmin
     from pykraft.jepsen_like.simulation.cluster.node import SimNode
     from pykraft.jepsen_like.simulation.cluster.requests import ClientRequests, Operation
     from pykraft.jepsen_like.simulation.cluster.world import World
@@ -75,9 +70,10 @@ _LEVELS = (
 class Admins:
     """``operations``: their operations with weights. Administrators send requests as clients do."""
 
-    def __init__(self, world: World, requests: ClientRequests) -> None:
+    def __init__(self, world: World, requests: ClientRequests, settings: SettingsAdmin) -> None:
         self._world = world
         self._requests = requests
+        self._settings = settings
         self._rng = random.Random(f"admins {world.seed}")
         self._next_value = 0
         self.operations: tuple[tuple[int, Operation], ...] = (
@@ -197,16 +193,7 @@ class Admins:
     # --- settings ---------------------------------------------------------------------------------------
 
     async def _alter_config(self, node: SimNode) -> None:
-        kind, name, key, value = self._draw_config()
-        config = AlterableConfig(name=key, config_operation=1 if value is None else 0, value=value)
-        resource = AlterConfigsResource(resource_type=int(kind), resource_name=name, configs=[config])
-        response = await self._requests.call(
-            node, IncrementalAlterConfigsRequest(resources=[resource]), IncrementalAlterConfigsResponse
-        )
-        for result in response.responses:
-            self._requests.note(f"set {key} = {value} of", name or "all brokers", result.error_code)
-            if result.error_code == ErrorCode.NONE and value is not None:
-                self._world.checker.config_altered(int(kind), name, key, value)
+        await self._settings.set(node, *self._draw_config())
 
     def _draw_config(self) -> tuple[ConfigResourceType, str, str, str | None]:
         rng = self._rng

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pykraft.broker.membership.controller_channel import ControllerChannel
 from pykraft.kafka_protocol.errors import ErrorCode
@@ -46,23 +46,21 @@ class Strangers:
             (2, self._propose_the_dead),
         )
 
-    def _channel(self, node: SimNode) -> ControllerChannel:
-        """A channel to the controller that the node believes to be the active one."""
+    async def _call(self, node: SimNode, request: Any, timeout_ms: int = _TIMEOUT_MS) -> Any:
+        """Ask the controller that the node believes to be the active one."""
         quorum = node.parts.quorum
         leader = (lambda: None) if quorum is None else quorum.leader_address
-        return ControllerChannel(self._transport, leader, self._clock, self._rng)
+        channel = ControllerChannel(self._transport, leader, self._clock, self._rng)
+        method = type(request).__name__.removesuffix("Request")
+        return await channel.call(method, request, getattr(pb, f"{method}Response").FromString, timeout_ms)
 
     async def _allocate(self, node: SimNode) -> None:
         """Request producer ids as the broker's current process would."""
         lifecycle = node.parts.lifecycle
         if lifecycle is None:
             return
-        response = await self._channel(node).call(
-            "AllocateProducerIds",
-            pb.AllocateProducerIdsRequest(broker_id=node.id, broker_epoch=lifecycle.epoch),
-            pb.AllocateProducerIdsResponse.FromString,
-            10_000,
-        )
+        request = pb.AllocateProducerIdsRequest(broker_id=node.id, broker_epoch=lifecycle.epoch)
+        response = await self._call(node, request, 10_000)
         self._note("take producer ids from", str(response.start), 0)
         self._world.checker.block_allocated(response.start, response.length)
 
@@ -74,22 +72,13 @@ class Strangers:
             return
         epoch = self._rng.choice(epochs[:-1])
         if self._rng.random() < 0.5:
-            await self._channel(node).call(
-                "BrokerHeartbeat",
-                pb.BrokerHeartbeatRequest(
-                    broker_id=victim, broker_epoch=epoch, current_metadata_offset=node.image.offset
-                ),
-                pb.BrokerHeartbeatResponse.FromString,
-                _TIMEOUT_MS,
+            request = pb.BrokerHeartbeatRequest(
+                broker_id=victim, broker_epoch=epoch, current_metadata_offset=node.image.offset
             )
+            await self._call(node, request)
             self._world.checker.stale_accepted(victim, epoch, "a heartbeat")
         else:
-            await self._channel(node).call(
-                "AllocateProducerIds",
-                pb.AllocateProducerIdsRequest(broker_id=victim, broker_epoch=epoch),
-                pb.AllocateProducerIdsResponse.FromString,
-                _TIMEOUT_MS,
-            )
+            await self._call(node, pb.AllocateProducerIdsRequest(broker_id=victim, broker_epoch=epoch))
             self._world.checker.stale_accepted(victim, epoch, "a request for producer ids")
 
     async def _register_a_duplicate(self, node: SimNode) -> None:
@@ -101,29 +90,25 @@ class Strangers:
         if not victim.may_start:
             return
         known = node.image.brokers.get(victim.id)
-        response = await self._channel(node).call(
-            "RegisterBroker",
-            pb.RegisterBrokerRequest(
-                cluster_id=self._world.cluster_id,
-                broker_id=victim.id,
-                incarnation_id=Uuid(self._rng.randbytes(16)),
-                endpoints=[pb.Endpoint(name="PLAINTEXT", host="sim", port=1, security_protocol="PLAINTEXT")],
-                log_dirs=[victim.directory_id],
-                features=[
-                    pb.Feature(name=one.name, min_level=one.min_level, max_level=one.max_level)
-                    for one in SUPPORTED_RANGES
-                ],
-                previous_broker_epoch=-1,
-                # The secrets that a copy of the victim's directory may hold, and those that are public: none
-                # of them proves that the live process is dead.
-                dead_incarnation_secrets=[
-                    b"" if known is None else known.incarnation_id,
-                    *victim.incarnation.dead_secrets,
-                ],
-            ),
-            pb.RegisterBrokerResponse.FromString,
-            _TIMEOUT_MS,
+        request = pb.RegisterBrokerRequest(
+            cluster_id=self._world.cluster_id,
+            broker_id=victim.id,
+            incarnation_id=Uuid(self._rng.randbytes(16)),
+            endpoints=[pb.Endpoint(name="PLAINTEXT", host="sim", port=1, security_protocol="PLAINTEXT")],
+            log_dirs=[victim.directory_id],
+            features=[
+                pb.Feature(name=one.name, min_level=one.min_level, max_level=one.max_level)
+                for one in SUPPORTED_RANGES
+            ],
+            previous_broker_epoch=-1,
+            # The secrets that a copy of the victim's directory may hold, and those that are public: none
+            # of them proves that the live process is dead.
+            dead_incarnation_secrets=[
+                b"" if known is None else known.incarnation_id,
+                *victim.incarnation.dead_secrets,
+            ],
         )
+        response = await self._call(node, request)
         self._note("register a duplicate of broker", str(victim.id), 0)
         assert self._world.checker.model.registrations[response.broker_epoch][0] == victim.id
 
@@ -139,17 +124,13 @@ class Strangers:
         silent = not sender.runs or any(victim == from_id for from_id, _ in self._world.links.cuts)
         if known is None or known.fenced or silent or victim in self._world.starved:
             return
-        await self._channel(node).call(
-            "BrokerHeartbeat",
-            pb.BrokerHeartbeatRequest(
-                broker_id=victim,
-                broker_epoch=known.epoch,
-                current_metadata_offset=known.last_change_offset - 1,
-                want_fence=True,
-            ),
-            pb.BrokerHeartbeatResponse.FromString,
-            _TIMEOUT_MS,
+        request = pb.BrokerHeartbeatRequest(
+            broker_id=victim,
+            broker_epoch=known.epoch,
+            current_metadata_offset=known.last_change_offset - 1,
+            want_fence=True,
         )
+        await self._call(node, request)
         self._note("late request to be fenced of broker", str(victim), 0)
 
     async def _propose_late(self, node: SimNode) -> None:
@@ -158,9 +139,7 @@ class Strangers:
             return
         broker_id, request = self._rng.choice(self._world.watch.proposals)
         await asyncio.sleep(3 * self._rng.random())
-        await self._channel(self._world.nodes[broker_id]).call(
-            "AlterPartition", request, pb.AlterPartitionResponse.FromString, _TIMEOUT_MS
-        )
+        await self._call(self._world.nodes[broker_id], request)
         self._note("late request for another ISR of broker", str(broker_id), 0)
 
     async def _propose_the_dead(self, node: SimNode) -> None:
@@ -189,8 +168,6 @@ class Strangers:
             broker_epoch=model.brokers[partition.leader].epoch,
             topics=[pb.AlterPartitionTopic(topic_id=topic_id, partitions=[asked])],
         )
-        response = await self._channel(node).call(
-            "AlterPartition", request, pb.AlterPartitionResponse.FromString, _TIMEOUT_MS
-        )
+        response = await self._call(node, request)
         if response.topics[0].partitions[0].error_code == ErrorCode.NONE:
             self._world.checker.dead_admitted(replica, epochs[replica])

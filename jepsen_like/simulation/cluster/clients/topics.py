@@ -35,12 +35,6 @@ from pykraft.kafka_protocol.messages.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from pykraft.kafka_protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
 from pykraft.kafka_protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
@@ -65,8 +59,8 @@ class Clients:
         self._next_value = 0
         self.requests = ClientRequests(world)
         world.transaction_faults.send = self._send_markers
-        self.admins = Admins(world, self.requests)
         self.settings = SettingsAdmin(world, self.requests, CLEARED)
+        self.admins = Admins(world, self.requests, self.settings)
         self.directories = Directories(world, self.requests, self.settings)
         self.throttles = Throttles(world, self.settings)
         moves_logs = world.options.log_dirs > 1 and world.options.moves_logs
@@ -151,16 +145,7 @@ class Clients:
         name = self._rng.choice(TOPICS)
         self._next_value += 1
         value = None if self._rng.random() < 0.2 else str(1_000_000 + self._next_value)
-        config = AlterableConfig(name="retention.ms", config_operation=1 if value is None else 0, value=value)
-        resource = AlterConfigsResource(
-            resource_type=int(ConfigResourceType.TOPIC), resource_name=name, configs=[config]
-        )
-        request = IncrementalAlterConfigsRequest(resources=[resource])
-        response = await self.requests.call(node, request, IncrementalAlterConfigsResponse)
-        for result in response.responses:
-            self.requests.note(f"set retention.ms = {value} of", name, result.error_code)
-            if result.error_code == ErrorCode.NONE and value is not None:
-                self._world.checker.config_altered(result.resource_type, name, "retention.ms", value)
+        await self.settings.set(node, ConfigResourceType.TOPIC, name, "retention.ms", value)
 
     async def _create_partitions(self, node: SimNode) -> None:
         topic = CreatePartitionsTopic(
