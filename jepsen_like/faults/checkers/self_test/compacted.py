@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from msgspec.structs import replace
 
 from pykraft.jepsen_like.faults.checkers.findings import Anomaly
-from pykraft.jepsen_like.faults.checkers.self_test.planting import Plants, edited
+from pykraft.jepsen_like.faults.checkers.self_test.planting import Plant, Plants, edited
 from pykraft.jepsen_like.faults.history import Event
 
 LOG = "map-0"
@@ -73,81 +73,25 @@ def clean_compacted(start_us: int) -> list[Event]:
 # --- plants ------------------------------------------------------------------------------------------------
 
 
-def _with_records(
-    events: Sequence[Event], process: str, edit: Callable[[RecordTuple], Iterable[tuple[int, str]]]
-) -> list[Event]:
-    """The history with other records in the last event in which this process has read any."""
-    place = max(n for n, e in enumerate(events) if e.key == LOG and e.process == process and e.records)
-    records = tuple((offset, text) for offset, text in events[place].records or ())
-    return edited(events, place, records=tuple(edit(records)))
+def _with_records(process: str, edit: Callable[[RecordTuple], Iterable[tuple[int, str]]]) -> Plant:
+    """Other records in the last event in which this process has read any."""
+
+    def plant(events: list[Event]) -> list[Event]:
+        place = max(n for n, e in enumerate(events) if e.key == LOG and e.process == process and e.records)
+        records = tuple((offset, text) for offset, text in events[place].records or ())
+        return edited(events, place, records=tuple(edit(records)))
+
+    return plant
 
 
-def _without(events: Sequence[Event], process: str, *offsets: int) -> list[Event]:
-    return [
-        replace(e, records=tuple(one for one in e.records if one[0] not in offsets))
+def _without(process: str, missing: int) -> Plant:
+    """The record at this offset is in nothing that the process has read."""
+    return lambda events: [
+        replace(e, records=tuple(one for one in e.records if one[0] != missing))
         if e.key == LOG and e.process == process and e.records
         else e
         for e in events
     ]
-
-
-def _read_older(events: list[Event]) -> list[Event]:
-    """The newest value of a key is missing, and the one before is there."""
-    return _without(events, "r.0", 2)
-
-
-def _lose_key(events: list[Event]) -> list[Event]:
-    return _without(events, "r.0", 3)
-
-
-def _lose_unknown(events: list[Event]) -> list[Event]:
-    """A put of unknown outcome was read once, and is missing later."""
-    return _without(events, "r.2", 6)
-
-
-def _resurrect(events: list[Event]) -> list[Event]:
-    return _without(events, "r.0", 4)
-
-
-def _resurrect_in_replica(events: list[Event]) -> list[Event]:
-    """The deletion of a key is gone from a replica's log, and the value is there."""
-    return _without(events, "replica-2", 7)
-
-
-def _forget_tombstone(events: list[Event]) -> list[Event]:
-    return _without(events, "r.1", 7)
-
-
-def _lag_replica(events: list[Event]) -> list[Event]:
-    return _without(events, "replica-1", 27)
-
-
-def _move(events: list[Event]) -> list[Event]:
-    return _with_records(events, "r.2", lambda records: (*records, (30, "a=24")))
-
-
-def _other_value(events: list[Event]) -> list[Event]:
-    return _with_records(events, "r.0", lambda records: ((3, "c=2"), *records[1:]))
-
-
-def _read_failed(events: list[Event]) -> list[Event]:
-    return _with_records(events, "r.2", lambda records: (*records, (30, "a=4")))
-
-
-def _read_phantom(events: list[Event]) -> list[Event]:
-    return _with_records(events, "r.2", lambda records: (*records, (30, "q=1")))
-
-
-def _delete_phantom(events: list[Event]) -> list[Event]:
-    return _with_records(events, "r.2", lambda records: (*records, (30, "c")))
-
-
-def _read_twice(events: list[Event]) -> list[Event]:
-    return _with_records(events, "r.2", lambda records: (*records, (30, "c=2")))
-
-
-def _go_back(events: list[Event]) -> list[Event]:
-    return _with_records(events, "r.0", lambda records: (*records, records[0]))
 
 
 def _swap(events: list[Event]) -> list[Event]:
@@ -157,6 +101,21 @@ def _swap(events: list[Event]) -> list[Event]:
     moved = edited(events, first, offset=events[second].offset)
     return edited(moved, second, offset=events[first].offset)
 
+
+_read_older = _without("r.0", 2)  # the one before is there
+_lose_key = _without("r.0", 3)
+_lose_unknown = _without("r.2", 6)  # a put of unknown outcome that was read once
+_resurrect = _without("r.0", 4)
+_resurrect_in_replica = _without("replica-2", 7)  # the deletion; the value is there
+_forget_tombstone = _without("r.1", 7)
+_lag_replica = _without("replica-1", 27)
+_move = _with_records("r.2", lambda records: (*records, (30, "a=24")))
+_other_value = _with_records("r.0", lambda records: ((3, "c=2"), *records[1:]))
+_read_failed = _with_records("r.2", lambda records: (*records, (30, "a=4")))
+_read_phantom = _with_records("r.2", lambda records: (*records, (30, "q=1")))
+_delete_phantom = _with_records("r.2", lambda records: (*records, (30, "c")))
+_read_twice = _with_records("r.2", lambda records: (*records, (30, "c=2")))
+_go_back = _with_records("r.0", lambda records: (*records, records[0]))
 
 COMPACTED_PLANTS: Plants = (
     ("a compacted log holds an older value", Anomaly.STALE_MAP_READ, _read_older),

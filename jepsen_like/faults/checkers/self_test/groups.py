@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
 from pykraft.jepsen_like.faults.checkers.findings import Anomaly
-from pykraft.jepsen_like.faults.checkers.self_test.planting import Plants, edited
+from pykraft.jepsen_like.faults.checkers.self_test.planting import Plant, Plants, edited
 from pykraft.jepsen_like.faults.history import Event
 
 STEP_US = 1_000_000
@@ -122,6 +123,11 @@ def _place(events: Sequence[Event], op: str, process: str) -> int:
     return next(n for n, e in enumerate(events) if e.op == op and e.process == process and e.type != "invoke")
 
 
+def _found(op: str, process: str, **changes: Any) -> Plant:
+    """An event of this process says something else."""
+    return lambda events: edited(events, _place(events, op, process), **changes)
+
+
 def _assign_early(events: list[Event]) -> list[Event]:
     """The second member is assigned the partition before the first revokes it."""
     revoked, assigned = _place(events, "revoked", "g-m1"), _place(events, "assigned", "g-m2")
@@ -138,11 +144,6 @@ def _outlive_the_session(events: list[Event]) -> list[Event]:
     return [*kept[: place - 1], taken, late, *kept[place - 1 :]]
 
 
-def _assign_foreign(events: list[Event]) -> list[Event]:
-    place = _place(events, "assigned", "g-m2")
-    return edited(events, place, detail={"partitions": ["log-1", "other-0"]})
-
-
 def _leave_unowned(events: list[Event]) -> list[Event]:
     return [e for e in events if not (e.process == "g-m2" and e.op == "assigned")]
 
@@ -155,26 +156,6 @@ def _lower_epoch(events: list[Event]) -> list[Event]:
 def _skip_records(events: list[Event]) -> list[Event]:
     """A record that no member of the group reads is committed nevertheless."""
     return [e for e in events if not (e.process.startswith("g-") and e.op == "poll" and e.key == "log-1")]
-
-
-def _forget_commit(events: list[Event]) -> list[Event]:
-    place = _place(events, "committed", "looker")
-    return edited(events, place, value="g-m1@10", offset=10)
-
-
-def _forget_all_commits(events: list[Event]) -> list[Event]:
-    place = _place(events, "committed", "looker")
-    return edited(events, place, value=None, offset=None)
-
-
-def _forget_change(events: list[Event]) -> list[Event]:
-    place = _place(events, "get", "look")
-    return edited(events, place, value="4")
-
-
-def _find_refused_change(events: list[Event]) -> list[Event]:
-    place = _place(events, "get", "look")
-    return edited(events, place, value="5")
 
 
 def _find_moved_commit(events: list[Event]) -> list[Event]:
@@ -194,6 +175,12 @@ def _disturb_others(events: list[Event]) -> list[Event]:
     stamped = [replace(event, time_us=time_us + 1) for event, time_us in zip(moved, times, strict=True)]
     return [*events[: place + 1], stamped[0], events[place + 1], stamped[1], *events[place + 2 :]]
 
+
+_forget_commit = _found("committed", "looker", value="g-m1@10", offset=10)
+_forget_all_commits = _found("committed", "looker", value=None, offset=None)
+_forget_change = _found("get", "look", value="4")
+_find_refused_change = _found("get", "look", value="5")
+_assign_foreign = _found("assigned", "g-m2", detail={"partitions": ["log-1", "other-0"]})
 
 GROUP_PLANTS: Plants = (
     ("a partition is assigned before it is revoked", Anomaly.OWNED_TWICE, _assign_early),

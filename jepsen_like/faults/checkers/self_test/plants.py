@@ -92,21 +92,24 @@ def _lookup(events: Sequence[Event], log: RecordList, key: str) -> Event:
     return Event("ok", "seeker", 0, "offset-for-time", key, offset=offset, detail=detail)
 
 
-def _edit_records(
-    events: Sequence[Event],
-    op: str,
-    edit: Callable[[list[tuple[int, str]]], list[tuple[int, str]]],
-    nth: int = 0,
-) -> list[Event]:
-    """Rewrite the records of the ``nth`` event of this operation on the first key."""
-    place = [n for n, e in enumerate(events) if e.op == op and e.key == KEY and e.records][nth]
-    return edited(events, place, records=tuple(edit(list(events[place].records or ()))))
+def _records(op: str, edit: Callable[[RecordList], RecordList], nth: int = 0) -> Plant:
+    """Rewrites the records of the ``nth`` event of this operation on the first key."""
+
+    def plant(events: list[Event]) -> list[Event]:
+        place = [n for n, e in enumerate(events) if e.op == op and e.key == KEY and e.records][nth]
+        return edited(events, place, records=tuple(edit(list(events[place].records or ()))))
+
+    return plant
 
 
-def _edit_answer(events: Sequence[Event], edit: Callable[[Event], Event]) -> list[Event]:
-    """Rewrite the twentieth acknowledgement on the first key."""
-    place = [n for n, e in enumerate(events) if e.op == "send" and e.key == KEY and e.type == "ok"][20]
-    return [*events[:place], edit(events[place]), *events[place + 1 :]]
+def _answer(edit: Callable[[Event], Event]) -> Plant:
+    """Rewrites the twentieth acknowledgement on the first key."""
+
+    def plant(events: list[Event]) -> list[Event]:
+        answer = _an_acknowledged(events, 20)
+        return [edit(event) if event is answer else event for event in events]
+
+    return plant
 
 
 def _without(events: Sequence[Event], value: str, ops: tuple[str, ...]) -> list[Event]:
@@ -142,30 +145,6 @@ def _hide_tail(events: list[Event]) -> list[Event]:
     return [*events, *beyond]
 
 
-def _duplicate(events: list[Event]) -> list[Event]:
-    return _edit_records(events, "final", lambda records: [*records[:-1], (records[-1][0], records[3][1])])
-
-
-def _second_value(events: list[Event]) -> list[Event]:
-    return _edit_records(
-        events, "poll", lambda records: [(records[0][0], records[1][1]), *records[1:]], nth=1
-    )
-
-
-def _move_offset(events: list[Event]) -> list[Event]:
-    return _edit_answer(events, lambda event: replace(event, offset=(event.offset or 0) + 100_000))
-
-
-def _fail_a_read_send(events: list[Event]) -> list[Event]:
-    return _edit_answer(events, lambda event: replace(event, type="fail", offset=None))
-
-
-def _phantom(events: list[Event]) -> list[Event]:
-    return _edit_records(
-        events, "final", lambda records: [*records[:5], (records[5][0], "nobody"), *records[6:]]
-    )
-
-
 def _vanish(events: list[Event]) -> list[Event]:
     return _without(events, _a_written_info(events), ("final", "replica"))
 
@@ -187,18 +166,6 @@ def _swap_sends(events: list[Event]) -> list[Event]:
         return event
 
     return [swapped(event) for event in events]
-
-
-def _skip_inside_poll(events: list[Event]) -> list[Event]:
-    return _edit_records(events, "poll", lambda records: [records[0], *records[2:]])
-
-
-def _go_back_inside_poll(events: list[Event]) -> list[Event]:
-    return _edit_records(events, "poll", lambda records: [*records, records[0]])
-
-
-def _skip_between_polls(events: list[Event]) -> list[Event]:
-    return _edit_records(events, "poll", lambda records: records[1:], nth=3)
 
 
 def _go_back_between_polls(events: list[Event]) -> list[Event]:
@@ -251,12 +218,6 @@ def _find_later(events: list[Event]) -> list[Event]:
     return edited(events, place, offset=(events[place].offset or 0) + 1)
 
 
-def _diverge_value(events: list[Event]) -> list[Event]:
-    return _edit_records(
-        events, "replica", lambda records: [*records[:9], (records[9][0], "p1-0"), *records[10:]]
-    )
-
-
 def _diverge_batch(events: list[Event]) -> list[Event]:
     def changed(event: Event) -> Event:
         if event.process != "replica-2" or event.key != KEY or event.detail is None:
@@ -268,13 +229,20 @@ def _diverge_batch(events: list[Event]) -> list[Event]:
     return [changed(event) for event in events]
 
 
-def _lag_replica(events: list[Event]) -> list[Event]:
-    return _edit_records(events, "replica", lambda records: records[:-5], nth=2)
-
-
 def _with_event(op: str) -> Plant:
     return lambda events: [*events, Event("info", "node-1", 0, op, error="planted")]
 
+
+_duplicate = _records("final", lambda records: [*records[:-1], (records[-1][0], records[3][1])])
+_second_value = _records("poll", lambda records: [(records[0][0], records[1][1]), *records[1:]], nth=1)
+_move_offset = _answer(lambda event: replace(event, offset=(event.offset or 0) + 100_000))
+_fail_a_read_send = _answer(lambda event: replace(event, type="fail", offset=None))
+_phantom = _records("final", lambda records: [*records[:5], (records[5][0], "nobody"), *records[6:]])
+_skip_inside_poll = _records("poll", lambda records: [records[0], *records[2:]])
+_go_back_inside_poll = _records("poll", lambda records: [*records, records[0]])
+_skip_between_polls = _records("poll", lambda records: records[1:], nth=3)
+_diverge_value = _records("replica", lambda records: [*records[:9], (records[9][0], "p1-0"), *records[10:]])
+_lag_replica = _records("replica", lambda records: records[:-5], nth=2)
 
 PLANTS: Plants = (
     ("an acknowledged value is nowhere", Anomaly.LOST_WRITE, _lose_write),

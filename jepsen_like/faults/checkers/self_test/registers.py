@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from pykraft.jepsen_like.faults.checkers.findings import Anomaly
-from pykraft.jepsen_like.faults.checkers.self_test.planting import Plants, edited
+from pykraft.jepsen_like.faults.checkers.self_test.planting import Plant, Plants, edited
 from pykraft.jepsen_like.faults.history import Event, EventType
 
 OFFSETS, CONFIG, IDS = "offsets/registers-0", "registers/retention.ms", "producer-ids"
@@ -65,6 +65,10 @@ def _places(events: Sequence[Event], op: str, key: str) -> list[int]:
     return [n for n, e in enumerate(events) if (e.op, e.key, e.type) == (op, key, "ok")]
 
 
+def _shown(op: str, key: str, nth: int, value: str) -> Plant:
+    return lambda events: edited(events, _places(events, op, key)[nth], value=value)
+
+
 def _read_in_turns(events: list[Event]) -> list[Event]:
     """Of two commits that overlap the first is found, then the second, and then the first again."""
     place = _places(events, "committed", OFFSETS)[2]
@@ -72,21 +76,9 @@ def _read_in_turns(events: list[Event]) -> list[Event]:
     return [*events[: place + 1], again, *events[place + 1 :]]
 
 
-def _go_back(events: list[Event]) -> list[Event]:
-    """A broker shows the second value again after the third."""
-    place = _places(events, "look", CONFIG)[4]
-    return edited(events, place, value="2")
-
-
-def _look_ahead(events: list[Event]) -> list[Event]:
-    place = _places(events, "look", CONFIG)[0]
-    return edited(events, place, value="5")
-
-
-def _repeat_id(events: list[Event]) -> list[Event]:
-    place = _places(events, "allocate", IDS)[-1]
-    return edited(events, place, value="1000")
-
+_go_back = _shown("look", CONFIG, 4, "2")
+_look_ahead = _shown("look", CONFIG, 0, "5")
+_repeat_id = _shown("allocate", IDS, -1, "1000")
 
 REGISTER_PLANTS: Plants = (
     ("two commits are found in turns", Anomaly.NONLINEARIZABLE, _read_in_turns),

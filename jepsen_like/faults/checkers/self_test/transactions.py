@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from pykraft.jepsen_like.faults.checkers.findings import Anomaly
-from pykraft.jepsen_like.faults.checkers.self_test.planting import Plants, edited
+from pykraft.jepsen_like.faults.checkers.self_test.planting import Plant, Plants, edited
 from pykraft.jepsen_like.faults.history import Event, EventType
 
 STEP_US = 1000
@@ -111,11 +111,21 @@ def _place(
     )
 
 
-def _read_less(events: list[Event]) -> list[Event]:
-    """Of a transaction with an unknown outcome a record is missing in the last read."""
-    place = _place(events, "final", "ok", key=SECOND)
-    kept = tuple(one for one in events[place].records or () if not one[1].startswith("app.1#1:"))
-    return edited(events, place, records=kept)
+def _last_read_without(key: str, transaction: str) -> Plant:
+    def plant(events: list[Event]) -> list[Event]:
+        place = _place(events, "final", "ok", key=key)
+        kept = tuple(one for one in events[place].records or () if not one[1].startswith(transaction))
+        return edited(events, place, records=kept)
+
+    return plant
+
+
+def _committed_offset(more: int) -> Plant:
+    def plant(events: list[Event]) -> list[Event]:
+        place = _place(events, "txn-committed", "ok")
+        return edited(events, place, offset=(events[place].offset or 0) + more)
+
+    return plant
 
 
 def _read_early(events: list[Event]) -> list[Event]:
@@ -185,31 +195,20 @@ def _process_twice(events: list[Event]) -> list[Event]:
     return edited(events, place, records=(*records, again))
 
 
-def _commit_further(events: list[Event]) -> list[Event]:
-    place = _place(events, "txn-committed", "ok")
-    return edited(events, place, offset=(events[place].offset or 0) + 100)
-
-
-def _commit_less(events: list[Event]) -> list[Event]:
-    place = _place(events, "txn-committed", "ok")
-    return edited(events, place, offset=(events[place].offset or 0) - 1)
-
-
 def _read_aborted(events: list[Event]) -> list[Event]:
     place = _place(events, "final", "ok", key=FIRST)
     records = tuple(sorted((*(events[place].records or ()), (2, "app.0#2:1/2"))))
     return edited(events, place, records=records)
 
 
-def _lose(events: list[Event]) -> list[Event]:
-    place = _place(events, "final", "ok", key=FIRST)
-    kept = tuple(one for one in events[place].records or () if not one[1].startswith("app.0#1:"))
-    return edited(events, place, records=kept)
-
-
 def _hang(events: list[Event]) -> list[Event]:
     return [*events, Event("info", "final", 0, "hanging", key=FIRST, error="planted")]
 
+
+_read_less = _last_read_without(SECOND, "app.1#1:")  # its outcome is unknown
+_lose = _last_read_without(FIRST, "app.0#1:")
+_commit_further = _committed_offset(100)
+_commit_less = _committed_offset(-1)
 
 TRANSACTION_PLANTS: Plants = (
     ("half of a transaction is read", Anomaly.TORN_TRANSACTION, _read_less),
