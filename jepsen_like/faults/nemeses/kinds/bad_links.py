@@ -60,14 +60,6 @@ def _slowness(rng: random.Random) -> Mapping[str, float]:
     return {"delay_ms": delay_ms, "jitter_ms": round(rng.uniform(0, delay_ms / 2)), **_scope(rng)}
 
 
-def _losses(rng: random.Random) -> Mapping[str, float]:
-    return {"loss": round(rng.uniform(0.01, 0.2), 3), **_scope(rng)}
-
-
-def _throttle(rng: random.Random) -> Mapping[str, float]:
-    return {"bytes_per_s": round(rng.uniform(50_000, 500_000), -3), **_scope(rng)}
-
-
 def _scope(rng: random.Random) -> Mapping[str, float]:
     return {_CLIENTS_TOO: rng.randrange(2)}
 
@@ -105,7 +97,7 @@ KINDS: Final = (
         "1 to 20 % of what goes to and from one node is lost, and sent again later",
         _wear,
         between(3.0, 12.0),
-        settings=_losses,
+        settings=lambda rng: {"loss": round(rng.uniform(0.01, 0.2), 3), **_scope(rng)},
         why_unavailable=possible(LinkState(loss=0.01)),
     ),
     _kind(
@@ -113,7 +105,7 @@ KINDS: Final = (
         "50 to 500 kB/s to and from one node",
         _wear,
         between(3.0, 12.0),
-        settings=_throttle,
+        settings=lambda rng: {"bytes_per_s": round(rng.uniform(50_000, 500_000), -3), **_scope(rng)},
         why_unavailable=possible(LinkState(bytes_per_s=50_000.0)),
     ),
 )

@@ -46,15 +46,6 @@ def _draw_offset(rng: random.Random) -> Mapping[str, float]:
     return {"offset_ms": round(rng.choice((-1, 1)) * 2 ** rng.uniform(2, 18), 3)}
 
 
-def _draw_rate(rng: random.Random) -> Mapping[str, float]:
-    """From half to double."""
-    return {"rate": round(2 ** rng.uniform(-1, 1), 6)}
-
-
-def _draw_strobe(rng: random.Random) -> Mapping[str, float]:
-    return {**_draw_offset(rng), "period_ms": round(rng.uniform(50, 500))}
-
-
 _kind = partial(Kind, family="clock", targets=_TARGETS, claims=_CLOCK, why_unavailable=why_no_shims)
 
 KINDS: Final = (
@@ -70,7 +61,8 @@ KINDS: Final = (
         "the wall clock runs at half to double speed, and then jumps back to the true time",
         _change,
         between(4.0, 15.0),
-        settings=_draw_rate,
+        # From half to double.
+        settings=lambda rng: {"rate": round(2 ** rng.uniform(-1, 1), 6)},
         weight=0.6,
     ),
     _kind(
@@ -78,7 +70,7 @@ KINDS: Final = (
         "the wall clock jumps to and fro, several times a second",
         _strobe,
         between(3.0, 10.0),
-        settings=_draw_strobe,
+        settings=lambda rng: {**_draw_offset(rng), "period_ms": round(rng.uniform(50, 500))},
         weight=0.6,
     ),
 )

@@ -74,10 +74,6 @@ def _set_config(admin: Administrator, name: str, value: str | None) -> bool:
     return True
 
 
-def _draw_level(rng: random.Random) -> dict[str, float]:
-    return {"level": rng.randrange(OLDEST_LEVEL, LATEST_METADATA_VERSION)}
-
-
 KINDS: Final = (
     Kind(
         "feature-levels",
@@ -87,7 +83,7 @@ KINDS: Final = (
         family="membership",
         targets={Target.CLUSTER: 1.0},
         claims=frozenset({"features"}),
-        settings=_draw_level,
+        settings=lambda rng: {"level": rng.randrange(OLDEST_LEVEL, LATEST_METADATA_VERSION)},
         weight=0.5,
     ),
     Kind(

@@ -7,7 +7,7 @@ link: see :meth:`~pykraft.jepsen_like.faults.surroundings.surroundings.Surroundi
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -107,15 +107,6 @@ def _cut_clients(cluster: ProcessCluster, fault: Fault, victims: Sequence[int]) 
     return impose(cluster, _CUT, lost)
 
 
-def _hearing(rng: random.Random) -> Mapping[str, float]:
-    return {"hears": rng.randrange(2)}
-
-
-def _lost_ways(rng: random.Random) -> Mapping[str, float]:
-    """0: requests and responses, 1: requests, 2: responses."""
-    return {"lost": rng.randrange(3)}
-
-
 _kind = partial(Kind, family=FAMILY, claims=CLAIMS)
 _cut = partial(_kind, lasts_s=cut_length_s, targets=SINGLE, disables=True, why_unavailable=possible(_CUT))
 
@@ -132,7 +123,7 @@ KINDS: Final = (
         "cut-one-way",
         "one node hears all others and is not heard, or the reverse",
         _cut_one_way,
-        settings=_hearing,
+        settings=lambda rng: {"hears": rng.randrange(2)},
     ),
     _kind(
         "split",
@@ -171,7 +162,8 @@ KINDS: Final = (
         _cut_clients,
         cut_length_s,
         targets=SINGLE,
-        settings=_lost_ways,
+        # 0: requests and responses, 1: requests, 2: responses.
+        settings=lambda rng: {"lost": rng.randrange(3)},
         why_unavailable=possible(_CUT, least_nodes=1),
     ),
 )

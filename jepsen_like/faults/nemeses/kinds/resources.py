@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import resource
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import islice
 from typing import Final
@@ -90,22 +89,6 @@ def _why_no_limits(cluster: ProcessCluster) -> str | None:
     return None if sys.platform == "linux" else "limits of other processes can be changed on Linux only"
 
 
-def _run_and_rest(rng: random.Random) -> Mapping[str, float]:
-    return {"run_ms": round(rng.uniform(10, 30)), "rest_ms": round(rng.uniform(60, 200))}
-
-
-def _share(rng: random.Random) -> Mapping[str, float]:
-    return {"share": round(rng.uniform(0.05, 0.2), 3)}
-
-
-def _spare_memory(rng: random.Random) -> Mapping[str, float]:
-    return {"spare_mib": round(rng.uniform(1, 16), 1)}
-
-
-def _spare_files(rng: random.Random) -> Mapping[str, float]:
-    return {"spare_files": rng.choice((0, 1, 2, 4, 8))}
-
-
 _kind = partial(Kind, family="resources", targets=SINGLE)
 
 KINDS: Final = (
@@ -114,14 +97,14 @@ KINDS: Final = (
         "one node has a tenth of a processor (SIGSTOP and SIGCONT in turn)",
         _starve,
         between(3.0, 10.0),
-        settings=_run_and_rest,
+        settings=lambda rng: {"run_ms": round(rng.uniform(10, 30)), "rest_ms": round(rng.uniform(60, 200))},
     ),
     _kind(
         "cpu-quota",
         "one node has 5 to 20 % of a processor (control group)",
         _limit_cpu,
         between(3.0, 10.0),
-        settings=_share,
+        settings=lambda rng: {"share": round(rng.uniform(0.05, 0.2), 3)},
         why_unavailable=_why_no_cgroups,
     ),
     _kind(
@@ -129,7 +112,7 @@ KINDS: Final = (
         "one node may have a few MiB more memory than it has (control group); the kernel may kill it",
         _limit_memory,
         between(2.0, 6.0),
-        settings=_spare_memory,
+        settings=lambda rng: {"spare_mib": round(rng.uniform(1, 16), 1)},
         may_end=True,
         why_unavailable=_why_no_cgroups,
     ),
@@ -139,7 +122,7 @@ KINDS: Final = (
         "gRPC aborts",
         _limit_files,
         between(2.0, 8.0),
-        settings=_spare_files,
+        settings=lambda rng: {"spare_files": rng.choice((0, 1, 2, 4, 8))},
         may_end=True,
         why_unavailable=_why_no_limits,
     ),
