@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -205,10 +205,7 @@ class Load:
         )
         repeated = self._world.checker.data.find_repeated(APPEND)
         remaining = _without_deleted_copies(_without_lost(events, lost), repeated)
-        report = examine(list(remaining), MIN_INSYNC_REPLICAS)
-        self._keep(report)
-        for finding in report.findings:
-            raise InvariantViolation(f"{self.kind}: {finding.kind}", str(finding))
+        report = self._examine(list(remaining))
         done = Counter(f"{event.op} {event.type}" for event in self.history.events)
         done["partitions of the workload once not guaranteed"] = len(self._exempted)
         done["partitions of the workload that lost records"] = len(lost)
@@ -216,9 +213,13 @@ class Load:
         done["registers that were not decided"] = report.undecided
         return done
 
-    def _keep(self, report: Report) -> None:
+    def _examine(self, events: Sequence[Event]) -> Report:
+        report = examine(events, MIN_INSYNC_REPLICAS)
         if self._world.story is not None:
             self._world.story.report = report
+        for finding in report.findings:
+            raise InvariantViolation(f"{self.kind}: {finding.kind}", str(finding))
+        return report
 
     def _check_transactions(self) -> Counter[str]:
         """Once records are not guaranteed, transactions are not whole either."""
@@ -228,11 +229,7 @@ class Load:
             return done
         for hanging in find_hanging(self._world.brokers, ()):
             raise InvariantViolation(NO_HANGING, hanging)
-        report = examine(self.history.events, MIN_INSYNC_REPLICAS)
-        self._keep(report)
-        for finding in report.findings:
-            raise InvariantViolation(f"{self.kind}: {finding.kind}", str(finding))
-        done["cycles of concurrent writes (allowed)"] = report.write_cycles
+        done["cycles of concurrent writes (allowed)"] = self._examine(self.history.events).write_cycles
         return done
 
     def _is_noticed_late(self, position: int, event: Event, lost: Lost, missed: dict[str, int]) -> bool:
