@@ -17,8 +17,8 @@ from random import Random
 
 from groups_offsets import TOPIC, Log, image_of
 
-from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.service import GroupCoordinatorService
+from pykraft.group_coordinator.state.config import GroupConfig
 from pykraft.kafka_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatRequestTopicPartitions,

@@ -26,16 +26,17 @@ from comparison.machine import describe_run
 from comparison.table import replace_between_markers
 
 from pykraft.coordinator.writer import BatchBody
-from pykraft.group_coordinator.commits import TopicCommit, write_commit
-from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.loading import Loader
-from pykraft.group_coordinator.offset_table import Rows, pack_row
-from pykraft.group_coordinator.offsets import handle_offset_commit
-from pykraft.group_coordinator.result import Call
+from pykraft.group_coordinator.offsets.commit import handle_offset_commit
 from pykraft.group_coordinator.shard import GroupShard
-from pykraft.group_coordinator.state import EMPTY_STATE
-from pykraft.group_coordinator.subscription import TopicsView
+from pykraft.group_coordinator.state.commits import TopicCommit, write_commit
+from pykraft.group_coordinator.state.config import GroupConfig
+from pykraft.group_coordinator.state.offset_table import Rows, pack_row
+from pykraft.group_coordinator.state.result import Call
+from pykraft.group_coordinator.state.shard_state import EMPTY_STATE
+from pykraft.group_coordinator.state.subscription import TopicsView
 from pykraft.kafka_protocol.batch_builder import BatchBuilder
+from pykraft.kafka_protocol.hot.offset_commit import build_offset_commit_response, parse_offset_commit
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.markers import EndOfTransaction
 from pykraft.kafka_protocol.messages.offset_commit import (
@@ -43,7 +44,6 @@ from pykraft.kafka_protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from pykraft.kafka_protocol.offset_commit_fast import build_offset_commit_response, parse_offset_commit
 from pykraft.kafka_protocol.records import HEADER_BYTES
 from pykraft.metadata_log.image import MetadataImage, PartitionRegistration, TopicImage
 from pykraft.metadata_log.persistent import Map

@@ -22,7 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pykraft.broker.serving.request_metrics import MeasuredRequests
 from pykraft.kafka_protocol.connection import Connection, RequestHandler, ResponseSlot
 from pykraft.runtime.clock import monotonic_us
-from pykraft.runtime.streams import Chunk
+from pykraft.runtime.network.streams import Chunk
 from pykraft.testing import Cluster
 from pykraft.testing.processes.waits import PATIENCE_S, wait_until
 

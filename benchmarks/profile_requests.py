@@ -52,14 +52,14 @@ LOADS: Final = 3
 REST: Final = "event loop and receive"
 STAGES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     # A sample within the loop's own code, which is not Python, is taken at the start of what it calls next.
-    (REST, ("runtime/tcp.py:get_buffer", "runtime/tcp.py:buffer_updated")),
-    ("send", ("runtime/sinks.py",)),
+    (REST, ("runtime/network/tcp.py:get_buffer", "runtime/network/tcp.py:buffer_updated")),
+    ("send", ("runtime/network/sinks.py",)),
     ("write to and read from files", ("runtime/os_disk.py",)),
     (
         "parse the request",
         (
-            "kafka_protocol/produce_fast.py:parse",
-            "kafka_protocol/fetch_fast.py:parse",
+            "kafka_protocol/hot/produce.py:parse",
+            "kafka_protocol/hot/fetch.py:parse",
             "kafka_protocol/headers.py",
         ),
     ),
@@ -75,7 +75,7 @@ STAGES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("partition and log", ("broker/replicas/", "broker/fetch_session", "log_store/")),
     (
         "build the response, gather its bytes",
-        ("kafka_protocol/produce_fast.py", "kafka_protocol/fetch_fast.py", "runtime/streams.py"),
+        ("kafka_protocol/hot/produce.py", "kafka_protocol/hot/fetch.py", "runtime/network/streams.py"),
     ),
     ("handler of the API", ("broker/apis/",)),
     ("framing, dispatch and turns", ("kafka_protocol/", "broker/serving/", "runtime/")),

@@ -1,4 +1,4 @@
-"""The broker: client listeners, the APIs it serves, partitions and their replication, logs and the lease.
+"""The broker: what a node does for clients and for other brokers.
 
-``replicas.partition`` decides for one replica; the modules around it carry that out.
+``replicas.partition.partition`` decides for one replica; the modules around it carry that out.
 """

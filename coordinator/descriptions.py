@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from typing import Final
 
+from pykraft.kafka_protocol.codec.pace import let_go
+from pykraft.kafka_protocol.codec.schema import EncodedElements
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.pace import let_go
-from pykraft.kafka_protocol.schema import EncodedElements
 
 MOST_REPEATED_BYTES: Final = 16 << 20
 """Of an answer, what it says again: the connection is held until all of it has been sent."""

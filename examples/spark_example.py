@@ -15,10 +15,10 @@ from click import ClickException
 from confluent_kafka import Producer
 
 from pykraft.jepsen_like.faults.clusters.process_cluster import ProcessCluster
-from pykraft.kafka_client.admin import AdminClient
-from pykraft.kafka_client.admin_results import NewTopic
+from pykraft.kafka_client.admin.client import AdminClient
+from pykraft.kafka_client.results import NewTopic
 from pykraft.kafka_protocol.errors import KafkaError
-from pykraft.node.cli.reach import check_reachable
+from pykraft.node.cli.shared.reach import check_reachable
 from pykraft.spark.session import java_problem, local_session
 
 if TYPE_CHECKING:

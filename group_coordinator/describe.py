@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from typing import Final
 
-from pykraft.group_coordinator.classic_group import ClassicState
-from pykraft.group_coordinator.group import ConsumerGroup
-from pykraft.group_coordinator.member import ConsumerMember
-from pykraft.group_coordinator.records import Partitions, by_topic
-from pykraft.group_coordinator.state import Group, ShardState
-from pykraft.group_coordinator.subscription import TopicsView
-from pykraft.group_coordinator.target_assignment import preferred_assignor
+from pykraft.group_coordinator.consumer.target_assignment import preferred_assignor
+from pykraft.group_coordinator.state.classic_group import ClassicState
+from pykraft.group_coordinator.state.consumer_group import ConsumerGroup
+from pykraft.group_coordinator.state.member import ConsumerMember
+from pykraft.group_coordinator.state.records import Partitions, by_topic
+from pykraft.group_coordinator.state.shard_state import Group, ShardState
+from pykraft.group_coordinator.state.subscription import TopicsView
+from pykraft.kafka_protocol.codec.schema import EncodedElements
 from pykraft.kafka_protocol.errors import ErrorCode, shortened
 from pykraft.kafka_protocol.messages import consumer_group_describe as consumer_messages
 from pykraft.kafka_protocol.messages.describe_groups import (
@@ -25,7 +26,6 @@ from pykraft.kafka_protocol.messages.describe_groups import (
     DescribeGroupsResponse,
 )
 from pykraft.kafka_protocol.messages.list_groups import ListedGroup, ListGroupsRequest
-from pykraft.kafka_protocol.schema import EncodedElements
 
 MAX_FILTERS: Final = 1_000
 """The names of states and types in one ListGroups request; there are ten."""

@@ -5,8 +5,8 @@ Those of all other APIs are derived from the message tables (:mod:`pykraft.kafka
 
 from __future__ import annotations
 
-from pykraft.group_coordinator import offset_fetch
-from pykraft.group_coordinator.classic_rebalance import join_error
+from pykraft.group_coordinator.classic.rebalance import join_error
+from pykraft.group_coordinator.offsets import fetch as offset_fetch
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from pykraft.kafka_protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse

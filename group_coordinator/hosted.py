@@ -8,9 +8,9 @@ from collections import deque
 from pykraft.coordinator.answers import Answers
 from pykraft.coordinator.hosted import HostedShard
 from pykraft.group_coordinator.housekeeping import Sweep
-from pykraft.group_coordinator.result import CoordinatorResult, Parked
 from pykraft.group_coordinator.shard import GroupShard
-from pykraft.group_coordinator.state import ShardState
+from pykraft.group_coordinator.state.result import CoordinatorResult, Parked
+from pykraft.group_coordinator.state.shard_state import ShardState
 from pykraft.kafka_protocol.errors import ErrorCode
 
 _NEVER_MS = 2**63

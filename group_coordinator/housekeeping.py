@@ -14,21 +14,21 @@ from dataclasses import replace
 from itertools import chain
 from typing import TypeAlias
 
-from pykraft.group_coordinator.classic_group import ClassicGroup
-from pykraft.group_coordinator.commits import TopicRemoval
-from pykraft.group_coordinator.group import ConsumerGroup
-from pykraft.group_coordinator.group_offsets import GroupOffsets
-from pykraft.group_coordinator.group_records import group_tombstones
-from pykraft.group_coordinator.offset_expiry import Expiry, find_expiry, has_no_members
-from pykraft.group_coordinator.offset_table import Run
-from pykraft.group_coordinator.pending_offsets import PendingOffsets, Place
-from pykraft.group_coordinator.records import (
+from pykraft.group_coordinator.offsets.expiry import Expiry, find_expiry, has_no_members
+from pykraft.group_coordinator.state.classic_group import ClassicGroup
+from pykraft.group_coordinator.state.commits import TopicRemoval
+from pykraft.group_coordinator.state.consumer_group import ConsumerGroup
+from pykraft.group_coordinator.state.group_offsets import GroupOffsets
+from pykraft.group_coordinator.state.group_records import group_tombstones
+from pykraft.group_coordinator.state.offset_table import Run
+from pykraft.group_coordinator.state.pending_offsets import PendingOffsets, Place
+from pykraft.group_coordinator.state.records import (
     GroupMetadataKey,
     GroupRecord,
 )
-from pykraft.group_coordinator.result import Call, CoordinatorResult, Record
-from pykraft.group_coordinator.state import Group, ShardState, TopicKey
-from pykraft.group_coordinator.subscription import TopicsView
+from pykraft.group_coordinator.state.result import Call, CoordinatorResult, Record
+from pykraft.group_coordinator.state.shard_state import Group, ShardState, TopicKey
+from pykraft.group_coordinator.state.subscription import TopicsView
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
 from pykraft.lazy_dataclass import dataclass
 from pykraft.metadata_log.persistent import Map, drain

@@ -16,10 +16,11 @@ from collections.abc import Iterable, Iterator
 from struct import Struct
 
 from pykraft.coordinator.writer import BatchBody
-from pykraft.group_coordinator.codec import decode_record
-from pykraft.group_coordinator.commits import build_key_start
-from pykraft.group_coordinator.group_offsets import GroupOffsets, OneTopic
-from pykraft.group_coordinator.offset_table import (
+from pykraft.group_coordinator.replay import replay
+from pykraft.group_coordinator.state.codec import decode_record
+from pykraft.group_coordinator.state.commits import build_key_start
+from pykraft.group_coordinator.state.group_offsets import GroupOffsets, OneTopic
+from pykraft.group_coordinator.state.offset_table import (
     ROW_BYTES,
     Extra,
     Rows,
@@ -28,10 +29,9 @@ from pykraft.group_coordinator.offset_table import (
     pack_row,
     rows_of,
 )
-from pykraft.group_coordinator.pending_offsets import NOTHING_PENDING
-from pykraft.group_coordinator.records import GroupRecord, OffsetCommitKey, OffsetCommitValue
-from pykraft.group_coordinator.replay import replay
-from pykraft.group_coordinator.state import EMPTY_STATE, ShardState, TopicKey
+from pykraft.group_coordinator.state.pending_offsets import NOTHING_PENDING
+from pykraft.group_coordinator.state.records import GroupRecord, OffsetCommitKey, OffsetCommitValue
+from pykraft.group_coordinator.state.shard_state import EMPTY_STATE, ShardState, TopicKey
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
 from pykraft.kafka_protocol.markers import COMMIT, Marker
 from pykraft.kafka_protocol.primitives import Buffer, ProtocolError, read_uvarint_tail, read_varlong

@@ -47,11 +47,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pykraft.coordinator.shard import Shard
-from pykraft.group_coordinator.classic_group import ClassicGroup
-from pykraft.group_coordinator.config import GroupConfig
-from pykraft.group_coordinator.group import ConsumerGroup
-from pykraft.group_coordinator.result import CoordinatorResult
-from pykraft.group_coordinator.state import ShardState
+from pykraft.group_coordinator.state.classic_group import ClassicGroup
+from pykraft.group_coordinator.state.config import GroupConfig
+from pykraft.group_coordinator.state.consumer_group import ConsumerGroup
+from pykraft.group_coordinator.state.result import CoordinatorResult
+from pykraft.group_coordinator.state.shard_state import ShardState
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from pykraft.kafka_protocol.messages.heartbeat import HeartbeatResponse

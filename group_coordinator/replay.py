@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 
-from pykraft.group_coordinator.classic_group import ClassicGroup
-from pykraft.group_coordinator.commits import TopicCommit, TopicRemoval
-from pykraft.group_coordinator.group import ConsumerGroup, replay_group, replay_targets
-from pykraft.group_coordinator.group_offsets import GroupOffsets, pack
-from pykraft.group_coordinator.offset_table import NO_PARTITIONS, TopicCounts, TopicOffsets, rows_of
-from pykraft.group_coordinator.pending_offsets import NOTHING_PENDING, Place
-from pykraft.group_coordinator.prepared_change import Index, PreparedChange, PreparedGroup
-from pykraft.group_coordinator.records import (
+from pykraft.group_coordinator.state.classic_group import ClassicGroup
+from pykraft.group_coordinator.state.commits import TopicCommit, TopicRemoval
+from pykraft.group_coordinator.state.consumer_group import ConsumerGroup, replay_group, replay_targets
+from pykraft.group_coordinator.state.group_offsets import GroupOffsets, pack
+from pykraft.group_coordinator.state.offset_table import NO_PARTITIONS, TopicCounts, TopicOffsets, rows_of
+from pykraft.group_coordinator.state.pending_offsets import NOTHING_PENDING, Place
+from pykraft.group_coordinator.state.prepared_change import Index, PreparedChange, PreparedGroup
+from pykraft.group_coordinator.state.records import (
     ConsumerGroupMetadataKey,
     ConsumerGroupPartitionMetadataKey,
     GroupMetadataKey,
@@ -27,8 +27,8 @@ from pykraft.group_coordinator.records import (
     OffsetCommitValue,
     TargetAssignmentMemberKey,
 )
-from pykraft.group_coordinator.result import Record
-from pykraft.group_coordinator.state import ShardState
+from pykraft.group_coordinator.state.result import Record
+from pykraft.group_coordinator.state.shard_state import ShardState
 from pykraft.metadata_log.persistent import Map
 
 _MANY = 10

@@ -14,7 +14,8 @@ from pykraft.coordinator.lease import Lease
 from pykraft.coordinator.partitioning import OFFSETS_TOPIC
 from pykraft.coordinator.runtime import WAITING_CHECK_MS, CoordinatorRuntime
 from pykraft.coordinator.writer import PartitionWriter
-from pykraft.group_coordinator.config import GroupConfig
+from pykraft.group_coordinator.consumer.regex_refresh import handle_resolution
+from pykraft.group_coordinator.consumer.regex_worker import Found, RegexWorker
 from pykraft.group_coordinator.hosted import HostedGroups
 from pykraft.group_coordinator.housekeeping import (
     Sweep,
@@ -24,12 +25,11 @@ from pykraft.group_coordinator.housekeeping import (
     sweep_expired_offsets,
 )
 from pykraft.group_coordinator.loading import Loader
-from pykraft.group_coordinator.regex_refresh import handle_resolution
-from pykraft.group_coordinator.regex_worker import Found, RegexWorker
-from pykraft.group_coordinator.result import Call, CoordinatorResult, Parked, build_superseded
 from pykraft.group_coordinator.shard import GroupOutcome, GroupShard
-from pykraft.group_coordinator.state import ShardState
-from pykraft.group_coordinator.subscription import TopicsView
+from pykraft.group_coordinator.state.config import GroupConfig
+from pykraft.group_coordinator.state.result import Call, CoordinatorResult, Parked, build_superseded
+from pykraft.group_coordinator.state.shard_state import ShardState
+from pykraft.group_coordinator.state.subscription import TopicsView
 from pykraft.kafka_protocol.enums import ConfigResourceType
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.markers import EndOfTransaction

@@ -16,43 +16,46 @@ from pykraft.coordinator.descriptions import as_named, each_once
 from pykraft.coordinator.lease import Lease
 from pykraft.coordinator.partitioning import OFFSETS_TOPIC, partition_for_key
 from pykraft.coordinator.writer import PartitionWriter
-from pykraft.group_coordinator import describe, offset_fetch
-from pykraft.group_coordinator.classic_group import ClassicGroup
-from pykraft.group_coordinator.classic_join import handle_join_group
-from pykraft.group_coordinator.classic_sync import (
+from pykraft.group_coordinator import describe
+from pykraft.group_coordinator.classic.join import handle_join_group
+from pykraft.group_coordinator.classic.join_request import check_join
+from pykraft.group_coordinator.classic.leave_request import leave_some_at_a_time
+from pykraft.group_coordinator.classic.sync import (
     check_sync,
     handle_heartbeat,
     handle_leave_group,
     handle_sync_group,
 )
-from pykraft.group_coordinator.config import GroupConfig
-from pykraft.group_coordinator.delete_groups import handle_delete_groups
-from pykraft.group_coordinator.delete_offsets import handle_offset_delete
+from pykraft.group_coordinator.consumer.heartbeat import handle_consumer_heartbeat
+from pykraft.group_coordinator.consumer.heartbeat_pace import HeartbeatPace
+from pykraft.group_coordinator.consumer.heartbeat_validation import check_request
 from pykraft.group_coordinator.error_responses import as_version_has_it
-from pykraft.group_coordinator.heartbeat import handle_consumer_heartbeat
-from pykraft.group_coordinator.heartbeat_pace import HeartbeatPace
-from pykraft.group_coordinator.heartbeat_validation import check_request
-from pykraft.group_coordinator.join_request import check_join
-from pykraft.group_coordinator.large_commits import LargeCommit
-from pykraft.group_coordinator.large_deletions import (
+from pykraft.group_coordinator.migration.migration import PreparedUpgrade
+from pykraft.group_coordinator.offsets import fetch as offset_fetch
+from pykraft.group_coordinator.offsets.commit import handle_offset_commit
+from pykraft.group_coordinator.offsets.delete import handle_offset_delete
+from pykraft.group_coordinator.offsets.delete_groups import handle_delete_groups
+from pykraft.group_coordinator.offsets.large_commits import LargeCommit
+from pykraft.group_coordinator.offsets.large_deletions import (
     LargeGroupDeletion,
     LargeOffsetDelete,
     count_small,
     is_large_request,
 )
-from pykraft.group_coordinator.large_fetches import LargeFetch, is_large
-from pykraft.group_coordinator.leave_group import leave_some_at_a_time
-from pykraft.group_coordinator.member import JOIN_EPOCH
-from pykraft.group_coordinator.migration import PreparedUpgrade
-from pykraft.group_coordinator.names import check_group_id
-from pykraft.group_coordinator.offsets import handle_offset_commit
+from pykraft.group_coordinator.offsets.large_fetches import LargeFetch, is_large
+from pykraft.group_coordinator.offsets.transactional import TransactionalCommit, refuse_all
 from pykraft.group_coordinator.past_lease import MemberTimeout, answer_heartbeat, member_timeout_ms
-from pykraft.group_coordinator.result import Call, CommitCodes, CoordinatorResult
 from pykraft.group_coordinator.runtime import GroupRuntime
-from pykraft.group_coordinator.state import ShardState
-from pykraft.group_coordinator.subscription import TopicsView
-from pykraft.group_coordinator.transactional_offsets import TransactionalCommit, refuse_all
+from pykraft.group_coordinator.state.classic_group import ClassicGroup
+from pykraft.group_coordinator.state.config import GroupConfig
+from pykraft.group_coordinator.state.member import JOIN_EPOCH
+from pykraft.group_coordinator.state.names import check_group_id
+from pykraft.group_coordinator.state.result import Call, CommitCodes, CoordinatorResult
+from pykraft.group_coordinator.state.shard_state import ShardState
+from pykraft.group_coordinator.state.subscription import TopicsView
+from pykraft.kafka_protocol.codec.schema import EncodedElements, Message
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.hot.offset_commit import CommitRequestView
 from pykraft.kafka_protocol.ids import Uuid, make_uuid, uuid_to_str
 from pykraft.kafka_protocol.markers import EndOfTransaction
 from pykraft.kafka_protocol.messages import consumer_group_describe as consumer_messages
@@ -82,9 +85,7 @@ from pykraft.kafka_protocol.messages.offset_fetch import (
 )
 from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from pykraft.kafka_protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
-from pykraft.kafka_protocol.offset_commit_fast import CommitRequestView
 from pykraft.kafka_protocol.request_context import RequestContext
-from pykraft.kafka_protocol.schema import EncodedElements, Message
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.regex.pattern import LONG_PATTERN_CHARS, prepare_regex

@@ -9,21 +9,21 @@ from typing import TypeAlias
 from pykraft.coordinator.result import Outcome
 from pykraft.coordinator.shard import Shard
 from pykraft.coordinator.writer import PartitionWriter
-from pykraft.group_coordinator.codec import encode_record
-from pykraft.group_coordinator.commits import (
+from pykraft.group_coordinator.replay import replay_all, replay_end, replay_transactional
+from pykraft.group_coordinator.state.codec import encode_record
+from pykraft.group_coordinator.state.commits import (
     TopicCommit,
     TopicRemoval,
     too_large,
     write_commit,
     write_removal,
 )
-from pykraft.group_coordinator.config import GroupConfig
-from pykraft.group_coordinator.expiry import handle_timer, iter_new_sessions
-from pykraft.group_coordinator.prepared_change import PreparedBatch
-from pykraft.group_coordinator.replay import replay_all, replay_end, replay_transactional
-from pykraft.group_coordinator.result import Call, CoordinatorResult, Record
-from pykraft.group_coordinator.sessions import Deadlines, TimerChange
-from pykraft.group_coordinator.state import EMPTY_STATE, ShardState
+from pykraft.group_coordinator.state.config import GroupConfig
+from pykraft.group_coordinator.state.prepared_change import PreparedBatch
+from pykraft.group_coordinator.state.result import Call, CoordinatorResult, Record
+from pykraft.group_coordinator.state.sessions import Deadlines, TimerChange
+from pykraft.group_coordinator.state.shard_state import EMPTY_STATE, ShardState
+from pykraft.group_coordinator.timers_expired import handle_timer, iter_new_sessions
 from pykraft.kafka_protocol.batch_builder import BatchBuilder
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.markers import COMMIT, EndOfTransaction

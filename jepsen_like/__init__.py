@@ -1,4 +1,4 @@
 """Simulation, fault runs on real processes, and conformance: scripts that Apache Kafka is asked, too.
 
-Stands above everything else and is imported by nothing but the ``jepsen`` command.
+Stands above everything else; of the product, only the ``jepsen`` command imports it.
 """

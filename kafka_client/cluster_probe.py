@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from pykraft.kafka_client.blocking import BlockingNetwork, run
 from pykraft.kafka_client.connection import Connection
+from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.kafka_protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
@@ -25,7 +26,6 @@ from pykraft.kafka_protocol.messages.metadata import (
     MetadataRequestTopic,
     MetadataResponse,
 )
-from pykraft.kafka_protocol.schema import Message
 from pykraft.runtime.address import Address
 
 R = TypeVar("R", bound=Message)

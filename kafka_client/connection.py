@@ -19,10 +19,10 @@ from pykraft.kafka_client.errors import (
 )
 from pykraft.kafka_client.network import Channel, Network
 from pykraft.kafka_protocol.api_keys import ApiKey
+from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.headers import decode_response_header, encode_request
 from pykraft.kafka_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from pykraft.kafka_protocol.schema import Message
 from pykraft.lazy_dataclass import dataclass
 from pykraft.runtime.address import Address
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from pykraft.kafka_client.cluster import Cluster
 from pykraft.kafka_client.connection import Connection, R
 from pykraft.kafka_client.coordinators import GROUP_KEY, ask_for_coordinator
+from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.schema import Message
 from pykraft.runtime.address import Address
 
 _MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})

@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
-from pykraft.kafka_client.admin_cluster import check
-from pykraft.kafka_client.admin_results import BrokerDescription
+from pykraft.kafka_client.admin.cluster import check
 from pykraft.kafka_client.cluster import Cluster, is_passing
 from pykraft.kafka_client.connection import Connection, R
 from pykraft.kafka_client.errors import UnsupportedByBrokerError
+from pykraft.kafka_client.results import BrokerDescription
+from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-from pykraft.kafka_protocol.schema import Message
 from pykraft.runtime.address import Address
 
 GROUP_KEY: Final = 0

@@ -7,7 +7,7 @@ from functools import cache, lru_cache
 from importlib import import_module
 from typing import cast
 
-from pykraft.kafka_protocol.schema import NEVER_FLEXIBLE, Message
+from pykraft.kafka_protocol.codec.schema import NEVER_FLEXIBLE, Message
 
 
 class ApiKey(IntEnum):

@@ -21,10 +21,10 @@ from pykraft.kafka_protocol.framing import (
     pack_size_into,
     read_frame_size,
 )
-from pykraft.runtime.streams import Chunk, size_of
+from pykraft.runtime.network.streams import Chunk, size_of
 
 if TYPE_CHECKING:
-    from pykraft.kafka_protocol.offset_commit_fast import UsualCommit
+    from pykraft.kafka_protocol.hot.offset_commit import UsualCommit
 
 logger = logging.getLogger(__name__)
 

@@ -8,9 +8,9 @@ fields it knows and ignores the rest.
 
 from __future__ import annotations
 
+from pykraft.kafka_protocol.codec.schema import Message, array, byte_string, int32, message, string, struct
+from pykraft.kafka_protocol.codec.versioned import VERSION_BYTES, M, encode_versioned, read_version
 from pykraft.kafka_protocol.primitives import Buffer, ProtocolError
-from pykraft.kafka_protocol.schema import Message, array, byte_string, int32, message, string, struct
-from pykraft.kafka_protocol.versioned import VERSION_BYTES, M, encode_versioned, read_version
 
 PROTOCOL_TYPE = "consumer"
 """The type of the groups whose members write these bytes."""

@@ -11,10 +11,10 @@ from collections.abc import Generator, Iterable
 from functools import cache
 from typing import Any, Final, TypeVar
 
+from pykraft.kafka_protocol.codec.field_types import FieldSpec
+from pykraft.kafka_protocol.codec.pace import at_once
+from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import KafkaError
-from pykraft.kafka_protocol.field_types import FieldSpec
-from pykraft.kafka_protocol.pace import at_once
-from pykraft.kafka_protocol.schema import Message
 from pykraft.lazy_dataclass import dataclass
 
 R = TypeVar("R", bound=Message)

@@ -12,10 +12,10 @@ import struct
 from functools import lru_cache
 
 from pykraft.kafka_protocol.api_keys import ApiKey, flexible_from
+from pykraft.kafka_protocol.codec.schema import Message
+from pykraft.kafka_protocol.codec.tagged import skip_tagged_fields
 from pykraft.kafka_protocol.framing import SIZE_BYTES
 from pykraft.kafka_protocol.primitives import Buffer, ProtocolError, truncated
-from pykraft.kafka_protocol.schema import Message
-from pykraft.kafka_protocol.tagged import skip_tagged_fields
 from pykraft.lazy_dataclass import dataclass
 
 REQUEST_HEADER = struct.Struct(">hhih")

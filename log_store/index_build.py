@@ -14,6 +14,7 @@ from typing import TypeVar
 from pykraft.kafka_protocol.markers import ABORT, Marker
 from pykraft.kafka_protocol.records import BatchHeader
 from pykraft.log_store.compaction.transactions import TransactionScan
+from pykraft.log_store.indexes.transaction_index import BadEntryError, decode_index
 from pykraft.log_store.interface import CorruptLogError
 from pykraft.log_store.scan import SCAN_READ_AHEAD_BYTES, iter_headers, read_stored_marker
 from pykraft.log_store.segment import (
@@ -25,7 +26,6 @@ from pykraft.log_store.segment import (
     Segment,
     segment_path,
 )
-from pykraft.log_store.transaction_index import BadEntryError, decode_index
 from pykraft.runtime.disk import Disk, UnreadableError
 
 SPARSE_INTERVALS = 16

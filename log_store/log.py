@@ -33,6 +33,7 @@ from pykraft.log_store.compaction.segment_files import (
 from pykraft.log_store.epoch_cache import LEADER_EPOCH_CHECKPOINT, Epochs
 from pykraft.log_store.flush import FlushJob, snapshot
 from pykraft.log_store.index_build import IndexBuild, IndexCheck, repairing_indexes
+from pykraft.log_store.indexes.transaction_index import AbortedTransaction
 from pykraft.log_store.interface import (
     CorruptLogError,
     EpochEnd,
@@ -49,7 +50,6 @@ from pykraft.log_store.scan import SCAN_READ_AHEAD_BYTES, read_stored_marker
 from pykraft.log_store.scrub import Scrub
 from pykraft.log_store.segment import DELETED_SUFFIX, MAX_RELATIVE_OFFSET, BadIndexError, Segment
 from pykraft.log_store.timestamps import LatestLookup, TimeLookup
-from pykraft.log_store.transaction_index import AbortedTransaction
 from pykraft.log_store.unflushed import Unflushed
 from pykraft.runtime.disk import Buffer, Disk
 

@@ -16,12 +16,12 @@ from typing import TypeAlias
 
 from pykraft.kafka_protocol.crc import crc32c
 from pykraft.kafka_protocol.records import HEADER, HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader
-from pykraft.log_store.index_file import IndexFile
+from pykraft.log_store.indexes.index_file import IndexFile
+from pykraft.log_store.indexes.offset_index import OFFSET_ENTRY_BYTES, OffsetIndex
+from pykraft.log_store.indexes.time_index import TIME_ENTRY_BYTES, TimeIndex
+from pykraft.log_store.indexes.transaction_index import AbortedTransaction, BadEntryError, TransactionIndex
 from pykraft.log_store.interface import CorruptLogError, LogConfig
-from pykraft.log_store.offset_index import OFFSET_ENTRY_BYTES, OffsetIndex
 from pykraft.log_store.scan import MIN_LENGTH, READ_AHEAD_BYTES, SCAN_READ_AHEAD_BYTES, iter_headers
-from pykraft.log_store.time_index import TIME_ENTRY_BYTES, TimeIndex
-from pykraft.log_store.transaction_index import AbortedTransaction, BadEntryError, TransactionIndex
 from pykraft.runtime.disk import Buffer, Disk, DiskFile, UnreadableError
 
 LOG_SUFFIX = ".log"

@@ -11,9 +11,9 @@ from collections.abc import Generator, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeVar, assert_never, cast
 
+from pykraft.kafka_protocol.codec.pace import at_once
 from pykraft.kafka_protocol.enums import ConfigResourceType
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.pace import at_once
 from pykraft.metadata_log.chunked import updated
 from pykraft.metadata_log.delta import Changes
 from pykraft.metadata_log.image import (

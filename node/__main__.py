@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from pykraft.node.cli.lazy import import_late
+from pykraft.node.cli.shared.lazy import import_late
 
 
 def main() -> None:

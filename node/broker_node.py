@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Protocol, TypeVar
 
-from pykraft.broker.apis import write_txn_markers
+from pykraft.broker.apis.coordination import write_txn_markers
 from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.apis.table import make_apis
 from pykraft.broker.apis.topic_creation import TopicCreations
-from pykraft.broker.fetch_session_cache import FetchSessionCache
+from pykraft.broker.fetch_sessions.cache import FetchSessionCache
 from pykraft.broker.logs.log_dirs import LogDirs
 from pykraft.broker.membership.alter_partition import (
     ControllerAlterPartition,
@@ -26,26 +26,26 @@ from pykraft.broker.membership.alter_partition import (
 from pykraft.broker.membership.controller_channel import ControllerChannel
 from pykraft.broker.membership.lifecycle import BrokerLifecycle, BrokerState
 from pykraft.broker.membership.lifecycle_driver import LifecycleDriver
-from pykraft.broker.metadata_cache import MetadataCache
+from pykraft.broker.membership.producer_ids import ProducerIdAllocator
+from pykraft.broker.metadata.cache import MetadataCache
 from pykraft.broker.peers.identity import peer_client_id
+from pykraft.broker.peers.marker_sender import MarkerSender
 from pykraft.broker.peers.peer_network import PeerNetwork
 from pykraft.broker.peers.peers import Peers
-from pykraft.broker.producer_ids import ProducerIdAllocator
-from pykraft.broker.replicas.coordinator_log import CoordinatorTopic
+from pykraft.broker.peers.verifier import CoordinatorVerifier
 from pykraft.broker.replicas.data_plane import DataPlane
-from pykraft.broker.replicas.marker_writer import MarkerWriter
-from pykraft.broker.replicas.replica_publisher import ReplicaPublisher
+from pykraft.broker.replicas.leading.coordinator_log import CoordinatorTopic
+from pykraft.broker.replicas.leading.marker_writer import MarkerWriter
+from pykraft.broker.replicas.placement.replica_publisher import ReplicaPublisher
 from pykraft.broker.replicas.replica_table import ReplicaTable
 from pykraft.broker.serving.listener import ListenerLimits
 from pykraft.broker.serving.request_metrics import MeasuredRequests
 from pykraft.broker.serving.request_server import RequestServer
-from pykraft.broker.transactions.marker_sender import MarkerSender
-from pykraft.broker.transactions.verifier import CoordinatorVerifier
 from pykraft.configuration.keys import ConfigError, ConfigValue
 from pykraft.configuration.settings import Settings
 from pykraft.coordinator.partitioning import OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.service import GroupCoordinatorService
+from pykraft.group_coordinator.state.config import GroupConfig
 from pykraft.kafka_protocol.enums import ConfigResourceType
 from pykraft.kafka_protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from pykraft.metadata_log.broker_configs import concerns_broker, with_dynamic_values

@@ -9,7 +9,7 @@ from pykraft.broker.serving.listener import KafkaListener, ListenerLimits
 from pykraft.kafka_protocol.connection import RequestHandler
 from pykraft.metadata_log.records import Endpoint
 from pykraft.node.config import ServerConfig
-from pykraft.runtime.tcp import OnUnreadable, StreamRuntime
+from pykraft.runtime.network.tcp import OnUnreadable, StreamRuntime
 
 
 class ClientListeners:

@@ -16,7 +16,7 @@ from pykraft.configuration.keys import ConfigError, ConfigValue, format_value, r
 from pykraft.configuration.properties import parse_properties
 from pykraft.configuration.server_keys import KNOWN_NAMES, READ_KEYS, UNREAD_NAMES, topic_defaults
 from pykraft.configuration.topic_keys import TOPIC_TO_SERVER_PROPERTY
-from pykraft.group_coordinator.config import GroupConfig
+from pykraft.group_coordinator.state.config import GroupConfig
 from pykraft.kafka_protocol.ids import ZERO_UUID
 from pykraft.lazy_dataclass import dataclass
 from pykraft.metadata_log.broker_configs import CORDONED_LOG_DIRS

@@ -19,8 +19,8 @@ from pykraft.broker.serving.request_server import RequestServer
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.lazy_dataclass import dataclass
+from pykraft.metadata_log.controller.calls.forwarding import AskedOfQuorum, find_forwarded
 from pykraft.metadata_log.controller.driver import ControllerDriver
-from pykraft.metadata_log.controller.forwarding import AskedOfQuorum, find_forwarded
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.node.config import ServerConfig
 from pykraft.node.world import World

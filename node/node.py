@@ -20,7 +20,7 @@ from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.log_store.interface import METADATA_LOG_DIRECTORY, CorruptCheckpointError, CorruptLogError
 from pykraft.log_store.log import Log, LogConfig
 from pykraft.metadata_log.bootstrap import read_bootstrap_checkpoint
-from pykraft.metadata_log.controller import rpc as controller_rpc
+from pykraft.metadata_log.controller.calls import rpc as controller_rpc
 from pykraft.metadata_log.controller.driver import ControllerDriver, Registrar
 from pykraft.metadata_log.features import SUPPORTED_RANGES
 from pykraft.metadata_log.loader import MetadataLoader

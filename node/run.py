@@ -30,11 +30,11 @@ from pykraft.runtime.file_limit import raise_file_limit
 from pykraft.runtime.late_grpc import LateGrpcServer, make_grpc_transport
 from pykraft.runtime.loggers import ProcessLoggers
 from pykraft.runtime.memory import keep_out_of_collection
+from pykraft.runtime.network.tcp import StreamRuntime
 from pykraft.runtime.os_disk import OsDisk
 from pykraft.runtime.own_calls import OwnCalls, OwnFirstTransport
 from pykraft.runtime.rpc_limits import ServerLimits, limits_within
 from pykraft.runtime.tasks import FatalHandler
-from pykraft.runtime.tcp import StreamRuntime
 
 logger = logging.getLogger(__name__)
 

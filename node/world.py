@@ -15,9 +15,9 @@ from pykraft.lazy_dataclass import dataclass
 from pykraft.node.incarnation import Incarnation
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.disk import Disk
+from pykraft.runtime.network.tcp import StreamRuntime
 from pykraft.runtime.rpc import RpcServer, RpcTransport
 from pykraft.runtime.tasks import FatalHandler
-from pykraft.runtime.tcp import StreamRuntime
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor

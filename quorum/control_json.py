@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from pykraft.kafka_protocol.codec.versioned import read_version
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.kafka_protocol.ids import uuid_to_str
-from pykraft.kafka_protocol.versioned import read_version
 from pykraft.quorum.control_records import (
     ControlType,
     KRaftVersion,

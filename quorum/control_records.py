@@ -12,11 +12,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import TypeVar
 
-from pykraft.kafka_protocol.errors import KafkaError
-from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.record_codec import RecordInput, decode_batch
-from pykraft.kafka_protocol.records import BatchHeader
-from pykraft.kafka_protocol.schema import (
+from pykraft.kafka_protocol.codec.schema import (
     Message,
     array,
     int16,
@@ -29,7 +25,11 @@ from pykraft.kafka_protocol.schema import (
     uint16,
     uuid,
 )
-from pykraft.kafka_protocol.versioned import VERSION_BYTES, decode_versioned, encode_versioned
+from pykraft.kafka_protocol.codec.versioned import VERSION_BYTES, decode_versioned, encode_versioned
+from pykraft.kafka_protocol.errors import KafkaError
+from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.record_codec import RecordInput, decode_batch
+from pykraft.kafka_protocol.records import BatchHeader
 from pykraft.quorum.core.voters import HIGHEST_KRAFT_VERSION, ReplicaKey, Voter, VoterSet
 from pykraft.runtime.address import Address
 

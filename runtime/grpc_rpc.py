@@ -22,10 +22,10 @@ import grpc.aio
 
 from pykraft.lazy_dataclass import dataclass
 from pykraft.runtime.address import Address
+from pykraft.runtime.network.tcp_server import bind_failure
 from pykraft.runtime.rpc import RpcFailure, RpcHandler
 from pykraft.runtime.rpc_limits import ServerLimits
 from pykraft.runtime.tasks import FatalHandler, TaskSupervisor
-from pykraft.runtime.tcp_server import bind_failure
 
 logger = logging.getLogger(__name__)
 

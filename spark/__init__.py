@@ -1,4 +1,4 @@
-"""The Spark data source ``pykraft``: options, planning, and reading ranges of topics as Arrow batches.
+"""The Spark data source ``pykraft``: reads ranges of topics as Arrow batches and writes them, exactly once.
 
 Executors import this package, ``kafka_client`` and ``kafka_protocol`` only.
 """

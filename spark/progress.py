@@ -10,9 +10,9 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pykraft.kafka_client.admin_group_offsets import alter_group_offsets
+from pykraft.kafka_client.admin.group_offsets import alter_group_offsets
 from pykraft.kafka_client.cluster import Cluster
-from pykraft.kafka_client.group_offsets import OffsetAndMetadata
+from pykraft.kafka_client.group.offsets import OffsetAndMetadata
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.spark.stream_offsets import Offsets, from_json
 

@@ -28,14 +28,14 @@ from pykraft.spark.options import (
 )
 from pykraft.spark.planner import ReadTask, plan_batch
 from pykraft.spark.reader import read_task
-from pykraft.spark.write_options import WriteOptions, parse_write_options
-from pykraft.spark.written_rows import WriteError, check_columns
+from pykraft.spark.writing.write_options import WriteOptions, parse_write_options
+from pykraft.spark.writing.written_rows import WriteError, check_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pykraft.spark.sink import PykraftStreamWriter, PykraftWriter
     from pykraft.spark.stream import PykraftStreamReader
+    from pykraft.spark.writing.sink import PykraftStreamWriter, PykraftWriter
 
 
 class PykraftDataSource(DataSource):
@@ -59,7 +59,7 @@ class PykraftDataSource(DataSource):
         return PykraftStreamReader(options, _select(schema, options))
 
     def writer(self, schema: StructType, overwrite: bool) -> PykraftWriter:
-        from pykraft.spark.sink import PykraftWriter
+        from pykraft.spark.writing.sink import PykraftWriter
 
         if overwrite:
             raise WriteError("rows can be appended to a topic, and nothing be overwritten")
@@ -70,7 +70,7 @@ class PykraftDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> PykraftStreamWriter:
         """Every output mode appends: ``overwrite`` is that of the mode ``complete``."""
-        from pykraft.spark.sink import PykraftStreamWriter
+        from pykraft.spark.writing.sink import PykraftStreamWriter
 
         return PykraftStreamWriter(self._write_options(schema))
 

@@ -16,11 +16,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from pykraft.kafka_client.admin import AdminClient
-from pykraft.kafka_client.admin_results import NewTopic
+from pykraft.kafka_client.admin.client import AdminClient
 from pykraft.kafka_client.cluster import ClientConfig
 from pykraft.kafka_client.cluster_probe import ClusterProbe, TopicView
 from pykraft.kafka_client.network import parse_bootstrap_servers
+from pykraft.kafka_client.results import NewTopic
 from pykraft.runtime.address import parse_address
 from pykraft.testing.at_once import blocking
 from pykraft.testing.faults_on_demand import FaultsOnDemand

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pykraft.kafka_client.blocking import BlockingNetwork, run
-from pykraft.kafka_client.blocking_producer import BlockingProducer
 from pykraft.kafka_client.cluster import ClientConfig, Cluster
 from pykraft.kafka_client.errors import ClientTimeoutError, ProduceError
 from pykraft.kafka_client.fetcher import FetchConfig, PartitionFetcher
@@ -20,7 +19,8 @@ from pykraft.kafka_client.list_offsets import (
     list_offsets,
 )
 from pykraft.kafka_client.metadata import Partition, TopicPartition
-from pykraft.kafka_client.producer_batch import ProducerConfig, RecordMetadata
+from pykraft.kafka_client.producer.batch import ProducerConfig, RecordMetadata
+from pykraft.kafka_client.producer.blocking import BlockingProducer
 from pykraft.kafka_client.visible import visible_batches
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.record_codec import decode_batch

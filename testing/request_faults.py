@@ -22,7 +22,7 @@ from pykraft.kafka_protocol.connection import Connection, RequestHandler, Respon
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.headers import RequestHeader, decode_request_header, start_response
 from pykraft.runtime.clock import SystemClock
-from pykraft.runtime.streams import Chunk
+from pykraft.runtime.network.streams import Chunk
 
 
 class Effect(Enum):

@@ -43,9 +43,9 @@ from pykraft.jepsen_like.faults.nemeses.choice import KINDS
 from pykraft.jepsen_like.faults.workloads.registry import WORKLOADS
 from pykraft.jepsen_like.simulation.quorum.invariants.checker import INVARIANTS
 from pykraft.kafka_protocol.api_keys import ApiKey
-from pykraft.kafka_protocol.pace import MAX_LISTS
-from pykraft.kafka_protocol.plan_source import has_arrays
-from pykraft.kafka_protocol.tagged import MAX_TAGGED_FIELDS
+from pykraft.kafka_protocol.codec.pace import MAX_LISTS
+from pykraft.kafka_protocol.codec.plan_source import has_arrays
+from pykraft.kafka_protocol.codec.tagged import MAX_TAGGED_FIELDS
 from pykraft.node.cli.root import cli
 from pykraft.node.metrics.table import SECTIONS as METRIC_SECTIONS
 from tests.tools_page import build_tools_page

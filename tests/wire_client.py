@@ -7,8 +7,8 @@ import socket
 import struct
 from typing import Self, TypeVar
 
+from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.headers import decode_response_header, encode_request
-from pykraft.kafka_protocol.schema import Message
 from pykraft.runtime.address import Address
 from pykraft.testing.processes.waits import PATIENCE_S
 

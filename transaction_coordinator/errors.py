@@ -9,7 +9,7 @@ from pykraft.kafka_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRe
 from pykraft.kafka_protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from pykraft.kafka_protocol.messages.end_txn import EndTxnRequest
 from pykraft.kafka_protocol.messages.init_producer_id import InitProducerIdRequest
-from pykraft.transaction_coordinator.codec import MAX_TRANSACTIONAL_ID_BYTES
+from pykraft.transaction_coordinator.log.codec import MAX_TRANSACTIONAL_ID_BYTES
 from pykraft.transaction_coordinator.state import ShardState
 from pykraft.transaction_coordinator.transaction import Transaction
 

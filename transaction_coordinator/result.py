@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.describe_transactions import DescribedTransaction
-from pykraft.kafka_protocol.schema import Message
 from pykraft.lazy_dataclass import dataclass
-from pykraft.transaction_coordinator.records import TransactionRecord
+from pykraft.transaction_coordinator.log.records import TransactionRecord
 from pykraft.transaction_coordinator.transaction import TopicPartition
 
 Answer: TypeAlias = Message | dict[TopicPartition, ErrorCode] | DescribedTransaction | None
@@ -23,7 +23,7 @@ Answer: TypeAlias = Message | dict[TopicPartition, ErrorCode] | DescribedTransac
 @dataclass(slots=True)
 class CoordinatorResult:
     """``prepared``: the transactional ids whose transactions the records end. Their markers are to be written
-    once the records are committed, then :mod:`.complete` is called.
+    once the records are committed, then :mod:`~pykraft.transaction_coordinator.requests.complete` is called.
     """
 
     response: Answer

@@ -23,20 +23,20 @@ from pykraft.runtime.clock import Clock
 from pykraft.runtime.tasks import FatalHandler, paced
 from pykraft.runtime.turns import Turns
 from pykraft.transaction_coordinator.call import Call, NeedsProducerIdError
-from pykraft.transaction_coordinator.complete import handle_complete
 from pykraft.transaction_coordinator.config import TransactionConfig
 from pykraft.transaction_coordinator.hosted import HostedTransactions
-from pykraft.transaction_coordinator.loading import Loader
+from pykraft.transaction_coordinator.log.loading import Loader
 from pykraft.transaction_coordinator.ports import MarkersRefusedError, MarkerWriter, ProducerIds
-from pykraft.transaction_coordinator.result import CoordinatorResult
-from pykraft.transaction_coordinator.shard import TransactionShard
-from pykraft.transaction_coordinator.state import ShardState
-from pykraft.transaction_coordinator.timeouts import (
+from pykraft.transaction_coordinator.requests.complete import handle_complete
+from pykraft.transaction_coordinator.requests.timeouts import (
     find_expired,
     find_timed_out,
     handle_expiry,
     handle_timeout,
 )
+from pykraft.transaction_coordinator.result import CoordinatorResult
+from pykraft.transaction_coordinator.shard import TransactionShard
+from pykraft.transaction_coordinator.state import ShardState
 from pykraft.transaction_coordinator.transaction import PREPARED, Transaction, TransactionVersion
 
 log = logging.getLogger(__name__)

@@ -10,8 +10,8 @@ from pykraft.coordinator.shard import Shard
 from pykraft.coordinator.writer import PartitionWriter
 from pykraft.kafka_protocol.batch_builder import BatchBuilder
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.transaction_coordinator.codec import encode_record
-from pykraft.transaction_coordinator.replay import replay_decided
+from pykraft.transaction_coordinator.log.codec import encode_record
+from pykraft.transaction_coordinator.log.replay import replay_decided
 from pykraft.transaction_coordinator.result import CoordinatorResult
 from pykraft.transaction_coordinator.state import EMPTY_STATE, ShardState
 from pykraft.transaction_coordinator.transaction import TransactionState, TransactionVersion

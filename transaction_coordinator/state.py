@@ -1,6 +1,6 @@
 """The state that one partition of ``__transaction_state`` holds: the values of its transactional ids.
 
-Immutable; :mod:`pykraft.transaction_coordinator.replay` derives the next one.
+Immutable; :mod:`pykraft.transaction_coordinator.log.replay` derives the next one.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ from typing import Any, Final
 from comparison.values import values_of
 from confluent_kafka import Producer
 
-from pykraft.kafka_client.admin import AdminClient
-from pykraft.kafka_client.admin_results import NewTopic
+from pykraft.kafka_client.admin.client import AdminClient
+from pykraft.kafka_client.results import NewTopic
 
 KEY_BYTES: Final = 16
 PARTITIONS: Final = 4

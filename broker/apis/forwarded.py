@@ -21,7 +21,7 @@ from typing import Any
 from pykraft.broker.apis.services import NodeServices
 from pykraft.broker.serving.api import ReceivedRequest
 from pykraft.kafka_protocol.request_context import RequestContext
-from pykraft.metadata_log.controller.forwarding import LONGEST_WAIT_MS, wait_ms
+from pykraft.metadata_log.controller.calls.forwarding import LONGEST_WAIT_MS, wait_ms
 
 
 async def forward(services: NodeServices, context: RequestContext, received: ReceivedRequest[Any]) -> bytes:

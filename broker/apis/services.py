@@ -7,14 +7,14 @@ from typing import Protocol
 
 from pykraft.broker.apis.topic_creation import TopicCreations
 from pykraft.broker.config import BrokerConfig
-from pykraft.broker.fetch_session_cache import FetchSessionCache
+from pykraft.broker.fetch_sessions.cache import FetchSessionCache
 from pykraft.broker.logs.log_manager import LogManager
 from pykraft.broker.membership.controller_channel import ControllerChannel
 from pykraft.broker.membership.lifecycle import BrokerLifecycle
-from pykraft.broker.metadata_cache import MetadataCache
-from pykraft.broker.replicas.isr_proposals import IsrProposals
-from pykraft.broker.replicas.log_moves import LogMoves
-from pykraft.broker.replicas.marker_writer import MarkerWriter
+from pykraft.broker.metadata.cache import MetadataCache
+from pykraft.broker.replicas.leading.isr_proposals import IsrProposals
+from pykraft.broker.replicas.leading.marker_writer import MarkerWriter
+from pykraft.broker.replicas.placement.log_moves import LogMoves
 from pykraft.broker.replicas.ports import OffsetsTransactions, TransactionVerifier
 from pykraft.broker.replicas.replica_manager import ReplicaManager
 from pykraft.broker.replicas.wakeups import Wakeups

@@ -1,45 +1,43 @@
 """All APIs that brokers and controllers serve, one row each; ApiVersions is derived from it.
 
 A new API needs a message table, a handler and a row: here, or in
-:mod:`pykraft.metadata_log.controller.forwarding` if the active controller decides it.
+:mod:`pykraft.metadata_log.controller.calls.forwarding` if the active controller decides it.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from pykraft.broker.apis import (
+from pykraft.broker.apis import api_versions, forwarded
+from pykraft.broker.apis.cluster import (
     alter_replica_log_dirs,
-    api_versions,
-    delete_records,
     describe_cluster,
     describe_configs,
     describe_controllers,
     describe_log_dirs,
-    describe_producers,
     describe_topic_partitions,
-    fetch,
-    find_coordinator,
-    forwarded,
-    groups,
     incremental_alter_configs,
     list_config_resources,
-    list_offsets,
     metadata,
+)
+from pykraft.broker.apis.coordination import (
+    describe_producers,
+    find_coordinator,
+    groups,
     offset_commit,
-    offset_for_leader_epoch,
-    produce,
-    transactions,
     txn_offset_commit,
     write_txn_markers,
 )
+from pykraft.broker.apis.coordination import transactional_ids as transactions
+from pykraft.broker.apis.records import delete_records, fetch, list_offsets, offset_for_leader_epoch, produce
 from pykraft.broker.apis.services import BrokerServices, ControllerServices
 from pykraft.broker.serving.api import Api, ForwardedApi, HandledApi, HotApi, SlicedApi
 from pykraft.group_coordinator import error_responses
+from pykraft.group_coordinator.classic.join_request import MAX_PROTOCOLS
 from pykraft.group_coordinator.describe import MAX_FILTERS
-from pykraft.group_coordinator.join_request import MAX_PROTOCOLS
 from pykraft.group_coordinator.service import GroupCoordinatorService as Coordinator
 from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.hot.produce import MAX_ELEMENTS
 from pykraft.kafka_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from pykraft.kafka_protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -108,10 +106,11 @@ from pykraft.kafka_protocol.messages.produce import ProduceRequest, ProduceRespo
 from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from pykraft.kafka_protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from pykraft.kafka_protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
-from pykraft.kafka_protocol.produce_fast import MAX_ELEMENTS
-from pykraft.metadata_log.controller.forwarding import FORWARDED
-from pykraft.transaction_coordinator import add_partitions
-from pykraft.transaction_coordinator.init_producer_id import build_error as build_init_producer_id_error
+from pykraft.metadata_log.controller.calls.forwarding import FORWARDED
+from pykraft.transaction_coordinator.requests import add_partitions
+from pykraft.transaction_coordinator.requests.init_producer_id import (
+    build_error as build_init_producer_id_error,
+)
 from pykraft.transaction_coordinator.service import TransactionCoordinatorService as Transactions
 
 _FENCED_COORDINATOR = ErrorCode.COORDINATOR_NOT_AVAILABLE

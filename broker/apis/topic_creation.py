@@ -12,7 +12,7 @@ from typing import Final
 
 from pykraft.broker.config import BrokerConfig
 from pykraft.broker.membership.controller_channel import ControllerChannel
-from pykraft.broker.metadata_cache import INTERNAL_TOPICS
+from pykraft.broker.metadata.cache import INTERNAL_TOPICS
 from pykraft.coordinator.partitioning import OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError

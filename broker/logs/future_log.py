@@ -3,7 +3,7 @@
 It grows from the current log, in pieces, until it holds everything that the current log holds. Then its
 directory, ``<topic>-<partition>.<32 hex digits>-future``, gets the partition's name: that is the one step of
 a move that counts, and before it the copy means nothing. A start that finds a copy deletes it, and begins the
-move again. Decides what is copied; :mod:`pykraft.broker.replicas.log_moves` decides when.
+move again. Decides what is copied; :mod:`pykraft.broker.replicas.placement.log_moves` decides when.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from pykraft.broker.logs.log_loading import FUTURE_SUFFIX, OpenLog
-from pykraft.broker.logs.producer_snapshots import Run, SnapshotWriter
+from pykraft.broker.logs.producers.snapshots import Run, SnapshotWriter
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.markers import with_markers
 from pykraft.kafka_protocol.records import crc_is_valid, iter_headers

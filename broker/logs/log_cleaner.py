@@ -25,7 +25,7 @@ from pykraft.broker.logs.log_dirs import is_of_the_process, is_out_of_space
 from pykraft.broker.logs.log_loading import OpenLog
 from pykraft.broker.logs.log_manager import LogManager
 from pykraft.broker.logs.offline_logs import TopicPartition
-from pykraft.broker.logs.producer_rebuild import remembered_offsets
+from pykraft.broker.logs.producers.rebuild import remembered_offsets
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.lazy_dataclass import dataclass
 from pykraft.log_store.compaction.candidates import Cleanable

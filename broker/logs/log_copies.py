@@ -1,7 +1,7 @@
 """The copies of logs that are being moved, and the moment in which a copy takes its log's place (KIP-113).
 
-:mod:`pykraft.broker.replicas.log_moves` decides when each step is taken; :mod:`.future_log` decides what is
-copied.
+:mod:`pykraft.broker.replicas.placement.log_moves` decides when each step is taken; :mod:`.future_log` decides
+what is copied.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ from pykraft.broker.logs import offline_logs
 from pykraft.broker.logs.checkpoint_files import StoredOffsets
 from pykraft.broker.logs.move_marks import Mark, read_marks
 from pykraft.broker.logs.offline_logs import OfflineLog, TopicPartition
-from pykraft.broker.logs.producer_snapshots import SnapshotWriter, load_producers
-from pykraft.broker.logs.producer_state import ProducerState
+from pykraft.broker.logs.producers.snapshots import SnapshotWriter, load_producers
+from pykraft.broker.logs.producers.state import ProducerState
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.lazy_dataclass import dataclass
 from pykraft.log_store import checkpoint

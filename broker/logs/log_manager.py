@@ -27,7 +27,7 @@ from pykraft.broker.logs.log_opening import LogOpening, set_aside_stray
 from pykraft.broker.logs.log_table import LogTable, LogUses
 from pykraft.broker.logs.log_work import LogWork
 from pykraft.broker.logs.offline_logs import TopicPartition
-from pykraft.broker.logs.producer_jobs import ProducerJobs
+from pykraft.broker.logs.producers.jobs import ProducerJobs
 from pykraft.broker.logs.time_lookups import TimeLookups
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.log_store import checkpoint

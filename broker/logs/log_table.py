@@ -28,7 +28,7 @@ class LogTable:
         self.logs: Mapping[TopicPartition, OpenLog] = self._logs
         self.offline: dict[TopicPartition, OfflineLog] = {}
         self.unavailable: dict[TopicPartition, tuple[Uuid, str]] = {}
-        #: The copies of logs that are being moved (:mod:`pykraft.broker.replicas.log_moves`), and the
+        #: The copies of logs that are being moved (``placement.log_moves``), and the
         #: directories that logs are to be moved to, or created in.
         self.futures: dict[TopicPartition, FutureLog] = {}
         self.wanted_dirs: dict[TopicPartition, str] = {}

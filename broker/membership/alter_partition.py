@@ -10,7 +10,7 @@ from pykraft.broker.membership.controller_channel import ControllerChannel
 from pykraft.broker.membership.lifecycle import BrokerLifecycle
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.metadata_log.controller.requests import (
+from pykraft.metadata_log.controller.calls.requests import (
     LostReplica,
     LostReplicaResult,
     PartitionIsrChange,

@@ -1,1 +1,1 @@
-"""Requests to other brokers, other than the fetches of followers."""
+"""Requests to other brokers that are not fetches: markers, verification, and what they share."""

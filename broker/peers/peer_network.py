@@ -1,4 +1,4 @@
-"""The client's network port on a node's connections (:mod:`pykraft.runtime.tcp`), real or simulated."""
+"""The client's network port on a node's connections (:mod:`~pykraft.runtime.network.tcp`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pykraft.kafka_protocol.framing import SIZE_BYTES, FramingError, take_frames
 from pykraft.runtime.address import Address
 from pykraft.runtime.clock import Clock
-from pykraft.runtime.tcp import StreamConnection, StreamRuntime, connect
+from pykraft.runtime.network.tcp import StreamConnection, StreamRuntime, connect
 
 MAX_RESPONSE_BYTES = 64 << 20
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class _Frames:
-    """A :class:`~pykraft.runtime.tcp.StreamSession`: the frames that have arrived."""
+    """A :class:`~pykraft.runtime.network.tcp.StreamSession`: the frames that have arrived."""
 
     def __init__(self, link: StreamConnection) -> None:
         self.link = link

@@ -10,8 +10,8 @@ import asyncio
 from typing import TYPE_CHECKING, TypeVar
 
 from pykraft.broker.replicas.ports import ImageSource
+from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.schema import Message
 from pykraft.runtime.address import Address
 
 if TYPE_CHECKING:

@@ -18,17 +18,20 @@ from pykraft.broker.logs.log_dirs import LogDirs
 from pykraft.broker.logs.log_manager import LogManager
 from pykraft.broker.logs.log_scrubber import LogScrubber
 from pykraft.broker.logs.offline_logs import TopicPartition
-from pykraft.broker.replica_selector import RACK_AWARE_SELECTOR
-from pykraft.broker.replicas.directory_assignments import DirectoryAssignments
-from pykraft.broker.replicas.flush_schedule import FlushSchedule
-from pykraft.broker.replicas.isr_proposals import IsrProposals
-from pykraft.broker.replicas.log_moves import LogMoves
-from pykraft.broker.replicas.log_reconciler import LogReconciler
-from pykraft.broker.replicas.log_starts import LogStarts
-from pykraft.broker.replicas.lost_replicas import LostReplicas
+from pykraft.broker.replicas.following.replica_fetcher import ReplicaFetchers
+from pykraft.broker.replicas.leading.flush_schedule import FlushSchedule
+from pykraft.broker.replicas.leading.isr_proposals import IsrProposals
+from pykraft.broker.replicas.leading.log_starts import LogStarts
 from pykraft.broker.replicas.maintenance import LogMaintenance
 from pykraft.broker.replicas.openings import Openings
 from pykraft.broker.replicas.partition_events import BrokerPartitionEvents
+from pykraft.broker.replicas.placement.directory_assignments import DirectoryAssignments
+from pykraft.broker.replicas.placement.log_moves import LogMoves
+from pykraft.broker.replicas.placement.log_reconciler import LogReconciler
+from pykraft.broker.replicas.placement.lost_replicas import LostReplicas
+from pykraft.broker.replicas.placement.replica_publisher import ReplicaPublisher
+from pykraft.broker.replicas.placement.replica_roles import ReplicaRoles
+from pykraft.broker.replicas.placement.worklist import Worklist
 from pykraft.broker.replicas.ports import (
     AlterPartitionPort,
     BrokerLease,
@@ -37,21 +40,18 @@ from pykraft.broker.replicas.ports import (
     LostReplicasPort,
     TopicCoordinator,
 )
-from pykraft.broker.replicas.replica_fetcher import ReplicaFetchers
 from pykraft.broker.replicas.replica_manager import ReplicaManager
-from pykraft.broker.replicas.replica_publisher import ReplicaPublisher
-from pykraft.broker.replicas.replica_roles import ReplicaRoles
+from pykraft.broker.replicas.replica_selector import RACK_AWARE_SELECTOR
 from pykraft.broker.replicas.replica_table import ReplicaTable
 from pykraft.broker.replicas.replication_quota import ReplicationQuotas
 from pykraft.broker.replicas.wakeups import Wakeups
-from pykraft.broker.replicas.worklist import Worklist
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.metadata_log.broker_configs import effective_dynamic_values
 from pykraft.runtime.backoff import RandomSource
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.disk import Disk
+from pykraft.runtime.network.tcp import StreamRuntime
 from pykraft.runtime.tasks import FatalHandler, TaskSupervisor, Workers
-from pykraft.runtime.tcp import StreamRuntime
 
 
 class DataPlane:

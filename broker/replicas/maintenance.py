@@ -14,8 +14,8 @@ from pykraft.broker.logs.log_cleaner import LogCleaner
 from pykraft.broker.logs.log_manager import LogManager
 from pykraft.broker.logs.log_scrubber import LogScrubber
 from pykraft.broker.logs.offline_logs import TopicPartition
-from pykraft.broker.replicas.isr_proposals import IsrProposals
-from pykraft.broker.replicas.partition import Partition
+from pykraft.broker.replicas.leading.isr_proposals import IsrProposals
+from pykraft.broker.replicas.partition.partition import Partition
 from pykraft.broker.replicas.ports import ImageSource
 from pykraft.broker.replicas.replica_table import ReplicaTable
 from pykraft.metadata_log.broker_configs import effective_dynamic_values

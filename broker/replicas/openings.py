@@ -53,7 +53,7 @@ class Openings:
 
 
 class _Held:
-    """One connection that waits; a :class:`~pykraft.broker.replicas.purgatory.Waiting`."""
+    """One connection that waits; a :class:`~pykraft.broker.replicas.partition.purgatory.Waiting`."""
 
     __slots__ = ("_openings", "bucket", "connection", "key")
 

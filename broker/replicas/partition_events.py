@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from pykraft.broker.logs.log_manager import LogManager
-from pykraft.broker.replicas.isr_proposals import IsrProposals
-from pykraft.broker.replicas.log_starts import LogStarts
-from pykraft.broker.replicas.partition import Partition
-from pykraft.broker.replicas.replica_fetcher import ReplicaFetchers
+from pykraft.broker.replicas.following.replica_fetcher import ReplicaFetchers
+from pykraft.broker.replicas.leading.isr_proposals import IsrProposals
+from pykraft.broker.replicas.leading.log_starts import LogStarts
+from pykraft.broker.replicas.partition.partition import Partition
 from pykraft.broker.replicas.wakeups import Wakeups
 from pykraft.log_store.interface import CorruptLogError
 from pykraft.runtime.tasks import TaskSupervisor
 
 
 class BrokerPartitionEvents:
-    """The :class:`~pykraft.broker.replicas.partition.PartitionEvents` of all partitions of one broker.
+    """The ``PartitionEvents`` of all partitions of one broker.
 
     ``urgent_high_watermarks``: followers serve consumers, so they are told of a high watermark at once, and
     not with the next records.

@@ -8,7 +8,7 @@ from typing import Protocol
 from pykraft.broker.logs.offline_logs import TopicPartition
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.markers import EndOfTransaction
-from pykraft.metadata_log.controller.requests import (
+from pykraft.metadata_log.controller.calls.requests import (
     LostReplica,
     LostReplicaResult,
     PartitionIsrChange,
@@ -80,7 +80,7 @@ class OffsetsTransactions(Protocol):
 
 
 class ImageSource(Protocol):
-    """Holds the newest metadata image (:class:`pykraft.broker.metadata_cache.MetadataCache`)."""
+    """Holds the newest metadata image (:class:`pykraft.broker.metadata.cache.MetadataCache`)."""
 
     @property
     def image(self) -> MetadataImage: ...

@@ -1,8 +1,9 @@
 """The replicas of this broker as requests find them: look-ups, and checks whether a request may be served.
 
 Refusals name the reason: no such topic, no replica here, a damaged log, a broker that is fenced or past its
-lease. :mod:`.replica_publisher` and :mod:`.log_reconciler` decide which replicas there are, and
-:mod:`.partition` what one of them answers.
+lease. :mod:`~pykraft.broker.replicas.placement.replica_publisher` and
+:mod:`~pykraft.broker.replicas.placement.log_reconciler` decide which replicas there are, and
+:mod:`~pykraft.broker.replicas.partition.partition` what one of them answers.
 """
 
 from __future__ import annotations
@@ -13,18 +14,18 @@ from pykraft.broker.config import BrokerConfig
 from pykraft.broker.logs.log_manager import LogManager
 from pykraft.broker.logs.log_scrubber import LogScrubber
 from pykraft.broker.replicas.openings import Openings
-from pykraft.broker.replicas.partition import Partition
+from pykraft.broker.replicas.partition.partition import Partition
+from pykraft.broker.replicas.placement.worklist import Worklist
 from pykraft.broker.replicas.ports import BrokerLease, ImageSource
 from pykraft.broker.replicas.replica_table import ReplicaTable
 from pykraft.broker.replicas.replication_quota import ReplicationQuotas
-from pykraft.broker.replicas.worklist import Worklist
 from pykraft.kafka_protocol.connection import Holdable
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.log_store.interface import STORAGE_ERRORS
 from pykraft.log_store.segment import BadIndexError
 from pykraft.runtime.clock import Clock
-from pykraft.runtime.streams import FileSlice
+from pykraft.runtime.network.streams import FileSlice
 from pykraft.runtime.tasks import TaskSupervisor
 
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from pykraft.broker.logs.log_loading import OpenLog
 from pykraft.broker.logs.offline_logs import TopicPartition
-from pykraft.broker.replicas.partition import Partition
+from pykraft.broker.replicas.partition.partition import Partition
 from pykraft.broker.replicas.traffic import TrafficTable
 from pykraft.kafka_protocol.ids import Uuid
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from pykraft.broker.replicas.partition import Partition
+from pykraft.broker.replicas.partition.partition import Partition
+from pykraft.broker.replicas.partition.purgatory import Deadlines, Waiting
 from pykraft.broker.replicas.ports import TopicCoordinator
-from pykraft.broker.replicas.purgatory import Deadlines, Waiting
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.turns import Turns
 

@@ -13,14 +13,14 @@ from dataclasses import field
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
 from pykraft.kafka_protocol.api_keys import ApiKey
+from pykraft.kafka_protocol.codec.pace import MAX_ITEMS, TooManyItemsError, at_once
+from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
 from pykraft.kafka_protocol.error_answers import error_answer_in_slices, has_own_error
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.headers import RequestHeader
-from pykraft.kafka_protocol.pace import MAX_ITEMS, TooManyItemsError, at_once
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.kafka_protocol.request_context import RequestContext
-from pykraft.kafka_protocol.schema import Message
 from pykraft.lazy_dataclass import dataclass
 from pykraft.runtime.turns import Turns
 
@@ -68,7 +68,8 @@ class ReceivedRequest(Generic[Q]):
     @property
     def request(self) -> Q:
         """The decoded request. :class:`MalformedRequestError` if it cannot be decoded,
-        :class:`~pykraft.kafka_protocol.pace.TooManyItemsError` if it has more elements than its API allows.
+        :class:`~pykraft.kafka_protocol.codec.pace.TooManyItemsError` if it has more elements than its API
+        allows.
 
         Bytes after the request are ignored, as in Kafka: librdkafka sends some after Metadata v13.
         """

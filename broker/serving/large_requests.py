@@ -12,9 +12,9 @@ from itertools import islice
 from typing import Any
 
 from pykraft.broker.serving.api import Api
+from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.connection import Holdable
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.schema import Message
 from pykraft.runtime.memory import YoungCollectionsOnly
 from pykraft.runtime.slices import Slices
 

@@ -11,9 +11,9 @@ from itertools import count
 from pykraft.configuration.settings import Settings, setting
 from pykraft.kafka_protocol.connection import MAX_PENDING_RESPONSES, Connection, RequestHandler
 from pykraft.lazy_dataclass import dataclass
-from pykraft.runtime.connection_quota import ConnectionQuota
-from pykraft.runtime.tcp import OnUnreadable, StreamConnection, StreamRuntime
-from pykraft.runtime.tcp_server import StreamServer, bind_failure
+from pykraft.runtime.network.connection_quota import ConnectionQuota
+from pykraft.runtime.network.tcp import OnUnreadable, StreamConnection, StreamRuntime
+from pykraft.runtime.network.tcp_server import StreamServer, bind_failure
 
 _connection_ids = count(1)
 

@@ -32,6 +32,8 @@ from pykraft.broker.serving.api import (
 )
 from pykraft.broker.serving.large_requests import HoldUntilOpen, LargeRequests, partitions_of
 from pykraft.kafka_protocol.api_keys import ApiKey
+from pykraft.kafka_protocol.codec.pace import TooManyItemsError
+from pykraft.kafka_protocol.codec.schema import CHUNK_BYTES, Body, Message
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.framing import SIZE_BYTES, pack_size_into
@@ -41,10 +43,8 @@ from pykraft.kafka_protocol.headers import (
     encode_response_header,
     start_response,
 )
-from pykraft.kafka_protocol.pace import TooManyItemsError
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.kafka_protocol.request_context import RequestContext
-from pykraft.kafka_protocol.schema import CHUNK_BYTES, Body, Message
 from pykraft.runtime.slices import Slices
 from pykraft.runtime.tasks import FatalHandler, TaskSupervisor
 from pykraft.runtime.turns import Turns

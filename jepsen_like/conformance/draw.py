@@ -17,7 +17,7 @@ from pykraft.jepsen_like.conformance.script import (
     TopicId,
     blank,
 )
-from pykraft.kafka_protocol.schema import Message
+from pykraft.kafka_protocol.codec.schema import Message
 
 T = TypeVar("T")
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from pykraft.jepsen_like.conformance.producer_blanks import FIRST_TIME_MS, LAST_TIME_MS, STRANGER_ID
 from pykraft.jepsen_like.conformance.told_batches import told
+from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.consumer_protocol import decode_assignment
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages.describe_producers import DescribeProducersResponse
@@ -23,7 +24,6 @@ from pykraft.kafka_protocol.messages.list_groups import ListGroupsResponse
 from pykraft.kafka_protocol.messages.list_transactions import ListTransactionsResponse
 from pykraft.kafka_protocol.messages.produce import ProduceResponse
 from pykraft.kafka_protocol.primitives import ProtocolError
-from pykraft.kafka_protocol.schema import Message
 
 _UUID_CHARACTERS: Final = 36
 _ASSIGNMENTS: Final = frozenset({"assignment", "member_assignment"})

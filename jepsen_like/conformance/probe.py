@@ -10,6 +10,7 @@ from typing import Final
 from pykraft.jepsen_like.conformance.lane import ANSWER_TIMEOUT_S, Lane
 from pykraft.jepsen_like.conformance.script import TOPICS
 from pykraft.kafka_protocol.api_keys import response_class
+from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.headers import decode_response_header, encode_request
 from pykraft.kafka_protocol.ids import Uuid
@@ -34,7 +35,6 @@ from pykraft.kafka_protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from pykraft.kafka_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from pykraft.kafka_protocol.schema import Message
 from pykraft.runtime.address import Address
 
 _SETTLING_ROUND_TRIPS: Final = 2

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.schema import Message
 
 TOPICS: Final = {"apples": 3, "berries": 2, "cherries": 1}
 """The topics that exist on both systems, with their numbers of partitions."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from pykraft.jepsen_like.conformance.script import Step
+from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from pykraft.kafka_protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
@@ -18,7 +19,6 @@ from pykraft.kafka_protocol.messages.init_producer_id import InitProducerIdReque
 from pykraft.kafka_protocol.messages.list_transactions import ListTransactionsRequest
 from pykraft.kafka_protocol.messages.produce import ProduceRequest
 from pykraft.kafka_protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
-from pykraft.kafka_protocol.schema import Message
 
 PAUSE_S: Final = 0.02
 """Between one try and the next."""

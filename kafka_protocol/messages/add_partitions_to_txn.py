@@ -6,7 +6,7 @@ once.
 
 from __future__ import annotations
 
-from pykraft.kafka_protocol.schema import (
+from pykraft.kafka_protocol.codec.schema import (
     Message,
     array,
     boolean,

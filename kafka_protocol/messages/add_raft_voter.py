@@ -5,8 +5,7 @@ Version 1 can ask for an answer before the change is committed.
 
 from __future__ import annotations
 
-from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.schema import (
+from pykraft.kafka_protocol.codec.schema import (
     Message,
     array,
     boolean,
@@ -18,6 +17,7 @@ from pykraft.kafka_protocol.schema import (
     uint16,
     uuid,
 )
+from pykraft.kafka_protocol.ids import Uuid
 
 
 @struct

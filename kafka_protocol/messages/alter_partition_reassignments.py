@@ -5,7 +5,7 @@ Version 1 can forbid a change of the replication factor.
 
 from __future__ import annotations
 
-from pykraft.kafka_protocol.schema import Message, array, boolean, int16, int32, message, string, struct
+from pykraft.kafka_protocol.codec.schema import Message, array, boolean, int16, int32, message, string, struct
 
 
 @struct

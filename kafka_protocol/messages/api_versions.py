@@ -10,7 +10,7 @@ minimum is 0 must not be listed; version 4 lifts that.
 
 from __future__ import annotations
 
-from pykraft.kafka_protocol.schema import (
+from pykraft.kafka_protocol.codec.schema import (
     Message,
     array,
     boolean,

@@ -5,8 +5,7 @@ Version 1 says for each member whether it still speaks the classic protocol.
 
 from __future__ import annotations
 
-from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.schema import (
+from pykraft.kafka_protocol.codec.schema import (
     Message,
     array,
     boolean,
@@ -19,6 +18,7 @@ from pykraft.kafka_protocol.schema import (
     struct,
     uuid,
 )
+from pykraft.kafka_protocol.ids import Uuid
 
 
 @message(69, versions="0-1", flexible="0+")

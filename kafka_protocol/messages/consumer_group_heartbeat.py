@@ -7,8 +7,18 @@ expression subscription and has the client choose the member id (KIP-1082).
 
 from __future__ import annotations
 
+from pykraft.kafka_protocol.codec.schema import (
+    Message,
+    array,
+    int16,
+    int32,
+    message,
+    nested,
+    string,
+    struct,
+    uuid,
+)
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.schema import Message, array, int16, int32, message, nested, string, struct, uuid
 
 
 @struct

@@ -6,8 +6,7 @@ with what was really created, 7 with the topic id. Each topic succeeds or fails 
 
 from __future__ import annotations
 
-from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.schema import (
+from pykraft.kafka_protocol.codec.schema import (
     Message,
     array,
     boolean,
@@ -19,6 +18,7 @@ from pykraft.kafka_protocol.schema import (
     struct,
     uuid,
 )
+from pykraft.kafka_protocol.ids import Uuid
 
 
 @struct

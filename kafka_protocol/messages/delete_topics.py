@@ -5,8 +5,8 @@ Versions up to 5 carry plain names in ``topic_names``; 6 has ``topics`` with a n
 
 from __future__ import annotations
 
+from pykraft.kafka_protocol.codec.schema import Message, array, int16, int32, message, string, struct, uuid
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.schema import Message, array, int16, int32, message, string, struct, uuid
 
 
 @struct

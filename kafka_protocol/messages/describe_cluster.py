@@ -5,7 +5,17 @@ Version 1 tells broker from controller endpoints, version 2 can include fenced b
 
 from __future__ import annotations
 
-from pykraft.kafka_protocol.schema import Message, array, boolean, int8, int16, int32, message, string, struct
+from pykraft.kafka_protocol.codec.schema import (
+    Message,
+    array,
+    boolean,
+    int8,
+    int16,
+    int32,
+    message,
+    string,
+    struct,
+)
 
 
 @message(60, versions="0-2", flexible="0+")

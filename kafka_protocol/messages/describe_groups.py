@@ -5,7 +5,7 @@ Version 6 adds a message and answers GROUP_ID_NOT_FOUND; before, an unknown grou
 
 from __future__ import annotations
 
-from pykraft.kafka_protocol.schema import (
+from pykraft.kafka_protocol.codec.schema import (
     Message,
     array,
     boolean,

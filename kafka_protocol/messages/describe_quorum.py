@@ -5,8 +5,7 @@ Version 1 adds fetch and caught-up times, 2 directory ids and the voters' endpoi
 
 from __future__ import annotations
 
-from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.schema import (
+from pykraft.kafka_protocol.codec.schema import (
     Message,
     array,
     int16,
@@ -18,6 +17,7 @@ from pykraft.kafka_protocol.schema import (
     uint16,
     uuid,
 )
+from pykraft.kafka_protocol.ids import Uuid
 
 
 @struct

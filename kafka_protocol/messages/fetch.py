@@ -10,8 +10,7 @@ This table is the reference for the hand-written parser in ``fetch_fast``.
 
 from __future__ import annotations
 
-from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.schema import (
+from pykraft.kafka_protocol.codec.schema import (
     Message,
     array,
     int8,
@@ -25,6 +24,7 @@ from pykraft.kafka_protocol.schema import (
     struct,
     uuid,
 )
+from pykraft.kafka_protocol.ids import Uuid
 
 
 @struct

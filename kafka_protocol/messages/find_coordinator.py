@@ -6,7 +6,7 @@ moves the answer, errors included, into a list; both shapes live in these classe
 
 from __future__ import annotations
 
-from pykraft.kafka_protocol.schema import Message, array, int8, int16, int32, message, string, struct
+from pykraft.kafka_protocol.codec.schema import Message, array, int8, int16, int32, message, string, struct
 
 
 @message(10, versions="0-6", flexible="3+")

@@ -6,7 +6,7 @@ and epoch (KIP-360). Version 6, two-phase commit, is not stable in Kafka and not
 
 from __future__ import annotations
 
-from pykraft.kafka_protocol.schema import Message, int16, int32, int64, message, string
+from pykraft.kafka_protocol.codec.schema import Message, int16, int32, int64, message, string
 
 
 @message(22, versions="0-5", flexible="2+")

@@ -7,7 +7,7 @@ reason, 9 tells a returning static leader to skip the assignment.
 
 from __future__ import annotations
 
-from pykraft.kafka_protocol.schema import (
+from pykraft.kafka_protocol.codec.schema import (
     Message,
     array,
     boolean,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pykraft.kafka_protocol.schema import Message, array, int16, int32, message, string, struct
+from pykraft.kafka_protocol.codec.schema import Message, array, int16, int32, message, string, struct
 
 
 @struct

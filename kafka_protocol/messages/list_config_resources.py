@@ -5,7 +5,7 @@ Version 0 lists client metrics only; 1 names the types of resources wanted, wher
 
 from __future__ import annotations
 
-from pykraft.kafka_protocol.schema import Message, array, int8, int16, int32, message, string, struct
+from pykraft.kafka_protocol.codec.schema import Message, array, int8, int16, int32, message, string, struct
 
 
 @message(74, versions="0-1", flexible="0+")

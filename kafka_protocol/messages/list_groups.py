@@ -5,7 +5,7 @@ Version 4 filters by state, 5 by type; an empty filter selects every group.
 
 from __future__ import annotations
 
-from pykraft.kafka_protocol.schema import Message, array, int16, int32, message, string, struct
+from pykraft.kafka_protocol.codec.schema import Message, array, int16, int32, message, string, struct
 
 
 @message(16, versions="0-5", flexible="3+")

@@ -7,7 +7,17 @@ timestamp (version 7), -4 earliest local (8), -5 latest tiered (9). Version 4 ad
 
 from __future__ import annotations
 
-from pykraft.kafka_protocol.schema import Message, array, int8, int16, int32, int64, message, string, struct
+from pykraft.kafka_protocol.codec.schema import (
+    Message,
+    array,
+    int8,
+    int16,
+    int32,
+    int64,
+    message,
+    string,
+    struct,
+)
 
 
 @struct

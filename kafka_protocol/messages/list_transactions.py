@@ -6,7 +6,7 @@ empty filter, or a negative duration, selects every transaction.
 
 from __future__ import annotations
 
-from pykraft.kafka_protocol.schema import Message, array, int16, int32, int64, message, string, struct
+from pykraft.kafka_protocol.codec.schema import Message, array, int16, int32, int64, message, string, struct
 
 
 @message(66, versions="0-2", flexible="0+")

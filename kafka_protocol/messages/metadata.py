@@ -7,8 +7,7 @@ none. Version 7 adds leader epochs, 8 the authorized operations, 10 topic ids, 1
 
 from __future__ import annotations
 
-from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.schema import (
+from pykraft.kafka_protocol.codec.schema import (
     Body,
     Message,
     array,
@@ -20,6 +19,7 @@ from pykraft.kafka_protocol.schema import (
     struct,
     uuid,
 )
+from pykraft.kafka_protocol.ids import Uuid
 
 
 @struct

@@ -7,8 +7,18 @@ of names. The retention time of versions 2 to 4 is ignored.
 
 from __future__ import annotations
 
+from pykraft.kafka_protocol.codec.schema import (
+    Message,
+    array,
+    int16,
+    int32,
+    int64,
+    message,
+    string,
+    struct,
+    uuid,
+)
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.schema import Message, array, int16, int32, int64, message, string, struct, uuid
 
 
 @struct

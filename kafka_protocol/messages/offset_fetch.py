@@ -7,8 +7,7 @@ topic ids. Both shapes live in these classes.
 
 from __future__ import annotations
 
-from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.schema import (
+from pykraft.kafka_protocol.codec.schema import (
     Message,
     array,
     boolean,
@@ -20,6 +19,7 @@ from pykraft.kafka_protocol.schema import (
     struct,
     uuid,
 )
+from pykraft.kafka_protocol.ids import Uuid
 
 
 @struct

@@ -6,7 +6,7 @@ answer is the greatest epoch not above the one asked for, with its exclusive end
 
 from __future__ import annotations
 
-from pykraft.kafka_protocol.schema import Message, array, int16, int32, int64, message, string, struct
+from pykraft.kafka_protocol.codec.schema import Message, array, int16, int32, int64, message, string, struct
 
 
 @struct

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from pykraft.kafka_protocol.codec.schema import Message, int16, int32, message, string, uuid
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.schema import Message, int16, int32, message, string, uuid
 
 
 @message(81, versions="0", flexible="0+")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pykraft.kafka_protocol.schema import Message, byte_string, int16, int64, message, string
+from pykraft.kafka_protocol.codec.schema import Message, byte_string, int16, int64, message, string
 
 
 @message(36, versions="0-2", flexible="2+")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pykraft.kafka_protocol.schema import Message, array, int16, message, string
+from pykraft.kafka_protocol.codec.schema import Message, array, int16, message, string
 
 
 @message(17, versions="0-1")

@@ -6,7 +6,7 @@ Version 3 adds the group's member and generation for fencing (KIP-447); 5 enrols
 
 from __future__ import annotations
 
-from pykraft.kafka_protocol.schema import Message, array, int16, int32, int64, message, string, struct
+from pykraft.kafka_protocol.codec.schema import Message, array, int16, int32, int64, message, string, struct
 
 
 @struct

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pykraft.kafka_protocol.schema import Message, int16, int32, message, string
+from pykraft.kafka_protocol.codec.schema import Message, int16, int32, message, string
 
 
 @message(64, versions="0", flexible="0+")

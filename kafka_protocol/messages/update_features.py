@@ -6,7 +6,17 @@ results.
 
 from __future__ import annotations
 
-from pykraft.kafka_protocol.schema import Message, array, boolean, int8, int16, int32, message, string, struct
+from pykraft.kafka_protocol.codec.schema import (
+    Message,
+    array,
+    boolean,
+    int8,
+    int16,
+    int32,
+    message,
+    string,
+    struct,
+)
 
 
 @struct

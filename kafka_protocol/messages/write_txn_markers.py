@@ -5,7 +5,7 @@ Version 2 carries the transaction version, so that leaders can require a bumped 
 
 from __future__ import annotations
 
-from pykraft.kafka_protocol.schema import (
+from pykraft.kafka_protocol.codec.schema import (
     Message,
     array,
     boolean,

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 
 from pykraft.kafka_protocol.markers import ABORT, OTHER, Marker
 from pykraft.kafka_protocol.records import BatchHeader
-from pykraft.log_store.transaction_index import AbortedTransaction
+from pykraft.log_store.indexes.transaction_index import AbortedTransaction
 
 
 class TransactionScan:

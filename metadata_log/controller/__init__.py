@@ -1,4 +1,4 @@
-"""The active controller's decisions: registration, fencing, topics, partitions, configs and the ISR.
+"""The active controller's decisions on brokers, topics, partitions, configs, features and voters.
 
 A handler returns records and a response and changes nothing.
 """

@@ -11,17 +11,17 @@ from typing import Final
 
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.metadata_log.controller.cluster_control import check_broker_epoch
-from pykraft.metadata_log.controller.config import ControllerConfig
-from pykraft.metadata_log.controller.elections import Elections, PartitionChangeBuilder
-from pykraft.metadata_log.controller.requested_partitions import RequestedPartitions
-from pykraft.metadata_log.controller.requests import (
+from pykraft.metadata_log.controller.calls.requests import (
     AlterPartitionRequest,
     AlterPartitionResponse,
     IsrMember,
     PartitionIsrChange,
     PartitionIsrResult,
 )
+from pykraft.metadata_log.controller.cluster_control import check_broker_epoch
+from pykraft.metadata_log.controller.config import ControllerConfig
+from pykraft.metadata_log.controller.elections import Elections, PartitionChangeBuilder
+from pykraft.metadata_log.controller.requested_partitions import RequestedPartitions
 from pykraft.metadata_log.controller.result import ControllerResult
 from pykraft.metadata_log.image import UNKNOWN_DIRECTORIES, MetadataImage, PartitionRegistration
 from pykraft.metadata_log.records import Record

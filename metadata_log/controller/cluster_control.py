@@ -20,14 +20,14 @@ from pykraft.kafka_protocol.messages.unregister_broker import (
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
 )
-from pykraft.metadata_log.controller.heartbeats import Heartbeats
-from pykraft.metadata_log.controller.requests import (
+from pykraft.metadata_log.controller.calls.requests import (
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
     RegisterBrokerRequest,
     RegisterBrokerResponse,
     RegisterControllerRequest,
 )
+from pykraft.metadata_log.controller.heartbeats import Heartbeats
 from pykraft.metadata_log.controller.result import ControllerResult
 from pykraft.metadata_log.controller.sweeps import Sweeps
 from pykraft.metadata_log.image import BrokerRegistration, MetadataImage

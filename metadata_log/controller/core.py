@@ -14,25 +14,12 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.request_context import RequestContext
-from pykraft.kafka_protocol.schema import Message
 from pykraft.metadata_log.controller.alter_partition import handle_alter_partition
-from pykraft.metadata_log.controller.cluster_control import (
-    build_fence_records,
-    handle_broker_heartbeat,
-    handle_register_broker,
-    handle_register_controller,
-)
-from pykraft.metadata_log.controller.config import ControllerConfig, Rng
-from pykraft.metadata_log.controller.directories import handle_assign_replicas_to_dirs
-from pykraft.metadata_log.controller.features_control import build_min_isr_records
-from pykraft.metadata_log.controller.forwarding import FORWARDED, Decided, Situation
-from pykraft.metadata_log.controller.heartbeats import Heartbeats
-from pykraft.metadata_log.controller.leader_balance import LeaderBalance
-from pykraft.metadata_log.controller.lost_replicas import handle_report_lost_replicas
-from pykraft.metadata_log.controller.producer_ids import handle_allocate_producer_ids
-from pykraft.metadata_log.controller.rehearsal import Rehearsal
-from pykraft.metadata_log.controller.requests import (
+from pykraft.metadata_log.controller.calls.forwarding import FORWARDED, Decided, Situation
+from pykraft.metadata_log.controller.calls.rehearsal import Rehearsal
+from pykraft.metadata_log.controller.calls.requests import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
     AlterPartitionRequest,
@@ -47,6 +34,19 @@ from pykraft.metadata_log.controller.requests import (
     ReportLostReplicasRequest,
     ReportLostReplicasResponse,
 )
+from pykraft.metadata_log.controller.cluster_control import (
+    build_fence_records,
+    handle_broker_heartbeat,
+    handle_register_broker,
+    handle_register_controller,
+)
+from pykraft.metadata_log.controller.config import ControllerConfig, Rng
+from pykraft.metadata_log.controller.directories import handle_assign_replicas_to_dirs
+from pykraft.metadata_log.controller.features_control import build_min_isr_records
+from pykraft.metadata_log.controller.heartbeats import Heartbeats
+from pykraft.metadata_log.controller.leader_balance import LeaderBalance
+from pykraft.metadata_log.controller.lost_replicas import handle_report_lost_replicas
+from pykraft.metadata_log.controller.producer_ids import handle_allocate_producer_ids
 from pykraft.metadata_log.controller.result import ControllerResult, InSlices
 from pykraft.metadata_log.controller.sweeps import Sweeps, changes_elections, find_moved_brokers
 from pykraft.metadata_log.delta import Changes
@@ -268,8 +268,8 @@ class ControllerCore:
         upgrade_objection: Callable[[], str | None] = lambda: None,
         rehearsal: Rehearsal | None = None,
     ) -> InSlices[Any]:
-        """Decide on a client's request, or on a part of one (:mod:`.forwarding`); no records if it only
-        validates.
+        """Decide on a client's request, or on a part of one
+        (:mod:`~pykraft.metadata_log.controller.calls.forwarding`); no records if it only validates.
 
         ``voter_ids`` are the ids of the quorum's voters, and ``kraft_version`` is its level;
         ``upgrade_objection`` is why it cannot be upgraded now. ``rehearsal`` is that of all parts of a

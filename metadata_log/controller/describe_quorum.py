@@ -13,7 +13,7 @@ from pykraft.kafka_protocol.messages.describe_quorum import (
     Node,
     ReplicaState,
 )
-from pykraft.metadata_log.controller.topic_names import METADATA_TOPIC_NAME
+from pykraft.metadata_log.controller.topics.topic_names import METADATA_TOPIC_NAME
 from pykraft.quorum.core.voters import VoterSet
 from pykraft.quorum.listener import QuorumDescription, ReplicaProgress
 

@@ -22,26 +22,23 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
+from pykraft.kafka_protocol.codec.schema import Body, Message
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.request_context import RequestContext
-from pykraft.kafka_protocol.schema import Body, Message
 from pykraft.lazy_dataclass import dataclass
 from pykraft.metadata_log.codec import encode_record
 from pykraft.metadata_log.controller.announcements import announce
-from pykraft.metadata_log.controller.config import ControllerConfig, Rng
-from pykraft.metadata_log.controller.core import ControllerCore
-from pykraft.metadata_log.controller.forwarding import (
+from pykraft.metadata_log.controller.calls.forwarding import (
     AskedOfQuorum,
     DescribedQuorum,
     QuorumSituation,
     find_forwarded,
     wait_ms,
 )
-from pykraft.metadata_log.controller.joined_answer import JoinedAnswer
-from pykraft.metadata_log.controller.leadership import LeadershipProof
-from pykraft.metadata_log.controller.rehearsal import Rehearsal
-from pykraft.metadata_log.controller.request_parts import cut_request
-from pykraft.metadata_log.controller.requests import (
+from pykraft.metadata_log.controller.calls.joined_answer import JoinedAnswer
+from pykraft.metadata_log.controller.calls.rehearsal import Rehearsal
+from pykraft.metadata_log.controller.calls.request_parts import cut_request
+from pykraft.metadata_log.controller.calls.requests import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
     AlterPartitionRequest,
@@ -58,6 +55,9 @@ from pykraft.metadata_log.controller.requests import (
     ReportLostReplicasRequest,
     ReportLostReplicasResponse,
 )
+from pykraft.metadata_log.controller.config import ControllerConfig, Rng
+from pykraft.metadata_log.controller.core import ControllerCore
+from pykraft.metadata_log.controller.leadership import LeadershipProof
 from pykraft.metadata_log.controller.result import ControllerResult, InSlices
 from pykraft.metadata_log.delta import Changes
 from pykraft.metadata_log.features import SUPPORTED_RANGES, find_unsupported

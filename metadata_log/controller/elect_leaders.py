@@ -25,7 +25,7 @@ def handle_elect_leaders(
     image: MetadataImage, config: ControllerConfig, request: ElectLeadersRequest
 ) -> ControllerResult[ElectLeadersResponse]:
     """Records for the partitions that get another leader, and a result for each partition of the request,
-    which names them (:mod:`.request_parts`).
+    which names them (:mod:`~pykraft.metadata_log.controller.calls.request_parts`).
     """
     try:
         election_type = ElectionType(request.election_type)

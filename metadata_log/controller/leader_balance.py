@@ -14,7 +14,7 @@ from typing import Final
 
 from pykraft.metadata_log.controller.config import ControllerConfig
 from pykraft.metadata_log.controller.elections import Election, Elections
-from pykraft.metadata_log.controller.topic_walk import TopicWalk
+from pykraft.metadata_log.controller.topics.topic_walk import TopicWalk
 from pykraft.metadata_log.image import MetadataImage, PartitionRegistration, TopicImage
 from pykraft.metadata_log.records import PartitionChangeRecord
 

@@ -16,16 +16,16 @@ from __future__ import annotations
 from typing import Final
 
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.metadata_log.controller.cluster_control import check_broker_epoch
-from pykraft.metadata_log.controller.config import ControllerConfig
-from pykraft.metadata_log.controller.elections import Elections
-from pykraft.metadata_log.controller.requested_partitions import RequestedPartitions
-from pykraft.metadata_log.controller.requests import (
+from pykraft.metadata_log.controller.calls.requests import (
     LostReplica,
     LostReplicaResult,
     ReportLostReplicasRequest,
     ReportLostReplicasResponse,
 )
+from pykraft.metadata_log.controller.cluster_control import check_broker_epoch
+from pykraft.metadata_log.controller.config import ControllerConfig
+from pykraft.metadata_log.controller.elections import Elections
+from pykraft.metadata_log.controller.requested_partitions import RequestedPartitions
 from pykraft.metadata_log.controller.result import ControllerResult
 from pykraft.metadata_log.image import MetadataImage, PartitionRegistration
 from pykraft.metadata_log.records import Record

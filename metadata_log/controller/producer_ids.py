@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from pykraft.metadata_log.controller.calls.requests import (
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+)
 from pykraft.metadata_log.controller.cluster_control import check_broker_epoch
-from pykraft.metadata_log.controller.requests import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from pykraft.metadata_log.controller.result import ControllerResult
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.metadata_log.records import ProducerIdsRecord

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
+from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.alter_configs import AlterConfigsRequest
 from pykraft.kafka_protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from pykraft.kafka_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from pykraft.kafka_protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
-from pykraft.kafka_protocol.schema import Message
 from pykraft.metadata_log.controller.config import ControllerConfig
 from pykraft.metadata_log.image import MetadataImage
 

@@ -40,7 +40,7 @@ from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log.controller.config import ControllerConfig
 from pykraft.metadata_log.controller.election_rules import ELECTION_CONFIGS
 from pykraft.metadata_log.controller.elections import Elections
-from pykraft.metadata_log.controller.topic_walk import TopicWalk
+from pykraft.metadata_log.controller.topics.topic_walk import TopicWalk
 from pykraft.metadata_log.delta import Changes
 from pykraft.metadata_log.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from pykraft.metadata_log.image import BrokerRegistration, MetadataImage, TopicImage

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from pykraft.configuration.keys import ConfigError
 from pykraft.kafka_protocol.errors import KafkaError
-from pykraft.node.cli.logging_setup import set_up_logging
+from pykraft.node.cli.shared.logging_setup import set_up_logging
 from pykraft.node.config import load_server_config
 from pykraft.node.errors import StartError
 from pykraft.node.os_errors import describe, is_users

@@ -10,68 +10,77 @@ import click
 from pykraft import __version__
 from pykraft.configuration.keys import ConfigError
 from pykraft.kafka_protocol.errors import KafkaError
-from pykraft.node.cli.lazy_group import LazyGroup
-from pykraft.node.cli.tool_errors import OwnUsageLine, UsageLine
+from pykraft.node.cli.shared.lazy_group import LazyGroup
+from pykraft.node.cli.shared.tool_errors import OwnUsageLine, UsageLine
 from pykraft.node.errors import StartError
 from pykraft.node.os_errors import describe, is_users
 
 _COMMANDS: Mapping[str, tuple[str, str]] = {
-    "storage": ("pykraft.node.cli.storage", "Format and inspect data directories."),
+    "storage": ("pykraft.node.cli.files.storage", "Format and inspect data directories."),
     "server": ("pykraft.node.cli.server", "Run a node."),
-    "dev": ("pykraft.node.cli.dev", "Run a ready cluster without configuration."),
-    "topics": ("pykraft.node.cli.topics", "Create, list, describe, alter and delete topics."),
-    "configs": ("pykraft.node.cli.configs", "Show and change configurations while the cluster runs."),
-    "groups": ("pykraft.node.cli.groups", "List groups of every type; all that consumer-groups does."),
+    "dev": ("pykraft.node.cli.dev.dev", "Run a ready cluster without configuration."),
+    "topics": ("pykraft.node.cli.topics.topics", "Create, list, describe, alter and delete topics."),
+    "configs": ("pykraft.node.cli.configs.configs", "Show and change configurations while the cluster runs."),
+    "groups": ("pykraft.node.cli.groups.groups", "List groups of every type; all that consumer-groups does."),
     "consumer-groups": (
-        "pykraft.node.cli.consumer_groups",
+        "pykraft.node.cli.groups.consumer_groups",
         "List, describe and delete groups of consumers; reset their offsets.",
     ),
     "client-metrics": (
-        "pykraft.node.cli.client_metrics",
+        "pykraft.node.cli.configs.client_metrics",
         "Show and change subscriptions to the metrics of clients.",
     ),
     "transactions": (
-        "pykraft.node.cli.transactions",
+        "pykraft.node.cli.transactions.transactions",
         "Look at transactions and producers; end transactions that hang.",
     ),
-    "cluster": ("pykraft.node.cli.cluster", "List the brokers of a cluster; unregister one."),
+    "cluster": ("pykraft.node.cli.cluster.cluster", "List the brokers of a cluster; unregister one."),
     "broker-api-versions": (
-        "pykraft.node.cli.broker_api_versions",
+        "pykraft.node.cli.cluster.broker_api_versions",
         "Show which versions of which APIs the brokers serve.",
     ),
     "metadata-quorum": (
-        "pykraft.node.cli.metadata_quorum",
+        "pykraft.node.cli.cluster.metadata_quorum",
         "Describe the metadata quorum and change its voters.",
     ),
-    "leader-election": ("pykraft.node.cli.leader_election", "Run preferred or unclean leader elections."),
-    "reassign-partitions": ("pykraft.node.cli.reassign_partitions", "Move replicas between brokers."),
-    "log-dirs": ("pykraft.node.cli.log_dirs", "Show the log directories of brokers and what is in them."),
-    "delete-records": ("pykraft.node.cli.delete_records", "Delete the oldest records of partitions."),
-    "get-offsets": ("pykraft.node.cli.get_offsets", "Show the offsets of partitions, by time."),
-    "features": ("pykraft.node.cli.features", "Show and change the levels of features."),
-    "producer": ("pykraft.node.cli.producer", "Write lines of standard input to a topic."),
-    "consumer": ("pykraft.node.cli.consumer", "Print the records of a topic."),
+    "leader-election": (
+        "pykraft.node.cli.cluster.leader_election",
+        "Run preferred or unclean leader elections.",
+    ),
+    "reassign-partitions": (
+        "pykraft.node.cli.reassign.reassign_partitions",
+        "Move replicas between brokers.",
+    ),
+    "log-dirs": (
+        "pykraft.node.cli.cluster.log_dirs",
+        "Show the log directories of brokers and what is in them.",
+    ),
+    "delete-records": ("pykraft.node.cli.topics.delete_records", "Delete the oldest records of partitions."),
+    "get-offsets": ("pykraft.node.cli.topics.get_offsets", "Show the offsets of partitions, by time."),
+    "features": ("pykraft.node.cli.cluster.features", "Show and change the levels of features."),
+    "producer": ("pykraft.node.cli.console.producer", "Write lines of standard input to a topic."),
+    "consumer": ("pykraft.node.cli.console.consumer", "Print the records of a topic."),
     "producer-perf-test": (
-        "pykraft.node.cli.producer_perf_test",
+        "pykraft.node.cli.perf.producer_perf_test",
         "Measure how fast records are written.",
     ),
-    "consumer-perf-test": ("pykraft.node.cli.consumer_perf_test", "Measure how fast records are read."),
+    "consumer-perf-test": ("pykraft.node.cli.perf.consumer_perf_test", "Measure how fast records are read."),
     "verifiable-producer": (
-        "pykraft.node.cli.verifiable_producer",
+        "pykraft.node.cli.console.verifiable_producer",
         "Write numbers; print each outcome, as JSON.",
     ),
     "verifiable-consumer": (
-        "pykraft.node.cli.verifiable_consumer",
+        "pykraft.node.cli.console.verifiable_consumer",
         "Read a topic; print what happens, as JSON.",
     ),
-    "dump-log": ("pykraft.node.cli.dump_log", "Print the content of log, index and snapshot files."),
-    "metadata-shell": ("pykraft.node.cli.metadata_shell", "Browse the metadata in a log or snapshot."),
+    "dump-log": ("pykraft.node.cli.files.dump_log", "Print the content of log, index and snapshot files."),
+    "metadata-shell": ("pykraft.node.cli.files.metadata_shell", "Browse the metadata in a log or snapshot."),
     "kafka-scripts": (
-        "pykraft.node.cli.kafka_scripts",
+        "pykraft.node.cli.kafka_scripts.kafka_scripts",
         "Write launchers under the names of Kafka's scripts.",
     ),
     "jepsen": ("pykraft.node.cli.jepsen", "Inject faults into a real cluster and check its history."),
-    "spark": ("pykraft.node.cli.spark", "Run jobs over topics in Spark."),
+    "spark": ("pykraft.node.cli.spark.spark", "Run jobs over topics in Spark."),
 }
 
 

@@ -6,8 +6,8 @@ import sys
 
 import click
 
-from pykraft.node.cli.common import pairs
 from pykraft.node.cli.plain_start import start_node
+from pykraft.node.cli.shared.common import pairs
 
 
 @click.group()

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from pykraft.group_coordinator.group import ConsumerGroup
+from pykraft.group_coordinator.state.consumer_group import ConsumerGroup
 from pykraft.node.broker_node import BrokerNode
 from pykraft.node.metrics.metric import Kind, Metric, Sample
 from pykraft.node.metrics.scrape import Scrape

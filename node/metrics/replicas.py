@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from pykraft.broker.replicas.partition import Partition
+from pykraft.broker.replicas.partition.partition import Partition
 from pykraft.broker.replicas.traffic import Traffic
 from pykraft.node.metrics.metric import Kind, Metric, Sample, counter, gauge
 from pykraft.node.metrics.scrape import ReplicaCounts, Scrape

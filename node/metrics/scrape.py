@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pykraft.broker.replicas.partition import Partition
+from pykraft.broker.replicas.partition.partition import Partition
 from pykraft.broker.replicas.traffic import Traffic
 from pykraft.lazy_dataclass import dataclass
 from pykraft.metadata_log.image import MetadataImage, PartitionRegistration

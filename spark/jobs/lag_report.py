@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pykraft.kafka_client.admin import AdminClient
+from pykraft.kafka_client.admin.client import AdminClient
 from pykraft.kafka_client.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from pykraft.kafka_client.metadata import TopicPartition
 

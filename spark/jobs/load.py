@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pykraft.spark.jobs.query import run_to_end
-from pykraft.spark.written_rows import WriteError
+from pykraft.spark.writing.written_rows import WriteError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TypeVar
 
-from pykraft.kafka_protocol.pace import at_once
-from pykraft.kafka_protocol.schema import Message
+from pykraft.kafka_protocol.codec.pace import at_once
+from pykraft.kafka_protocol.codec.schema import Message
 
 R = TypeVar("R", bound=Message)
 

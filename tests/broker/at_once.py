@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from pykraft.broker.logs.log_manager import LogManager
 from pykraft.broker.logs.log_opening import LogOpening
-from pykraft.broker.logs.producer_jobs import ProducerJobs
+from pykraft.broker.logs.producers.jobs import ProducerJobs
 from pykraft.runtime.tasks import Workers
 
 T = TypeVar("T")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pykraft.broker.replicas import validate
+from pykraft.broker.replicas.leading import validate
 from pykraft.kafka_protocol.record_walk import RecordWalk
 from tests.broker.data_cluster import DataPlaneTools
 

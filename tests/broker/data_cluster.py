@@ -15,20 +15,21 @@ from dataclasses import replace
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, TypedDict, Unpack, cast
 
-from pykraft.broker.apis.fetch import FetchHandler
-from pykraft.broker.apis.produce import ProduceHandler
+from pykraft.broker.apis.records.fetch import FetchHandler
+from pykraft.broker.apis.records.produce import ProduceHandler
 from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.config import BrokerConfig
-from pykraft.broker.fetch_session_cache import FetchSessionCache
+from pykraft.broker.fetch_sessions.cache import FetchSessionCache
 from pykraft.broker.logs.log_dirs import LogDirs
-from pykraft.broker.replicas.coordinator_log import CoordinatorTopic
 from pykraft.broker.replicas.data_plane import DataPlane
-from pykraft.broker.replicas.marker_writer import MarkerWriter
-from pykraft.broker.replicas.partition import Partition
+from pykraft.broker.replicas.leading.coordinator_log import CoordinatorTopic
+from pykraft.broker.replicas.leading.marker_writer import MarkerWriter
+from pykraft.broker.replicas.partition.partition import Partition
 from pykraft.broker.replicas.ports import TopicCoordinator
 from pykraft.broker.replicas.replica_table import ReplicaTable
 from pykraft.broker.serving.api import HotHandler
 from pykraft.broker.serving.listener import KafkaListener
+from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.headers import decode_request_header, decode_response_header, encode_request
@@ -38,8 +39,7 @@ from pykraft.kafka_protocol.primitives import Buffer
 from pykraft.kafka_protocol.record_codec import RecordInput, decode_batch, encode_batch
 from pykraft.kafka_protocol.records import iter_headers
 from pykraft.kafka_protocol.request_context import RequestContext
-from pykraft.kafka_protocol.schema import Message
-from pykraft.metadata_log.controller.requests import (
+from pykraft.metadata_log.controller.calls.requests import (
     LostReplica,
     LostReplicaResult,
     PartitionIsrChange,
@@ -52,10 +52,10 @@ from pykraft.metadata_log.persistent import Map
 from pykraft.metadata_log.records import UNASSIGNED_DIRECTORY, Endpoint
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.disk import Disk
+from pykraft.runtime.network.tcp import StreamRuntime
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from pykraft.runtime.slices import Slices
 from pykraft.runtime.tasks import Workers
-from pykraft.runtime.tcp import StreamRuntime
 from pykraft.runtime.turns import UnlimitedTurn
 from tests.batch_fields import BatchFields
 from tests.broker.crash import abandon

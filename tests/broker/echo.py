@@ -13,7 +13,7 @@ import uvloop
 from pykraft.broker.serving.listener import KafkaListener, ListenerLimits
 from pykraft.kafka_protocol.connection import Connection, RequestHandler, ResponseSlot
 from pykraft.runtime.file_budget import FileBudget
-from pykraft.runtime.tcp import StreamRuntime
+from pykraft.runtime.network.tcp import StreamRuntime
 
 LOOPS = pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 

@@ -15,9 +15,9 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any, cast
 
-from pykraft.broker.apis.fetch import FetchHandler
-from pykraft.broker.fetch_session_cache import FetchSessionCache
-from pykraft.broker.replicas.partition import Partition
+from pykraft.broker.apis.records.fetch import FetchHandler
+from pykraft.broker.fetch_sessions.cache import FetchSessionCache
+from pykraft.broker.replicas.partition.partition import Partition
 from pykraft.broker.replicas.partition_events import BrokerPartitionEvents
 from pykraft.broker.replicas.replica_table import ReplicaTable
 from pykraft.broker.replicas.replication_quota import ReplicationQuotas

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypedDict, TypeVar, Unpack
 
-from pykraft.broker.replicas.isr import IsrProposal
+from pykraft.broker.replicas.partition.isr import IsrProposal
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.record_codec import decode_batch
 from pykraft.kafka_protocol.records import iter_headers

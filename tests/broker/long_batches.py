@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Unpack
 
-from pykraft.broker.apis.produce import ProduceHandler
-from pykraft.broker.replicas.validate import ClientBatch
-from pykraft.broker.replicas.validation_turns import PIECE_WORK, ValidationTurns, Walkable
+from pykraft.broker.apis.records.produce import ProduceHandler
+from pykraft.broker.replicas.leading.validate import ClientBatch
+from pykraft.broker.replicas.leading.validation_turns import PIECE_WORK, ValidationTurns, Walkable
 from pykraft.kafka_protocol.messages import produce
 from pykraft.runtime.turns import TURN_US
 from tests.batch_fields import BatchFields

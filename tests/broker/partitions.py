@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TypedDict, Unpack
 
-from pykraft.broker.logs.producer_rebuild import ProducerRebuild
-from pykraft.broker.logs.producer_state import ProducerState
-from pykraft.broker.replicas.partition import AppendInfo, Partition
+from pykraft.broker.logs.producers.rebuild import ProducerRebuild
+from pykraft.broker.logs.producers.state import ProducerState
+from pykraft.broker.replicas.partition.partition import AppendInfo, Partition
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch

@@ -9,7 +9,7 @@ import pytest
 from pykraft.broker.apis.table import make_apis, make_controller_apis
 from pykraft.broker.serving.api import Api
 from pykraft.kafka_protocol.api_keys import ApiKey, flexible_from, request_class, response_class
-from pykraft.kafka_protocol.schema import NEVER_FLEXIBLE
+from pykraft.kafka_protocol.codec.schema import NEVER_FLEXIBLE
 
 KAFKA_4_3 = """
     0 Produce 0-13

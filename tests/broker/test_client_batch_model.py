@@ -13,7 +13,7 @@ from random import Random
 
 import pytest
 
-from pykraft.broker.replicas.validate import ClientBatch
+from pykraft.broker.replicas.leading.validate import ClientBatch
 from pykraft.kafka_protocol import records
 from pykraft.kafka_protocol.compression import Compression
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from pykraft.broker.logs.log_config import build_log_config
-from pykraft.broker.replicas.validate import ClientBatch, RejectedRecordsError
+from pykraft.broker.replicas.leading.validate import ClientBatch, RejectedRecordsError
 from pykraft.kafka_protocol import records
 from pykraft.kafka_protocol.compression import Compression, compress
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError

@@ -11,7 +11,7 @@ import pytest
 
 from pykraft.broker.serving.listener import KafkaListener, ListenerLimits
 from pykraft.runtime.file_budget import FileBudget
-from pykraft.runtime.tcp import StreamRuntime
+from pykraft.runtime.network.tcp import StreamRuntime
 from tests.broker.echo import LOOPS, AdvancedLoop, Echo, frame, read_frame, run, serving, until
 
 IDLE_S = 400

@@ -24,15 +24,15 @@ import pytest
 
 from pykraft.broker.serving.listener import KafkaListener, ListenerLimits
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
-from pykraft.runtime import tcp
 from pykraft.runtime.file_budget import FileBudget
+from pykraft.runtime.network import tcp
+from pykraft.runtime.network.streams import Chunk, FileSlice
+from pykraft.runtime.network.tcp import StreamConnection, StreamRuntime
+from pykraft.runtime.network.tcp_server import _UnservedSession
 from pykraft.runtime.simulated.links import Links
 from pykraft.runtime.simulated.memory_disk import MemoryDisk, MemoryFile
 from pykraft.runtime.simulated.processes import SimProcess
 from pykraft.runtime.simulated.streams import NetworkLoop, address_of
-from pykraft.runtime.streams import Chunk, FileSlice
-from pykraft.runtime.tcp import StreamConnection, StreamRuntime
-from pykraft.runtime.tcp_server import _UnservedSession
 
 PORT = 9092
 SERVER = 9

@@ -12,7 +12,7 @@ from pykraft.broker.membership.alter_partition import ControllerAlterPartition, 
 from pykraft.broker.membership.controller_channel import CATCH_UP_MS
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.metadata_log.controller.requests import IsrMember, LostReplica, PartitionIsrChange
+from pykraft.metadata_log.controller.calls.requests import IsrMember, LostReplica, PartitionIsrChange
 from pykraft.metadata_log.pb import controller_pb2 as pb
 from pykraft.runtime.address import Address
 from pykraft.runtime.rpc import RpcFailure

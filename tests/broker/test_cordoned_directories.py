@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pykraft.broker.apis import describe_log_dirs
+from pykraft.broker.apis.cluster import describe_log_dirs
 from pykraft.broker.logs.log_dirs import LogDirs, check_cordoned
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.describe_log_dirs import DescribeLogDirsRequest

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pykraft.broker.apis import list_offsets
+from pykraft.broker.apis.records import list_offsets
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.list_offsets import (
     ListOffsetsPartition,

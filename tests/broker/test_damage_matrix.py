@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import pytest
 
 from pykraft.broker.logs.log_loading import OpenLog, create_log, load_dir
-from pykraft.broker.logs.producer_rebuild import snapshot_entries
-from pykraft.broker.logs.producer_snapshots import load_producers
-from pykraft.broker.logs.producer_state import ProducerState
+from pykraft.broker.logs.producers.rebuild import snapshot_entries
+from pykraft.broker.logs.producers.snapshots import load_producers
+from pykraft.broker.logs.producers.state import ProducerState
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import BatchHeader, iter_headers, read_header

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from pykraft.broker.apis import describe_log_dirs
+from pykraft.broker.apis.cluster import describe_log_dirs
 from pykraft.broker.logs.offline_logs import OfflineLog, find_set_aside, set_aside
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.describe_log_dirs import DescribeLogDirsRequest

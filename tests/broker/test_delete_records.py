@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from pykraft.broker.apis import delete_records
+from pykraft.broker.apis.records import delete_records
 from pykraft.broker.logs.offline_logs import TopicPartition
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.delete_records import (

@@ -10,28 +10,28 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from pykraft.broker.apis import describe_configs, incremental_alter_configs
+from pykraft.broker.apis.cluster import describe_configs, incremental_alter_configs
 from pykraft.broker.apis.services import ControllerServices
 from pykraft.broker.serving.api import ReceivedRequest
 from pykraft.configuration.keys import ConfigType
 from pykraft.configuration.server_keys import DYNAMIC_KEYS, SERVER_KEYS
 from pykraft.configuration.topic_keys import TOPIC_KEYS
 from pykraft.kafka_protocol.api_keys import ApiKey
+from pykraft.kafka_protocol.codec.pace import at_once
+from pykraft.kafka_protocol.codec.schema import Body
 from pykraft.kafka_protocol.enums import ConfigSource
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages import describe_configs as described
 from pykraft.kafka_protocol.messages import incremental_alter_configs as altered
-from pykraft.kafka_protocol.pace import at_once
 from pykraft.kafka_protocol.request_context import RequestContext
-from pykraft.kafka_protocol.schema import Body
 from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage
 from pykraft.metadata_log.records import ConfigRecord, Record, TopicRecord
 from pykraft.metadata_log.replay import replay
 from pykraft.node.config import load_server_config
 from pykraft.runtime.loggers import ProcessLoggers
+from pykraft.runtime.network.streams import size_of
 from pykraft.runtime.slices import Slices
-from pykraft.runtime.streams import size_of
 from pykraft.runtime.turns import UnlimitedTurn
 from tests.broker.answers import as_read
 

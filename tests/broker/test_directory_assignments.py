@@ -7,10 +7,10 @@ from collections.abc import Coroutine, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
-from pykraft.broker.replicas.directory_assignments import LOOKED_AT, WAIT_MS, DirectoryAssignments
+from pykraft.broker.replicas.placement.directory_assignments import LOOKED_AT, WAIT_MS, DirectoryAssignments
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.metadata_log.controller.requests import ReplicaDirectory
+from pykraft.metadata_log.controller.calls.requests import ReplicaDirectory
 
 LOGS = 6 * LOOKED_AT
 KEYS = [("t", index) for index in range(LOGS)]

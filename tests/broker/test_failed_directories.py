@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pykraft.broker.apis import describe_log_dirs
+from pykraft.broker.apis.cluster import describe_log_dirs
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from pykraft.kafka_protocol.request_context import RequestContext

@@ -10,11 +10,11 @@ from collections.abc import Callable
 import pytest
 import uvloop
 
-from pykraft.broker.apis.produce_answers import PendingProduce
+from pykraft.broker.apis.records.produce_answers import PendingProduce
 from pykraft.broker.serving.listener import KafkaListener
 from pykraft.kafka_protocol.connection import FRAMES_PER_CALLBACK, Connection, ResponseSlot
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.runtime.tcp import StreamRuntime
+from pykraft.runtime.network.tcp import StreamRuntime
 from pykraft.runtime.turns import RESUMED_PER_TURN, TurnBudget
 from tests.broker.data_cluster import DataPlaneTools
 

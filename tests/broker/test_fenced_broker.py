@@ -12,15 +12,17 @@ from typing import Any, cast
 
 import pytest
 
-from pykraft.broker.apis import list_offsets, offset_for_leader_epoch
+from pykraft.broker.apis.records import list_offsets, offset_for_leader_epoch
 from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.apis.table import make_apis
 from pykraft.broker.membership.lifecycle import BrokerLifecycle
-from pykraft.broker.replicas.partition import AppendInfo, Partition
+from pykraft.broker.replicas.partition.partition import AppendInfo, Partition
 from pykraft.broker.replicas.replica_manager import ReplicaManager
 from pykraft.broker.serving.api import Api, ReceivedRequest
 from pykraft.broker.serving.request_server import RequestServer
 from pykraft.kafka_protocol.api_keys import ApiKey, request_class
+from pykraft.kafka_protocol.codec.pace import at_once
+from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -32,10 +34,8 @@ from pykraft.kafka_protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from pykraft.kafka_protocol.pace import at_once
 from pykraft.kafka_protocol.records import BatchHeader
 from pykraft.kafka_protocol.request_context import RequestContext
-from pykraft.kafka_protocol.schema import Message
 from pykraft.runtime.turns import UnlimitedTurn
 from tests.broker.answers import as_read
 from tests.broker.data_cluster import DataPlaneTools

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from pykraft.broker.fetch_session import MAX_EPOCH, CachedPartition, FetchSession, Results, next_epoch
+from pykraft.broker.fetch_sessions.session import (
+    MAX_EPOCH,
+    CachedPartition,
+    FetchSession,
+    Results,
+    next_epoch,
+)
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.fetch_fast import FetchPartition, FetchResult, FetchTopic, ForgottenTopic
+from pykraft.kafka_protocol.hot.fetch import FetchPartition, FetchResult, FetchTopic, ForgottenTopic
 
 ASKED = FetchPartition(0, -1, 5, -1, 0, 1000)
 QUIET = FetchResult(0, 0, 5, 0)

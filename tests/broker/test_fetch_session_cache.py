@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from pykraft.broker import fetch_session_cache
-from pykraft.broker.fetch_session import FetchSession, Results
-from pykraft.broker.fetch_session_cache import EVICTION_MS, FetchSessionCache
+from pykraft.broker.fetch_sessions import cache as fetch_session_cache
+from pykraft.broker.fetch_sessions.cache import EVICTION_MS, FetchSessionCache
+from pykraft.broker.fetch_sessions.session import FetchSession, Results
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.fetch_fast import (
+from pykraft.kafka_protocol.hot.fetch import (
     FetchPartition,
     FetchRequestView,
     FetchResult,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pykraft.broker.fetch_session_handler import (
+from pykraft.broker.fetch_sessions.follower_side import (
     SESSIONLESS_MS,
     SHORT_SESSION_MS,
     FetchNames,
@@ -12,7 +12,7 @@ from pykraft.broker.fetch_session_handler import (
     SessionState,
 )
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.fetch_fast import FetchPartition
+from pykraft.kafka_protocol.hot.fetch import FetchPartition
 from pykraft.kafka_protocol.ids import Uuid
 
 A, B = Uuid(b"a" * 16), Uuid(b"b" * 16)

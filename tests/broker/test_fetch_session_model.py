@@ -1,10 +1,10 @@
 """A client with a fetch session beside one that asks for everything each time: both know the same.
 
 Two equal brokers go through the same events. The client of the first uses sessions, as a follower does
-(:class:`~pykraft.broker.fetch_session_handler.FetchSessionHandler`); that of the second names everything in
-every request. After each answer both clients know the same of every partition and have got the same records.
-After each event both leaders think the same of the follower: what it has acknowledged, when it had
-everything, and what is committed.
+(:class:`~pykraft.broker.fetch_sessions.follower_side.FetchSessionHandler`); that of the second names
+everything in every request. After each answer both clients know the same of every partition and have got the
+same records. After each event both leaders think the same of the follower: what it has acknowledged, when it
+had everything, and what is committed.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pykraft.broker.apis import fetch_exchange
-from pykraft.broker.fetch_session import FINAL_EPOCH
-from pykraft.broker.fetch_session_handler import SESSION_ERRORS, FetchNames, FetchSessionHandler
-from pykraft.broker.replicas.partition import Partition
-from pykraft.kafka_protocol.fetch_fast import FetchPartition
+from pykraft.broker.apis.records import fetch_exchange
+from pykraft.broker.fetch_sessions.follower_side import SESSION_ERRORS, FetchNames, FetchSessionHandler
+from pykraft.broker.fetch_sessions.session import FINAL_EPOCH
+from pykraft.broker.replicas.partition.partition import Partition
+from pykraft.kafka_protocol.hot.fetch import FetchPartition
 from pykraft.kafka_protocol.messages import fetch
 from tests.broker.fetch_world import (
     FOLLOWER,

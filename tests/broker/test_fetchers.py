@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pykraft.broker.replicas.fetcher_hash import fetcher_id
+from pykraft.broker.replicas.following.fetcher_hash import fetcher_id
 from pykraft.metadata_log.records import ConfigResourceType
 from tests.broker.data_cluster import DataCluster, DataPlaneTools
 

@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
-from pykraft.broker import fetch_session
-from pykraft.broker.apis import fetch as fetch_api
-from pykraft.broker.apis import fetch_exchange, large_fetches
-from pykraft.broker.apis.fetch import FetchHandler
-from pykraft.broker.apis.fetch_reader import FetchReader, Found
-from pykraft.broker.fetch_session_handler import FetchNames, FetchSessionHandler
-from pykraft.broker.replicas import leader_link
-from pykraft.kafka_protocol import fetch_fast
+from pykraft.broker.apis.records import fetch as fetch_api
+from pykraft.broker.apis.records import fetch_exchange, large_fetches
+from pykraft.broker.apis.records.fetch import FetchHandler
+from pykraft.broker.apis.records.fetch_reader import FetchReader, Found
+from pykraft.broker.fetch_sessions import session as fetch_session
+from pykraft.broker.fetch_sessions.follower_side import FetchNames, FetchSessionHandler
+from pykraft.broker.replicas.following import leader_link
 from pykraft.kafka_protocol.connection import Connection
 from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.hot import fetch as fetch_fast
 from pykraft.kafka_protocol.messages import fetch
 from pykraft.runtime.turns import BULK, UnlimitedTurn
 from tests.broker.data_cluster import DataClient, DataCluster, DataPlaneTools

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from pykraft.broker.apis import find_coordinator
+from pykraft.broker.apis.coordination import find_coordinator
 from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.config import BrokerConfig
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError

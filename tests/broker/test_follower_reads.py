@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pykraft.broker.replica_selector import RACK_AWARE_SELECTOR, ReplicaView, select_follower
+from pykraft.broker.replicas.replica_selector import RACK_AWARE_SELECTOR, ReplicaView, select_follower
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages import fetch
 from tests.broker.data_cluster import DataPlaneTools

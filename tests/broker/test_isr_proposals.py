@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from pykraft.broker.replicas.isr_proposals import IsrProposals
-from pykraft.broker.replicas.partition import Partition
+from pykraft.broker.replicas.leading.isr_proposals import IsrProposals
+from pykraft.broker.replicas.partition.partition import Partition
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.log_store.interface import CorruptLogError, LogConfig
 from pykraft.log_store.log import Log
 from pykraft.metadata_log.controller.alter_partition import MAX_PARTITIONS_PER_REQUEST
-from pykraft.metadata_log.controller.requests import PartitionIsrChange, PartitionIsrResult
+from pykraft.metadata_log.controller.calls.requests import PartitionIsrChange, PartitionIsrResult
 from pykraft.metadata_log.image import PartitionRegistration
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from pykraft.runtime.simulated.virtual_loop import VirtualLoop

@@ -15,9 +15,9 @@ from random import Random
 
 import pytest
 
-from pykraft.broker.replicas import isr_proposals
+from pykraft.broker.replicas.leading import isr_proposals
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.metadata_log.controller.requests import PartitionIsrChange, PartitionIsrResult
+from pykraft.metadata_log.controller.calls.requests import PartitionIsrChange, PartitionIsrResult
 from pykraft.metadata_log.image import PartitionRegistration
 from pykraft.runtime.simulated.virtual_loop import VirtualLoop
 from tests.broker.test_isr_proposals import Controller, World

@@ -11,26 +11,26 @@ from typing import Any
 
 import pytest
 
-from pykraft.broker.apis.offset_commit import (
+from pykraft.broker.apis.coordination.offset_commit import (
     LARGE_BYTES,
     MAX_COMMIT_BYTES,
     MOST_LARGE,
     OffsetCommitHandler,
 )
-from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.service import GroupCoordinatorService
+from pykraft.group_coordinator.state.config import GroupConfig
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.framing import SIZE_BYTES
 from pykraft.kafka_protocol.headers import RequestHeader, encode_response_header
+from pykraft.kafka_protocol.hot.offset_commit import parse_in_slices
 from pykraft.kafka_protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from pykraft.kafka_protocol.offset_commit_fast import parse_in_slices
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.delta import MetadataDelta
@@ -302,7 +302,7 @@ def test_few_large_commits_are_worked_on_at_a_time(monkeypatch: pytest.MonkeyPat
                 begun += 1
                 return parse_in_slices(*arguments)
 
-            monkeypatch.setattr("pykraft.broker.apis.offset_commit.parse_in_slices", counted)
+            monkeypatch.setattr("pykraft.broker.apis.coordination.offset_commit.parse_in_slices", counted)
             for number, client in enumerate(clients):
                 client.send(request_of(number, group=f"g{number}"))
             gone = clients[MOST_LARGE + 1]

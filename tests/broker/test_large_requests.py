@@ -13,7 +13,8 @@ from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.serving.api import LARGE_BYTES, Api, ForwardedApi, HandledApi, ReceivedRequest, SlicedApi
 from pykraft.broker.serving.large_requests import MOST_LARGE
 from pykraft.broker.serving.request_server import RequestServer
-from pykraft.kafka_protocol import pace
+from pykraft.kafka_protocol.codec import pace
+from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.connection import Connection, Holdable
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.headers import decode_response_header, encode_request
@@ -28,8 +29,7 @@ from pykraft.kafka_protocol.messages.elect_leaders import (
     ElectLeadersResponse,
     TopicPartitions,
 )
-from pykraft.kafka_protocol.schema import Message
-from pykraft.runtime.streams import Chunk, Pieces
+from pykraft.runtime.network.streams import Chunk, Pieces
 from pykraft.runtime.turns import TURN_US, TurnBudget
 from tests.faults import unexpected
 

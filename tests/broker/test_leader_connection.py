@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pykraft.broker.replicas.leader_connection import Asked, LeaderConnection
+from pykraft.broker.replicas.following.leader_connection import Asked, LeaderConnection
 from pykraft.kafka_protocol.framing import SIZE_BYTES
 
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from pykraft.broker.membership.lifecycle import BrokerLifecycle, BrokerState
-from pykraft.broker.metadata_cache import MetadataCache
+from pykraft.broker.metadata.cache import MetadataCache
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE, BrokerRegistration, MetadataImage, PartitionRegistration

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pykraft.broker.apis import list_offsets
+from pykraft.broker.apis.records import list_offsets
 from pykraft.kafka_protocol.compression import Compression
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.list_offsets import (

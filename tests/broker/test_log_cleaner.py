@@ -13,7 +13,7 @@ import pytest
 
 from pykraft.broker.config import CleanerConfig
 from pykraft.broker.logs.log_cleaner import PAUSE_MS, LogCleaner
-from pykraft.broker.logs.verification import UNVERIFIED
+from pykraft.broker.logs.producers.verification import UNVERIFIED
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.markers import ABORT, EndOfTransaction, Marker
 from pykraft.kafka_protocol.record_codec import RecordInput, decode_batch, encode_batch

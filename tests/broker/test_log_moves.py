@@ -10,12 +10,12 @@ from dataclasses import replace
 
 import pytest
 
-from pykraft.broker.apis import alter_replica_log_dirs, describe_log_dirs
+from pykraft.broker.apis.cluster import alter_replica_log_dirs, describe_log_dirs
 from pykraft.broker.logs.future_log import MAX_NAME_BYTES, FutureLog, future_name
 from pykraft.broker.logs.log_loading import FUTURE_SUFFIX, OpenLog
 from pykraft.broker.logs.offline_logs import TopicPartition
-from pykraft.broker.replicas.log_moves import RATE_CONFIG
-from pykraft.broker.replicas.partition import Partition
+from pykraft.broker.replicas.partition.partition import Partition
+from pykraft.broker.replicas.placement.log_moves import RATE_CONFIG
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.markers import ABORT, EndOfTransaction, Marker
 from pykraft.kafka_protocol.messages.alter_replica_log_dirs import (

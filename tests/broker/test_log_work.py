@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
-from pykraft.broker.logs import deleted_files, index_rebuilds, producer_jobs
+from pykraft.broker.logs import deleted_files, index_rebuilds
 from pykraft.broker.logs.future_log import FutureLog
 from pykraft.broker.logs.log_copies import LogCopies
 from pykraft.broker.logs.log_work import LogWork
-from pykraft.broker.logs.producer_snapshots import SnapshotWriter
+from pykraft.broker.logs.producers import jobs as producer_jobs
+from pykraft.broker.logs.producers.snapshots import SnapshotWriter
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.log_store import checkpoint

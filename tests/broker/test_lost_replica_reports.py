@@ -11,16 +11,16 @@ from typing import Any, cast
 import pytest
 
 from pykraft.broker.logs.offline_logs import OfflineLog, TopicPartition
-from pykraft.broker.replicas.lost_replicas import (
+from pykraft.broker.replicas.placement.lost_replicas import (
     REPORTED_AT_ONCE,
     RETRY_MAX_MS,
     RETRY_MS,
     LostReplicas,
 )
-from pykraft.broker.replicas.worklist import Worklist
+from pykraft.broker.replicas.placement.worklist import Worklist
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.metadata_log.controller.requests import LostReplica, LostReplicaResult
+from pykraft.metadata_log.controller.calls.requests import LostReplica, LostReplicaResult
 from tests.broker.data_cluster import DataPlaneTools
 from tests.broker.test_log_moves import DIRS, begin
 

@@ -8,8 +8,8 @@ from itertools import pairwise
 
 import pytest
 
-from pykraft.broker.replicas import log_reconciler, replica_publisher
-from pykraft.broker.replicas.partition import Partition
+from pykraft.broker.replicas.partition.partition import Partition
+from pykraft.broker.replicas.placement import log_reconciler, replica_publisher
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log.delta import build_delta, build_full_delta

@@ -15,8 +15,8 @@ import pytest
 
 from pykraft.broker.logs.checkpoint_files import CheckpointFiles, Offsets, StoredOffsets
 from pykraft.broker.logs.log_table import LogTable
-from pykraft.broker.replicas import log_starts
-from pykraft.broker.replicas.log_starts import LogStarts
+from pykraft.broker.replicas.leading import log_starts
+from pykraft.broker.replicas.leading.log_starts import LogStarts
 from pykraft.broker.replicas.maintenance import LogMaintenance
 from pykraft.log_store import checkpoint
 from pykraft.runtime.simulated.memory_disk import MemoryDisk

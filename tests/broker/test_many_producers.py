@@ -8,16 +8,18 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pykraft.broker.logs import producer_rebuild, producer_snapshots, producer_state
-from pykraft.broker.logs.producer_rebuild import (
+from pykraft.broker.logs.producers import rebuild as producer_rebuild
+from pykraft.broker.logs.producers import snapshots as producer_snapshots
+from pykraft.broker.logs.producers import state as producer_state
+from pykraft.broker.logs.producers.rebuild import (
     ENTRIES_PER_SLICE,
     ProducerRebuild,
     rebuild,
     remembered_offsets,
     snapshot_entries,
 )
-from pykraft.broker.logs.producer_snapshots import PRODUCERS_PER_JOB
-from pykraft.broker.logs.producer_state import MOST_CUT, MOST_EXPIRED, ProducerEntry, ProducerState
+from pykraft.broker.logs.producers.snapshots import PRODUCERS_PER_JOB
+from pykraft.broker.logs.producers.state import MOST_CUT, MOST_EXPIRED, ProducerEntry, ProducerState
 from pykraft.kafka_protocol.markers import ABORT, COMMIT, Marker
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import BatchHeader, read_header

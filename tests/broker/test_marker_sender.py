@@ -9,8 +9,9 @@ from typing import Any, cast
 
 import pytest
 
+from pykraft.broker.peers.marker_sender import MarkerSender
 from pykraft.broker.peers.peers import Peers
-from pykraft.broker.transactions.marker_sender import MarkerSender
+from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -20,7 +21,6 @@ from pykraft.kafka_protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from pykraft.kafka_protocol.schema import Message
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.runtime.simulated.virtual_loop import VirtualLoop
 from pykraft.runtime.tasks import TaskSupervisor

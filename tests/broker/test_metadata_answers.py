@@ -9,13 +9,14 @@ from typing import TypedDict, Unpack, cast
 
 import pytest
 
-from pykraft.broker.apis import describe_cluster, describe_topic_partitions, metadata
+from pykraft.broker.apis.cluster import describe_cluster, describe_topic_partitions, metadata
 from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.apis.table import make_apis
-from pykraft.broker.metadata_cache import MetadataCache
-from pykraft.broker.topic_answers import ListenerView, TopicAnswers, encode_topic
+from pykraft.broker.metadata.cache import MetadataCache
+from pykraft.broker.metadata.topic_answers import ListenerView, TopicAnswers, encode_topic
 from pykraft.kafka_protocol.api_keys import ApiKey
-from pykraft.kafka_protocol.encode_plan import encoder
+from pykraft.kafka_protocol.codec.encode_plan import encoder
+from pykraft.kafka_protocol.codec.pace import at_once
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages.describe_cluster import DescribeClusterRequest
@@ -31,7 +32,6 @@ from pykraft.kafka_protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from pykraft.kafka_protocol.pace import at_once
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.delta import Changes, build_delta
 from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage, PartitionRegistration

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from pykraft.broker.replicas.partition import Partition
+from pykraft.broker.replicas.partition.partition import Partition
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.markers import ABORT, COMMIT, EndOfTransaction, Marker
 from pykraft.kafka_protocol.records import iter_headers
 from pykraft.log_store import checkpoint
-from pykraft.log_store.transaction_index import AbortedTransaction
+from pykraft.log_store.indexes.transaction_index import AbortedTransaction
 from pykraft.node.metrics.replicas import REPLICA_METRICS
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.broker.damage import in_sync

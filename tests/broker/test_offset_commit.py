@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
-from pykraft.broker.apis.offset_commit import MAX_COMMIT_BYTES, OffsetCommitHandler
+from pykraft.broker.apis.coordination.offset_commit import MAX_COMMIT_BYTES, OffsetCommitHandler
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.framing import SIZE_BYTES
 from pykraft.kafka_protocol.headers import RequestHeader, encode_response_header
+from pykraft.kafka_protocol.hot.offset_commit import FIELDS, MAX_TOPICS, parse_offset_commit
 from pykraft.kafka_protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from pykraft.kafka_protocol.offset_commit_fast import FIELDS, MAX_TOPICS, parse_offset_commit
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.runtime.turns import UnlimitedTurn

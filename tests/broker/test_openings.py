@@ -12,7 +12,8 @@ import pytest
 from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.apis.table import make_apis
 from pykraft.broker.logs.log_loading import OpenLog
-from pykraft.broker.replicas import log_reconciler, openings, replica_publisher
+from pykraft.broker.replicas import openings
+from pykraft.broker.replicas.placement import log_reconciler, replica_publisher
 from pykraft.broker.serving.request_server import RequestServer
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot

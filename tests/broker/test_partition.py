@@ -6,8 +6,14 @@ import errno
 
 import pytest
 
-from pykraft.broker.replicas.offset_lookup import EARLIEST, LATEST, MAX_TIMESTAMP, FoundOffset, find_offset
-from pykraft.broker.replicas.partition import Partition
+from pykraft.broker.replicas.leading.offset_lookup import (
+    EARLIEST,
+    LATEST,
+    MAX_TIMESTAMP,
+    FoundOffset,
+    find_offset,
+)
+from pykraft.broker.replicas.partition.partition import Partition
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch

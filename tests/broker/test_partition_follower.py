@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from pykraft.broker.replicas.follower_batches import begin_within_span
-from pykraft.broker.replicas.partition import Partition
+from pykraft.broker.replicas.partition.follower_batches import begin_within_span
+from pykraft.broker.replicas.partition.partition import Partition
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch

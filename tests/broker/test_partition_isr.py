@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from pykraft.broker.replicas.partition import Partition
+from pykraft.broker.replicas.partition.partition import Partition
 from pykraft.kafka_protocol.records import assign_offset
 from pykraft.metadata_log.image import PartitionRegistration
 from tests.broker.partitions import acknowledge, always, append, batch, make, state

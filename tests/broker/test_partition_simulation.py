@@ -27,8 +27,8 @@ from typing import Any
 
 import pytest
 
-from pykraft.broker.replicas.isr import IsrProposal
-from pykraft.broker.replicas.partition import Partition
+from pykraft.broker.replicas.partition.isr import IsrProposal
+from pykraft.broker.replicas.partition.partition import Partition
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch

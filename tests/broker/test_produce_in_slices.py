@@ -12,8 +12,8 @@ from typing import Self
 
 import pytest
 
-from pykraft.broker.apis.produce import ProduceHandler
-from pykraft.broker.replicas.validate import ClientBatch
+from pykraft.broker.apis.records.produce import ProduceHandler
+from pykraft.broker.replicas.leading.validate import ClientBatch
 from pykraft.kafka_protocol.compression import Compression
 from pykraft.kafka_protocol.connection import Connection
 from pykraft.kafka_protocol.errors import ErrorCode
@@ -254,7 +254,7 @@ def test_failure_in_the_middle_of_a_walk_costs_its_own_connection_only(
                 raise MemoryError
 
             with monkeypatch.context() as patched:
-                patched.setattr("pykraft.broker.replicas.validate.RecordWalk.advance", fail)
+                patched.setattr("pykraft.broker.replicas.leading.validate.RecordWalk.advance", fail)
                 gate.is_open.set()
                 assert await asyncio.wait_for(client.reader.read(), 10) == b""
             assert (await other.produce(data_plane.batch(b"x"))).base_offset == 0

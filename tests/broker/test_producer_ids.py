@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pykraft.broker.producer_ids import ProducerIdAllocator
+from pykraft.broker.membership.producer_ids import ProducerIdAllocator
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.runtime.tasks import TaskSupervisor
 from tests.faults import unexpected

@@ -14,8 +14,8 @@ from random import Random
 
 import pytest
 
-from pykraft.broker.logs.producer_rebuild import ProducerRebuild, rebuild, snapshot_entries
-from pykraft.broker.logs.producer_state import ProducerState
+from pykraft.broker.logs.producers.rebuild import ProducerRebuild, rebuild, snapshot_entries
+from pykraft.broker.logs.producers.state import ProducerState
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import BatchHeader, read_header

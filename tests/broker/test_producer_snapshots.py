@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 
 import pytest
 
-from pykraft.broker.logs import producer_snapshots
 from pykraft.broker.logs.log_config import build_log_config
-from pykraft.broker.logs.producer_rebuild import ProducerRebuild, rebuild, snapshot_entries
-from pykraft.broker.logs.producer_snapshots import HEADERS_PER_SLICE
-from pykraft.broker.logs.producer_state import ProducerState
+from pykraft.broker.logs.producers import snapshots as producer_snapshots
+from pykraft.broker.logs.producers.rebuild import ProducerRebuild, rebuild, snapshot_entries
+from pykraft.broker.logs.producers.snapshots import HEADERS_PER_SLICE
+from pykraft.broker.logs.producers.state import ProducerState
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.markers import Marker

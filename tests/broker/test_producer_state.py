@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pykraft.broker.logs.producer_rebuild import rebuild
-from pykraft.broker.logs.producer_state import ProducerState
+from pykraft.broker.logs.producers.rebuild import rebuild
+from pykraft.broker.logs.producers.state import ProducerState
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import BatchHeader, read_header

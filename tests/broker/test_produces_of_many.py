@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from pykraft.broker.apis import produce as produce_api
-from pykraft.broker.apis import produce_answers, produce_transactions
-from pykraft.broker.apis.produce import ProduceHandler
+from pykraft.broker.apis.records import produce as produce_api
+from pykraft.broker.apis.records import produce_answers, produce_transactions
+from pykraft.broker.apis.records.produce import ProduceHandler
 from pykraft.broker.serving.large_requests import MOST_LARGE, LargeRequests
-from pykraft.kafka_protocol import produce_fast
 from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.hot import produce as produce_fast
 from pykraft.kafka_protocol.messages import produce
 from pykraft.runtime.slices import Slices
 from pykraft.runtime.turns import TurnBudget

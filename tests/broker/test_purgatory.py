@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pykraft.broker.replicas.purgatory import BUCKET_MS, Deadlines
+from pykraft.broker.replicas.partition.purgatory import BUCKET_MS, Deadlines
 
 
 class Operation:

@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from pykraft.broker.apis.fetch_reader import FetchReader, Found
-from pykraft.broker.fetch_session_handler import SessionState
-from pykraft.broker.replicas.leader_connection import Asked, Followed
-from pykraft.broker.replicas.partition import Partition
+from pykraft.broker.apis.records.fetch_reader import FetchReader, Found
+from pykraft.broker.fetch_sessions.follower_side import SessionState
+from pykraft.broker.replicas.following.leader_connection import Asked, Followed
+from pykraft.broker.replicas.partition.partition import Partition
 from pykraft.kafka_protocol.api_keys import ApiKey
-from pykraft.kafka_protocol.fetch_fast import (
+from pykraft.kafka_protocol.hot.fetch import (
     FetchPartition,
     FetchRequestView,
     FetchResult,
     FetchTopic,
     build_fetch_response,
 )
-from pykraft.kafka_protocol.fetch_follower import build_follower_fetch
+from pykraft.kafka_protocol.hot.fetch_follower import build_follower_fetch
 from pykraft.kafka_protocol.records import assign_offset
 from pykraft.log_store.checkpoint import RECOVERY_POINT_CHECKPOINT, read_offset_checkpoint
 from pykraft.metadata_log.delta import MetadataDelta

@@ -74,9 +74,9 @@ def test_real_files_are_sent_in_every_way(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    from pykraft.runtime.network.sinks import TransportSink
+    from pykraft.runtime.network.tcp import StreamConnection
     from pykraft.runtime.os_disk import OsDisk
-    from pykraft.runtime.sinks import TransportSink
-    from pykraft.runtime.tcp import StreamConnection
 
     if way == "transport":
         monkeypatch.setattr(StreamConnection, "_make_sink", lambda self: TransportSink(self._transport))

@@ -10,7 +10,7 @@ import pytest
 
 from pykraft.broker.serving.request_metrics import MeasuredRequests
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
-from pykraft.runtime.streams import Chunk
+from pykraft.runtime.network.streams import Chunk
 
 FETCH, VERSION = 1, 16
 

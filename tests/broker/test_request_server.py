@@ -23,7 +23,7 @@ from pykraft.kafka_protocol.messages.delete_topics import (
     DeleteTopicsResponse,
 )
 from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from pykraft.runtime.streams import Chunk
+from pykraft.runtime.network.streams import Chunk
 from pykraft.runtime.turns import UnlimitedTurn
 from tests.faults import unexpected
 

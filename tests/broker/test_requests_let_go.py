@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
-from pykraft.broker.apis import delete_records, list_offsets
+from pykraft.broker.apis.records import delete_records, list_offsets
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages import delete_records as deletions
 from pykraft.kafka_protocol.messages import list_offsets as offsets

@@ -17,7 +17,7 @@ import pytest
 
 from pykraft.broker.serving.listener import ListenerLimits
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
-from pykraft.runtime.tcp import _CONGESTED, SHARED_BUFFER_BYTES, StreamConnection
+from pykraft.runtime.network.tcp import _CONGESTED, SHARED_BUFFER_BYTES, StreamConnection
 from tests.broker.echo import LOOPS, Echo, frame, read_frame, run, serving, turn, until
 
 

@@ -10,12 +10,12 @@ from typing import Any, cast
 
 import pytest
 
-from pykraft.broker.apis import metadata
+from pykraft.broker.apis.cluster import metadata
 from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.apis.topic_creation import MOST_BEGUN, TopicCreations
 from pykraft.broker.config import BrokerConfig
 from pykraft.broker.membership.controller_channel import ControllerChannel
-from pykraft.broker.metadata_cache import MetadataCache
+from pykraft.broker.metadata.cache import MetadataCache
 from pykraft.coordinator.partitioning import OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.create_topics import (

@@ -10,7 +10,8 @@ from typing import Any, cast
 
 import pytest
 
-from pykraft.broker.apis import describe_producers, list_offsets, write_txn_markers
+from pykraft.broker.apis.coordination import describe_producers, write_txn_markers
+from pykraft.broker.apis.records import list_offsets
 from pykraft.broker.logs.offline_logs import TopicPartition
 from pykraft.broker.peers.identity import is_broker, peer_client_id
 from pykraft.coordinator.partitioning import OFFSETS_TOPIC

@@ -9,20 +9,20 @@ from dataclasses import replace
 import pytest
 
 from pykraft.broker.logs.future_log import FutureLog
-from pykraft.broker.logs.transactions import Transactions
-from pykraft.broker.logs.verification import UNVERIFIED
-from pykraft.broker.replicas.partition import Partition
+from pykraft.broker.logs.producers.open_transactions import Transactions
+from pykraft.broker.logs.producers.verification import UNVERIFIED
+from pykraft.broker.replicas.partition.partition import Partition
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.markers import ABORT, COMMIT, EndOfTransaction, Marker, build_marker, read_marker
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import read_header
 from pykraft.log_store.compaction.record_filter import empty_batch
+from pykraft.log_store.indexes.transaction_index import AbortedTransaction
 from pykraft.log_store.interface import LogConfig
 from pykraft.log_store.log import Log
 from pykraft.log_store.producer_snapshot import decode_snapshot, list_snapshots, snapshot_path
 from pykraft.log_store.segment import BadIndexError
-from pykraft.log_store.transaction_index import AbortedTransaction
 from tests.broker.at_once import now
 from tests.broker.partitions import Events, acknowledge, make, state
 from tests.broker.transactional_world import KEY, World, check_replica, see

@@ -11,12 +11,12 @@ from typing import cast
 import pytest
 import uvloop
 
-from pykraft.broker.replicas.purgatory import Waiting
+from pykraft.broker.replicas.partition.purgatory import Waiting
 from pykraft.broker.replicas.wakeups import Wakeups
 from pykraft.broker.serving.listener import KafkaListener
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
 from pykraft.runtime.clock import Clock, SystemClock
-from pykraft.runtime.tcp import StreamRuntime
+from pykraft.runtime.network.tcp import StreamRuntime
 from pykraft.runtime.turns import BULK, TurnBudget, UnlimitedTurn
 
 LOOPS = pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])

@@ -20,9 +20,9 @@ from typing import Any, cast
 
 import pytest
 
-from pykraft.broker.replicas.partition import Partition
-from pykraft.broker.replicas.purgatory import BUCKET_MS
-from pykraft.broker.replicas.validation_turns import ValidationTurns
+from pykraft.broker.replicas.leading.validation_turns import ValidationTurns
+from pykraft.broker.replicas.partition.partition import Partition
+from pykraft.broker.replicas.partition.purgatory import BUCKET_MS
 from pykraft.broker.replicas.wakeups import Wakeups
 from pykraft.coordinator.answers import Answers
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError

@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from pykraft.broker.apis import txn_offset_commit
+from pykraft.broker.apis.coordination import txn_offset_commit
 from pykraft.broker.apis.services import BrokerServices
-from pykraft.broker.replicas.coordinator_log import CoordinatorTopic
-from pykraft.broker.replicas.partition import Partition
+from pykraft.broker.replicas.leading.coordinator_log import CoordinatorTopic
+from pykraft.broker.replicas.partition.partition import Partition
 from pykraft.coordinator.partitioning import OFFSETS_TOPIC
 from pykraft.kafka_protocol.batch_builder import BatchBuilder
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError

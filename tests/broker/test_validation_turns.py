@@ -7,14 +7,14 @@ from collections import Counter
 
 import pytest
 
-from pykraft.broker.replicas.partition import Partition
+from pykraft.broker.replicas.leading.validate import ClientBatch
+from pykraft.broker.replicas.leading.validation_turns import PIECE_WORK, ValidationTurns
+from pykraft.broker.replicas.partition.partition import Partition
 from pykraft.broker.replicas.replica_manager import ReplicaManager
-from pykraft.broker.replicas.validate import ClientBatch
-from pykraft.broker.replicas.validation_turns import PIECE_WORK, ValidationTurns
 from pykraft.kafka_protocol.compression import Compression
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages import produce
-from pykraft.runtime.tcp import StreamRuntime
+from pykraft.runtime.network.tcp import StreamRuntime
 from pykraft.runtime.turns import TURN_US, TurnBudget
 from tests.broker.data_cluster import DataPlaneTools
 from tests.broker.long_batches import BATCH_US, PIECE_US, WORK_PER_US, Gate, long_batch, produce_request

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pykraft.broker.logs.verification import Verifications
+from pykraft.broker.logs.producers.verification import Verifications
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.records import BatchHeader, read_header
 from pykraft.log_store.compaction.gaps import spanning_batch

@@ -9,10 +9,11 @@ from typing import cast
 
 import pytest
 
+from pykraft.broker.peers import verifier as verifier_module
 from pykraft.broker.peers.peers import Peers
-from pykraft.broker.transactions import verifier as verifier_module
-from pykraft.broker.transactions.verifier import CoordinatorVerifier
+from pykraft.broker.peers.verifier import CoordinatorVerifier
 from pykraft.coordinator.partitioning import TRANSACTION_STATE_TOPIC, partition_for_key
+from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -22,7 +23,6 @@ from pykraft.kafka_protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
-from pykraft.kafka_protocol.schema import Message
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.runtime.simulated.virtual_loop import VirtualLoop
 from pykraft.runtime.tasks import TaskSupervisor

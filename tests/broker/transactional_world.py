@@ -11,7 +11,7 @@ from random import Random
 from typing import NamedTuple
 
 from pykraft.broker.logs.log_config import build_log_config
-from pykraft.broker.replicas.partition import Partition
+from pykraft.broker.replicas.partition.partition import Partition
 from pykraft.jepsen_like.simulation.cluster.checks.derived_checks import find_difference
 from pykraft.kafka_client.visible import visible_batches
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
@@ -19,8 +19,8 @@ from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.markers import ABORT, COMMIT, EndOfTransaction, Marker
 from pykraft.kafka_protocol.record_codec import RecordInput, decode_batch, encode_batch
 from pykraft.kafka_protocol.records import BatchHeader, iter_headers, read_header
+from pykraft.log_store.indexes.transaction_index import AbortedTransaction
 from pykraft.log_store.log import Log
-from pykraft.log_store.transaction_index import AbortedTransaction
 from pykraft.metadata_log.image import PartitionRegistration
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.simulated.memory_disk import MemoryDisk

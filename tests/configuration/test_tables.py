@@ -26,7 +26,7 @@ from pykraft.configuration.server_keys import (
 )
 from pykraft.configuration.settings import Settings
 from pykraft.configuration.topic_keys import TOPIC_KEYS
-from pykraft.group_coordinator.config import GroupConfig
+from pykraft.group_coordinator.state.config import GroupConfig
 from pykraft.log_store.interface import LogConfig
 from pykraft.metadata_log.controller.config import ControllerConfig
 from pykraft.metadata_log.snapshot_schedule import SnapshotConfig

@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from pykraft.kafka_client.admin import AdminClient
+from pykraft.kafka_client.admin.client import AdminClient
 from pykraft.runtime.free_ports import free_ports
 from pykraft.testing.processes.node_process import NodeProcess
 from pykraft.testing.processes.waits import PATIENCE_S, wait_until

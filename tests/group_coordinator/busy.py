@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from random import Random
 
-from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.hosted import HostedGroups
-from pykraft.group_coordinator.result import CoordinatorResult
 from pykraft.group_coordinator.service import GroupCoordinatorService
+from pykraft.group_coordinator.state.config import GroupConfig
+from pykraft.group_coordinator.state.result import CoordinatorResult
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE
 from pykraft.runtime.turns import TURN_US, TurnBudget

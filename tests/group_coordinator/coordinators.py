@@ -8,8 +8,9 @@ from random import Random
 from types import MappingProxyType
 from typing import Any, TypedDict, Unpack
 
-from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.service import GroupCoordinatorService
+from pykraft.group_coordinator.state.config import GroupConfig
+from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages.consumer_group_heartbeat import (
@@ -29,7 +30,6 @@ from pykraft.kafka_protocol.messages.offset_commit import (
 from pykraft.kafka_protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from pykraft.kafka_protocol.request_context import RequestContext
-from pykraft.kafka_protocol.schema import Message
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage, TopicImage
 from pykraft.runtime.clock import Clock

@@ -26,13 +26,13 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages import consumer_group_describe as describe
 from pykraft.kafka_protocol.messages import offset_commit as commit
 from pykraft.kafka_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from pykraft.kafka_protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from pykraft.kafka_protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from pykraft.kafka_protocol.schema import Message
 from pykraft.testing.processes.waits import wait_until
 from tests.group_coordinator import tools
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pykraft.group_coordinator.commits import TopicCommit
-from pykraft.group_coordinator.offset_table import Rows, TopicOffsets, make_extra, pack_row
-from pykraft.group_coordinator.state import ShardState, TopicKey
+from pykraft.group_coordinator.state.commits import TopicCommit
+from pykraft.group_coordinator.state.offset_table import Rows, TopicOffsets, make_extra, pack_row
+from pykraft.group_coordinator.state.shard_state import ShardState, TopicKey
 from pykraft.kafka_protocol.ids import Uuid
 
 NOW_MS = 1_000_000

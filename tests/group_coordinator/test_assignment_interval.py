@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pykraft.group_coordinator.config import GroupConfig
+from pykraft.group_coordinator.state.config import GroupConfig
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from tests.group_coordinator import tools
 

@@ -21,19 +21,19 @@ from random import Random
 
 import pytest
 
-from pykraft.group_coordinator.classic_group import ClassicGroup, ClassicState
-from pykraft.group_coordinator.classic_join import handle_join_group
-from pykraft.group_coordinator.classic_sync import (
+from pykraft.group_coordinator.classic.join import handle_join_group
+from pykraft.group_coordinator.classic.sync import (
     handle_heartbeat,
     handle_leave_group,
     handle_sync_group,
 )
-from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.housekeeping import sweep_expired_groups, sweep_expired_offsets
-from pykraft.group_coordinator.offsets import handle_offset_commit
-from pykraft.group_coordinator.result import Answer, Call, CoordinatorResult, Parked, ParkKind
+from pykraft.group_coordinator.offsets.commit import handle_offset_commit
 from pykraft.group_coordinator.shard import GroupOutcome
-from pykraft.group_coordinator.state import ShardState
+from pykraft.group_coordinator.state.classic_group import ClassicGroup, ClassicState
+from pykraft.group_coordinator.state.config import GroupConfig
+from pykraft.group_coordinator.state.result import Answer, Call, CoordinatorResult, Parked, ParkKind
+from pykraft.group_coordinator.state.shard_state import ShardState
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from pykraft.kafka_protocol.messages.join_group import (

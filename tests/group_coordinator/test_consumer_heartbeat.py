@@ -7,10 +7,10 @@ from typing import Any, Unpack
 
 import pytest
 
-from pykraft.group_coordinator.config import GroupConfig
-from pykraft.group_coordinator.member import MemberState
 from pykraft.group_coordinator.shard import TIMER_RETRY_MS
-from pykraft.group_coordinator.subscription import TopicsView
+from pykraft.group_coordinator.state.config import GroupConfig
+from pykraft.group_coordinator.state.member import MemberState
+from pykraft.group_coordinator.state.subscription import TopicsView
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from tests.group_coordinator import tools
@@ -55,7 +55,7 @@ def refused(
     ],
 )
 def test_malformed_join_is_refused(lab: tools.ShardLab, fields: dict[str, object]) -> None:
-    from pykraft.group_coordinator.heartbeat import handle_consumer_heartbeat
+    from pykraft.group_coordinator.consumer.heartbeat import handle_consumer_heartbeat
     from pykraft.kafka_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
     values: dict[str, Any] = {
@@ -246,7 +246,7 @@ def test_empty_regex_ends_the_regex_subscription(lab: tools.ShardLab) -> None:
 
 
 def test_most_wanted_assignor_is_used(lab: tools.ShardLab) -> None:
-    from pykraft.group_coordinator.target_assignment import preferred_assignor
+    from pykraft.group_coordinator.consumer.target_assignment import preferred_assignor
 
     for name, assignor in (("a", "range"), ("b", "range"), ("c", "uniform")):
         lab.heartbeat(name, 0, server_assignor=assignor)

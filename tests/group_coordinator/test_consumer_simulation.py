@@ -33,20 +33,20 @@ from typing import Any
 
 import pytest
 
-from pykraft.group_coordinator.codec import decode_record
-from pykraft.group_coordinator.config import GroupConfig
-from pykraft.group_coordinator.group import ConsumerGroup
-from pykraft.group_coordinator.heartbeat import handle_consumer_heartbeat
-from pykraft.group_coordinator.member import ConsumerMember, MemberState
-from pykraft.group_coordinator.offset_fetch import fetch_group_offsets
-from pykraft.group_coordinator.offsets import handle_offset_commit
-from pykraft.group_coordinator.regex_refresh import handle_resolution
-from pykraft.group_coordinator.regex_worker import resolve_now
+from pykraft.group_coordinator.consumer.heartbeat import handle_consumer_heartbeat
+from pykraft.group_coordinator.consumer.regex_refresh import handle_resolution
+from pykraft.group_coordinator.consumer.regex_worker import resolve_now
+from pykraft.group_coordinator.offsets.commit import handle_offset_commit
+from pykraft.group_coordinator.offsets.fetch import fetch_group_offsets
 from pykraft.group_coordinator.replay import replay_all
-from pykraft.group_coordinator.result import Call, Resolution
 from pykraft.group_coordinator.shard import GroupShard
-from pykraft.group_coordinator.state import EMPTY_STATE
-from pykraft.group_coordinator.subscription import TopicsView
+from pykraft.group_coordinator.state.codec import decode_record
+from pykraft.group_coordinator.state.config import GroupConfig
+from pykraft.group_coordinator.state.consumer_group import ConsumerGroup
+from pykraft.group_coordinator.state.member import ConsumerMember, MemberState
+from pykraft.group_coordinator.state.result import Call, Resolution
+from pykraft.group_coordinator.state.shard_state import EMPTY_STATE
+from pykraft.group_coordinator.state.subscription import TopicsView
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages.consumer_group_heartbeat import (

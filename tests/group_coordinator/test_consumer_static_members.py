@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from pykraft.group_coordinator.assignment_epochs import check_commit
+from pykraft.group_coordinator.consumer.assignment_epochs import check_commit
+from pykraft.group_coordinator.consumer.leave import remove_members
 from pykraft.group_coordinator.describe import describe_consumer_group
-from pykraft.group_coordinator.group import ConsumerGroup, replay_group
-from pykraft.group_coordinator.heartbeat_leave import remove_members
-from pykraft.group_coordinator.records import (
+from pykraft.group_coordinator.state.consumer_group import ConsumerGroup, replay_group
+from pykraft.group_coordinator.state.records import (
     ConsumerGroupMemberMetadataKey,
     ConsumerGroupMemberMetadataValue,
     GroupRecord,
 )
+from pykraft.kafka_protocol.codec.pace import at_once
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.consumer_group_describe import ConsumerGroupDescribeResponse
 from pykraft.kafka_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
-from pykraft.kafka_protocol.pace import at_once
 from tests.broker.answers import as_read
 from tests.group_coordinator import tools
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykraft.group_coordinator.current_assignment import reconcile
-from pykraft.group_coordinator.member import ConsumerMember, MemberState
-from pykraft.group_coordinator.records import Partitions
+from pykraft.group_coordinator.consumer.current_assignment import reconcile
+from pykraft.group_coordinator.state.member import ConsumerMember, MemberState
+from pykraft.group_coordinator.state.records import Partitions
 from pykraft.kafka_protocol.ids import Uuid
 
 T = Uuid(b"t" * 16)

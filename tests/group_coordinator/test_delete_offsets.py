@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from pykraft.group_coordinator.codec import decode_record
-from pykraft.group_coordinator.records import OffsetCommitKey
+from pykraft.group_coordinator.state.codec import decode_record
+from pykraft.group_coordinator.state.records import OffsetCommitKey
 from pykraft.kafka_protocol.consumer_protocol import ConsumerProtocolSubscription, encode_subscription
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol

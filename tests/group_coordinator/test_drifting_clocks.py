@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from pykraft.group_coordinator.config import GroupConfig
+from pykraft.group_coordinator.state.config import GroupConfig
 from tests.group_coordinator.coordinators import JoinSettings, Leased
 
 

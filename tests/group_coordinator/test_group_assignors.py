@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykraft.group_coordinator.assignors.interface import MemberSpec
-from pykraft.group_coordinator.assignors.range import assign_range
-from pykraft.group_coordinator.assignors.uniform import assign_uniform
-from pykraft.group_coordinator.records import Partitions
+from pykraft.group_coordinator.consumer.assignors.interface import MemberSpec
+from pykraft.group_coordinator.consumer.assignors.range import assign_range
+from pykraft.group_coordinator.consumer.assignors.uniform import assign_uniform
+from pykraft.group_coordinator.state.records import Partitions
 from pykraft.kafka_protocol.ids import Uuid
 
 A, B, C = (Uuid(letter * 16) for letter in (b"a", b"b", b"c"))

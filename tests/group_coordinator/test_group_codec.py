@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pykraft.group_coordinator.codec import decode_record, encode_record
-from pykraft.group_coordinator.records import (
+from pykraft.group_coordinator.state.codec import decode_record, encode_record
+from pykraft.group_coordinator.state.records import (
     ClassicMemberMetadata,
     ClassicMemberValue,
     ConsumerGroupMemberMetadataKey,

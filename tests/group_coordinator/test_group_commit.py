@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pykraft.group_coordinator.offset_fetch import fetch_group_offsets
-from pykraft.group_coordinator.offsets import handle_offset_commit
+from pykraft.group_coordinator.offsets.commit import handle_offset_commit
+from pykraft.group_coordinator.offsets.fetch import fetch_group_offsets
 from pykraft.group_coordinator.shard import GroupOutcome
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.offset_commit import (

@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from pykraft.group_coordinator.group import ConsumerGroup
-from pykraft.group_coordinator.member import ConsumerMember
-from pykraft.group_coordinator.names import check_names
-from pykraft.group_coordinator.records import ResolvedRegex
-from pykraft.group_coordinator.subscription import MAX_CACHED, TopicsView
+from pykraft.group_coordinator.state.consumer_group import ConsumerGroup
+from pykraft.group_coordinator.state.member import ConsumerMember
+from pykraft.group_coordinator.state.names import check_names
+from pykraft.group_coordinator.state.records import ResolvedRegex
+from pykraft.group_coordinator.state.subscription import MAX_CACHED, TopicsView
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.join_group import JoinGroupRequestProtocol
 from pykraft.kafka_protocol.messages.offset_commit import (

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from pykraft.kafka_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -20,7 +21,6 @@ from pykraft.kafka_protocol.messages.list_groups import ListGroupsRequest
 from pykraft.kafka_protocol.messages.offset_delete import OffsetDeleteRequest
 from pykraft.kafka_protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest
-from pykraft.kafka_protocol.schema import Message
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.persistent import freeze
 from tests.group_coordinator import tools

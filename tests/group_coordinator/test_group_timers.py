@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from pykraft.group_coordinator.sessions import Deadlines, TimerKey, TimerKind
+from pykraft.group_coordinator.state.sessions import Deadlines, TimerKey, TimerKind
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest
 from pykraft.kafka_protocol.messages.leave_group import LeaveGroupRequest

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pykraft.group_coordinator.config import GroupConfig
-from pykraft.group_coordinator.heartbeat_pace import HeartbeatPace
+from pykraft.group_coordinator.consumer.heartbeat_pace import HeartbeatPace
+from pykraft.group_coordinator.state.config import GroupConfig
 from pykraft.metadata_log.persistent import Map
 
 

@@ -13,8 +13,6 @@ import pytest
 
 from pykraft.coordinator.writer import BatchBody
 from pykraft.group_coordinator import housekeeping, runtime
-from pykraft.group_coordinator.codec import decode_record, encode_record
-from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.hosted import HostedGroups
 from pykraft.group_coordinator.housekeeping import (
     SLICE_STEPS,
@@ -23,20 +21,22 @@ from pykraft.group_coordinator.housekeeping import (
     sweep_expired_groups,
     sweep_expired_offsets,
 )
-from pykraft.group_coordinator.offset_fetch import fetch_group_offsets
-from pykraft.group_coordinator.offsets import handle_offset_commit
-from pykraft.group_coordinator.records import (
+from pykraft.group_coordinator.offsets.commit import handle_offset_commit
+from pykraft.group_coordinator.offsets.fetch import fetch_group_offsets
+from pykraft.group_coordinator.replay import replay, replay_all
+from pykraft.group_coordinator.runtime import GroupRuntime
+from pykraft.group_coordinator.state.codec import decode_record, encode_record
+from pykraft.group_coordinator.state.config import GroupConfig
+from pykraft.group_coordinator.state.records import (
     ConsumerGroupMemberMetadataKey,
     ConsumerGroupMemberMetadataValue,
     GroupRecord,
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from pykraft.group_coordinator.replay import replay, replay_all
-from pykraft.group_coordinator.result import Call, CoordinatorResult, Record
-from pykraft.group_coordinator.runtime import GroupRuntime
-from pykraft.group_coordinator.sessions import SetTimer, TimerKey, TimerKind
-from pykraft.group_coordinator.state import EMPTY_STATE, ShardState
+from pykraft.group_coordinator.state.result import Call, CoordinatorResult, Record
+from pykraft.group_coordinator.state.sessions import SetTimer, TimerKey, TimerKind
+from pykraft.group_coordinator.state.shard_state import EMPTY_STATE, ShardState
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
 from pykraft.kafka_protocol.messages.heartbeat import HeartbeatResponse

@@ -7,15 +7,16 @@ from random import Random
 
 import pytest
 
-from pykraft.group_coordinator import large_commits, prepared_change
-from pykraft.group_coordinator.classic_group import ClassicGroup, ClassicMember, ClassicState
-from pykraft.group_coordinator.large_commits import LargeCommit
-from pykraft.group_coordinator.offsets import handle_offset_commit
-from pykraft.group_coordinator.records import GroupRecord, OffsetCommitKey, OffsetCommitValue
+from pykraft.group_coordinator.offsets import large_commits
+from pykraft.group_coordinator.offsets.commit import handle_offset_commit
+from pykraft.group_coordinator.offsets.large_commits import LargeCommit
 from pykraft.group_coordinator.replay import replay, replay_all
-from pykraft.group_coordinator.result import CoordinatorResult
 from pykraft.group_coordinator.shard import GroupShard, write_records
-from pykraft.group_coordinator.state import ShardState
+from pykraft.group_coordinator.state import prepared_change
+from pykraft.group_coordinator.state.classic_group import ClassicGroup, ClassicMember, ClassicState
+from pykraft.group_coordinator.state.records import GroupRecord, OffsetCommitKey, OffsetCommitValue
+from pykraft.group_coordinator.state.result import CoordinatorResult
+from pykraft.group_coordinator.state.shard_state import ShardState
 from pykraft.kafka_protocol.batch_builder import BatchBuilder
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID

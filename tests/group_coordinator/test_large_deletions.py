@@ -8,22 +8,29 @@ from typing import Any
 
 import pytest
 
-from pykraft.group_coordinator import delete_groups, delete_offsets, large_deletions, names, prepared_change
-from pykraft.group_coordinator.classic_group import ClassicGroup
-from pykraft.group_coordinator.commits import LEAST_TOMBSTONE_BYTES, TopicRemoval, write_removal
-from pykraft.group_coordinator.delete_groups import handle_delete_groups
-from pykraft.group_coordinator.delete_offsets import handle_offset_delete
-from pykraft.group_coordinator.group import ConsumerGroup
-from pykraft.group_coordinator.group_records import member_assignment_record, member_metadata_record
-from pykraft.group_coordinator.large_deletions import LargeGroupDeletion, LargeOffsetDelete, count_small
-from pykraft.group_coordinator.member import ConsumerMember
-from pykraft.group_coordinator.prepared_change import PreparedChange
+from pykraft.group_coordinator.offsets import delete as delete_offsets
+from pykraft.group_coordinator.offsets import delete_groups, large_deletions
+from pykraft.group_coordinator.offsets.delete import handle_offset_delete
+from pykraft.group_coordinator.offsets.delete_groups import handle_delete_groups
+from pykraft.group_coordinator.offsets.large_deletions import (
+    LargeGroupDeletion,
+    LargeOffsetDelete,
+    count_small,
+)
 from pykraft.group_coordinator.replay import replay, replay_all
-from pykraft.group_coordinator.result import CoordinatorResult
 from pykraft.group_coordinator.shard import write_records
-from pykraft.group_coordinator.state import EMPTY_STATE, ShardState
-from pykraft.group_coordinator.subscription import TopicsView
+from pykraft.group_coordinator.state import names, prepared_change
+from pykraft.group_coordinator.state.classic_group import ClassicGroup
+from pykraft.group_coordinator.state.commits import LEAST_TOMBSTONE_BYTES, TopicRemoval, write_removal
+from pykraft.group_coordinator.state.consumer_group import ConsumerGroup
+from pykraft.group_coordinator.state.group_records import member_assignment_record, member_metadata_record
+from pykraft.group_coordinator.state.member import ConsumerMember
+from pykraft.group_coordinator.state.prepared_change import PreparedChange
+from pykraft.group_coordinator.state.result import CoordinatorResult
+from pykraft.group_coordinator.state.shard_state import EMPTY_STATE, ShardState
+from pykraft.group_coordinator.state.subscription import TopicsView
 from pykraft.kafka_protocol.batch_builder import BatchBuilder
+from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID
 from pykraft.kafka_protocol.messages.delete_groups import DeleteGroupsRequest
@@ -34,7 +41,6 @@ from pykraft.kafka_protocol.messages.offset_delete import (
     OffsetDeleteResponse,
 )
 from pykraft.kafka_protocol.request_context import RequestContext
-from pykraft.kafka_protocol.schema import Message
 from tests.broker.answers import as_read
 from tests.group_coordinator import tools
 from tests.group_coordinator.busy import BusyWorld

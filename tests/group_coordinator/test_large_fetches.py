@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
-from pykraft.group_coordinator import large_fetches, names, offset_fetch
-from pykraft.group_coordinator.large_fetches import LARGE_PARTITIONS, LargeFetch, is_large
+from pykraft.group_coordinator.offsets import fetch as offset_fetch
+from pykraft.group_coordinator.offsets import large_fetches
+from pykraft.group_coordinator.offsets.large_fetches import LARGE_PARTITIONS, LargeFetch, is_large
 from pykraft.group_coordinator.replay import replay_all
-from pykraft.group_coordinator.state import ShardState
-from pykraft.group_coordinator.subscription import TopicsView
+from pykraft.group_coordinator.state import names
+from pykraft.group_coordinator.state.shard_state import ShardState
+from pykraft.group_coordinator.state.subscription import TopicsView
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID
 from pykraft.kafka_protocol.messages.offset_fetch import (

@@ -9,17 +9,18 @@ from random import Random
 
 import pytest
 
-from pykraft.group_coordinator import migration, service
-from pykraft.group_coordinator.classic_group import ClassicGroup, ClassicMember, ClassicState
-from pykraft.group_coordinator.config import GroupConfig
-from pykraft.group_coordinator.group import ConsumerGroup
-from pykraft.group_coordinator.heartbeat import handle_consumer_heartbeat
-from pykraft.group_coordinator.migration import PreparedUpgrade
+from pykraft.group_coordinator import service
+from pykraft.group_coordinator.consumer.heartbeat import handle_consumer_heartbeat
+from pykraft.group_coordinator.migration import migration
+from pykraft.group_coordinator.migration.migration import PreparedUpgrade
 from pykraft.group_coordinator.replay import replay_all
-from pykraft.group_coordinator.result import Call, CoordinatorResult
 from pykraft.group_coordinator.shard import write_records
-from pykraft.group_coordinator.state import ShardState
-from pykraft.group_coordinator.subscription import TopicsView
+from pykraft.group_coordinator.state.classic_group import ClassicGroup, ClassicMember, ClassicState
+from pykraft.group_coordinator.state.config import GroupConfig
+from pykraft.group_coordinator.state.consumer_group import ConsumerGroup
+from pykraft.group_coordinator.state.result import Call, CoordinatorResult
+from pykraft.group_coordinator.state.shard_state import ShardState
+from pykraft.group_coordinator.state.subscription import TopicsView
 from pykraft.kafka_protocol.batch_builder import BatchBuilder
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest

@@ -13,18 +13,21 @@ import pytest
 from pykraft.broker.apis.table import make_apis
 from pykraft.broker.serving.api import ReceivedRequest
 from pykraft.coordinator import descriptions
-from pykraft.group_coordinator import leave_group, service
-from pykraft.group_coordinator.classic_group import ClassicGroup, ClassicMember, ClassicState
-from pykraft.group_coordinator.current_assignment import may_own
+from pykraft.group_coordinator import service
+from pykraft.group_coordinator.classic import leave_request as leave_group
+from pykraft.group_coordinator.classic.join_request import MAX_PROTOCOLS
+from pykraft.group_coordinator.consumer.current_assignment import may_own
+from pykraft.group_coordinator.consumer.heartbeat_validation import MAX_TOPIC_NAMES, owned_partitions
 from pykraft.group_coordinator.describe import MAX_FILTERS
-from pykraft.group_coordinator.group import ConsumerGroup
-from pykraft.group_coordinator.heartbeat_validation import MAX_TOPIC_NAMES, owned_partitions
-from pykraft.group_coordinator.join_request import MAX_PROTOCOLS
-from pykraft.group_coordinator.member import ConsumerMember
-from pykraft.group_coordinator.result import CoordinatorResult
-from pykraft.group_coordinator.state import Group
-from pykraft.group_coordinator.transactional_offsets import MAX_PARTITIONS
+from pykraft.group_coordinator.offsets.transactional import MAX_PARTITIONS
+from pykraft.group_coordinator.state.classic_group import ClassicGroup, ClassicMember, ClassicState
+from pykraft.group_coordinator.state.consumer_group import ConsumerGroup
+from pykraft.group_coordinator.state.member import ConsumerMember
+from pykraft.group_coordinator.state.result import CoordinatorResult
+from pykraft.group_coordinator.state.shard_state import Group
 from pykraft.kafka_protocol.api_keys import ApiKey
+from pykraft.kafka_protocol.codec.pace import TooManyItemsError, at_once
+from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from pykraft.kafka_protocol.messages.consumer_group_heartbeat import (
@@ -43,9 +46,7 @@ from pykraft.kafka_protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from pykraft.kafka_protocol.pace import TooManyItemsError, at_once
 from pykraft.kafka_protocol.request_context import RequestContext
-from pykraft.kafka_protocol.schema import Message
 from pykraft.metadata_log.persistent import Map
 from tests.group_coordinator import tools
 from tests.group_coordinator.busy import BusyWorld

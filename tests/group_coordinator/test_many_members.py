@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from pykraft.group_coordinator.classic_group import ClassicGroup, ClassicMember, Tally
-from pykraft.group_coordinator.group import ConsumerGroup, replay_group
-from pykraft.group_coordinator.records import (
+from pykraft.group_coordinator.replay import replay, replay_all
+from pykraft.group_coordinator.state.classic_group import ClassicGroup, ClassicMember, Tally
+from pykraft.group_coordinator.state.consumer_group import ConsumerGroup, replay_group
+from pykraft.group_coordinator.state.records import (
     NO_PARTITIONS,
     ConsumerGroupMemberMetadataKey,
     ConsumerGroupMetadataKey,
@@ -23,8 +24,7 @@ from pykraft.group_coordinator.records import (
     TargetAssignmentMetadataKey,
     TargetAssignmentMetadataValue,
 )
-from pykraft.group_coordinator.replay import replay, replay_all
-from pykraft.group_coordinator.state import EMPTY_STATE
+from pykraft.group_coordinator.state.shard_state import EMPTY_STATE
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log.persistent import Map
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from pykraft.group_coordinator.classic_sync import handle_leave_group
+from pykraft.group_coordinator.classic.sync import handle_leave_group
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from tests.group_coordinator import tools

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from pykraft.group_coordinator.classic_group import ClassicGroup
-from pykraft.group_coordinator.classic_join import handle_join_group
-from pykraft.group_coordinator.classic_sync import handle_heartbeat, handle_leave_group, handle_sync_group
-from pykraft.group_coordinator.config import GroupConfig
-from pykraft.group_coordinator.result import CoordinatorResult, Parked
+from pykraft.group_coordinator.classic.join import handle_join_group
+from pykraft.group_coordinator.classic.sync import handle_heartbeat, handle_leave_group, handle_sync_group
 from pykraft.group_coordinator.shard import GroupOutcome
+from pykraft.group_coordinator.state.classic_group import ClassicGroup
+from pykraft.group_coordinator.state.config import GroupConfig
+from pykraft.group_coordinator.state.result import CoordinatorResult, Parked
 from pykraft.kafka_protocol.consumer_protocol import (
     AssignmentTopicPartition,
     ConsumerProtocolAssignment,

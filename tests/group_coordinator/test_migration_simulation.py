@@ -23,18 +23,18 @@ from typing import Any
 
 import pytest
 
-from pykraft.group_coordinator.classic_group import ClassicGroup, ClassicState
-from pykraft.group_coordinator.classic_join import handle_join_group
-from pykraft.group_coordinator.classic_sync import handle_heartbeat, handle_leave_group, handle_sync_group
-from pykraft.group_coordinator.config import GroupConfig
-from pykraft.group_coordinator.group import ConsumerGroup
-from pykraft.group_coordinator.heartbeat import handle_consumer_heartbeat
-from pykraft.group_coordinator.member import MemberState
+from pykraft.group_coordinator.classic.join import handle_join_group
+from pykraft.group_coordinator.classic.sync import handle_heartbeat, handle_leave_group, handle_sync_group
+from pykraft.group_coordinator.consumer.heartbeat import handle_consumer_heartbeat
 from pykraft.group_coordinator.replay import replay_all
-from pykraft.group_coordinator.result import Call, CoordinatorResult, Parked, ParkKind
 from pykraft.group_coordinator.shard import GroupOutcome, GroupShard
-from pykraft.group_coordinator.state import EMPTY_STATE, ShardState
-from pykraft.group_coordinator.subscription import TopicsView
+from pykraft.group_coordinator.state.classic_group import ClassicGroup, ClassicState
+from pykraft.group_coordinator.state.config import GroupConfig
+from pykraft.group_coordinator.state.consumer_group import ConsumerGroup
+from pykraft.group_coordinator.state.member import MemberState
+from pykraft.group_coordinator.state.result import Call, CoordinatorResult, Parked, ParkKind
+from pykraft.group_coordinator.state.shard_state import EMPTY_STATE, ShardState
+from pykraft.group_coordinator.state.subscription import TopicsView
 from pykraft.kafka_protocol.consumer_protocol import (
     AssignmentTopicPartition,
     ConsumerProtocolAssignment,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pykraft.group_coordinator.classic_group import ClassicState
 from pykraft.group_coordinator.housekeeping import sweep_expired_offsets
-from pykraft.group_coordinator.records import (
+from pykraft.group_coordinator.state.classic_group import ClassicState
+from pykraft.group_coordinator.state.records import (
     ClassicMemberValue,
     GroupMetadataKey,
     GroupMetadataValue,
@@ -14,7 +14,7 @@ from pykraft.group_coordinator.records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from pykraft.group_coordinator.result import CoordinatorResult
+from pykraft.group_coordinator.state.result import CoordinatorResult
 from pykraft.kafka_protocol.consumer_protocol import ConsumerProtocolSubscription, encode_subscription
 from tests.group_coordinator import tools
 from tests.narrowing import present

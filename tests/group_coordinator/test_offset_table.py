@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from pykraft.group_coordinator import loading
-from pykraft.group_coordinator.codec import decode_record, encode_record
-from pykraft.group_coordinator.commits import TopicCommit, TopicRemoval, write_commit, write_removal
 from pykraft.group_coordinator.loading import Loader
-from pykraft.group_coordinator.offset_table import (
+from pykraft.group_coordinator.replay import replay, replay_all
+from pykraft.group_coordinator.state.codec import decode_record, encode_record
+from pykraft.group_coordinator.state.commits import TopicCommit, TopicRemoval, write_commit, write_removal
+from pykraft.group_coordinator.state.offset_table import (
     NO_PARTITIONS,
     Extra,
     Rows,
@@ -21,9 +22,8 @@ from pykraft.group_coordinator.offset_table import (
     make_extra,
     pack_row,
 )
-from pykraft.group_coordinator.records import GroupRecord, OffsetCommitKey, OffsetCommitValue
-from pykraft.group_coordinator.replay import replay, replay_all
-from pykraft.group_coordinator.state import EMPTY_STATE
+from pykraft.group_coordinator.state.records import GroupRecord, OffsetCommitKey, OffsetCommitValue
+from pykraft.group_coordinator.state.shard_state import EMPTY_STATE
 from pykraft.kafka_protocol.batch_builder import BatchBuilder
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
 from pykraft.kafka_protocol.records import HEADER_BYTES

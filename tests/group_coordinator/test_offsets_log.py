@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pykraft.broker.replicas.coordinator_log import unfold_batches
-from pykraft.group_coordinator.codec import encode_record
+from pykraft.broker.replicas.leading.coordinator_log import unfold_batches
 from pykraft.group_coordinator.loading import Loader
-from pykraft.group_coordinator.records import GroupRecord, OffsetCommitKey, OffsetCommitValue
+from pykraft.group_coordinator.state.codec import encode_record
+from pykraft.group_coordinator.state.records import GroupRecord, OffsetCommitKey, OffsetCommitValue
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import HEADER_BYTES
 

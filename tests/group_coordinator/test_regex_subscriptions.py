@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from pykraft.group_coordinator import regex_worker
-from pykraft.group_coordinator.records import ResolvedRegex
-from pykraft.group_coordinator.regex_worker import Found, RegexWorker
-from pykraft.group_coordinator.result import Resolution
-from pykraft.group_coordinator.subscription import TopicsView
+from pykraft.group_coordinator.consumer import regex_worker
+from pykraft.group_coordinator.consumer.regex_worker import Found, RegexWorker
+from pykraft.group_coordinator.state.records import ResolvedRegex
+from pykraft.group_coordinator.state.result import Resolution
+from pykraft.group_coordinator.state.subscription import TopicsView
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log.image import BrokerRegistration, PartitionRegistration

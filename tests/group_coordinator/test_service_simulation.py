@@ -23,17 +23,18 @@ import pytest
 
 from pykraft.coordinator import runtime
 from pykraft.coordinator.writer import BatchBody
-from pykraft.group_coordinator.codec import decode_record
-from pykraft.group_coordinator.config import GroupConfig
-from pykraft.group_coordinator.records import (
+from pykraft.group_coordinator.replay import replay_all
+from pykraft.group_coordinator.service import GroupCoordinatorService
+from pykraft.group_coordinator.state.codec import decode_record
+from pykraft.group_coordinator.state.config import GroupConfig
+from pykraft.group_coordinator.state.records import (
     ConsumerGroupMemberMetadataKey,
     GroupRecord,
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from pykraft.group_coordinator.replay import replay_all
-from pykraft.group_coordinator.service import GroupCoordinatorService
-from pykraft.group_coordinator.state import EMPTY_STATE, ShardState
+from pykraft.group_coordinator.state.shard_state import EMPTY_STATE, ShardState
+from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.markers import EndOfTransaction
@@ -48,7 +49,6 @@ from pykraft.kafka_protocol.messages.offset_commit import (
 from pykraft.kafka_protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from pykraft.kafka_protocol.request_context import RequestContext
-from pykraft.kafka_protocol.schema import Message
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE, TopicImage
 from pykraft.runtime.simulated.virtual_loop import VirtualClock, VirtualLoop

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pykraft.group_coordinator import sessions
-from pykraft.group_coordinator.sessions import CancelTimer, Deadlines, SetTimer, TimerKey, TimerKind
+from pykraft.group_coordinator.state import sessions
+from pykraft.group_coordinator.state.sessions import CancelTimer, Deadlines, SetTimer, TimerKey, TimerKind
 
 KEYS = tuple(TimerKey(kind, "g", member) for kind in TimerKind for member in ("a", "b", "c"))
 

@@ -7,14 +7,7 @@ from typing import Any
 
 import pytest
 
-from pykraft.broker.replicas.coordinator_log import unfold_batches
-from pykraft.group_coordinator import offset_fetch, transactional_offsets
-from pykraft.group_coordinator.classic_group import ClassicGroup, ClassicMember, ClassicState
-from pykraft.group_coordinator.codec import encode_record
-from pykraft.group_coordinator.commits import TopicCommit
-from pykraft.group_coordinator.config import GroupConfig
-from pykraft.group_coordinator.delete_groups import handle_delete_groups
-from pykraft.group_coordinator.group import ConsumerGroup
+from pykraft.broker.replicas.leading.coordinator_log import unfold_batches
 from pykraft.group_coordinator.housekeeping import (
     Sweep,
     sweep_after_load,
@@ -22,17 +15,26 @@ from pykraft.group_coordinator.housekeeping import (
     sweep_expired_groups,
     sweep_expired_offsets,
 )
-from pykraft.group_coordinator.large_fetches import LargeFetch
 from pykraft.group_coordinator.loading import SLICE_STEPS, Loader
-from pykraft.group_coordinator.member import ConsumerMember
-from pykraft.group_coordinator.offset_table import rows_of
-from pykraft.group_coordinator.pending_offsets import NOTHING_PENDING
-from pykraft.group_coordinator.records import GroupRecord, OffsetCommitKey, OffsetCommitValue
-from pykraft.group_coordinator.result import CoordinatorResult
+from pykraft.group_coordinator.offsets import fetch as offset_fetch
+from pykraft.group_coordinator.offsets import transactional as transactional_offsets
+from pykraft.group_coordinator.offsets.delete_groups import handle_delete_groups
+from pykraft.group_coordinator.offsets.large_fetches import LargeFetch
+from pykraft.group_coordinator.offsets.transactional import TransactionalCommit, refuse_all
 from pykraft.group_coordinator.service import GroupCoordinatorService
-from pykraft.group_coordinator.state import Group
-from pykraft.group_coordinator.subscription import TopicsView
-from pykraft.group_coordinator.transactional_offsets import TransactionalCommit, refuse_all
+from pykraft.group_coordinator.state.classic_group import ClassicGroup, ClassicMember, ClassicState
+from pykraft.group_coordinator.state.codec import encode_record
+from pykraft.group_coordinator.state.commits import TopicCommit
+from pykraft.group_coordinator.state.config import GroupConfig
+from pykraft.group_coordinator.state.consumer_group import ConsumerGroup
+from pykraft.group_coordinator.state.member import ConsumerMember
+from pykraft.group_coordinator.state.offset_table import rows_of
+from pykraft.group_coordinator.state.pending_offsets import NOTHING_PENDING
+from pykraft.group_coordinator.state.records import GroupRecord, OffsetCommitKey, OffsetCommitValue
+from pykraft.group_coordinator.state.result import CoordinatorResult
+from pykraft.group_coordinator.state.shard_state import Group
+from pykraft.group_coordinator.state.subscription import TopicsView
+from pykraft.kafka_protocol.codec.pace import at_once
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
 from pykraft.kafka_protocol.messages.delete_groups import DeleteGroupsResponse
@@ -43,7 +45,6 @@ from pykraft.kafka_protocol.messages.offset_fetch import (
     OffsetFetchResponse,
 )
 from pykraft.kafka_protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
-from pykraft.kafka_protocol.pace import at_once
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import NO_SEQUENCE, TRANSACTIONAL_BIT
 from pykraft.metadata_log.delta import MetadataDelta

@@ -8,15 +8,15 @@ from typing import NamedTuple
 
 import pytest
 
-from pykraft.group_coordinator.commits import TopicCommit, write_commit
-from pykraft.group_coordinator.delete_groups import handle_delete_groups
-from pykraft.group_coordinator.delete_offsets import handle_offset_delete
-from pykraft.group_coordinator.large_deletions import LargeGroupDeletion, LargeOffsetDelete
-from pykraft.group_coordinator.offset_table import rows_of
-from pykraft.group_coordinator.prepared_change import PreparedChange
-from pykraft.group_coordinator.records import OffsetCommitValue
-from pykraft.group_coordinator.result import CoordinatorResult
-from pykraft.group_coordinator.state import ShardState
+from pykraft.group_coordinator.offsets.delete import handle_offset_delete
+from pykraft.group_coordinator.offsets.delete_groups import handle_delete_groups
+from pykraft.group_coordinator.offsets.large_deletions import LargeGroupDeletion, LargeOffsetDelete
+from pykraft.group_coordinator.state.commits import TopicCommit, write_commit
+from pykraft.group_coordinator.state.offset_table import rows_of
+from pykraft.group_coordinator.state.prepared_change import PreparedChange
+from pykraft.group_coordinator.state.records import OffsetCommitValue
+from pykraft.group_coordinator.state.result import CoordinatorResult
+from pykraft.group_coordinator.state.shard_state import ShardState
 from pykraft.kafka_protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,

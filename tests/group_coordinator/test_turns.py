@@ -14,11 +14,11 @@ from pykraft.coordinator import runtime
 from pykraft.coordinator.answers import Answers
 from pykraft.coordinator.writer import BatchBody
 from pykraft.group_coordinator import loading
-from pykraft.group_coordinator.commits import write_commit
-from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.loading import Loader
 from pykraft.group_coordinator.service import GroupCoordinatorService
-from pykraft.group_coordinator.state import ShardState
+from pykraft.group_coordinator.state.commits import write_commit
+from pykraft.group_coordinator.state.config import GroupConfig
+from pykraft.group_coordinator.state.shard_state import ShardState
 from pykraft.kafka_protocol.batch_builder import BatchBuilder
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.describe_groups import DescribeGroupsRequest

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from pykraft.group_coordinator.codec import decode_record
-from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.replay import replay_all
 from pykraft.group_coordinator.service import GroupCoordinatorService
-from pykraft.group_coordinator.state import EMPTY_STATE
+from pykraft.group_coordinator.state.codec import decode_record
+from pykraft.group_coordinator.state.config import GroupConfig
+from pykraft.group_coordinator.state.shard_state import EMPTY_STATE
+from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
 from pykraft.kafka_protocol.request_context import RequestContext
-from pykraft.kafka_protocol.schema import Message
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE
 from tests.faults import unexpected

@@ -10,24 +10,30 @@ from typing import Any, TypedDict, Unpack
 
 from pykraft.broker.apis.table import make_apis
 from pykraft.coordinator.writer import BatchBody
-from pykraft.group_coordinator.codec import decode_record
-from pykraft.group_coordinator.config import GroupConfig
-from pykraft.group_coordinator.group import ConsumerGroup
-from pykraft.group_coordinator.heartbeat import handle_consumer_heartbeat
+from pykraft.group_coordinator.consumer.heartbeat import handle_consumer_heartbeat
+from pykraft.group_coordinator.consumer.regex_refresh import handle_resolution
+from pykraft.group_coordinator.consumer.regex_worker import resolve_now
 from pykraft.group_coordinator.loading import Loader
-from pykraft.group_coordinator.records import GroupRecord, OffsetCommitKey
-from pykraft.group_coordinator.regex_refresh import handle_resolution
-from pykraft.group_coordinator.regex_worker import resolve_now
-from pykraft.group_coordinator.result import Call, CommitCodes, CoordinatorResult, Resolution
 from pykraft.group_coordinator.service import GroupCoordinatorService
 from pykraft.group_coordinator.shard import GroupOutcome, GroupShard
-from pykraft.group_coordinator.state import ShardState
-from pykraft.group_coordinator.subscription import TopicsView
+from pykraft.group_coordinator.state.codec import decode_record
+from pykraft.group_coordinator.state.config import GroupConfig
+from pykraft.group_coordinator.state.consumer_group import ConsumerGroup
+from pykraft.group_coordinator.state.records import GroupRecord, OffsetCommitKey
+from pykraft.group_coordinator.state.result import Call, CommitCodes, CoordinatorResult, Resolution
+from pykraft.group_coordinator.state.shard_state import ShardState
+from pykraft.group_coordinator.state.subscription import TopicsView
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.batch_builder import BatchBuilder
+from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.framing import SIZE_BYTES
 from pykraft.kafka_protocol.headers import encode_response_header
+from pykraft.kafka_protocol.hot.offset_commit import (
+    CommitRequestView,
+    build_offset_commit_response,
+    parse_offset_commit,
+)
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.markers import EndOfTransaction
 from pykraft.kafka_protocol.messages.consumer_group_describe import ConsumerGroupDescribeResponse
@@ -39,14 +45,8 @@ from pykraft.kafka_protocol.messages.consumer_group_heartbeat import (
 from pykraft.kafka_protocol.messages.delete_groups import DeleteGroupsResponse
 from pykraft.kafka_protocol.messages.describe_groups import DescribeGroupsResponse
 from pykraft.kafka_protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-from pykraft.kafka_protocol.offset_commit_fast import (
-    CommitRequestView,
-    build_offset_commit_response,
-    parse_offset_commit,
-)
 from pykraft.kafka_protocol.records import HEADER_BYTES
 from pykraft.kafka_protocol.request_context import RequestContext
-from pykraft.kafka_protocol.schema import Message
 from pykraft.metadata_log.features import GROUP_VERSION
 from pykraft.metadata_log.image import MetadataImage, PartitionRegistration, TopicImage
 from pykraft.metadata_log.persistent import Map

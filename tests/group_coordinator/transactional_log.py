@@ -7,18 +7,19 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from pykraft.broker.logs.producer_state import ProducerState
-from pykraft.broker.logs.verification import UNVERIFIED
-from pykraft.broker.replicas.coordinator_log import unfold_batches
+from pykraft.broker.logs.producers.state import ProducerState
+from pykraft.broker.logs.producers.verification import UNVERIFIED
+from pykraft.broker.replicas.leading.coordinator_log import unfold_batches
 from pykraft.coordinator.writer import BatchBody
-from pykraft.group_coordinator.config import GroupConfig
 from pykraft.group_coordinator.loading import Loader
-from pykraft.group_coordinator.result import Call, CoordinatorResult
+from pykraft.group_coordinator.offsets.transactional import TransactionalCommit
 from pykraft.group_coordinator.shard import GroupShard
-from pykraft.group_coordinator.state import ShardState
-from pykraft.group_coordinator.subscription import TopicsView
-from pykraft.group_coordinator.transactional_offsets import TransactionalCommit
+from pykraft.group_coordinator.state.config import GroupConfig
+from pykraft.group_coordinator.state.result import Call, CoordinatorResult
+from pykraft.group_coordinator.state.shard_state import ShardState
+from pykraft.group_coordinator.state.subscription import TopicsView
 from pykraft.kafka_protocol.batch_builder import BatchBuilder
+from pykraft.kafka_protocol.codec.pace import at_once
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.markers import ABORT, COMMIT, EndOfTransaction, Marker, build_marker
 from pykraft.kafka_protocol.messages.txn_offset_commit import (
@@ -27,7 +28,6 @@ from pykraft.kafka_protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
 )
-from pykraft.kafka_protocol.pace import at_once
 from pykraft.kafka_protocol.records import BatchHeader, assign_offset, read_header
 from tests.group_coordinator import tools
 

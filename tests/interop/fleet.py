@@ -24,8 +24,8 @@ from typing import Final, Self
 from confluent_kafka import Producer
 
 from pykraft.coordinator.partitioning import partition_for_key
-from pykraft.kafka_client.admin import AdminClient
-from pykraft.kafka_client.admin_results import GroupDescription
+from pykraft.kafka_client.admin.client import AdminClient
+from pykraft.kafka_client.results import GroupDescription
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.testing.processes.waits import PATIENCE_S, WaitError, wait_until
 from tests.narrowing import present

@@ -9,10 +9,10 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ConfluentPartition
 
-from pykraft.group_coordinator.codec import decode_record
-from pykraft.group_coordinator.records import GroupMetadataKey, GroupMetadataValue
+from pykraft.group_coordinator.state.codec import decode_record
+from pykraft.group_coordinator.state.records import GroupMetadataKey, GroupMetadataValue
 from pykraft.jepsen_like.faults.clusters.process_cluster import FAST_FAILOVER
-from pykraft.kafka_client.admin import AdminClient
+from pykraft.kafka_client.admin.client import AdminClient
 from pykraft.kafka_protocol.enums import ElectionType
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.testing import Cluster

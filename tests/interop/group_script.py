@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
+from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.consumer_protocol import (
     AssignmentTopicPartition,
     ConsumerProtocolAssignment,
@@ -67,7 +68,6 @@ from pykraft.kafka_protocol.messages.sync_group import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
-from pykraft.kafka_protocol.schema import Message
 from pykraft.runtime.address import Address
 from pykraft.testing.processes.waits import PATIENCE_S, wait_until
 from tests.wire_client import WireClient, decode_answer

@@ -24,9 +24,10 @@ from confluent_kafka.admin import (
     ConfigResource as ConfluentResource,
 )
 
-from pykraft.kafka_client.admin import AdminClient
-from pykraft.kafka_client.admin_results import ConfigChange
+from pykraft.kafka_client.admin.client import AdminClient
+from pykraft.kafka_client.results import ConfigChange
 from pykraft.kafka_protocol.api_keys import ApiKey, request_class
+from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.enums import ConfigOperation
 from pykraft.kafka_protocol.enums import ConfigResourceType as OurResourceType
 from pykraft.kafka_protocol.errors import ErrorCode
@@ -41,7 +42,6 @@ from pykraft.kafka_protocol.messages import (
     unregister_broker,
     update_features,
 )
-from pykraft.kafka_protocol.schema import Message
 from pykraft.testing import Cluster
 from pykraft.testing.processes.waits import PATIENCE_S, wait_until
 from tests.interop.clusters import addresses_of, create_in_sync, own_cluster, printed_by, wait_ready

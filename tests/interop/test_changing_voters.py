@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from pykraft.jepsen_like.faults.clusters.process_cluster import run_cli
-from pykraft.kafka_client.admin import AdminClient
-from pykraft.kafka_client.admin_results import NewTopic
+from pykraft.kafka_client.admin.client import AdminClient
+from pykraft.kafka_client.results import NewTopic
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.runtime.free_ports import free_ports
 from pykraft.testing.processes.commands import CommandError

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from pykraft.kafka_client.admin import AdminClient
-from pykraft.kafka_client.admin_results import ConfigChange
+from pykraft.kafka_client.admin.client import AdminClient
+from pykraft.kafka_client.results import ConfigChange
 from pykraft.kafka_protocol.enums import ConfigOperation, ConfigResourceType
 from pykraft.testing import Cluster
 from tests.interop.built_programs import GO_CLIENTS, RUST_CLIENTS, Program, built

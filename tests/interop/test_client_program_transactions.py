@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pykraft.kafka_client.admin import AdminClient
+from pykraft.kafka_client.admin.client import AdminClient
 from pykraft.testing import Cluster
 from tests.interop.client_program import ClientProgram, Record, client_program, read_by_confluent
 from tests.interop.clients import each_program

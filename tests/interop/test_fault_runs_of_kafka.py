@@ -24,7 +24,7 @@ from pykraft.jepsen_like.faults.clusters.process_cluster import ProcessCluster
 from pykraft.jepsen_like.faults.reports.report import Result
 from pykraft.jepsen_like.faults.runs.run_config import RunConfig
 from pykraft.jepsen_like.faults.runs.runner import run
-from pykraft.kafka_client.admin import AdminClient
+from pykraft.kafka_client.admin.client import AdminClient
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.testing import Cluster
 from pykraft.testing.processes.kafka_jars import NoKafkaError, find_clients, find_server

@@ -25,8 +25,8 @@ from functools import partial
 
 import pytest
 
-from pykraft.kafka_client.admin import AdminClient
-from pykraft.kafka_client.admin_results import ConfigChange
+from pykraft.kafka_client.admin.client import AdminClient
+from pykraft.kafka_client.results import ConfigChange
 from pykraft.kafka_protocol.enums import ConfigOperation, ConfigResourceType
 from tests.interop.fleet import (
     KINDS,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pykraft.group_coordinator.codec import decode_record
+from pykraft.group_coordinator.state.codec import decode_record
 from tests.group_coordinator import tools
 from tests.group_coordinator.test_group_codec import GOLDEN
 from tests.interop.java_jars import RUN_TIMEOUT_S, KafkaTools, need, run

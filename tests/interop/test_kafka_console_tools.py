@@ -11,10 +11,10 @@ from typing import Any, Final
 import pytest
 
 from pykraft.coordinator.partitioning import OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, partition_for_key
-from pykraft.kafka_client.admin import AdminClient
+from pykraft.kafka_client.admin.client import AdminClient
 from pykraft.kafka_client.list_offsets import LATEST_TIMESTAMP
 from pykraft.kafka_client.metadata import TopicPartition
-from pykraft.node.cli.kafka_flags_consoles import CONSOLE_TOOLS
+from pykraft.node.cli.kafka_scripts.flags_consoles import CONSOLE_TOOLS
 from pykraft.testing import Cluster
 from tests.interop.java_jars import RUN_TIMEOUT_S, KafkaTools
 from tests.node.cli_runner import invoke

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from pykraft.node.cli.kafka_flags import TOOLS
-from pykraft.node.cli.kafka_tool import KafkaTool
+from pykraft.node.cli.kafka_scripts.flags import TOOLS
+from pykraft.node.cli.kafka_scripts.tool import KafkaTool
 from pykraft.testing import Cluster
 from tests.interop.java_jars import KafkaTools
 from tests.node.cli_runner import answer, invoke

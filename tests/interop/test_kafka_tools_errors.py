@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from pykraft.kafka_client.group_offsets import OffsetAndMetadata
+from pykraft.kafka_client.group.offsets import OffsetAndMetadata
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.testing import Cluster
 from tests.interop.java_jars import KafkaTools

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 
-from pykraft.kafka_client.admin import AdminClient
-from pykraft.kafka_client.admin_results import GroupDescription, ProducerIdAndEpoch, TransactionDescription
-from pykraft.kafka_client.group_offsets import OffsetAndMetadata
+from pykraft.kafka_client.admin.client import AdminClient
+from pykraft.kafka_client.group.offsets import OffsetAndMetadata
 from pykraft.kafka_client.metadata import TopicPartition
+from pykraft.kafka_client.results import GroupDescription, ProducerIdAndEpoch, TransactionDescription
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.testing import Cluster
 from pykraft.testing.processes.waits import PATIENCE_S, wait_until

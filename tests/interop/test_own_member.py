@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Producer
 
 from pykraft.kafka_client.aio import AsyncioNetwork
 from pykraft.kafka_client.cluster import ClientConfig
-from pykraft.kafka_client.group_member import GroupConfig, GroupMember, OffsetAndMetadata
+from pykraft.kafka_client.group.member import GroupConfig, GroupMember, OffsetAndMetadata
 from pykraft.kafka_client.metadata import TopicPartition as Where
 from pykraft.kafka_client.network import parse_bootstrap_servers
 from pykraft.testing import Cluster

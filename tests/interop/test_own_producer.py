@@ -8,12 +8,12 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from pykraft.kafka_client.admin import AdminClient
+from pykraft.kafka_client.admin.client import AdminClient
 from pykraft.kafka_client.aio import AsyncioNetwork
 from pykraft.kafka_client.cluster import ClientConfig
 from pykraft.kafka_client.metadata import TopicPartition as Where
 from pykraft.kafka_client.network import parse_bootstrap_servers
-from pykraft.kafka_client.producer import Producer, ProducerConfig, RecordMetadata
+from pykraft.kafka_client.producer.producer import Producer, ProducerConfig, RecordMetadata
 from pykraft.kafka_protocol.compression import Compression
 from pykraft.testing import Cluster
 from pykraft.testing.processes.waits import PATIENCE_S, Deadline

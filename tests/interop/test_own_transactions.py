@@ -18,19 +18,19 @@ from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient as ConfluentAdmin
 from confluent_kafka.admin import NewTopic
 
-from pykraft.kafka_client.admin import AdminClient
-from pykraft.kafka_client.admin_results import FeatureUpdate
+from pykraft.kafka_client.admin.client import AdminClient
 from pykraft.kafka_client.blocking import BlockingNetwork, run
-from pykraft.kafka_client.blocking_producer import BlockingProducer
 from pykraft.kafka_client.cluster import ClientConfig, Cluster
 from pykraft.kafka_client.errors import FencedError
 from pykraft.kafka_client.fetcher import FetchConfig, PartitionFetcher
-from pykraft.kafka_client.group_offsets import OffsetAndMetadata
+from pykraft.kafka_client.group.offsets import OffsetAndMetadata
 from pykraft.kafka_client.list_offsets import LATEST_TIMESTAMP, READ_COMMITTED, READ_UNCOMMITTED, list_offsets
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_client.network import parse_bootstrap_servers
-from pykraft.kafka_client.producer_batch import ProducerConfig
-from pykraft.kafka_client.producer_transaction import TransactionConfig
+from pykraft.kafka_client.producer.batch import ProducerConfig
+from pykraft.kafka_client.producer.blocking import BlockingProducer
+from pykraft.kafka_client.producer.transaction import TransactionConfig
+from pykraft.kafka_client.results import FeatureUpdate
 from pykraft.kafka_client.visible import visible_batches
 from pykraft.kafka_protocol.compression import Compression
 from pykraft.kafka_protocol.enums import UpgradeType

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from pykraft.broker.logs.log_manager import LogManager
-from pykraft.broker.logs.producer_rebuild import rebuild, snapshot_entries
-from pykraft.broker.logs.verification import UNVERIFIED
-from pykraft.broker.replicas.partition import Partition
+from pykraft.broker.logs.producers.rebuild import rebuild, snapshot_entries
+from pykraft.broker.logs.producers.verification import UNVERIFIED
+from pykraft.broker.replicas.partition.partition import Partition
 from pykraft.kafka_client.visible import visible_batches
 from pykraft.kafka_protocol.markers import ABORT, COMMIT, EndOfTransaction, Marker
 from pykraft.kafka_protocol.record_codec import RecordInput, decode_batch, encode_batch

@@ -18,7 +18,8 @@ from typing import Any
 
 import pytest
 
-from pykraft.broker.apis import describe_cluster, table
+from pykraft.broker.apis import table
+from pykraft.broker.apis.cluster import describe_cluster
 from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.apis.table import make_apis, make_controller_apis
 from pykraft.broker.serving.api import Api, HandledApi

@@ -8,12 +8,13 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal, TypedDict, Unpack
 
-from pykraft.group_coordinator.config import GroupConfig as CoordinatorConfig
 from pykraft.group_coordinator.service import GroupCoordinatorService
+from pykraft.group_coordinator.state.config import GroupConfig as CoordinatorConfig
 from pykraft.kafka_client.cluster import ClientConfig
-from pykraft.kafka_client.group_member import GroupConfig, GroupMember
+from pykraft.kafka_client.group.member import GroupConfig, GroupMember
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_protocol.api_keys import ApiKey
+from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.fetch import (
     FetchableTopicResponse,
@@ -34,7 +35,6 @@ from pykraft.kafka_protocol.messages.list_offsets import (
 )
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.request_context import RequestContext
-from pykraft.kafka_protocol.schema import Message
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE
 from pykraft.runtime.simulated.virtual_loop import VirtualClock, VirtualLoop

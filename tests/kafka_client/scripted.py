@@ -12,6 +12,7 @@ from typing import Any, TypedDict, Unpack
 from pykraft.kafka_client.cluster import ClientConfig, Cluster
 from pykraft.kafka_client.network import Channel
 from pykraft.kafka_protocol.api_keys import ApiKey, request_class
+from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.headers import RequestHeader, decode_request_header, encode_response_header
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
@@ -22,7 +23,6 @@ from pykraft.kafka_protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from pykraft.kafka_protocol.schema import Message
 from pykraft.runtime.address import Address
 from tests.narrowing import present
 

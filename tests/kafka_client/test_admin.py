@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from pykraft.kafka_client.admin import Admin
-from pykraft.kafka_client.admin_results import ConfigChange, NewTopic
+from pykraft.kafka_client.admin.client import Admin
 from pykraft.kafka_client.blocking import run
 from pykraft.kafka_client.errors import ClientTimeoutError
 from pykraft.kafka_client.metadata import TopicPartition
+from pykraft.kafka_client.results import ConfigChange, NewTopic
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.consumer_protocol import (
     AssignmentTopicPartition,

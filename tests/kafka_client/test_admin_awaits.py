@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from pykraft.kafka_client.admin import Admin, AdminClient
-from pykraft.kafka_client.admin_results import ConfigChange, NewTopic, ProducerIdAndEpoch
+from pykraft.kafka_client.admin.client import Admin, AdminClient
 from pykraft.kafka_client.blocking import run
 from pykraft.kafka_client.cluster import ClientConfig
 from pykraft.kafka_client.errors import ClientTimeoutError, ConnectionFailedError
-from pykraft.kafka_client.group_offsets import OffsetAndMetadata
+from pykraft.kafka_client.group.offsets import OffsetAndMetadata
 from pykraft.kafka_client.metadata import Topic, TopicPartition
+from pykraft.kafka_client.results import ConfigChange, NewTopic, ProducerIdAndEpoch
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.enums import ConfigOperation, ConfigResourceType
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from pykraft.kafka_client.admin import Admin
-from pykraft.kafka_client.admin_results import MemberToRemove
+from pykraft.kafka_client.admin.client import Admin
 from pykraft.kafka_client.blocking import run
 from pykraft.kafka_client.errors import ClientTimeoutError, UnsupportedByBrokerError
-from pykraft.kafka_client.group_offsets import OffsetAndMetadata
+from pykraft.kafka_client.group.offsets import OffsetAndMetadata
 from pykraft.kafka_client.metadata import TopicPartition
+from pykraft.kafka_client.results import MemberToRemove
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages import (

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from pykraft.kafka_client.blocking_producer import BlockingProducer
 from pykraft.kafka_client.cluster import ClientConfig
 from pykraft.kafka_client.errors import AbortableError, NotWrittenError
 from pykraft.kafka_client.network import parse_bootstrap_servers
-from pykraft.kafka_client.producer_batch import ProducerConfig, RecordMetadata
-from pykraft.kafka_client.producer_transaction import TransactionConfig
+from pykraft.kafka_client.producer.batch import ProducerConfig, RecordMetadata
+from pykraft.kafka_client.producer.blocking import BlockingProducer
+from pykraft.kafka_client.producer.transaction import TransactionConfig
 from pykraft.runtime.address import Address
 from tests.mock_cluster import MockCluster
 
@@ -137,7 +137,7 @@ def test_a_fork_is_told_to_make_its_own(mock_cluster: MockCluster) -> None:
     mock_cluster.producer.list_topics("blocking-fork", 10)
     program = """
 import os, sys
-from pykraft.kafka_client.blocking_producer import BlockingProducer
+from pykraft.kafka_client.producer.blocking import BlockingProducer
 from pykraft.kafka_client.cluster import ClientConfig
 from pykraft.runtime.address import parse_address
 producer = BlockingProducer(ClientConfig((parse_address(sys.argv[1]),)))
@@ -169,7 +169,7 @@ def test_nothing_is_queued_in_another_process(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_program_that_does_not_close_its_producer_ends() -> None:
     program = """
-from pykraft.kafka_client.blocking_producer import BlockingProducer
+from pykraft.kafka_client.producer.blocking import BlockingProducer
 from pykraft.kafka_client.cluster import ClientConfig
 from pykraft.runtime.address import Address
 producer = BlockingProducer(ClientConfig((Address("127.0.0.1", 1),)))
@@ -182,9 +182,9 @@ print("end")
 def test_an_interrupt_ends_a_wait_and_then_close_ends_the_producer() -> None:
     program = """
 import os, signal, threading
-from pykraft.kafka_client.blocking_producer import BlockingProducer
+from pykraft.kafka_client.producer.blocking import BlockingProducer
 from pykraft.kafka_client.cluster import ClientConfig
-from pykraft.kafka_client.producer_batch import ProducerConfig
+from pykraft.kafka_client.producer.batch import ProducerConfig
 from pykraft.runtime.address import Address
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which is ignored in the background
 producer = BlockingProducer(ClientConfig((Address("127.0.0.1", 1),)), ProducerConfig())

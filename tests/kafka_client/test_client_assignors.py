@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from pykraft.kafka_client.group_assignors import MemberSubscription, assign
-from pykraft.kafka_client.group_config import COOPERATIVE_STICKY, RANGE
+from pykraft.kafka_client.group.assignors import MemberSubscription, assign
+from pykraft.kafka_client.group.config import COOPERATIVE_STICKY, RANGE
 from pykraft.kafka_client.metadata import TopicPartition
 
 

@@ -16,20 +16,20 @@ from pykraft.kafka_client.blocking import run
 from pykraft.kafka_client.cluster import ClientConfig
 from pykraft.kafka_client.coordinator_link import CoordinatorLink
 from pykraft.kafka_client.errors import ClientTimeoutError
-from pykraft.kafka_client.group_classic import ClassicMembership
-from pykraft.kafka_client.group_config import GroupConfig
-from pykraft.kafka_client.group_consumer import ConsumerMembership
-from pykraft.kafka_client.group_ownership import Ownership
+from pykraft.kafka_client.group.classic import ClassicMembership
+from pykraft.kafka_client.group.config import GroupConfig
+from pykraft.kafka_client.group.consumer import ConsumerMembership
+from pykraft.kafka_client.group.ownership import Ownership
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_client.network import Future
-from pykraft.kafka_client.producer_batch import (
+from pykraft.kafka_client.producer.batch import (
     ProducerBatch,
     ProducerConfig,
     RecordMetadata,
     record_size_bound,
 )
-from pykraft.kafka_client.producer_partition import PartitionQueue
-from pykraft.kafka_client.producer_transaction import ProducerIdentity
+from pykraft.kafka_client.producer.partition_queue import PartitionQueue
+from pykraft.kafka_client.producer.transaction import ProducerIdentity
 from pykraft.kafka_protocol.compression import Compression
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID

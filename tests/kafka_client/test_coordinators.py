@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from pykraft.kafka_client.admin_results import BrokerDescription
 from pykraft.kafka_client.blocking import run
 from pykraft.kafka_client.coordinator_link import CoordinatorLink
 from pykraft.kafka_client.coordinators import GROUP_KEY, TRANSACTION_KEY, ask_coordinators, find_coordinator
 from pykraft.kafka_client.errors import ClientTimeoutError
+from pykraft.kafka_client.results import BrokerDescription
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.find_coordinator import (

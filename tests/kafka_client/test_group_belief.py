@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from pykraft.kafka_protocol.schema import Message
+from pykraft.kafka_protocol.codec.schema import Message
 from tests.kafka_client.group_world import GroupWorld, Kind
 from tests.kafka_client.scripted import ScriptedCluster
 from tests.kafka_client.virtual_cluster import run_virtual

@@ -13,14 +13,14 @@ import pytest
 
 from pykraft.kafka_client.aio import AsyncioNetwork
 from pykraft.kafka_client.errors import CommitRefusedError, CommitUnknownError, OffsetOutOfRangeError
-from pykraft.kafka_client.group_member import GroupConfig, GroupMember, OffsetAndMetadata
-from pykraft.kafka_client.group_ownership import Ownership
+from pykraft.kafka_client.group.member import GroupConfig, GroupMember, OffsetAndMetadata
+from pykraft.kafka_client.group.ownership import Ownership
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_protocol.api_keys import ApiKey
+from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID
 from pykraft.kafka_protocol.messages.offset_commit import OffsetCommitRequest
-from pykraft.kafka_protocol.schema import Message
 from tests.kafka_client.group_world import HEARTBEAT_MS, SESSION_MS, GroupWorld, Kind, MemberSettings
 from tests.kafka_client.scripted import ScriptedCluster
 from tests.kafka_client.virtual_cluster import run_virtual

@@ -9,10 +9,10 @@ from typing import TypeVar
 import pytest
 
 from pykraft.kafka_client.errors import OffsetOutOfRangeError
-from pykraft.kafka_client.group_member import GroupMember, OffsetAndMetadata
+from pykraft.kafka_client.group.member import GroupMember, OffsetAndMetadata
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_protocol.api_keys import ApiKey
-from pykraft.kafka_protocol.schema import Message
+from pykraft.kafka_protocol.codec.schema import Message
 from tests.kafka_client.group_world import GroupWorld
 from tests.kafka_client.scripted import ScriptedCluster, when_asked
 from tests.kafka_client.virtual_cluster import run_virtual

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from pykraft.kafka_client.errors import CommitRefusedError, CommitUnknownError
-from pykraft.kafka_client.group_member import GroupMember, OffsetAndMetadata, PolledRecords
+from pykraft.kafka_client.group.member import GroupMember, OffsetAndMetadata, PolledRecords
 from pykraft.kafka_client.metadata import TopicPartition
-from pykraft.kafka_protocol.schema import Message
+from pykraft.kafka_protocol.codec.schema import Message
 from tests.kafka_client.await_points import Places, named, plans
 from tests.kafka_client.group_world import GroupWorld, Kind
 from tests.kafka_client.scripted import ScriptedCluster

@@ -11,8 +11,8 @@ import pytest
 from pykraft.kafka_client.cluster import ClientConfig
 from pykraft.kafka_client.errors import NotWrittenError
 from pykraft.kafka_client.metadata import Partition, Topic
-from pykraft.kafka_client.partitioner import Partitioner, murmur2, partition_of_key
-from pykraft.kafka_client.producer import Producer, ProducerConfig
+from pykraft.kafka_client.producer.partitioner import Partitioner, murmur2, partition_of_key
+from pykraft.kafka_client.producer.producer import Producer, ProducerConfig
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.transaction_coordinator.transaction import TransactionVersion

@@ -18,7 +18,11 @@ from pykraft.kafka_client.errors import (
     NotWrittenError,
     OutcomeUnknownError,
 )
-from pykraft.kafka_client.prepared_transaction import PreparedTransaction, end_all_prepared, end_prepared
+from pykraft.kafka_client.producer.prepared_transaction import (
+    PreparedTransaction,
+    end_all_prepared,
+    end_prepared,
+)
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.transaction_coordinator.transaction import TransactionVersion

@@ -13,13 +13,13 @@ from typing import Any, TypedDict, TypeVar, Unpack
 
 import pytest
 
-from pykraft.broker.logs.producer_state import ProducerState
+from pykraft.broker.logs.producers.state import ProducerState
 from pykraft.kafka_client.cluster import ClientConfig
 from pykraft.kafka_client.errors import MaybeWrittenError, NotWrittenError
 from pykraft.kafka_client.network import Future
-from pykraft.kafka_client.producer import Producer, ProducerConfig
-from pykraft.kafka_client.producer_batch import RecordMetadata
-from pykraft.kafka_client.producer_partition import NOT_WRITTEN
+from pykraft.kafka_client.producer.batch import RecordMetadata
+from pykraft.kafka_client.producer.partition_queue import NOT_WRITTEN
+from pykraft.kafka_client.producer.producer import Producer, ProducerConfig
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID

@@ -16,8 +16,8 @@ import pytest
 from pykraft.kafka_client.cluster import ClientConfig
 from pykraft.kafka_client.errors import MaybeWrittenError, NotWrittenError
 from pykraft.kafka_client.network import Future
-from pykraft.kafka_client.producer import Producer, ProducerConfig
-from pykraft.kafka_client.producer_batch import RecordMetadata
+from pykraft.kafka_client.producer.batch import RecordMetadata
+from pykraft.kafka_client.producer.producer import Producer, ProducerConfig
 from pykraft.kafka_protocol.errors import ErrorCode
 from tests.kafka_client.await_points import Places, named, plans
 from tests.kafka_client.scripted import ScriptedCluster

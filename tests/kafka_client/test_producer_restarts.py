@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from pykraft.broker.logs.producer_state import ProducerState
+from pykraft.broker.logs.producers.state import ProducerState
 from pykraft.kafka_client.errors import MaybeWrittenError, NotWrittenError
-from pykraft.kafka_client.producer import Producer
+from pykraft.kafka_client.producer.producer import Producer
 from pykraft.kafka_protocol.errors import ErrorCode
 from tests.kafka_client.scripted import ScriptedCluster
 from tests.kafka_client.test_producer import APPENDED, Leaders, Planned, one_a_batch, outcomes, producing

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pykraft.kafka_client.admin import Admin, AdminClient
+from pykraft.kafka_client.admin.client import Admin, AdminClient
 from pykraft.kafka_client.aio import AsyncioNetwork
 from pykraft.kafka_client.blocking import BlockingNetwork, run
 from pykraft.kafka_client.cluster import ClientConfig, Cluster

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from pykraft.kafka_client.blocking_producer import BlockingProducer
 from pykraft.kafka_client.cluster import ClientConfig
 from pykraft.kafka_client.errors import MaybeWrittenError, NotWrittenError, ProduceError
 from pykraft.kafka_client.network import parse_bootstrap_servers
-from pykraft.kafka_client.producer import Producer
-from pykraft.kafka_client.producer_batch import ProducerConfig
-from pykraft.kafka_client.producer_transaction import TransactionConfig
+from pykraft.kafka_client.producer.batch import ProducerConfig
+from pykraft.kafka_client.producer.blocking import BlockingProducer
+from pykraft.kafka_client.producer.producer import Producer
+from pykraft.kafka_client.producer.transaction import TransactionConfig
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse

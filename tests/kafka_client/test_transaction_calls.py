@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from pykraft.kafka_client.errors import AbortableError, ClientTimeoutError, FatalTransactionError
-from pykraft.kafka_client.producer_batch import ProducerConfig
+from pykraft.kafka_client.producer.batch import ProducerConfig
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.transaction_coordinator.transaction import TransactionVersion

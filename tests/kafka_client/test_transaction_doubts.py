@@ -16,10 +16,10 @@ from pykraft.kafka_client.errors import (
     OutcomeUnknownError,
     ProduceError,
 )
-from pykraft.kafka_client.group_offsets import OffsetAndMetadata
+from pykraft.kafka_client.group.offsets import OffsetAndMetadata
 from pykraft.kafka_client.metadata import TopicPartition
-from pykraft.kafka_client.producer_batch import ProducerConfig
-from pykraft.kafka_client.transactional_producer import TransactionalProducer
+from pykraft.kafka_client.producer.batch import ProducerConfig
+from pykraft.kafka_client.producer.transactional import TransactionalProducer
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.transaction_coordinator.transaction import TransactionVersion

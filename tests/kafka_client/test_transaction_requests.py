@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from pykraft.kafka_client import transaction_requests as requests
 from pykraft.kafka_client.blocking import run
 from pykraft.kafka_client.coordinator_link import CoordinatorLink
 from pykraft.kafka_client.coordinators import GROUP_KEY, TRANSACTION_KEY
@@ -19,10 +18,11 @@ from pykraft.kafka_client.errors import (
     MalformedAnswerError,
     UnsupportedByBrokerError,
 )
-from pykraft.kafka_client.group_config import GroupIdentity
-from pykraft.kafka_client.group_offsets import OffsetAndMetadata
+from pykraft.kafka_client.group.config import GroupIdentity
+from pykraft.kafka_client.group.offsets import OffsetAndMetadata
 from pykraft.kafka_client.metadata import TopicPartition
-from pykraft.kafka_client.producer_transaction import ProducerIdentity, ProducerTransaction, TransactionConfig
+from pykraft.kafka_client.producer import transaction_requests as requests
+from pykraft.kafka_client.producer.transaction import ProducerIdentity, ProducerTransaction, TransactionConfig
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnResponse

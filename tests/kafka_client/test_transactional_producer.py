@@ -21,16 +21,16 @@ from pykraft.kafka_client.errors import (
     ProduceError,
     TransactionError,
 )
-from pykraft.kafka_client.group_config import GroupIdentity
-from pykraft.kafka_client.group_offsets import OffsetAndMetadata
+from pykraft.kafka_client.group.config import GroupIdentity
+from pykraft.kafka_client.group.offsets import OffsetAndMetadata
 from pykraft.kafka_client.metadata import TopicPartition
-from pykraft.kafka_client.producer_batch import ProducerConfig
-from pykraft.kafka_client.transactional_producer import TransactionalProducer
+from pykraft.kafka_client.producer.batch import ProducerConfig
+from pykraft.kafka_client.producer.transactional import TransactionalProducer
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.end_txn import EndTxnRequest
-from pykraft.transaction_coordinator.records import record_of
-from pykraft.transaction_coordinator.replay import replay
+from pykraft.transaction_coordinator.log.records import record_of
+from pykraft.transaction_coordinator.log.replay import replay
 from pykraft.transaction_coordinator.transaction import TransactionState, TransactionVersion
 from tests.kafka_client.transaction_world import GROUP, NEVER, UNHEARD, Fault, Lost, TransactionWorld
 from tests.transaction_coordinator.shards import a_transaction

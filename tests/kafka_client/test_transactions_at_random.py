@@ -18,13 +18,13 @@ from pykraft.kafka_client.errors import (
     OutcomeUnknownError,
     ProduceError,
 )
-from pykraft.kafka_client.group_offsets import OffsetAndMetadata
+from pykraft.kafka_client.group.offsets import OffsetAndMetadata
 from pykraft.kafka_client.metadata import TopicPartition
-from pykraft.kafka_client.producer_batch import ProducerConfig
-from pykraft.kafka_client.transactional_producer import TransactionalProducer
+from pykraft.kafka_client.producer.batch import ProducerConfig
+from pykraft.kafka_client.producer.transactional import TransactionalProducer
 from pykraft.kafka_protocol.api_keys import ApiKey
+from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.schema import Message
 from pykraft.transaction_coordinator.transaction import TransactionVersion
 from tests.kafka_client.transaction_stories import JOURNAL, PLACES, SOURCE, Place, Story, check
 from tests.kafka_client.transaction_world import GROUP, Fault, Lost, TransactionWorld

@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar, Unpack
 
-from pykraft.broker.logs.producer_state import ProducerState
-from pykraft.broker.logs.verification import Guard
+from pykraft.broker.logs.producers.state import ProducerState
+from pykraft.broker.logs.producers.verification import Guard
 from pykraft.kafka_client.cluster import ClientConfig
-from pykraft.kafka_client.producer_batch import ProducerConfig
-from pykraft.kafka_client.producer_transaction import TransactionConfig
-from pykraft.kafka_client.transactional_producer import TransactionalProducer
+from pykraft.kafka_client.producer.batch import ProducerConfig
+from pykraft.kafka_client.producer.transaction import TransactionConfig
+from pykraft.kafka_client.producer.transactional import TransactionalProducer
 from pykraft.kafka_protocol.api_keys import ApiKey, request_class
+from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.markers import ABORT, COMMIT, EndOfTransaction, Marker, build_marker
 from pykraft.kafka_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -57,7 +58,6 @@ from pykraft.kafka_protocol.messages.txn_offset_commit import (
 )
 from pykraft.kafka_protocol.record_codec import RecordInput, decode_batch, encode_batch
 from pykraft.kafka_protocol.records import BatchHeader, assign_offset, read_header
-from pykraft.kafka_protocol.schema import Message
 from pykraft.transaction_coordinator.call import Call
 from pykraft.transaction_coordinator.config import TransactionConfig as CoordinatorConfig
 from pykraft.transaction_coordinator.transaction import (

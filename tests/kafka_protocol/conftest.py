@@ -8,8 +8,8 @@ import pytest
 
 from pykraft.kafka_protocol import messages
 from pykraft.kafka_protocol.api_keys import ApiKey, request_class, response_class
+from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
-from pykraft.kafka_protocol.schema import Message
 
 MODULES = {module.name for module in pkgutil.iter_modules(messages.__path__)}
 API_KEYS = [key for key in ApiKey if key.name.lower() in MODULES]

@@ -9,14 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pykraft.kafka_protocol import fetch_fast, fetch_follower, produce_fast
+from pykraft.kafka_protocol.codec.pace import at_once
 from pykraft.kafka_protocol.headers import decode_request_header, encode_response_header
+from pykraft.kafka_protocol.hot import fetch as fetch_fast
+from pykraft.kafka_protocol.hot import fetch_follower
+from pykraft.kafka_protocol.hot import produce as produce_fast
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages import fetch, produce
-from pykraft.kafka_protocol.pace import at_once
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.runtime.disk import DiskFile
-from pykraft.runtime.streams import Chunk
+from pykraft.runtime.network.streams import Chunk
 
 i16 = st.integers(-(2**15), 2**15 - 1)
 i32 = st.integers(-(2**31), 2**31 - 1)

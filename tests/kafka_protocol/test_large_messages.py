@@ -6,16 +6,8 @@ import tracemalloc
 
 import pytest
 
-from pykraft.kafka_protocol.headers import decode_request_header, encode_request
-from pykraft.kafka_protocol.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-)
-from pykraft.kafka_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from pykraft.kafka_protocol.pace import MAX_LISTS, SLICE_BYTES, TooManyItemsError, at_once, forget
-from pykraft.kafka_protocol.primitives import ProtocolError, write_uvarint
-from pykraft.kafka_protocol.schema import (
+from pykraft.kafka_protocol.codec.pace import MAX_LISTS, SLICE_BYTES, TooManyItemsError, at_once, forget
+from pykraft.kafka_protocol.codec.schema import (
     Body,
     EncodedElements,
     Message,
@@ -25,8 +17,16 @@ from pykraft.kafka_protocol.schema import (
     string,
     struct,
 )
-from pykraft.kafka_protocol.tagged import MAX_TAGGED_FIELDS
-from pykraft.runtime.streams import Pieces
+from pykraft.kafka_protocol.codec.tagged import MAX_TAGGED_FIELDS
+from pykraft.kafka_protocol.headers import decode_request_header, encode_request
+from pykraft.kafka_protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from pykraft.kafka_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from pykraft.kafka_protocol.primitives import ProtocolError, write_uvarint
+from pykraft.runtime.network.streams import Pieces
 from tests.kafka_protocol.values import Generator
 
 MANY = 1_000_000

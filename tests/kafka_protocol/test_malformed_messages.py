@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import pytest
 
+from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.fetch import FetchRequest
 from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest
@@ -24,7 +25,6 @@ from pykraft.kafka_protocol.messages.produce import (
     TopicProduceData,
 )
 from pykraft.kafka_protocol.primitives import ProtocolError, write_uvarint
-from pykraft.kafka_protocol.schema import Message
 from tests.kafka_protocol.values import Generator
 
 M = TypeVar("M", bound=Message)

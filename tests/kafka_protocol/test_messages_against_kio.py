@@ -17,7 +17,7 @@ from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import i32Timedelta, i64Timedelta
 from kio.static.protocol import Entity
 
-from pykraft.kafka_protocol.schema import Message
+from pykraft.kafka_protocol.codec.schema import Message
 from tests.kafka_protocol.values import Generator, Table, nested_table
 from tests.narrowing import as_type
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pykraft.kafka_protocol import offset_commit_fast as fast
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.framing import SIZE_BYTES
 from pykraft.kafka_protocol.headers import encode_response_header
+from pykraft.kafka_protocol.hot import offset_commit as fast
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
 from pykraft.kafka_protocol.messages.offset_commit import (
     OffsetCommitRequest,

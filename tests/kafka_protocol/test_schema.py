@@ -7,6 +7,15 @@ import tracemalloc
 
 import pytest
 
+from pykraft.kafka_protocol.codec.schema import (
+    EncodedElements,
+    Message,
+    array,
+    int32,
+    message,
+    string,
+    struct,
+)
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
 from pykraft.kafka_protocol.messages.consumer_group_heartbeat import (
     Assignment,
@@ -21,7 +30,6 @@ from pykraft.kafka_protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from pykraft.kafka_protocol.primitives import ProtocolError, write_uvarint
-from pykraft.kafka_protocol.schema import EncodedElements, Message, array, int32, message, string, struct
 
 
 @struct

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import ClassVar, Protocol, TypeVar, cast
 
-from pykraft.kafka_protocol.field_types import FieldSpec
+from pykraft.kafka_protocol.codec.field_types import FieldSpec
 
 
 class Table(Protocol):

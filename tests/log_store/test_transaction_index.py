@@ -9,15 +9,15 @@ import pytest
 from pykraft.kafka_protocol.markers import ABORT, Marker, build_marker
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import assign_offset, read_header
-from pykraft.log_store.interface import LogConfig
-from pykraft.log_store.log import Log
-from pykraft.log_store.transaction_index import (
+from pykraft.log_store.indexes.transaction_index import (
     AbortedTransaction,
     BadEntryError,
     TransactionIndex,
     decode_index,
     encode_index,
 )
+from pykraft.log_store.interface import LogConfig
+from pykraft.log_store.log import Log
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.batch_fields import BatchFields
 

@@ -17,9 +17,9 @@ from pykraft.kafka_protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.metadata_log.controller.calls.requests import RegisterBrokerRequest
 from pykraft.metadata_log.controller.config import ControllerConfig
 from pykraft.metadata_log.controller.driver import ControllerDriver, Registrar
-from pykraft.metadata_log.controller.requests import RegisterBrokerRequest
 from pykraft.metadata_log.features import SUPPORTED_RANGES
 from pykraft.metadata_log.loader import MetadataLoader
 from pykraft.metadata_log.records import Endpoint

@@ -13,6 +13,8 @@ from pykraft.jepsen_like.simulation.cluster.checks.image_invariants import (
     check_final,
     check_image,
 )
+from pykraft.kafka_protocol.codec.pace import at_once
+from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages.alter_partition_reassignments import (
@@ -26,15 +28,11 @@ from pykraft.kafka_protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from pykraft.kafka_protocol.pace import at_once
 from pykraft.kafka_protocol.request_context import RequestContext
-from pykraft.kafka_protocol.schema import Message
 from pykraft.metadata_log.codec import encode_record
-from pykraft.metadata_log.controller.config import ControllerConfig
-from pykraft.metadata_log.controller.core import ControllerCore
-from pykraft.metadata_log.controller.joined_answer import JoinedAnswer
-from pykraft.metadata_log.controller.request_parts import cut_request
-from pykraft.metadata_log.controller.requests import (
+from pykraft.metadata_log.controller.calls.joined_answer import JoinedAnswer
+from pykraft.metadata_log.controller.calls.request_parts import cut_request
+from pykraft.metadata_log.controller.calls.requests import (
     AlterPartitionRequest,
     AssignReplicasToDirsRequest,
     BrokerHeartbeatRequest,
@@ -45,8 +43,10 @@ from pykraft.metadata_log.controller.requests import (
     RegisterBrokerRequest,
     ReplicaDirectory,
 )
+from pykraft.metadata_log.controller.config import ControllerConfig
+from pykraft.metadata_log.controller.core import ControllerCore
 from pykraft.metadata_log.controller.result import ControllerResult, InSlices
-from pykraft.metadata_log.controller.topic_walk import TopicWalk
+from pykraft.metadata_log.controller.topics.topic_walk import TopicWalk
 from pykraft.metadata_log.features import SUPPORTED_RANGES
 from pykraft.metadata_log.image import MetadataImage, PartitionRegistration, TopicImage
 from pykraft.metadata_log.incarnations import incarnation_id_of

@@ -9,7 +9,7 @@ from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
 from pykraft.kafka_protocol.messages.unregister_broker import UnregisterBrokerRequest
 from pykraft.metadata_log.controller import cluster_control
-from pykraft.metadata_log.controller.requests import RegisterControllerRequest
+from pykraft.metadata_log.controller.calls.requests import RegisterControllerRequest
 from pykraft.metadata_log.features import SUPPORTED_RANGES
 from pykraft.metadata_log.incarnations import MOST_SECRETS, incarnation_id_of
 from pykraft.metadata_log.records import Endpoint, FeatureRange

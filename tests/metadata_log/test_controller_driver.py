@@ -7,8 +7,8 @@ from typing import cast
 
 import pytest
 
-from pykraft.kafka_protocol import pace
 from pykraft.kafka_protocol.api_keys import ApiKey
+from pykraft.kafka_protocol.codec import pace
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
 from pykraft.kafka_protocol.messages import consumer_group_describe as groups
@@ -33,9 +33,9 @@ from pykraft.kafka_protocol.messages.describe_quorum import (
 )
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.controller import driver
+from pykraft.metadata_log.controller.calls.requests import BrokerHeartbeatRequest, RegisterBrokerRequest
 from pykraft.metadata_log.controller.describe_quorum import build_describe_quorum_response
-from pykraft.metadata_log.controller.requests import BrokerHeartbeatRequest, RegisterBrokerRequest
-from pykraft.metadata_log.controller.topic_names import METADATA_TOPIC_NAME
+from pykraft.metadata_log.controller.topics.topic_names import METADATA_TOPIC_NAME
 from pykraft.metadata_log.snapshot import iter_snapshot_values
 from pykraft.quorum.core.log_shape import SnapshotId
 from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.metadata_log.controller.requests import (
+from pykraft.metadata_log.controller.calls.requests import (
     AllocateProducerIdsRequest,
     AlterPartitionRequest,
     IsrMember,

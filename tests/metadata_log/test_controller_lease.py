@@ -10,14 +10,14 @@ import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.metadata_log.controller.config import ControllerConfig
-from pykraft.metadata_log.controller.driver import ControllerDriver
-from pykraft.metadata_log.controller.leadership import LeadershipProof
-from pykraft.metadata_log.controller.requests import (
+from pykraft.metadata_log.controller.calls.requests import (
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
     RegisterBrokerRequest,
 )
+from pykraft.metadata_log.controller.config import ControllerConfig
+from pykraft.metadata_log.controller.driver import ControllerDriver
+from pykraft.metadata_log.controller.leadership import LeadershipProof
 from pykraft.metadata_log.features import SUPPORTED_RANGES
 from pykraft.metadata_log.loader import MetadataLoader
 from pykraft.metadata_log.records import Endpoint

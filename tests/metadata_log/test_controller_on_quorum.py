@@ -15,9 +15,9 @@ from pykraft.kafka_protocol.messages.create_topics import (
 )
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.log_store.log import Log, LogConfig
+from pykraft.metadata_log.controller.calls.requests import BrokerHeartbeatRequest, RegisterBrokerRequest
 from pykraft.metadata_log.controller.config import ControllerConfig
 from pykraft.metadata_log.controller.driver import ControllerDriver
-from pykraft.metadata_log.controller.requests import BrokerHeartbeatRequest, RegisterBrokerRequest
 from pykraft.metadata_log.features import SUPPORTED_RANGES
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.metadata_log.loader import MetadataLoader

@@ -20,8 +20,7 @@ from pykraft.kafka_protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from pykraft.metadata_log.controller.elections import iter_partitions
-from pykraft.metadata_log.controller.requests import (
+from pykraft.metadata_log.controller.calls.requests import (
     AllocateProducerIdsRequest,
     AlterPartitionRequest,
     IsrMember,
@@ -29,6 +28,7 @@ from pykraft.metadata_log.controller.requests import (
     PartitionIsrChange,
     ReportLostReplicasRequest,
 )
+from pykraft.metadata_log.controller.elections import iter_partitions
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage
 from pykraft.metadata_log.loader import MetadataLoader

@@ -10,7 +10,7 @@ import pytest
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.metadata_log.codec import encode_record
 from pykraft.metadata_log.controller import driver as controller_driver
-from pykraft.metadata_log.controller.requests import RegisterControllerRequest
+from pykraft.metadata_log.controller.calls.requests import RegisterControllerRequest
 from pykraft.metadata_log.features import SUPPORTED_RANGES
 from pykraft.metadata_log.records import Endpoint, FeatureLevelRecord, RegisterControllerRecord
 from tests.metadata_log.driver_world import NODE, World, run, settle

@@ -13,10 +13,10 @@ from pykraft.kafka_protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from pykraft.metadata_log.controller import rpc as controller_rpc
 from pykraft.metadata_log.controller.alter_partition import MAX_PARTITIONS_PER_REQUEST
+from pykraft.metadata_log.controller.calls import rpc as controller_rpc
+from pykraft.metadata_log.controller.calls.requests import BrokerHeartbeatRequest
 from pykraft.metadata_log.controller.driver import ITEMS_AT_ONCE
-from pykraft.metadata_log.controller.requests import BrokerHeartbeatRequest
 from pykraft.metadata_log.features import SUPPORTED_RANGES
 from pykraft.metadata_log.pb import controller_pb2 as pb
 from tests.metadata_log.driver_world import NODE, World, run

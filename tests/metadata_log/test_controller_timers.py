@@ -15,7 +15,7 @@ from pykraft.kafka_protocol.messages.create_topics import (
 )
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.controller import sweeps
-from pykraft.metadata_log.controller.requests import BrokerHeartbeatRequest
+from pykraft.metadata_log.controller.calls.requests import BrokerHeartbeatRequest
 from pykraft.runtime.simulated.virtual_loop import VirtualLoop
 from tests.metadata_log.driver_world import NODE, LoopClock, SuspendedClock, World, run, settle
 

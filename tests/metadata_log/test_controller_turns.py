@@ -15,6 +15,7 @@ import pytest
 
 from pykraft.configuration.keys import nearest_key
 from pykraft.configuration.server_keys import KNOWN_NAMES
+from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages import add_raft_voter as added
@@ -31,9 +32,8 @@ from pykraft.kafka_protocol.messages import update_features as finalized
 from pykraft.kafka_protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from pykraft.kafka_protocol.messages.unregister_broker import UnregisterBrokerRequest
 from pykraft.kafka_protocol.request_context import RequestContext
-from pykraft.kafka_protocol.schema import Message
-from pykraft.metadata_log.controller.forwarding import FORWARDED
-from pykraft.metadata_log.controller.request_parts import PART_COST
+from pykraft.metadata_log.controller.calls.forwarding import FORWARDED
+from pykraft.metadata_log.controller.calls.request_parts import PART_COST
 from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage
 from pykraft.metadata_log.records import (
     OWN_OFFSET,

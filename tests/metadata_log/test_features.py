@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pykraft.kafka_protocol.codec.pace import at_once
 from pykraft.kafka_protocol.enums import ConfigResourceType
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
@@ -15,9 +16,8 @@ from pykraft.kafka_protocol.messages.update_features import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
-from pykraft.kafka_protocol.pace import at_once
+from pykraft.metadata_log.controller.calls.requests import RegisterControllerRequest
 from pykraft.metadata_log.controller.config import ControllerConfig
-from pykraft.metadata_log.controller.requests import RegisterControllerRequest
 from pykraft.metadata_log.controller.result import ControllerResult
 from pykraft.metadata_log.features import (
     METADATA_VERSION_NAMES,

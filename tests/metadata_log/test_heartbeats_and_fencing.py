@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.metadata_log.controller.requests import BrokerHeartbeatRequest
+from pykraft.metadata_log.controller.calls.requests import BrokerHeartbeatRequest
 from pykraft.metadata_log.records import BrokerRegistrationChangeRecord
 from tests.metadata_log.harness import ControllerHarness
 from tests.narrowing import as_type

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from pykraft.broker.replicas.isr import IsrProposal
-from pykraft.broker.replicas.partition import Partition
+from pykraft.broker.replicas.partition.isr import IsrProposal
+from pykraft.broker.replicas.partition.partition import Partition
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.elect_leaders import ElectLeadersRequest
 from pykraft.kafka_protocol.messages.incremental_alter_configs import (
@@ -35,13 +35,13 @@ from pykraft.kafka_protocol.records import iter_headers, read_header
 from pykraft.log_store.interface import LogConfig
 from pykraft.log_store.log import Log
 from pykraft.metadata_log.controller import cluster_control
-from pykraft.metadata_log.controller.elections import PartitionChangeBuilder
-from pykraft.metadata_log.controller.requests import (
+from pykraft.metadata_log.controller.calls.requests import (
     AlterPartitionRequest,
     IsrMember,
     PartitionIsrChange,
     PartitionIsrResult,
 )
+from pykraft.metadata_log.controller.elections import PartitionChangeBuilder
 from pykraft.metadata_log.image import PartitionRegistration
 from pykraft.metadata_log.records import LogsLost
 from pykraft.runtime.simulated.memory_disk import MemoryDisk

@@ -7,12 +7,12 @@ import pytest
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages.elect_leaders import ElectLeadersRequest
-from pykraft.metadata_log.controller.requests import (
+from pykraft.metadata_log.controller.calls.requests import (
     AssignReplicasToDirsRequest,
     ReplicaDirectory,
     ReportLostReplicasRequest,
 )
-from pykraft.metadata_log.controller.requests import LostReplica as Lost
+from pykraft.metadata_log.controller.calls.requests import LostReplica as Lost
 from pykraft.metadata_log.records import LOST_DIRECTORY, UNASSIGNED_DIRECTORY
 from tests.metadata_log.harness import ControllerHarness
 

@@ -10,12 +10,12 @@ import pytest
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages.elect_leaders import ElectLeadersRequest
-from pykraft.metadata_log.controller.config import ControllerConfig
-from pykraft.metadata_log.controller.requests import (
+from pykraft.metadata_log.controller.calls.requests import (
     LostReplica,
     LostReplicaResult,
     ReportLostReplicasRequest,
 )
+from pykraft.metadata_log.controller.config import ControllerConfig
 from pykraft.metadata_log.records import LogsLost
 from tests.metadata_log.harness import ControllerHarness, RegistrationFields
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pykraft.kafka_protocol.errors import KafkaError
-from pykraft.metadata_log.controller.placement import place_replicas
+from pykraft.metadata_log.controller.topics.placement import place_replicas
 
 
 @given(brokers=st.integers(1, 12), partitions=st.integers(1, 40), seed=st.integers(0, 1000), data=st.data())

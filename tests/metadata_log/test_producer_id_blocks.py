@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.metadata_log.controller.requests import AllocateProducerIdsRequest
+from pykraft.metadata_log.controller.calls.requests import AllocateProducerIdsRequest
 from tests.metadata_log.harness import ControllerHarness
 
 

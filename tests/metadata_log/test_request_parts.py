@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from pykraft.kafka_protocol.codec.pace import at_once
+from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages import alter_configs as legacy
 from pykraft.kafka_protocol.messages.alter_partition_reassignments import (
@@ -32,13 +34,11 @@ from pykraft.kafka_protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
 )
-from pykraft.kafka_protocol.pace import at_once
-from pykraft.kafka_protocol.schema import Message
+from pykraft.metadata_log.controller.calls.joined_answer import JoinedAnswer
+from pykraft.metadata_log.controller.calls.rehearsal import Rehearsal
+from pykraft.metadata_log.controller.calls.request_cuts import CUTS
+from pykraft.metadata_log.controller.calls.request_parts import PART_COST, UNITS_AT_ONCE, cut_request
 from pykraft.metadata_log.controller.config import ControllerConfig
-from pykraft.metadata_log.controller.joined_answer import JoinedAnswer
-from pykraft.metadata_log.controller.rehearsal import Rehearsal
-from pykraft.metadata_log.controller.request_cuts import CUTS
-from pykraft.metadata_log.controller.request_parts import PART_COST, UNITS_AT_ONCE, cut_request
 from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage
 from pykraft.metadata_log.records import PartitionChangeRecord
 from tests.metadata_log.harness import ControllerHarness

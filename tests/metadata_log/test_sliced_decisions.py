@@ -27,9 +27,9 @@ from pykraft.kafka_protocol.messages.create_topics import (
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.codec import decode_record
 from pykraft.metadata_log.controller import driver, elections
+from pykraft.metadata_log.controller.calls.request_parts import PART_COST
+from pykraft.metadata_log.controller.calls.requests import LostReplica, ReportLostReplicasRequest
 from pykraft.metadata_log.controller.driver import ITEMS_AT_ONCE
-from pykraft.metadata_log.controller.request_parts import PART_COST
-from pykraft.metadata_log.controller.requests import LostReplica, ReportLostReplicasRequest
 from pykraft.metadata_log.records import PartitionRecord, RegisterBrokerRecord, TopicRecord
 from pykraft.quorum.listener import CommittedBatch
 from tests.metadata_log.driver_world import NODE, World, registration, run, settle

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pykraft.metadata_log.controller.calls.requests import BrokerHeartbeatRequest
 from pykraft.metadata_log.controller.leadership import LeadershipProof
-from pykraft.metadata_log.controller.requests import BrokerHeartbeatRequest
 from pykraft.metadata_log.records import BrokerRegistrationChangeRecord, NoOpRecord
 from tests.metadata_log.harness import ControllerHarness
 from tests.narrowing import as_type

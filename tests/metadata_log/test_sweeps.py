@@ -243,7 +243,7 @@ def test_slices_are_bounded_at_their_real_size() -> None:
 def test_order_of_a_pass_is_the_same_in_every_process() -> None:
     script = """
 from random import Random
-from pykraft.metadata_log.controller.topic_walk import TopicWalk
+from pykraft.metadata_log.controller.topics.topic_walk import TopicWalk
 from pykraft.metadata_log.image import EMPTY_IMAGE
 from pykraft.metadata_log.records import TopicRecord
 from pykraft.metadata_log.replay import replay

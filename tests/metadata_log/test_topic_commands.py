@@ -28,8 +28,8 @@ from pykraft.kafka_protocol.messages.delete_topics import (
     DeleteTopicState,
 )
 from pykraft.metadata_log.controller.config import ControllerConfig
-from pykraft.metadata_log.controller.create_topics import make_topic_id
-from pykraft.metadata_log.controller.topic_names import check_collision
+from pykraft.metadata_log.controller.topics.create_topics import make_topic_id
+from pykraft.metadata_log.controller.topics.topic_names import check_collision
 from tests.metadata_log.harness import ControllerHarness
 from tests.narrowing import present
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pykraft.configuration.keys import ConfigError
-from pykraft.kafka_client.admin import AdminClient
+from pykraft.kafka_client.admin.client import AdminClient
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_protocol.enums import ElectionType
 from pykraft.kafka_protocol.ids import Uuid

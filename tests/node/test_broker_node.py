@@ -11,7 +11,7 @@ import pytest
 
 from pykraft.broker.serving.listener import ListenerLimits
 from pykraft.configuration.keys import ConfigError
-from pykraft.group_coordinator.config import GroupConfig
+from pykraft.group_coordinator.state.config import GroupConfig
 from pykraft.kafka_protocol.enums import ConfigResourceType
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log.codec import encode_record

@@ -12,7 +12,8 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import ClusterMetadata
 
-from pykraft.node.cli import librdkafka, reach
+from pykraft.node.cli.console import librdkafka
+from pykraft.node.cli.shared import reach
 from pykraft.testing import Cluster
 from tests.node.cli_runner import invoke
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from pykraft.kafka_client.group_offsets import OffsetAndMetadata
+from pykraft.kafka_client.group.offsets import OffsetAndMetadata
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.node.cli import broker_api_versions
+from pykraft.node.cli.cluster import broker_api_versions
 from pykraft.testing import Cluster
 from tests.node.cli_runner import answer, invoke, output, refusal
 

@@ -204,7 +204,7 @@ def test_record_that_cannot_be_printed_ends_the_command_unless_it_may_be_skipped
 def test_topic_that_does_not_exist_yet_is_waited_for(
     kafka: Cluster, consume: Consume, meanwhile: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pykraft.node.cli.topic_subscription._MISSING_RETRY_S", 0.02)
+    monkeypatch.setattr("pykraft.node.cli.console.topic_subscription._MISSING_RETRY_S", 0.02)
     warned: list[str] = []
 
     def create() -> None:
@@ -215,7 +215,7 @@ def test_topic_that_does_not_exist_yet_is_waited_for(
             meanwhile(create)
         warned.append(text)
 
-    monkeypatch.setattr("pykraft.node.cli.topic_subscription.click.echo", warn)
+    monkeypatch.setattr("pykraft.node.cli.console.topic_subscription.click.echo", warn)
     read = consume("--topic", "late", "--from-beginning", "--max-messages", "1")
     assert (read.exit_code, read.stdout) == (0, "1\n")
     assert warned[0] == "warning: there is no topic late yet"

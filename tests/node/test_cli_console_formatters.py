@@ -10,8 +10,8 @@ from dataclasses import replace
 import click
 import pytest
 
-from pykraft.group_coordinator import codec as group_codec
-from pykraft.group_coordinator.records import (
+from pykraft.group_coordinator.state import codec as group_codec
+from pykraft.group_coordinator.state.records import (
     ClassicMemberValue,
     ConsumerGroupMetadataKey,
     GroupMetadataKey,
@@ -21,13 +21,13 @@ from pykraft.group_coordinator.records import (
     OffsetCommitValue,
 )
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.node.cli.consumed_record import ConsumedRecord, Formatter, UnprintableError
-from pykraft.node.cli.coordinator_formatters import group_metadata, offsets, transaction_log
-from pykraft.node.cli.record_formatters import find_formatter
-from pykraft.node.cli.text_formatters import json_formatter
-from pykraft.node.cli.tool_properties import GivenProperties
-from pykraft.transaction_coordinator import codec as transaction_codec
-from pykraft.transaction_coordinator.records import TransactionRecord, record_of
+from pykraft.node.cli.console.consumed_record import ConsumedRecord, Formatter, UnprintableError
+from pykraft.node.cli.console.coordinator_formatters import group_metadata, offsets, transaction_log
+from pykraft.node.cli.console.record_formatters import find_formatter
+from pykraft.node.cli.console.text_formatters import json_formatter
+from pykraft.node.cli.shared.tool_properties import GivenProperties
+from pykraft.transaction_coordinator.log import codec as transaction_codec
+from pykraft.transaction_coordinator.log.records import TransactionRecord, record_of
 from pykraft.transaction_coordinator.transaction import Transaction, TransactionState, TransactionVersion
 
 RECORD = ConsumedRecord(

@@ -12,8 +12,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from pykraft.kafka_client.partitioner import partition_of_key
-from pykraft.node.cli.producer_options import producer_settings, setting_options
+from pykraft.kafka_client.producer.partitioner import partition_of_key
+from pykraft.node.cli.console.producer_options import producer_settings, setting_options
 from pykraft.testing import Cluster, ErrorCode
 from tests.node.cli_runner import invoke
 

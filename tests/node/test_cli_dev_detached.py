@@ -15,9 +15,9 @@ from typing import Any
 import click
 import pytest
 
-from pykraft.kafka_client.admin import AdminClient
-from pykraft.node.cli.dev_detached import stop_detached
-from pykraft.node.cli.dev_state import TEMPORARY_FILE, DevState, Home
+from pykraft.kafka_client.admin.client import AdminClient
+from pykraft.node.cli.dev.detached import stop_detached
+from pykraft.node.cli.dev.state import TEMPORARY_FILE, DevState, Home
 from pykraft.runtime.directory_lock import DirectoryLock
 from pykraft.testing.processes.waits import PATIENCE_S, wait_until
 

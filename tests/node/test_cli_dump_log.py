@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from pykraft.group_coordinator import codec as group_codec
-from pykraft.group_coordinator.records import (
+from pykraft.group_coordinator.state import codec as group_codec
+from pykraft.group_coordinator.state.records import (
     GroupRecord,
     OffsetCommitKey,
     OffsetCommitValue,
@@ -38,8 +38,8 @@ from pykraft.quorum import control_records
 from pykraft.quorum.control_records import ControlType, control_record
 from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
 from pykraft.runtime.address import Address
-from pykraft.transaction_coordinator.codec import encode_record as encode_transaction
-from pykraft.transaction_coordinator.records import TransactionRecord
+from pykraft.transaction_coordinator.log.codec import encode_record as encode_transaction
+from pykraft.transaction_coordinator.log.records import TransactionRecord
 from pykraft.transaction_coordinator.transaction import Transaction, TransactionState, TransactionVersion
 
 TOPIC_ID = Uuid(bytes(range(1, 17)))

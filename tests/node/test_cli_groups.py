@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from pykraft.kafka_client.admin_results import (
+from pykraft.kafka_client.group.offsets import OffsetAndMetadata
+from pykraft.kafka_client.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, ListedOffset
+from pykraft.kafka_client.metadata import TopicPartition
+from pykraft.kafka_client.results import (
     BrokerDescription,
     CommittedOffset,
     GroupDescription,
@@ -20,15 +23,12 @@ from pykraft.kafka_client.admin_results import (
     PartitionDescription,
     TopicDescription,
 )
-from pykraft.kafka_client.group_offsets import OffsetAndMetadata
-from pykraft.kafka_client.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, ListedOffset
-from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID
-from pykraft.node.cli import cluster_client
-from pykraft.node.cli.java_times import parse_datetime, parse_duration_ms
-from pykraft.node.cli.kafka_errors import exception_class
+from pykraft.node.cli.groups.java_times import parse_datetime, parse_duration_ms
 from pykraft.node.cli.root import cli
+from pykraft.node.cli.shared import cluster_client
+from pykraft.node.cli.shared.kafka_errors import exception_class
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 BROKER = BrokerDescription(1, "host", 9092, None)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pykraft.node.cli.kafka_scripts import launchers
+from pykraft.node.cli.kafka_scripts.kafka_scripts import launchers
 from pykraft.testing import Cluster
 from pykraft.testing.processes.waits import PATIENCE_S
 from tests.node.cli_runner import answer, output, refusal

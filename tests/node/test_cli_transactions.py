@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from pykraft.kafka_client.admin_results import (
+from pykraft.kafka_client.metadata import TopicPartition
+from pykraft.kafka_client.results import (
     AbortTransactionSpec,
     PartitionDescription,
     ProducerState,
@@ -21,13 +22,13 @@ from pykraft.kafka_client.admin_results import (
     TransactionDescription,
     TransactionListing,
 )
-from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID
-from pykraft.node.cli import cluster_client, transactions
-from pykraft.node.cli.hanging_transactions import OpenTransaction, Search
 from pykraft.node.cli.root import cli
-from pykraft.node.cli.tool_errors import ToolError
+from pykraft.node.cli.shared import cluster_client
+from pykraft.node.cli.shared.tool_errors import ToolError
+from pykraft.node.cli.transactions import transactions
+from pykraft.node.cli.transactions.hanging import OpenTransaction, Search
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 MINUTE_MS = 60_000
@@ -280,7 +281,7 @@ def test_log_at_debug_tells_where_a_failure_comes_from(
     run("list")
     assert levels == []
     monkeypatch.setenv("PYKRAFT_LOG_LEVEL", "DEBUG")
-    with caplog.at_level("DEBUG", "pykraft.node.cli.tool_errors"):
+    with caplog.at_level("DEBUG", "pykraft.node.cli.shared.tool_errors"):
         run("list")
     assert levels == ["set"]
     assert [record.exc_info is not None for record in caplog.records] == [True]

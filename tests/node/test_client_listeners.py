@@ -9,7 +9,7 @@ from pathlib import Path
 from pykraft.broker.serving.listener import ListenerLimits
 from pykraft.node.client_listeners import ClientListeners
 from pykraft.runtime.free_ports import free_ports
-from pykraft.runtime.tcp import StreamRuntime
+from pykraft.runtime.network.tcp import StreamRuntime
 from tests.broker.echo import Echo, frame, read_frame, until
 from tests.node.test_node_start import HOST, make_config
 

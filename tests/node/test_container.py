@@ -24,8 +24,8 @@ import pytest
 import yaml
 
 from pykraft.configuration.server_keys import KNOWN_NAMES
-from pykraft.kafka_client.admin import AdminClient
-from pykraft.kafka_client.admin_results import NewTopic
+from pykraft.kafka_client.admin.client import AdminClient
+from pykraft.kafka_client.results import NewTopic
 from pykraft.runtime.free_ports import free_ports
 from pykraft.testing.processes.node_process import NodeProcess
 from pykraft.testing.processes.waits import PATIENCE_S, wait_until

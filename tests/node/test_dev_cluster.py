@@ -13,8 +13,8 @@ from click.testing import CliRunner
 from pykraft.configuration.keys import ConfigError
 from pykraft.kafka_client.network import parse_bootstrap_servers
 from pykraft.kafka_protocol.ids import Uuid, make_uuid
-from pykraft.node.cli import dev
-from pykraft.node.cli.dev_run import DevOptions
+from pykraft.node.cli.dev import dev
+from pykraft.node.cli.dev.run import DevOptions
 from pykraft.node.cli.root import cli
 from pykraft.node.dev_cluster import DevCluster, first_of_free_ports, prepare_dev_cluster
 from pykraft.runtime.simulated.memory_disk import MemoryDisk

@@ -11,13 +11,14 @@ from typing import Any, cast
 import click
 import pytest
 
-from pykraft.kafka_client.admin import AdminClient
-from pykraft.kafka_client.admin_results import ConfigChange, LogDirDescription, LogDirReplica
+from pykraft.kafka_client.admin.client import AdminClient
 from pykraft.kafka_client.metadata import TopicPartition
+from pykraft.kafka_client.results import ConfigChange, LogDirDescription, LogDirReplica
 from pykraft.kafka_protocol.enums import ConfigOperation, ConfigResourceType
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.node.cli import reassign_partitions
-from pykraft.node.cli.directory_moves import (
+from pykraft.node.cli.reassign import reassign_partitions
+from pykraft.node.cli.reassign.throttles import set_directory_throttle
+from pykraft.node.cli.shared.directory_moves import (
     Place,
     Replica,
     cancel_moves,
@@ -25,8 +26,7 @@ from pykraft.node.cli.directory_moves import (
     find_places,
     start_moves,
 )
-from pykraft.node.cli.partition_files import read_reassignment_file
-from pykraft.node.cli.reassignment_throttles import set_directory_throttle
+from pykraft.node.cli.shared.partition_files import read_reassignment_file
 
 T0 = TopicPartition("t", 0)
 HERE, THERE = Replica(1, T0), Replica(2, T0)

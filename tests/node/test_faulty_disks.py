@@ -8,8 +8,8 @@ import os
 
 import pytest
 
-from pykraft.kafka_client.admin import AdminClient
-from pykraft.kafka_client.admin_results import NewTopic
+from pykraft.kafka_client.admin.client import AdminClient
+from pykraft.kafka_client.results import NewTopic
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.log_store.interface import METADATA_LOG_DIRECTORY
 from pykraft.node.errors import StartError

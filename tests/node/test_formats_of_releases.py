@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from pykraft import __version__
-from pykraft.kafka_client.blocking_producer import BlockingProducer
 from pykraft.kafka_client.cluster import ClientConfig
 from pykraft.kafka_client.network import parse_bootstrap_servers
-from pykraft.kafka_client.producer_transaction import TransactionConfig
+from pykraft.kafka_client.producer.blocking import BlockingProducer
+from pykraft.kafka_client.producer.transaction import TransactionConfig
 from pykraft.log_store.checkpoint import CLEAN_SHUTDOWN
 from tests.data.formats.contents import Json, metadata_in, served_by
 from tests.data.formats.serving import serving

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from pykraft.kafka_client.admin import AdminClient
-from pykraft.kafka_client.admin_results import NewTopic
+from pykraft.kafka_client.admin.client import AdminClient
 from pykraft.kafka_client.metadata import TopicPartition
+from pykraft.kafka_client.results import NewTopic
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.node.cli.root import cli
 from pykraft.testing.processes.waits import wait_until

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from pykraft.configuration.keys import ConfigError
-from pykraft.node.cli.logging_setup import JsonFormatter, set_up_logging
+from pykraft.node.cli.shared.logging_setup import JsonFormatter, set_up_logging
 
 
 def record(message: str, *args: object, error: bool = False) -> logging.LogRecord:

@@ -163,7 +163,7 @@ def can_produce(port: int) -> bool:
 EXHAUSTED = """
 import asyncio, os, resource, socket, sys, uvloop
 from pykraft.broker.serving.listener import KafkaListener
-from pykraft.runtime.tcp import StreamRuntime
+from pykraft.runtime.network.tcp import StreamRuntime
 
 class Echo:
     def handle_frame(self, connection, data, slot):

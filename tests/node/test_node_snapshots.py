@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import pytest
 
 from pykraft.kafka_protocol.api_keys import ApiKey
+from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -25,7 +26,6 @@ from pykraft.kafka_protocol.messages.delete_topics import (
     DeleteTopicState,
 )
 from pykraft.kafka_protocol.request_context import RequestContext
-from pykraft.kafka_protocol.schema import Message
 from pykraft.metadata_log.features import BOOTSTRAP_FEATURES
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.node.config import ServerConfig, load_server_config

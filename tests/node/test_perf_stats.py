@@ -14,15 +14,13 @@ import pytest
 
 from pykraft.configuration.keys import ConfigError
 from pykraft.kafka_client.fetcher import FetchConfig
-from pykraft.kafka_client.group_config import GroupConfig
+from pykraft.kafka_client.group.config import GroupConfig
 from pykraft.kafka_client.metadata import TopicPartition
-from pykraft.kafka_client.producer_batch import ProducerConfig
+from pykraft.kafka_client.producer.batch import ProducerConfig
 from pykraft.kafka_protocol.compression import Compression
 from pykraft.kafka_protocol.records import HEADER_BYTES
-from pykraft.node.cli.client_properties import consumer_configs, producer_config, read_properties
-from pykraft.node.cli.java_dates import date_format
-from pykraft.node.cli.kafka_command import KafkaCommand
-from pykraft.node.cli.perf_load import (
+from pykraft.node.cli.perf.java_dates import date_format
+from pykraft.node.cli.perf.load import (
     MIN_PAUSE_MS,
     StickyPartitions,
     chosen_from,
@@ -31,7 +29,9 @@ from pykraft.node.cli.perf_load import (
     random_letters,
     split_payloads,
 )
-from pykraft.node.cli.perf_stats import ConsumerStats, ProducerStats, RebalanceTime, percentile
+from pykraft.node.cli.perf.stats import ConsumerStats, ProducerStats, RebalanceTime, percentile
+from pykraft.node.cli.shared.client_properties import consumer_configs, producer_config, read_properties
+from pykraft.node.cli.shared.kafka_command import KafkaCommand
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -8,12 +8,12 @@ from typing import Any, cast
 import click
 import pytest
 
-from pykraft.kafka_client.admin import AdminClient
-from pykraft.kafka_client.admin_results import ConfigChange, PartitionReassignment
+from pykraft.kafka_client.admin.client import AdminClient
 from pykraft.kafka_client.metadata import TopicPartition
+from pykraft.kafka_client.results import ConfigChange, PartitionReassignment
 from pykraft.kafka_protocol.enums import ConfigOperation, ConfigResourceType
-from pykraft.node.cli import reassign_partitions
-from pykraft.node.cli.reassignment_throttles import Move, clear_throttles, find_moves, set_throttles
+from pykraft.node.cli.reassign import reassign_partitions
+from pykraft.node.cli.reassign.throttles import Move, clear_throttles, find_moves, set_throttles
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 

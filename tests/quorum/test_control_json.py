@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from pykraft.kafka_protocol.codec.versioned import encode_versioned
 from pykraft.kafka_protocol.ids import Uuid, uuid_to_str
-from pykraft.kafka_protocol.versioned import encode_versioned
 from pykraft.quorum.control_json import control_to_json
 from pykraft.quorum.control_records import (
     ControlType,

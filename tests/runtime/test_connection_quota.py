@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from pykraft.runtime.connection_quota import MOST_WAITING, ConnectionQuota
+from pykraft.runtime.network.connection_quota import MOST_WAITING, ConnectionQuota
 
 NO_LIMIT = 2**31 - 1
 

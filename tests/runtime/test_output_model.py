@@ -10,8 +10,8 @@ from random import Random
 
 import pytest
 
+from pykraft.runtime.network.streams import OutputQueue, Pieces
 from pykraft.runtime.simulated.memory_disk import MemoryDisk, MemoryFile
-from pykraft.runtime.streams import OutputQueue, Pieces
 
 CONTENT = bytes(i * 7 % 251 for i in range(200_000))
 

@@ -7,7 +7,7 @@ import mmap
 
 import pytest
 
-from pykraft.runtime.receive_buffer import MAPPED_BYTES, ReceiveBuffer
+from pykraft.runtime.network.receive_buffer import MAPPED_BYTES, ReceiveBuffer
 
 SIZES = pytest.mark.parametrize(
     ("before", "after"),

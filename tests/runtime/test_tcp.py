@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, cast
 
-from pykraft.runtime.tcp import StreamConnection, StreamRuntime
+from pykraft.runtime.network.tcp import StreamConnection, StreamRuntime
 
 FRAME_BYTES = 4
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 from pykraft.broker.replicas.data_plane import DataPlane
-from pykraft.broker.replicas.offset_lookup import EARLIEST
+from pykraft.broker.replicas.leading.offset_lookup import EARLIEST
 from pykraft.configuration.keys import ConfigError, ConfigKey, ConfigType
 from pykraft.jepsen_like.faults.clients.own_admin import client_config
 from pykraft.jepsen_like.simulation.cluster import node as simulated
@@ -23,15 +23,15 @@ from pykraft.jepsen_like.simulation.cluster.options import WorldOptions, draw_op
 from pykraft.jepsen_like.simulation.cluster.ring import _discard_world, _on_error
 from pykraft.jepsen_like.simulation.cluster.settings import CLIENT_PORT, QUORUM_PORT
 from pykraft.jepsen_like.simulation.cluster.world import World, make_loop
-from pykraft.kafka_client import producer
-from pykraft.kafka_client.admin import Admin
+from pykraft.kafka_client.admin.client import Admin
 from pykraft.kafka_client.aio import AsyncioNetwork
 from pykraft.kafka_client.cluster import Cluster
 from pykraft.kafka_client.fetcher import FetchConfig, PartitionFetcher
-from pykraft.kafka_client.group_config import GroupConfig
-from pykraft.kafka_client.group_member import GroupMember, OffsetAndMetadata
+from pykraft.kafka_client.group.config import GroupConfig
+from pykraft.kafka_client.group.member import GroupMember, OffsetAndMetadata
 from pykraft.kafka_client.metadata import TopicPartition
-from pykraft.kafka_client.producer import Producer, ProducerConfig
+from pykraft.kafka_client.producer import producer
+from pykraft.kafka_client.producer.producer import Producer, ProducerConfig
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.kafka_protocol.record_codec import Record, decode_batch
 from pykraft.node.config import ServerConfig, load_server_config

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from pykraft.broker.apis import describe_log_dirs
+from pykraft.broker.apis.cluster import describe_log_dirs
 from pykraft.broker.replicas.replication_quota import FOLLOWER_RATE, LEADER_RATE, LEADER_REPLICAS
 from pykraft.jepsen_like.simulation.cluster.checks.follower_reads import COMMITTED_ONLY, FollowerReads
 from pykraft.jepsen_like.simulation.cluster.clients.directories import ONE_DIRECTORY

@@ -7,15 +7,15 @@ from functools import partial
 
 import pytest
 
-from pykraft.broker.logs.producer_rebuild import rebuild
-from pykraft.broker.logs.producer_state import ProducerState
+from pykraft.broker.logs.producers.rebuild import rebuild
+from pykraft.broker.logs.producers.state import ProducerState
 from pykraft.jepsen_like.simulation.cluster.checks.derived_checks import find_difference
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import BatchHeader, read_header
 from pykraft.log_store.epoch_cache import EpochEntry
+from pykraft.log_store.indexes.transaction_index import AbortedTransaction
 from pykraft.log_store.interface import LogConfig, TimestampOffset
 from pykraft.log_store.log import Log
-from pykraft.log_store.transaction_index import AbortedTransaction
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
 
 PRODUCER = 7

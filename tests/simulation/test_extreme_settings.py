@@ -23,7 +23,7 @@ from pykraft.configuration.server_keys import (
     TRANSACTION_KEYS,
 )
 from pykraft.configuration.topic_keys import TOPIC_KEYS
-from pykraft.kafka_client.admin_results import ConfigChange, NewTopic
+from pykraft.kafka_client.results import ConfigChange, NewTopic
 from pykraft.kafka_protocol.enums import ConfigOperation, ConfigResourceType
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.record_codec import Record

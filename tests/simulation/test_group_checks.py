@@ -8,11 +8,12 @@ from dataclasses import replace
 import pytest
 
 from pykraft.coordinator.writer import BatchBody
-from pykraft.group_coordinator.codec import encode_record
-from pykraft.group_coordinator.config import GroupConfig
-from pykraft.group_coordinator.group import ConsumerGroup
-from pykraft.group_coordinator.member import ConsumerMember, MemberState
-from pykraft.group_coordinator.records import (
+from pykraft.group_coordinator.shard import GroupShard
+from pykraft.group_coordinator.state.codec import encode_record
+from pykraft.group_coordinator.state.config import GroupConfig
+from pykraft.group_coordinator.state.consumer_group import ConsumerGroup
+from pykraft.group_coordinator.state.member import ConsumerMember, MemberState
+from pykraft.group_coordinator.state.records import (
     ClassicMemberValue,
     ConsumerGroupMetadataKey,
     ConsumerGroupMetadataValue,
@@ -24,7 +25,6 @@ from pykraft.group_coordinator.records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from pykraft.group_coordinator.shard import GroupShard
 from pykraft.jepsen_like.simulation.cluster.checks.group_checks import (
     GroupChecks,
     check_group,

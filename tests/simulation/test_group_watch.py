@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 
 from pykraft.coordinator.partitioning import OFFSETS_TOPIC
-from pykraft.group_coordinator.codec import encode_record
-from pykraft.group_coordinator.records import GroupRecord
 from pykraft.group_coordinator.shard import GroupShard
+from pykraft.group_coordinator.state.codec import encode_record
+from pykraft.group_coordinator.state.records import GroupRecord
 from pykraft.jepsen_like.simulation.cluster.checks.group_watch import GroupWatch
 from pykraft.jepsen_like.simulation.violation import InvariantViolation
 from pykraft.kafka_protocol.ids import Uuid

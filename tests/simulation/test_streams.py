@@ -12,12 +12,12 @@ import pytest
 
 from pykraft.kafka_client.aio import AsyncioNetwork
 from pykraft.runtime.address import Address
-from pykraft.runtime.connection_quota import ConnectionQuota
+from pykraft.runtime.network.connection_quota import ConnectionQuota
+from pykraft.runtime.network.tcp import StreamConnection, StreamRuntime
+from pykraft.runtime.network.tcp_server import StreamServer
 from pykraft.runtime.simulated.links import Links
 from pykraft.runtime.simulated.processes import SimProcess
 from pykraft.runtime.simulated.streams import NetworkLoop, address_of, host_of
-from pykraft.runtime.tcp import StreamConnection, StreamRuntime
-from pykraft.runtime.tcp_server import StreamServer
 from pykraft.runtime.turns import BULK
 from tests.narrowing import as_type
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pykraft.jepsen_like.faults.clusters.process_cluster import FAST_FAILOVER, ProcessCluster
-from pykraft.kafka_client.admin import AdminClient
-from pykraft.kafka_client.admin_results import NewTopic
+from pykraft.kafka_client.admin.client import AdminClient
+from pykraft.kafka_client.results import NewTopic
 from pykraft.spark.session import local_session
 from pykraft.testing import Cluster
 from tests.mock_cluster import MockCluster

@@ -18,7 +18,7 @@ from pyspark import TaskContext
 from pyspark.sql.functions import udf
 from pyspark.sql.types import BinaryType
 
-from pykraft.kafka_client.admin import AdminClient
+from pykraft.kafka_client.admin.client import AdminClient
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.spark.session import local_session
 from pykraft.testing.processes.waits import wait_until

@@ -17,8 +17,8 @@ from pykraft.kafka_protocol.compression import Compression
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import HEADER_BYTES, assign_offset, read_header, write_crc
 from pykraft.log_store.log import Log, LogConfig
-from pykraft.node.cli import spark_audit_segments
 from pykraft.node.cli.root import cli
+from pykraft.node.cli.spark import audit_segments as spark_audit_segments
 from pykraft.runtime.os_disk import OsDisk
 from pykraft.spark.jobs import audit_records, audit_segment_file
 from pykraft.spark.jobs import audit_segments as audit_job

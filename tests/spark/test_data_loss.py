@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pykraft.jepsen_like.faults.clusters.process_cluster import ProcessCluster
-from pykraft.kafka_client.admin import AdminClient
-from pykraft.kafka_client.admin_results import NewTopic
-from pykraft.kafka_client.blocking_producer import BlockingProducer
+from pykraft.kafka_client.admin.client import AdminClient
 from pykraft.kafka_client.cluster import ClientConfig
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_client.network import parse_bootstrap_servers
+from pykraft.kafka_client.producer.blocking import BlockingProducer
+from pykraft.kafka_client.results import NewTopic
 from pykraft.testing.processes.waits import wait_until
 
 if TYPE_CHECKING:

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pykraft.kafka_client.partitioner import murmur2, partition_of_key
+from pykraft.kafka_client.producer.partitioner import murmur2, partition_of_key
 from pykraft.kafka_protocol.record_codec import Record, decode_batch, seal_batch
 from pykraft.kafka_protocol.records import HEADER_BYTES
-from pykraft.spark.written_rows import WriteError, rows_of
+from pykraft.spark.writing.written_rows import WriteError, rows_of
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install pykraft[spark]")
 
-from pykraft.spark.encoded_rows import Encoded, blocks_of, encode_rows, has_headers, murmur2_of  # noqa: E402
+from pykraft.spark.writing.encoded_rows import Encoded, blocks_of, encode_rows, has_headers, murmur2_of  # noqa: E402
 
 Records = defaultdict[tuple[str, int | None], list[tuple[bytes | None, bytes | None]]]
 

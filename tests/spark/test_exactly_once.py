@@ -10,23 +10,23 @@ from typing import Any
 
 import pytest
 
-from pykraft.kafka_client.blocking_producer import BlockingProducer
 from pykraft.kafka_client.cluster import Cluster as Client
 from pykraft.kafka_client.errors import ClientTimeoutError, FencedError, ProduceError
-from pykraft.kafka_client.producer_batch import RecordMetadata
+from pykraft.kafka_client.producer.batch import RecordMetadata
+from pykraft.kafka_client.producer.blocking import BlockingProducer
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.spark.markers import OtherRowsError, Tally
-from pykraft.spark.task_messages import Task, Written
-from pykraft.spark.write_options import WriteOptions, parse_write_options
+from pykraft.spark.writing.markers import OtherRowsError, Tally
+from pykraft.spark.writing.task_messages import Task, Written
+from pykraft.spark.writing.write_options import WriteOptions, parse_write_options
 from pykraft.testing import Cluster
 from pykraft.testing.processes.waits import wait_until
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install pykraft[spark]")
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install pykraft[spark]")
 
-from pykraft.spark import encoded_rows, markers, sink, task_writes  # noqa: E402
-from pykraft.spark.sink import PykraftStreamWriter, PykraftWriter, abort, commit  # noqa: E402
-from pykraft.spark.task_writes import write_at_least_once, write_exactly_once  # noqa: E402
+from pykraft.spark.writing import encoded_rows, markers, sink, task_writes  # noqa: E402
+from pykraft.spark.writing.sink import PykraftStreamWriter, PykraftWriter, abort, commit  # noqa: E402
+from pykraft.spark.writing.task_writes import write_at_least_once, write_exactly_once  # noqa: E402
 
 SHOWN_TIMEOUT_S = 60
 

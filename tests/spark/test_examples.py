@@ -12,7 +12,7 @@ import spark_deduplicate
 import spark_sink
 import spark_word_count
 
-from pykraft.kafka_client.admin import AdminClient
+from pykraft.kafka_client.admin.client import AdminClient
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -23,9 +23,9 @@ from typing import Final
 
 import pytest
 
-from pykraft.kafka_client.blocking_producer import BlockingProducer
 from pykraft.kafka_client.cluster import ClientConfig
 from pykraft.kafka_client.network import parse_bootstrap_servers
+from pykraft.kafka_client.producer.blocking import BlockingProducer
 from pykraft.testing.processes.maven import cache_directory
 from tests.spark_here import skip_without_spark
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from click.testing import CliRunner
 
-from pykraft.kafka_client.admin import AdminClient
-from pykraft.kafka_client.group_offsets import OffsetAndMetadata
+from pykraft.kafka_client.admin.client import AdminClient
+from pykraft.kafka_client.group.offsets import OffsetAndMetadata
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.node.cli.root import cli
 from pykraft.spark.jobs.export import Export, export
 from pykraft.spark.jobs.lag_report import lag_report
 from pykraft.spark.jobs.load import Load, load
 from pykraft.spark.jobs.query import innermost_error
-from pykraft.spark.written_rows import WriteError
+from pykraft.spark.writing.written_rows import WriteError
 from tests.narrowing import present
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from pykraft.kafka_client.cluster import ClientConfig
 from pykraft.kafka_client.fetcher import FetchConfig
 from pykraft.kafka_client.list_offsets import READ_COMMITTED
 from pykraft.kafka_client.metadata import TopicPartition
-from pykraft.kafka_client.producer_batch import ProducerConfig
+from pykraft.kafka_client.producer.batch import ProducerConfig
 from pykraft.runtime.address import Address
 from pykraft.spark.option_values import OptionError
 from pykraft.spark.options import (
@@ -31,7 +31,7 @@ from pykraft.spark.settings import (
     MAPPED_CLIENT_SETTINGS,
     UNUSED_OPTIONS,
 )
-from pykraft.spark.write_options import parse_write_options
+from pykraft.spark.writing.write_options import parse_write_options
 
 BASE = {"kafka.bootstrap.servers": "a:9092,b:9092", "subscribe": "t"}
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from pykraft.kafka_client.blocking import BlockingNetwork, run
-from pykraft.kafka_client.blocking_producer import BlockingProducer
 from pykraft.kafka_client.cluster import ClientConfig
 from pykraft.kafka_client.cluster import Cluster as Client
-from pykraft.kafka_client.group_offsets import OffsetAndMetadata
+from pykraft.kafka_client.group.offsets import OffsetAndMetadata
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_client.network import parse_bootstrap_servers
-from pykraft.kafka_client.producer_transaction import TransactionConfig
+from pykraft.kafka_client.producer.blocking import BlockingProducer
+from pykraft.kafka_client.producer.transaction import TransactionConfig
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.spark import progress
 from pykraft.spark.discovery import ClusterLogs, partitions_of
@@ -24,7 +24,7 @@ from pykraft.spark.option_values import OptionError
 from pykraft.spark.options import parse_batch_options
 from pykraft.spark.positions import LATEST
 from pykraft.spark.stream_planner import StreamDataLossError
-from pykraft.spark.written_rows import WriteError
+from pykraft.spark.writing.written_rows import WriteError
 from pykraft.testing import Cluster, Record
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install pykraft[spark]")

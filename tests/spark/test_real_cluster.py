@@ -12,15 +12,15 @@ from confluent_kafka import KafkaError as ConfluentError
 from confluent_kafka import Message, Producer
 
 from pykraft.jepsen_like.faults.clusters.process_cluster import ProcessCluster
-from pykraft.kafka_client.admin import AdminClient
-from pykraft.kafka_client.admin_results import (
+from pykraft.kafka_client.admin.client import AdminClient
+from pykraft.kafka_client.blocking import BlockingNetwork, run
+from pykraft.kafka_client.cluster import Cluster
+from pykraft.kafka_client.metadata import TopicPartition
+from pykraft.kafka_client.results import (
     ConfigChange,
     NewTopic,
     TopicDescription,
 )
-from pykraft.kafka_client.blocking import BlockingNetwork, run
-from pykraft.kafka_client.cluster import Cluster
-from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_protocol.enums import ConfigOperation, ConfigResourceType, ConfigSource
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.spark.discovery import ClusterLogs

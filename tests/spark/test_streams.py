@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pykraft.kafka_client.admin import AdminClient
+from pykraft.kafka_client.admin.client import AdminClient
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.spark.progress import offsets_behind_latest
 from pykraft.testing.processes.waits import wait_until

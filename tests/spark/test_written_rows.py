@@ -7,8 +7,8 @@ import pytest
 
 from pykraft.kafka_protocol.compression import Compression
 from pykraft.spark.option_values import OptionError
-from pykraft.spark.write_options import WriteOptions, parse_write_options
-from pykraft.spark.written_rows import WriteError, WrittenRow, check_columns, rows_of
+from pykraft.spark.writing.write_options import WriteOptions, parse_write_options
+from pykraft.spark.writing.written_rows import WriteError, WrittenRow, check_columns, rows_of
 
 
 def parse(**changes: str) -> WriteOptions:

@@ -14,7 +14,7 @@ import confluent_kafka
 import pytest
 
 from pykraft.configuration.keys import ConfigError
-from pykraft.kafka_client.admin import AdminClient
+from pykraft.kafka_client.admin.client import AdminClient
 from pykraft.testing import AsyncCluster, Cluster, ErrorCode, KafkaError, NodeFailedError, Record
 from pykraft.testing.processes.waits import PATIENCE_S, wait_until
 

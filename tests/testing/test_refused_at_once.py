@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from pykraft.configuration.keys import ConfigError
-from pykraft.kafka_client.admin import AdminClient
-from pykraft.kafka_client.admin_results import NewTopic
+from pykraft.kafka_client.admin.client import AdminClient
+from pykraft.kafka_client.results import NewTopic
 from pykraft.node.errors import StartError
 from pykraft.runtime.free_ports import first_in_a_row, free_ports
 from pykraft.testing import AsyncCluster, Cluster, ErrorCode, KafkaError, Record

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from pykraft.kafka_protocol.codec.pace import at_once
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from pykraft.kafka_protocol.messages.add_partitions_to_txn import (
@@ -17,30 +18,29 @@ from pykraft.kafka_protocol.messages.add_partitions_to_txn import (
 )
 from pykraft.kafka_protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from pykraft.kafka_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from pykraft.kafka_protocol.pace import at_once
-from pykraft.transaction_coordinator.add_offsets import handle_add_offsets
-from pykraft.transaction_coordinator.add_partitions import (
+from pykraft.transaction_coordinator.call import Call, NeedsProducerIdError
+from pykraft.transaction_coordinator.config import TransactionConfig
+from pykraft.transaction_coordinator.log.codec import by_topic, decode_record, encode_record
+from pykraft.transaction_coordinator.log.records import record_of
+from pykraft.transaction_coordinator.log.replay import replay, replay_decided
+from pykraft.transaction_coordinator.requests.add_offsets import handle_add_offsets
+from pykraft.transaction_coordinator.requests.add_partitions import (
     Codes,
     Wanted,
     build_result,
     handle_add_partitions,
 )
-from pykraft.transaction_coordinator.call import Call, NeedsProducerIdError
-from pykraft.transaction_coordinator.codec import by_topic, decode_record, encode_record
-from pykraft.transaction_coordinator.complete import handle_complete
-from pykraft.transaction_coordinator.config import TransactionConfig
-from pykraft.transaction_coordinator.end_txn import handle_end_txn
-from pykraft.transaction_coordinator.init_producer_id import handle_init_producer_id
-from pykraft.transaction_coordinator.records import record_of
-from pykraft.transaction_coordinator.replay import replay, replay_decided
-from pykraft.transaction_coordinator.result import CoordinatorResult
-from pykraft.transaction_coordinator.state import EMPTY_STATE, ShardState
-from pykraft.transaction_coordinator.timeouts import (
+from pykraft.transaction_coordinator.requests.complete import handle_complete
+from pykraft.transaction_coordinator.requests.end_txn import handle_end_txn
+from pykraft.transaction_coordinator.requests.init_producer_id import handle_init_producer_id
+from pykraft.transaction_coordinator.requests.timeouts import (
     find_expired,
     find_timed_out,
     handle_expiry,
     handle_timeout,
 )
+from pykraft.transaction_coordinator.result import CoordinatorResult
+from pykraft.transaction_coordinator.state import EMPTY_STATE, ShardState
 from pykraft.transaction_coordinator.transaction import (
     NO_PARTITIONS,
     PREPARED,

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from pykraft.kafka_protocol.codec.pace import at_once
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from pykraft.kafka_protocol.pace import at_once
-from pykraft.transaction_coordinator import add_partitions
-from pykraft.transaction_coordinator.add_partitions import (
+from pykraft.transaction_coordinator.requests import add_partitions
+from pykraft.transaction_coordinator.requests.add_partitions import (
     Wanted,
     build_error,
     build_response,

@@ -20,7 +20,7 @@ from pykraft.metadata_log.image import EMPTY_IMAGE
 from pykraft.runtime.simulated.virtual_loop import VirtualLoop
 from pykraft.runtime.tasks import paced
 from pykraft.runtime.turns import TURN_US, TurnBudget
-from pykraft.transaction_coordinator.list_transactions import MAX_STATES
+from pykraft.transaction_coordinator.requests.list_transactions import MAX_STATES
 from pykraft.transaction_coordinator.service import TransactionCoordinatorService
 from tests.broker.answers import as_read
 from tests.group_coordinator.tools import make_image

@@ -10,8 +10,8 @@ from pykraft.kafka_protocol.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
-from pykraft.transaction_coordinator.describe import handle_describe
-from pykraft.transaction_coordinator.list_transactions import (
+from pykraft.transaction_coordinator.requests.describe import handle_describe
+from pykraft.transaction_coordinator.requests.list_transactions import (
     handle_list_transactions,
     iter_listed,
     read_filter,

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pykraft.kafka_protocol.primitives import ProtocolError
-from pykraft.transaction_coordinator.codec import decode_record, encode_record
-from pykraft.transaction_coordinator.records import TransactionRecord, record_of
+from pykraft.transaction_coordinator.log.codec import decode_record, encode_record
+from pykraft.transaction_coordinator.log.records import TransactionRecord, record_of
 from pykraft.transaction_coordinator.transaction import (
     NO_PARTITIONS,
     Partitions,

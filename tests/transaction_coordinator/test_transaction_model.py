@@ -24,7 +24,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from pykraft.transaction_coordinator.codec import decode_record
+from pykraft.transaction_coordinator.log.codec import decode_record
 from pykraft.transaction_coordinator.transaction import (
     Transaction,
     TransactionState,

@@ -7,8 +7,8 @@ from itertools import product
 
 import pytest
 
-from pykraft.transaction_coordinator.records import TransactionRecord, record_of
-from pykraft.transaction_coordinator.replay import replay, replay_decided
+from pykraft.transaction_coordinator.log.records import TransactionRecord, record_of
+from pykraft.transaction_coordinator.log.replay import replay, replay_decided
 from pykraft.transaction_coordinator.state import EMPTY_STATE
 from pykraft.transaction_coordinator.transaction import NO_PARTITIONS, Transaction, TransactionState
 from pykraft.transaction_coordinator.transitions import TRANSITIONS, check_transition

@@ -20,8 +20,8 @@ from data_path import Client, wait_for
 
 from pykraft.kafka_client.aio import AsyncioNetwork
 from pykraft.kafka_client.cluster import ClientConfig
-from pykraft.kafka_client.producer_batch import ProducerConfig
-from pykraft.kafka_client.transactional_producer import TransactionalProducer, TransactionConfig
+from pykraft.kafka_client.producer.batch import ProducerConfig
+from pykraft.kafka_client.producer.transactional import TransactionalProducer, TransactionConfig
 from pykraft.runtime.address import Address
 
 _TOPIC = "reading"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pykraft.group_coordinator.member import JOIN_EPOCH
+from pykraft.group_coordinator.state.member import JOIN_EPOCH
 from pykraft.jepsen_like.conformance.answer_pairs import (
     NO_ANSWER_YET,
     History,

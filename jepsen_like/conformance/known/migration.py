@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pykraft.group_coordinator.join_request import SKIP_ASSIGNMENT_VERSION
+from pykraft.group_coordinator.classic.join_request import SKIP_ASSIGNMENT_VERSION
 from pykraft.jepsen_like.conformance.answer_pairs import (
     NO_ANSWER_YET,
     History,
@@ -13,13 +13,13 @@ from pykraft.jepsen_like.conformance.answer_pairs import (
 )
 from pykraft.jepsen_like.conformance.player import Answer
 from pykraft.jepsen_like.conformance.script import Step
+from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.consumer_protocol import decode_subscribed_topics, decode_subscription
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from pykraft.kafka_protocol.messages.join_group import JoinGroupRequest
 from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest
 from pykraft.kafka_protocol.primitives import ProtocolError
-from pykraft.kafka_protocol.schema import Message
 
 
 def refused_with_its_id(earlier: History, step: Step, ours: Answer, kafka: Answer) -> bool:

@@ -10,11 +10,11 @@ from collections.abc import Awaitable, Mapping, Sequence
 from typing import TypeVar
 
 from pykraft.jepsen_like.faults.clients.interface import Commit, RefusedError, UnknownOutcomeError
-from pykraft.kafka_client.admin import Admin
-from pykraft.kafka_client.admin_results import ConfigChange, NewTopic
+from pykraft.kafka_client.admin.client import Admin
 from pykraft.kafka_client.cluster import ClientConfig
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_client.network import Network
+from pykraft.kafka_client.results import ConfigChange, NewTopic
 from pykraft.kafka_protocol.enums import ConfigOperation, ConfigResourceType, ElectionType
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.runtime.address import Address

@@ -17,8 +17,8 @@ from pykraft.jepsen_like.faults.clients.interface import (
 from pykraft.kafka_client.cluster import ClientConfig
 from pykraft.kafka_client.errors import CommitRefusedError, LogTruncatedError, OffsetOutOfRangeError
 from pykraft.kafka_client.fetcher import FetchConfig
-from pykraft.kafka_client.group_config import GroupConfig
-from pykraft.kafka_client.group_member import GroupMember, OffsetAndMetadata
+from pykraft.kafka_client.group.config import GroupConfig
+from pykraft.kafka_client.group.member import GroupMember, OffsetAndMetadata
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_client.network import ConcurrentNetwork
 from pykraft.kafka_protocol.errors import KafkaError

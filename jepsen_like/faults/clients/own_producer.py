@@ -6,11 +6,11 @@ import asyncio
 from typing import cast
 
 from pykraft.jepsen_like.faults.clients.interface import ProducerConfig, RefusedError, UnknownOutcomeError
-from pykraft.kafka_client import producer as own
 from pykraft.kafka_client.cluster import ClientConfig
 from pykraft.kafka_client.errors import NotWrittenError
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_client.network import ConcurrentNetwork
+from pykraft.kafka_client.producer import producer as own
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 
 LINGER_MS = 5

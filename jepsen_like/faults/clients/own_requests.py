@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from pykraft.jepsen_like.faults.clients.interface import Commit, RefusedError, UnknownOutcomeError
-from pykraft.kafka_client.admin_groups import group_offsets
+from pykraft.kafka_client.admin.groups import group_offsets
 from pykraft.kafka_client.cluster import ClientConfig, Cluster
 from pykraft.kafka_client.coordinator_link import CoordinatorLink
 from pykraft.kafka_client.metadata import TopicPartition

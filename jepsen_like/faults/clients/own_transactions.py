@@ -16,11 +16,11 @@ from pykraft.jepsen_like.faults.clients.interface import (
 from pykraft.jepsen_like.faults.clients.plain_transactions import PlainTransactions
 from pykraft.kafka_client import errors
 from pykraft.kafka_client.cluster import ClientConfig
-from pykraft.kafka_client.group_offsets import OffsetAndMetadata
+from pykraft.kafka_client.group.offsets import OffsetAndMetadata
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_client.network import ConcurrentNetwork
-from pykraft.kafka_client.producer_batch import ProducerConfig, RecordMetadata
-from pykraft.kafka_client.transactional_producer import TransactionalProducer, TransactionConfig
+from pykraft.kafka_client.producer.batch import ProducerConfig, RecordMetadata
+from pykraft.kafka_client.producer.transactional import TransactionalProducer, TransactionConfig
 from pykraft.kafka_protocol.errors import KafkaError
 
 DELIVERY_TIMEOUT_MS = 20_000

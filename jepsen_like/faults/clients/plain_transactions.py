@@ -22,6 +22,7 @@ from pykraft.jepsen_like.faults.clients.interface import (
 from pykraft.kafka_client.cluster import ClientConfig, Cluster, is_passing
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_client.network import ConcurrentNetwork
+from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from pykraft.kafka_protocol.messages.add_partitions_to_txn import (
@@ -51,7 +52,6 @@ from pykraft.kafka_protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponse,
 )
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
-from pykraft.kafka_protocol.schema import Message
 from pykraft.runtime.address import Address
 
 T = TypeVar("T")

@@ -14,9 +14,9 @@ from typing import Final, Self, TypeVar
 
 from pykraft.jepsen_like.faults.clusters.process_cluster import ProcessCluster
 from pykraft.jepsen_like.faults.nemeses.kind import NotPossibleNowError
-from pykraft.kafka_client.admin import AdminClient
-from pykraft.kafka_client.admin_results import PartitionDescription
+from pykraft.kafka_client.admin.client import AdminClient
 from pykraft.kafka_client.metadata import TopicPartition
+from pykraft.kafka_client.results import PartitionDescription
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.log_store.meta_properties import read_meta_properties

@@ -22,8 +22,8 @@ from pykraft.jepsen_like.faults.clusters.process_cluster import FAST_FAILOVER, P
 from pykraft.jepsen_like.faults.nemeses.kinds.power import cut_power, restore_power
 from pykraft.jepsen_like.faults.surroundings.loop_disk import why_unavailable
 from pykraft.jepsen_like.faults.surroundings.loop_disks import LoopDisks
-from pykraft.kafka_client.admin import AdminClient
-from pykraft.kafka_client.admin_results import ConfigChange, NewTopic
+from pykraft.kafka_client.admin.client import AdminClient
+from pykraft.kafka_client.results import ConfigChange, NewTopic
 from pykraft.kafka_protocol.enums import ConfigOperation, ConfigResourceType
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.testing.processes.waits import WaitError, wait_until

@@ -9,11 +9,11 @@ from functools import partial
 from types import TracebackType
 from typing import Final, Self
 
-from pykraft.kafka_client.blocking_producer import BlockingProducer
 from pykraft.kafka_client.cluster import ClientConfig
 from pykraft.kafka_client.errors import NotWrittenError
 from pykraft.kafka_client.network import parse_bootstrap_servers
-from pykraft.kafka_client.producer_batch import ProducerConfig, RecordMetadata
+from pykraft.kafka_client.producer.batch import ProducerConfig, RecordMetadata
+from pykraft.kafka_client.producer.blocking import BlockingProducer
 
 PER_S: Final = 400
 _PAUSE_S: Final = 0.05

@@ -6,7 +6,7 @@ import random
 from contextlib import suppress
 from typing import Final, Self
 
-from pykraft.kafka_client.admin import AdminClient
+from pykraft.kafka_client.admin.client import AdminClient
 from pykraft.kafka_client.list_offsets import READ_COMMITTED, READ_UNCOMMITTED
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_protocol.enums import ElectionType

@@ -32,9 +32,9 @@ from pykraft.quorum.core.voters import ReplicaKey
 from pykraft.quorum.state_store import QuorumStateError
 from pykraft.runtime.address import Address
 from pykraft.runtime.loggers import ProcessLoggers
+from pykraft.runtime.network.tcp import StreamRuntime
 from pykraft.runtime.simulated.processes import ProcessClock, ProcessKilledError, SimProcess
 from pykraft.runtime.simulated.virtual_loop import SimExecutor
-from pykraft.runtime.tcp import StreamRuntime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -18,10 +18,10 @@ from pykraft.broker.logs.log_work import LogWork
 from pykraft.broker.membership.alter_partition import ControllerAlterPartition
 from pykraft.broker.membership.lifecycle import BrokerLifecycle
 from pykraft.broker.membership.lifecycle_driver import LifecycleDriver
-from pykraft.broker.replicas.partition import Partition
+from pykraft.broker.peers.marker_sender import MarkerSender
+from pykraft.broker.replicas.partition.partition import Partition
+from pykraft.broker.replicas.placement.replica_publisher import ReplicaPublisher
 from pykraft.broker.replicas.replica_manager import ReplicaManager
-from pykraft.broker.replicas.replica_publisher import ReplicaPublisher
-from pykraft.broker.transactions.marker_sender import MarkerSender
 from pykraft.group_coordinator.runtime import GroupRuntime
 from pykraft.group_coordinator.shard import GroupShard
 from pykraft.jepsen_like.simulation.cluster.parts import DeltaMirror

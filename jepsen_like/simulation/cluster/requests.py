@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 from pykraft.jepsen_like.simulation.cluster.settings import CLIENT_PORT
 from pykraft.kafka_client.aio import AsyncioNetwork
 from pykraft.kafka_client.connection import Connection
+from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.schema import Message
 from pykraft.runtime.address import Address
 from pykraft.runtime.simulated.streams import address_of
 

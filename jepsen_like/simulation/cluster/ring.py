@@ -38,7 +38,7 @@ from pykraft.jepsen_like.simulation.violation import InvariantViolation
 from pykraft.runtime.simulated.processes import ProcessKilledError
 
 if TYPE_CHECKING:
-    from pykraft.broker.replicas.partition import Partition
+    from pykraft.broker.replicas.partition.partition import Partition
     from pykraft.jepsen_like.simulation.cluster.node import SimNode
     from pykraft.jepsen_like.simulation.story import Story
 

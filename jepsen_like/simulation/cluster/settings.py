@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
-from pykraft.broker.replica_selector import RACK_AWARE_SELECTOR
+from pykraft.broker.replicas.replica_selector import RACK_AWARE_SELECTOR
 from pykraft.jepsen_like.faults.workloads.group_seat import GroupsConfig
 from pykraft.jepsen_like.simulation.cluster.checks.follower_reads import RACKS
 from pykraft.jepsen_like.simulation.cluster.options import WorldOptions

@@ -16,9 +16,9 @@ from pykraft.broker.serving.api import Api
 from pykraft.jepsen_like.simulation.fuzz.spoiling import damaged, with_unknown_tags
 from pykraft.jepsen_like.simulation.fuzz.values import Values
 from pykraft.kafka_protocol.api_keys import ApiKey
-from pykraft.kafka_protocol.field_types import FieldSpec
+from pykraft.kafka_protocol.codec.field_types import FieldSpec
+from pykraft.kafka_protocol.codec.schema import EncodedElements, Message
 from pykraft.kafka_protocol.headers import encode_request
-from pykraft.kafka_protocol.schema import EncodedElements, Message
 
 Path = tuple[str, ...]
 """An array of a request: the names of the fields that lead to it."""

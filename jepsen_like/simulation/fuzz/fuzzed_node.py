@@ -21,12 +21,12 @@ from pykraft.node.incarnation import Incarnation, draw_uuid
 from pykraft.node.node import Node
 from pykraft.node.world import World
 from pykraft.runtime.memory import keep_out_of_collection
+from pykraft.runtime.network.tcp import StreamRuntime
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from pykraft.runtime.simulated.processes import ProcessClock, ProcessKilledError, SimProcess
 from pykraft.runtime.simulated.rpc import RpcNetwork
 from pykraft.runtime.simulated.streams import address_of
 from pykraft.runtime.simulated.virtual_loop import SimExecutor
-from pykraft.runtime.tcp import StreamRuntime
 
 HOST, CLIENT_HOST = 1, 100
 BROKER, CONTROLLER = 9092, 9094

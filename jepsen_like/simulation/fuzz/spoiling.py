@@ -7,8 +7,8 @@ from random import Random
 from typing import Any
 
 from pykraft.broker.serving.api import Api
+from pykraft.kafka_protocol.codec.tagged import MAX_TAGGED_FIELDS
 from pykraft.kafka_protocol.primitives import write_uvarint
-from pykraft.kafka_protocol.tagged import MAX_TAGGED_FIELDS
 
 
 def with_unknown_tags(rng: Random, api: Api[Any, Any, Any], version: int, frame: bytes) -> bytes:

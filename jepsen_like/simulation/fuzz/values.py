@@ -23,6 +23,7 @@ from pykraft.jepsen_like.simulation.fuzz.likely import (
     TOPICS,
     VALUES,
 )
+from pykraft.kafka_protocol.codec.field_types import FieldSpec
 from pykraft.kafka_protocol.consumer_protocol import (
     PROTOCOL_TYPE,
     ConsumerProtocolAssignment,
@@ -30,7 +31,6 @@ from pykraft.kafka_protocol.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from pykraft.kafka_protocol.field_types import FieldSpec
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
 from pykraft.kafka_protocol.primitives import MAX_STRING_BYTES
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch

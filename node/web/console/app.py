@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from pykraft.kafka_client.admin import Admin
+from pykraft.kafka_client.admin.client import Admin
 from pykraft.node.web.console.broker_pages import BrokerPage, BrokersPage
 from pykraft.node.web.console.cluster_calls import CallLimits, ClusterCalls
 from pykraft.node.web.console.failures import (

@@ -9,9 +9,9 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final
 
-from pykraft.kafka_client.admin import Admin
-from pykraft.kafka_client.admin_groups import list_groups_of_broker
-from pykraft.kafka_client.admin_results import GroupListing
+from pykraft.kafka_client.admin.client import Admin
+from pykraft.kafka_client.admin.groups import list_groups_of_broker
+from pykraft.kafka_client.results import GroupListing
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.lazy_dataclass import dataclass
 from pykraft.node.web.console.cluster_calls import CallLimits

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Final, Self
 
-from pykraft.kafka_client.admin import Admin
-from pykraft.kafka_client.admin_results import LogDirDescription
+from pykraft.kafka_client.admin.client import Admin
+from pykraft.kafka_client.results import LogDirDescription
 from pykraft.kafka_protocol.enums import ConfigResourceType
 from pykraft.lazy_dataclass import dataclass
 from pykraft.node.web.console.cluster_calls import CallLimits

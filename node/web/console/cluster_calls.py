@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Final, TypeVar
 
-from pykraft.kafka_client.admin import Admin
+from pykraft.kafka_client.admin.client import Admin
 from pykraft.kafka_client.aio import AsyncioNetwork
 from pykraft.kafka_client.cluster import ClientConfig
 from pykraft.kafka_client.loop_thread import LoopThread

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
-from pykraft.kafka_client.admin import Admin
-from pykraft.kafka_client.admin_log_dirs import describe_log_dirs
+from pykraft.kafka_client.admin.client import Admin
+from pykraft.kafka_client.admin.log_dirs import describe_log_dirs
 from pykraft.kafka_client.list_offsets import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,

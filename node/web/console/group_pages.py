@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Final, NamedTuple, Self
 
-from pykraft.kafka_client.admin import Admin
-from pykraft.kafka_client.admin_results import CommittedOffset, GroupDescription, MemberDescription
+from pykraft.kafka_client.admin.client import Admin
 from pykraft.kafka_client.list_offsets import LATEST_TIMESTAMP
 from pykraft.kafka_client.metadata import TopicPartition
+from pykraft.kafka_client.results import CommittedOffset, GroupDescription, MemberDescription
 from pykraft.lazy_dataclass import dataclass
 from pykraft.node.web.console.asked_brokers import ask_brokers
 from pykraft.node.web.console.cluster_calls import CallLimits

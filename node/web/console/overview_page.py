@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Self
 
-from pykraft.kafka_client.admin import Admin
+from pykraft.kafka_client.admin.client import Admin
 from pykraft.lazy_dataclass import dataclass
 from pykraft.node.web.console.cluster_calls import CallLimits
 from pykraft.node.web.console.page import Facts

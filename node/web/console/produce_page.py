@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Final, NamedTuple, Self
 
-from pykraft.kafka_client.admin import Admin
+from pykraft.kafka_client.admin.client import Admin
 from pykraft.kafka_client.aio import AsyncioNetwork
-from pykraft.kafka_client.producer import Producer, ProducerConfig, RecordMetadata
+from pykraft.kafka_client.producer.producer import Producer, ProducerConfig, RecordMetadata
 from pykraft.lazy_dataclass import dataclass
 from pykraft.node.web.console.cluster_calls import CallLimits
 from pykraft.node.web.console.page import Facts, NotFoundError, found

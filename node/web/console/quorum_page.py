@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, NamedTuple, Self
 
-from pykraft.kafka_client.admin import Admin
-from pykraft.kafka_client.admin_results import QuorumDescription, QuorumReplica
+from pykraft.kafka_client.admin.client import Admin
+from pykraft.kafka_client.results import QuorumDescription, QuorumReplica
 from pykraft.kafka_protocol.ids import uuid_to_str
 from pykraft.lazy_dataclass import dataclass
 from pykraft.node.web.console.cluster_calls import CallLimits

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import ClassVar, Final, NamedTuple, Self
 from urllib.parse import quote, urlencode
 
-from pykraft.kafka_client.admin import Admin
+from pykraft.kafka_client.admin.client import Admin
 from pykraft.kafka_client.list_offsets import READ_COMMITTED, READ_UNCOMMITTED
 from pykraft.kafka_client.metadata import Topic, TopicPartition
-from pykraft.kafka_client.producer import RecordMetadata
+from pykraft.kafka_client.producer.producer import RecordMetadata
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.lazy_dataclass import dataclass
 from pykraft.node.web.console.cluster_calls import CallLimits

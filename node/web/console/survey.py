@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
-from pykraft.kafka_client.admin import Admin
+from pykraft.kafka_client.admin.client import Admin
 from pykraft.kafka_client.metadata import Partition, Topic
 from pykraft.lazy_dataclass import dataclass
 from pykraft.node.web.console.asked_brokers import ask_brokers

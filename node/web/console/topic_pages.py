@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar, Final, Self
 
-from pykraft.kafka_client.admin import Admin
+from pykraft.kafka_client.admin.client import Admin
 from pykraft.kafka_client.metadata import Topic, TopicPartition
 from pykraft.kafka_protocol.enums import ConfigResourceType
 from pykraft.lazy_dataclass import dataclass

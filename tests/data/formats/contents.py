@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pykraft.kafka_client.admin import AdminClient
+from pykraft.kafka_client.admin.client import AdminClient
 from pykraft.kafka_client.cluster import ClientConfig
 from pykraft.kafka_client.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
 from pykraft.kafka_client.metadata import TopicPartition

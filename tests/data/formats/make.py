@@ -22,14 +22,14 @@ from typing import Final
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as Committed
 
-from pykraft.kafka_client.admin import AdminClient
-from pykraft.kafka_client.admin_results import ConfigChange, NewTopic
-from pykraft.kafka_client.blocking_producer import BlockingProducer
+from pykraft.kafka_client.admin.client import AdminClient
 from pykraft.kafka_client.cluster import ClientConfig
-from pykraft.kafka_client.group_offsets import OffsetAndMetadata
+from pykraft.kafka_client.group.offsets import OffsetAndMetadata
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_client.network import parse_bootstrap_servers
-from pykraft.kafka_client.producer_batch import ProducerConfig, RecordMetadata
+from pykraft.kafka_client.producer.batch import ProducerConfig, RecordMetadata
+from pykraft.kafka_client.producer.blocking import BlockingProducer
+from pykraft.kafka_client.results import ConfigChange, NewTopic
 from pykraft.kafka_protocol.compression import Compression
 from pykraft.kafka_protocol.enums import ConfigOperation, ConfigResourceType
 from pykraft.log_store.interface import METADATA_LOG_DIRECTORY

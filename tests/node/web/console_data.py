@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, Producer
 
-from pykraft.kafka_client.admin import AdminClient
-from pykraft.kafka_client.admin_results import NewTopic
+from pykraft.kafka_client.admin.client import AdminClient
+from pykraft.kafka_client.results import NewTopic
 from pykraft.testing.processes.waits import PATIENCE_S, wait_until
 
 ORDERS: Final = "orders"

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from pykraft.kafka_client.admin_results import GroupDescription
+from pykraft.kafka_client.results import GroupDescription
 from pykraft.node.web.console.shown_node import PRODUCE
 from pykraft.node.web.console.templating import UNKNOWN
 from pykraft.testing import Cluster

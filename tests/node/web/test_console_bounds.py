@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pykraft.kafka_client.admin import Admin
+from pykraft.kafka_client.admin.client import Admin
 from pykraft.kafka_client.fetcher import FetchedBatches
 from pykraft.kafka_client.metadata import Partition, Topic, TopicPartition
 from pykraft.kafka_protocol.compression import Compression

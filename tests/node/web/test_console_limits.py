@@ -10,10 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from pykraft.kafka_client.admin import Admin
-from pykraft.kafka_client.admin_results import NewTopic
-from pykraft.kafka_client.group_offsets import OffsetAndMetadata
+from pykraft.kafka_client.admin.client import Admin
+from pykraft.kafka_client.group.offsets import OffsetAndMetadata
 from pykraft.kafka_client.metadata import TopicPartition
+from pykraft.kafka_client.results import NewTopic
 from pykraft.node.web.console.cluster_calls import BusyError, CallLimits, ClusterCalls
 from pykraft.runtime.address import Address
 from pykraft.testing import Cluster, Record

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import pytest
 
-from pykraft.kafka_client.admin_results import LogDirDescription, LogDirReplica
 from pykraft.kafka_client.metadata import Partition, Topic, TopicPartition
+from pykraft.kafka_client.results import LogDirDescription, LogDirReplica
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import ZERO_UUID
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch

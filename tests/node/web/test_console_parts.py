@@ -12,14 +12,14 @@ from typing import cast
 
 import pytest
 
-from pykraft.kafka_client.admin import Admin
-from pykraft.kafka_client.admin_results import BrokerDescription, ClusterDescription
+from pykraft.kafka_client.admin.client import Admin
 from pykraft.kafka_client.aio import AsyncioNetwork
 from pykraft.kafka_client.cluster import ClientConfig
 from pykraft.kafka_client.list_offsets import READ_UNCOMMITTED
 from pykraft.kafka_client.metadata import Partition, Topic, TopicPartition
 from pykraft.kafka_client.network import parse_bootstrap_servers
-from pykraft.kafka_client.producer import Producer, ProducerConfig
+from pykraft.kafka_client.producer.producer import Producer, ProducerConfig
+from pykraft.kafka_client.results import BrokerDescription, ClusterDescription
 from pykraft.kafka_protocol.compression import Compression
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID

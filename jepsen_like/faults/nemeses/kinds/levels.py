@@ -15,7 +15,7 @@ from pykraft.jepsen_like.faults.clusters.process_cluster import ProcessCluster
 from pykraft.jepsen_like.faults.nemeses.administrator import Administrator
 from pykraft.jepsen_like.faults.nemeses.fault import Fault, Target
 from pykraft.jepsen_like.faults.nemeses.kind import Kind, Repair, between
-from pykraft.kafka_client.admin_results import ConfigChange, FeatureUpdate
+from pykraft.kafka_client.results import ConfigChange, FeatureUpdate
 from pykraft.kafka_protocol.enums import ConfigOperation, ConfigResourceType, UpgradeType
 from pykraft.metadata_log.features import LATEST_METADATA_VERSION, METADATA_VERSION
 

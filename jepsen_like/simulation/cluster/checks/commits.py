@@ -38,7 +38,7 @@ from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage
 
 if TYPE_CHECKING:
     from pykraft.jepsen_like.simulation.cluster.view import Cluster, Machine
-    from pykraft.metadata_log.controller.requests import PartitionIsrChange, PartitionIsrResult
+    from pykraft.metadata_log.controller.calls.requests import PartitionIsrChange, PartitionIsrResult
     from pykraft.quorum.core.log_shape import SnapshotId
     from pykraft.quorum.listener import CommittedBatch, LeaderAndEpoch
 

@@ -24,7 +24,7 @@ from pykraft.metadata_log.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
 
 if TYPE_CHECKING:
-    from pykraft.broker.replicas.partition import Partition
+    from pykraft.broker.replicas.partition.partition import Partition
     from pykraft.jepsen_like.simulation.cluster.model import Model, ModelPartition
     from pykraft.jepsen_like.simulation.cluster.view import Machine
     from pykraft.log_store.log import Log

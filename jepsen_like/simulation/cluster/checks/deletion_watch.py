@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pykraft.kafka_protocol.ids import Uuid
 
 if TYPE_CHECKING:
-    from pykraft.broker.replicas.partition import Partition
+    from pykraft.broker.replicas.partition.partition import Partition
     from pykraft.jepsen_like.simulation.cluster.model import Model, ModelPartition
     from pykraft.jepsen_like.simulation.cluster.view import Machine
 

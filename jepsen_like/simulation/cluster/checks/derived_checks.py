@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from pykraft.broker.logs.producer_snapshots import LOOK_BACK_BYTES
-from pykraft.broker.logs.producer_state import ProducedBatch, ProducerState
+from pykraft.broker.logs.producers.snapshots import LOOK_BACK_BYTES
+from pykraft.broker.logs.producers.state import ProducedBatch, ProducerState
 from pykraft.log_store.compaction.transactions import TransactionScan
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from pykraft.broker.replicas.partition import Partition
+    from pykraft.broker.replicas.partition.partition import Partition
     from pykraft.jepsen_like.simulation.cluster.view import Machine
 
 COMMITTED_ONLY: Final = "a follower serves only what a leader has committed"

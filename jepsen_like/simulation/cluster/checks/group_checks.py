@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pykraft.group_coordinator.classic_group import ClassicGroup, ClassicState
-from pykraft.group_coordinator.codec import decode_record
-from pykraft.group_coordinator.group import ConsumerGroup
-from pykraft.group_coordinator.member import MemberState
 from pykraft.group_coordinator.replay import replay
-from pykraft.group_coordinator.state import EMPTY_STATE, Group, ShardState
-from pykraft.group_coordinator.subscription import TopicsView
+from pykraft.group_coordinator.state.classic_group import ClassicGroup, ClassicState
+from pykraft.group_coordinator.state.codec import decode_record
+from pykraft.group_coordinator.state.consumer_group import ConsumerGroup
+from pykraft.group_coordinator.state.member import MemberState
+from pykraft.group_coordinator.state.shard_state import EMPTY_STATE, Group, ShardState
+from pykraft.group_coordinator.state.subscription import TopicsView
 from pykraft.jepsen_like.simulation.violation import InvariantViolation
 from pykraft.kafka_protocol.record_codec import Record
 from pykraft.metadata_log.image import MetadataImage

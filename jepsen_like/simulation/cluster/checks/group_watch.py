@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from pykraft.coordinator.partitioning import OFFSETS_TOPIC
-from pykraft.group_coordinator.state import EMPTY_STATE, ShardState
+from pykraft.group_coordinator.state.shard_state import EMPTY_STATE, ShardState
 from pykraft.jepsen_like.simulation.cluster.checks.group_checks import (
     GroupChecks,
     check_replay,
@@ -25,9 +25,9 @@ from pykraft.kafka_protocol.record_codec import Record, decode_batch
 from pykraft.kafka_protocol.records import BatchHeader
 
 if TYPE_CHECKING:
-    from pykraft.broker.replicas.partition import Partition
-    from pykraft.group_coordinator.group import ConsumerGroup
+    from pykraft.broker.replicas.partition.partition import Partition
     from pykraft.group_coordinator.shard import GroupShard
+    from pykraft.group_coordinator.state.consumer_group import ConsumerGroup
     from pykraft.jepsen_like.simulation.cluster.view import Machine
     from pykraft.metadata_log.image import MetadataImage
 

@@ -46,7 +46,7 @@ from pykraft.kafka_protocol.messages.update_features import (
     UpdateFeaturesResponse,
 )
 from pykraft.metadata_log.controller.elections import iter_partitions
-from pykraft.metadata_log.controller.topic_names import METADATA_TOPIC_NAME
+from pykraft.metadata_log.controller.topics.topic_names import METADATA_TOPIC_NAME
 from pykraft.metadata_log.features import (
     ELIGIBLE_LEADER_REPLICAS_VERSION,
     LATEST_METADATA_VERSION,

@@ -1,0 +1,1 @@
+"""The APIs about the cluster: metadata, topics, configurations, log directories."""

@@ -1,0 +1,1 @@
+"""The newest metadata image: look-ups in it, and the answers about topics encoded from it."""

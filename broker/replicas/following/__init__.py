@@ -1,0 +1,1 @@
+"""What only a follower does: fetches from its leader, and decides what it appends."""

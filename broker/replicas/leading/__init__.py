@@ -1,0 +1,1 @@
+"""What only a leader does: validation, the ISR, waiting requests, markers, coordinators' logs."""

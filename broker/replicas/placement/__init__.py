@@ -1,0 +1,1 @@
+"""Which replicas are here: opened, moved, lost and reported as the metadata image says."""

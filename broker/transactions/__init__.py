@@ -1,1 +1,0 @@
-"""Transactions across brokers: coordinators write markers to leaders, leaders ask coordinators."""

@@ -1,0 +1,1 @@
+"""The consumer protocol (KIP-848): each member is taken to its target by its own heartbeats."""

@@ -1,0 +1,1 @@
+"""A group changes its protocol while it has members, and members of both protocols live together."""

@@ -1,0 +1,1 @@
+"""Committed offsets: commits, fetches, deletions and expiry, of one partition or of very many."""

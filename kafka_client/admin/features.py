@@ -1,0 +1,60 @@
+"""Features of a cluster: the levels its software supports, and the finalized level of each (KIP-584)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pykraft.kafka_client.admin.cluster import check
+from pykraft.kafka_client.cluster import Cluster
+from pykraft.kafka_client.results import ClusterFeatures, FeatureDescription, FeatureUpdate
+from pykraft.kafka_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from pykraft.kafka_protocol.messages.update_features import (
+    FeatureUpdateKey,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+
+
+async def describe_features(cluster: Cluster, deadline_ms: int) -> ClusterFeatures:
+    """Supported and finalized levels, as one of the brokers knows them."""
+
+    async def attempt() -> ClusterFeatures:
+        request = ApiVersionsRequest(client_software_name="pykraft", client_software_version="admin")
+        response = await cluster.ask_any(request, ApiVersionsResponse, deadline_ms)
+        check(response.error_code, None, "ApiVersions")
+        finalized = {key.name: key.max_version_level for key in response.finalized_features}
+        supported = {key.name: (key.min_version, key.max_version) for key in response.supported_features}
+        return ClusterFeatures(
+            epoch=response.finalized_features_epoch,
+            features=tuple(
+                FeatureDescription(name, *supported.get(name, (0, 0)), finalized_level=finalized.get(name, 0))
+                for name in sorted(supported.keys() | finalized.keys())
+            ),
+        )
+
+    return await cluster.retrying("describe features", attempt, deadline_ms)
+
+
+async def update_features(
+    cluster: Cluster, updates: Sequence[FeatureUpdate], deadline_ms: int, validate_only: bool = False
+) -> None:
+    """Finalize levels: all or none of them."""
+
+    async def attempt() -> None:
+        request = UpdateFeaturesRequest(
+            feature_updates=[
+                FeatureUpdateKey(
+                    feature=update.name,
+                    max_version_level=update.level,
+                    upgrade_type=int(update.upgrade_type),
+                )
+                for update in updates
+            ],
+            validate_only=validate_only,
+        )
+        response = await cluster.ask_any(request, UpdateFeaturesResponse, deadline_ms)
+        check(response.error_code, response.error_message, "UpdateFeatures")
+        for result in response.results:
+            check(result.error_code, result.error_message, f"UpdateFeatures of {result.feature}")
+
+    await cluster.retrying("UpdateFeatures", attempt, deadline_ms)

@@ -1,0 +1,1 @@
+"""The producer: batches, the queue of each partition, one lane for each broker, transactions."""

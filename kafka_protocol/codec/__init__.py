@@ -1,0 +1,1 @@
+"""Messages by tables: the vocabulary of the tables, and the functions compiled from them."""

@@ -1,0 +1,1 @@
+"""Decisions on topics and their partitions: created, deleted, placed, reassigned."""

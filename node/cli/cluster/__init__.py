@@ -1,0 +1,1 @@
+"""``pykraft cluster``, ``broker-api-versions``, ``features``, ``metadata-quorum``, ``log-dirs`` and ``leader-election``."""

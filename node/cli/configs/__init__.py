@@ -1,0 +1,1 @@
+"""``pykraft configs`` and ``client-metrics``."""

@@ -1,0 +1,1 @@
+"""``pykraft producer``, ``consumer``, ``verifiable-producer`` and ``verifiable-consumer``, over librdkafka."""

@@ -1,0 +1,1 @@
+"""``pykraft storage``, ``dump-log`` and ``metadata-shell``: files, without a cluster."""

@@ -1,0 +1,1 @@
+"""``pykraft consumer-groups`` and ``groups``."""

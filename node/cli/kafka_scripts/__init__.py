@@ -1,0 +1,1 @@
+"""``pykraft kafka-scripts``, and the table of Kafka's scripts and flags."""

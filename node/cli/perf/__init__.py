@@ -1,0 +1,1 @@
+"""``pykraft producer-perf-test`` and ``consumer-perf-test``."""

@@ -1,0 +1,1 @@
+"""``pykraft reassign-partitions``."""

@@ -1,0 +1,1 @@
+"""What commands of several families use: options, properties, clients, errors, patterns."""

@@ -1,0 +1,1 @@
+"""``pykraft spark JOB``: one module for each job."""

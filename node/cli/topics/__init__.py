@@ -1,0 +1,1 @@
+"""``pykraft topics``, ``get-offsets`` and ``delete-records``."""

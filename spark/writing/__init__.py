@@ -1,0 +1,1 @@
+"""Frames and streams into topics: rows on executors, the commit on the driver."""
