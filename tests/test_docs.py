@@ -96,7 +96,7 @@ of Kafka 4.3.
 
 @cache
 def module_doc(name: str) -> str:
-    text = (ROOT / "broker" / "apis" / f"{name}.py").read_text(encoding="utf-8")
+    text = (ROOT / f"{name.removeprefix('pykraft.').replace('.', '/')}.py").read_text(encoding="utf-8")
     return ast.get_docstring(ast.parse(text)) or ""
 
 
@@ -108,7 +108,7 @@ def module_of(api: Api[Any, Any, Any]) -> str:
             | ForwardedApi(forward=handler)
             | HotApi(make_handler=handler)
         ):
-            return handler.__module__.rpartition(".")[2]
+            return handler.__module__
     raise AssertionError(api)
 
 
@@ -170,7 +170,7 @@ def describe_controller_table() -> list[str]:
         "Only the active controller serves these. Any other controller answers NOT_CONTROLLER, or for",
         "requests about the quorum NOT_LEADER_OR_FOLLOWER. DescribeCluster differs from that of brokers:",
         "",
-        to_markdown(module_doc("describe_controllers")).partition("\n\n")[2],
+        to_markdown(module_doc("broker.apis.cluster.describe_controllers")).partition("\n\n")[2],
     ]
 
 
