@@ -17,8 +17,13 @@ from pykraft.broker.config import ListenerConfig
 from pykraft.broker.membership.controller_channel import ControllerChannel, endpoint_messages
 from pykraft.configuration.keys import ConfigError
 from pykraft.kafka_protocol.errors import KafkaError
-from pykraft.log_store.interface import METADATA_LOG_DIRECTORY, CorruptCheckpointError, CorruptLogError
-from pykraft.log_store.log import Log, LogConfig
+from pykraft.log_store.interface import (
+    METADATA_LOG_DIRECTORY,
+    CorruptCheckpointError,
+    CorruptLogError,
+    LogConfig,
+)
+from pykraft.log_store.log.log import Log
 from pykraft.metadata_log.bootstrap import read_bootstrap_checkpoint
 from pykraft.metadata_log.controller.calls import rpc as controller_rpc
 from pykraft.metadata_log.controller.driver import ControllerDriver, Registrar

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.log_store.log import Log
+from pykraft.log_store.log.log import Log
 from pykraft.quorum.calls import Calls
 from pykraft.quorum.core import effects, events
 from pykraft.quorum.core.config import QuorumConfig

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from pykraft.log_store.log import Log
+from pykraft.log_store.log.log import Log
 from pykraft.quorum.core.config import QuorumConfig
 from pykraft.quorum.core.events import Event, RetentionReached, SnapshotTaken
 from pykraft.quorum.core.voters import VoterSet

@@ -20,7 +20,7 @@ from pykraft.kafka_protocol.records import iter_headers, read_header
 from pykraft.kafka_protocol.value_batches import encode_values
 from pykraft.log_store.flush import FlushJob
 from pykraft.log_store.interface import MissingOffsetError
-from pykraft.log_store.log import Log
+from pykraft.log_store.log.log import Log
 from pykraft.log_store.reader import read_checked
 from pykraft.quorum import control_records
 from pykraft.quorum.core.effects import (

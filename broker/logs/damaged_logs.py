@@ -19,7 +19,7 @@ from pykraft.broker.logs.log_table import LogTable, LogUses
 from pykraft.broker.logs.offline_logs import OfflineLog, TopicPartition
 from pykraft.kafka_protocol.ids import Uuid, uuid_to_str
 from pykraft.log_store.interface import DAMAGE_ERRORS, CorruptLogError
-from pykraft.log_store.log import Log
+from pykraft.log_store.log.log import Log
 from pykraft.runtime.disk import Disk
 from pykraft.runtime.tasks import TaskSupervisor, Workers
 

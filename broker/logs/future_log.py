@@ -19,7 +19,7 @@ from pykraft.log_store.checkpoint import write_partition_metadata
 from pykraft.log_store.compaction.gaps import fill_gaps
 from pykraft.log_store.compaction.transactions import TransactionScan
 from pykraft.log_store.interface import CorruptLogError, LogSlice
-from pykraft.log_store.log import Log
+from pykraft.log_store.log.log import Log
 from pykraft.runtime.disk import Disk
 
 MAX_NAME_BYTES: Final = 255

@@ -25,8 +25,9 @@ from pykraft.log_store.interface import (
     METADATA_LOG_DIRECTORY,
     CorruptCheckpointError,
     CorruptLogError,
+    LogConfig,
 )
-from pykraft.log_store.log import DELETED_DIRECTORY_SUFFIX, Log, LogConfig
+from pykraft.log_store.log.log import DELETED_DIRECTORY_SUFFIX, Log
 from pykraft.runtime.disk import Disk
 
 logger = logging.getLogger(__name__)

@@ -31,8 +31,8 @@ from pykraft.broker.logs.producers.jobs import ProducerJobs
 from pykraft.broker.logs.time_lookups import TimeLookups
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.log_store import checkpoint
-from pykraft.log_store.interface import DAMAGE_ERRORS
-from pykraft.log_store.log import FlushJob, LogConfig
+from pykraft.log_store.flush import FlushJob
+from pykraft.log_store.interface import DAMAGE_ERRORS, LogConfig
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.disk import Disk, DiskUsage
 from pykraft.runtime.tasks import FatalHandler, TaskSupervisor, Workers

@@ -19,7 +19,7 @@ from pykraft.broker.logs.log_table import LogTable
 from pykraft.broker.logs.move_marks import Mark, remove_mark
 from pykraft.broker.logs.offline_logs import TopicPartition, read_topic_id, rename_stray
 from pykraft.kafka_protocol.ids import ZERO_UUID
-from pykraft.log_store.log import LogConfig
+from pykraft.log_store.interface import LogConfig
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.disk import Disk
 from pykraft.runtime.tasks import Workers

@@ -14,7 +14,7 @@ from pykraft.broker.logs.future_log import FutureLog
 from pykraft.broker.logs.log_loading import OpenLog
 from pykraft.broker.logs.offline_logs import OfflineLog, TopicPartition
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.log_store.log import Log
+from pykraft.log_store.log.log import Log
 
 
 class LogTable:

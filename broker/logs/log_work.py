@@ -16,7 +16,7 @@ from contextlib import contextmanager
 
 from pykraft.broker.logs.log_dirs import is_of_the_process
 from pykraft.log_store.interface import STORAGE_ERRORS, CorruptLogError
-from pykraft.log_store.log import Log
+from pykraft.log_store.log.log import Log
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.log_throttle import LogThrottle
 

@@ -14,7 +14,7 @@ from pykraft.kafka_protocol.ids import Uuid
 from pykraft.lazy_dataclass import dataclass
 from pykraft.log_store.checkpoint import read_partition_metadata
 from pykraft.log_store.interface import CorruptCheckpointError
-from pykraft.log_store.log import rename_directory, renamed_directory
+from pykraft.log_store.log.log import rename_directory, renamed_directory
 from pykraft.runtime.disk import Disk, UnreadableError
 
 DAMAGED_SUFFIX = "-damaged"

@@ -8,7 +8,7 @@ from pykraft.broker.logs.index_rebuilds import IndexRebuilds
 from pykraft.broker.logs.log_table import LogTable
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.log_store.interface import DAMAGE_ERRORS, TimestampOffset
-from pykraft.log_store.log import Log
+from pykraft.log_store.log.log import Log
 from pykraft.log_store.segment import BadIndexError, Segment
 from pykraft.runtime.tasks import Workers
 

@@ -4,7 +4,7 @@ Readers of committed records need to know which data to leave out. Entries are K
 in the order of the markers: version (int16, 0), producer id, first offset, last offset (of the marker) and
 last stable offset (int64 each). The file exists only if there are entries. It holds nothing that cannot be
 derived from the log: after an unclean stop what was not flushed is written anew
-(:meth:`.log.Log.restore_aborted`).
+(:meth:`.Log.restore_aborted`).
 """
 
 from __future__ import annotations

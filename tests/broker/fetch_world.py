@@ -30,7 +30,7 @@ from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import read_header
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.log_store.interface import LogConfig
-from pykraft.log_store.log import Log
+from pykraft.log_store.log.log import Log
 from pykraft.metadata_log.image import BrokerRegistration, MetadataImage, PartitionRegistration
 from pykraft.metadata_log.persistent import Map
 from pykraft.runtime.simulated.memory_disk import MemoryDisk

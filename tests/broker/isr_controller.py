@@ -13,7 +13,7 @@ from pykraft.broker.replicas.partition.isr import IsrProposal
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.record_codec import decode_batch
 from pykraft.kafka_protocol.records import iter_headers
-from pykraft.log_store.log import Log
+from pykraft.log_store.log.log import Log
 from pykraft.metadata_log.image import PartitionRegistration
 
 SEEDS_PER_BLOCK = 20

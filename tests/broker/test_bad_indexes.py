@@ -12,7 +12,7 @@ import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.log_store.index_build import IndexBuild
-from pykraft.log_store.log import Log
+from pykraft.log_store.log.log import Log
 from pykraft.log_store.segment import Segment
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from pykraft.runtime.tasks import Workers

@@ -21,7 +21,7 @@ from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import BatchHeader, iter_headers, read_header
 from pykraft.log_store import checkpoint
 from pykraft.log_store.interface import DAMAGE_ERRORS, LogConfig
-from pykraft.log_store.log import Log
+from pykraft.log_store.log.log import Log
 from pykraft.log_store.producer_snapshot import encode_snapshot, pack_entries, snapshot_path
 from pykraft.log_store.reader import read_checked
 from pykraft.runtime.simulated.memory_disk import MemoryDisk

@@ -13,7 +13,8 @@ from pykraft.broker.logs.offline_logs import OfflineLog, find_set_aside, set_asi
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from pykraft.kafka_protocol.request_context import RequestContext
-from pykraft.log_store.log import CorruptLogError, renamed_directory
+from pykraft.log_store.interface import CorruptLogError
+from pykraft.log_store.log.log import renamed_directory
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.broker.answers import as_read
 from tests.broker.damage import (

@@ -16,7 +16,7 @@ from pykraft.broker.replicas.partition.partition import Partition
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.log_store.interface import CorruptLogError, LogConfig
-from pykraft.log_store.log import Log
+from pykraft.log_store.log.log import Log
 from pykraft.metadata_log.controller.alter_partition import MAX_PARTITIONS_PER_REQUEST
 from pykraft.metadata_log.controller.calls.requests import PartitionIsrChange, PartitionIsrResult
 from pykraft.metadata_log.image import PartitionRegistration

@@ -24,7 +24,8 @@ from pykraft.log_store.checkpoint import (
     read_offset_checkpoint,
     write_offset_checkpoint,
 )
-from pykraft.log_store.log import CorruptLogError, Log
+from pykraft.log_store.interface import CorruptLogError
+from pykraft.log_store.log.log import Log
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.disk import Disk
 from pykraft.runtime.simulated.memory_disk import MemoryDisk

@@ -29,7 +29,7 @@ from pykraft.kafka_protocol.records import read_header
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.log_store import checkpoint
 from pykraft.log_store.epoch_cache import EpochEntry
-from pykraft.log_store.log import Log
+from pykraft.log_store.log.log import Log
 from pykraft.metadata_log.records import ConfigResourceType
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.broker.answers import as_read

@@ -25,7 +25,7 @@ from pykraft.log_store import checkpoint
 from pykraft.log_store.compaction.cleaning import CleaningRound
 from pykraft.log_store.flush import FlushJob
 from pykraft.log_store.index_build import IndexBuild
-from pykraft.log_store.log import Log
+from pykraft.log_store.log.log import Log
 from pykraft.log_store.producer_snapshot import list_snapshots
 from pykraft.log_store.scrub import Scrub
 from pykraft.runtime.simulated.virtual_loop import VirtualClock, VirtualLoop

@@ -20,7 +20,7 @@ from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import read_header
 from pykraft.log_store.checkpoint import read_offset_checkpoint, write_offset_checkpoint
 from pykraft.log_store.interface import LogConfig
-from pykraft.log_store.log import Log
+from pykraft.log_store.log.log import Log
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from pykraft.runtime.tasks import TaskSupervisor, Workers

@@ -19,7 +19,7 @@ from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import assign_offset
 from pykraft.log_store.interface import CorruptLogError, TimestampOffset
-from pykraft.log_store.log import Log
+from pykraft.log_store.log.log import Log
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.batch_fields import ProducerFields
 from tests.broker.at_once import now

@@ -14,7 +14,7 @@ from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import assign_offset
 from pykraft.log_store.compaction.gaps import spanning_batch
 from pykraft.log_store.interface import LogConfig
-from pykraft.log_store.log import Log
+from pykraft.log_store.log.log import Log
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.broker.partitions import Events, append, batch, make, state, stored
 

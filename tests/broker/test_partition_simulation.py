@@ -34,7 +34,7 @@ from pykraft.kafka_protocol.ids import ZERO_UUID
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import read_header
 from pykraft.log_store.interface import LogConfig
-from pykraft.log_store.log import Log
+from pykraft.log_store.log.log import Log
 from pykraft.metadata_log.image import PartitionRegistration
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.broker.isr_controller import IsrWorld, between, healed_worlds, log_values, values_of

@@ -21,7 +21,8 @@ from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import assign_offset, read_header
 from pykraft.log_store.checkpoint import read_offset_checkpoint
-from pykraft.log_store.log import CorruptLogError, Log
+from pykraft.log_store.interface import CorruptLogError
+from pykraft.log_store.log.log import Log
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.disk import Disk
 from pykraft.runtime.simulated.memory_disk import MemoryDisk

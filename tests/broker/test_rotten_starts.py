@@ -13,7 +13,7 @@ from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.markers import ABORT, COMMIT, Marker, build_marker
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import assign_offset, read_header
-from pykraft.log_store.log import Log
+from pykraft.log_store.log.log import Log
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from pykraft.runtime.tasks import Workers

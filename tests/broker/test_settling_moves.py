@@ -14,7 +14,7 @@ from pykraft.broker.logs.future_log import FutureLog
 from pykraft.broker.logs.log_loading import OpenLog
 from pykraft.broker.logs.log_manager import LogManager
 from pykraft.log_store.checkpoint import RECOVERY_POINT_CHECKPOINT
-from pykraft.log_store.log import Log
+from pykraft.log_store.log.log import Log
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.broker.crash import abandon
 from tests.broker.data_cluster import DataPlaneTools

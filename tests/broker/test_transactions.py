@@ -20,7 +20,7 @@ from pykraft.kafka_protocol.records import read_header
 from pykraft.log_store.compaction.record_filter import empty_batch
 from pykraft.log_store.indexes.transaction_index import AbortedTransaction
 from pykraft.log_store.interface import LogConfig
-from pykraft.log_store.log import Log
+from pykraft.log_store.log.log import Log
 from pykraft.log_store.producer_snapshot import decode_snapshot, list_snapshots, snapshot_path
 from pykraft.log_store.segment import BadIndexError
 from tests.broker.at_once import now

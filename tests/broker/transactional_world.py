@@ -20,7 +20,7 @@ from pykraft.kafka_protocol.markers import ABORT, COMMIT, EndOfTransaction, Mark
 from pykraft.kafka_protocol.record_codec import RecordInput, decode_batch, encode_batch
 from pykraft.kafka_protocol.records import BatchHeader, iter_headers, read_header
 from pykraft.log_store.indexes.transaction_index import AbortedTransaction
-from pykraft.log_store.log import Log
+from pykraft.log_store.log.log import Log
 from pykraft.metadata_log.image import PartitionRegistration
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.simulated.memory_disk import MemoryDisk

@@ -13,7 +13,8 @@ from pykraft.broker.logs.log_cleaner import LogCleaner
 from pykraft.broker.logs.log_manager import LogManager
 from pykraft.kafka_protocol.markers import ABORT, COMMIT, read_kind
 from pykraft.kafka_protocol.record_codec import decode_batch
-from pykraft.log_store.log import Log, LogConfig
+from pykraft.log_store.interface import LogConfig
+from pykraft.log_store.log.log import Log
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.os_disk import OsDisk
 from pykraft.runtime.tasks import TaskSupervisor, Workers

@@ -13,7 +13,8 @@ from pykraft.kafka_protocol.compression import Compression
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import read_header
 from pykraft.log_store.compaction.record_filter import ActiveProducers
-from pykraft.log_store.log import Log, LogConfig
+from pykraft.log_store.interface import LogConfig
+from pykraft.log_store.log.log import Log
 from pykraft.runtime.os_disk import OsDisk
 from tests.interop.java_jars import KafkaTools
 from tests.log_store.cleaned_logs import clean, records

@@ -14,7 +14,7 @@ import pytest
 from pykraft.broker.logs.log_loading import OpenLog
 from pykraft.broker.logs.log_manager import LogManager
 from pykraft.kafka_protocol.markers import ABORT, COMMIT, read_kind
-from pykraft.log_store.log import Log
+from pykraft.log_store.log.log import Log
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.os_disk import OsDisk
 from tests.interop.java_jars import KafkaTools

@@ -8,7 +8,8 @@ from typing import Protocol, TypedDict, Unpack
 
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import BatchHeader, read_header
-from pykraft.log_store.log import Log, LogConfig
+from pykraft.log_store.interface import LogConfig
+from pykraft.log_store.log.log import Log
 from pykraft.runtime.disk import Disk
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
 

@@ -31,8 +31,8 @@ from pykraft.log_store.compaction.offset_map import BYTES_PER_KEY, OffsetMap
 from pykraft.log_store.compaction.record_filter import ActiveProducers, BatchFilter
 from pykraft.log_store.compaction.transactions import CleanedTransactions
 from pykraft.log_store.indexes.transaction_index import AbortedTransaction
-from pykraft.log_store.interface import CorruptLogError
-from pykraft.log_store.log import Log, LogConfig
+from pykraft.log_store.interface import CorruptLogError, LogConfig
+from pykraft.log_store.log.log import Log
 from pykraft.log_store.segment import Segment
 from pykraft.runtime.disk import Buffer
 from pykraft.runtime.simulated.memory_disk import MemoryDisk

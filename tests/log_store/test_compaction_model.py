@@ -16,8 +16,8 @@ from pykraft.kafka_protocol.record_codec import Record, RecordInput, encode_batc
 from pykraft.kafka_protocol.records import read_header
 from pykraft.log_store.compaction.cleaning import Step
 from pykraft.log_store.compaction.record_filter import ActiveProducers
-from pykraft.log_store.interface import DAMAGE_ERRORS
-from pykraft.log_store.log import Log, LogConfig
+from pykraft.log_store.interface import DAMAGE_ERRORS, LogConfig
+from pykraft.log_store.log.log import Log
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.log_store import cleaned_logs
 from tests.log_store.cleaned_logs import contents, records

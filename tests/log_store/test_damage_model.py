@@ -8,7 +8,7 @@ import pytest
 
 from pykraft.log_store.epoch_cache import LeaderEpochCache, encode_entries
 from pykraft.log_store.interface import CorruptLogError
-from pykraft.log_store.log import Log
+from pykraft.log_store.log.log import Log
 from tests.log_store.places import Batch, MakeBatch
 from tests.log_store.test_log_model import DIRECTORY, Model
 

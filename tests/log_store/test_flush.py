@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pykraft.log_store.log import Log, LogConfig
+from pykraft.log_store.interface import LogConfig
+from pykraft.log_store.log.log import Log
 from pykraft.runtime.os_disk import OsDisk
 from tests.log_store.places import Fill, MemoryPlace, Place, Stored
 from tests.log_store.spy import SpyDisk

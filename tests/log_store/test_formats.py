@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pykraft.log_store.indexes.offset_index import OffsetIndex
 from pykraft.log_store.indexes.time_index import TimeIndex
-from pykraft.log_store.log import LogConfig
+from pykraft.log_store.interface import LogConfig
 from tests.log_store.places import Fill, Place, Stored
 
 # every batch below is 88 bytes: 61 of header, 27 of record

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.records import read_header
-from pykraft.log_store.interface import CorruptLogError, EpochEnd
-from pykraft.log_store.log import Log, LogConfig, LogSlice
+from pykraft.log_store.interface import CorruptLogError, EpochEnd, LogConfig, LogSlice
+from pykraft.log_store.log.log import Log
 from pykraft.runtime.disk import DiskFile
 from tests.log_store.places import Fill, MakeBatch, MemoryPlace, Place, Stored
 from tests.log_store.spy import SpyDisk

@@ -10,7 +10,7 @@ import pytest
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import read_header
 from pykraft.log_store.interface import LogConfig, LogSlice
-from pykraft.log_store.log import Log
+from pykraft.log_store.log.log import Log
 from pykraft.runtime.file_budget import FileBudget
 from pykraft.runtime.os_disk import OsDisk
 

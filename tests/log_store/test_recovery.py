@@ -11,8 +11,7 @@ import pytest
 
 from pykraft.log_store.indexes.offset_index import OffsetIndex
 from pykraft.log_store.indexes.time_index import TimeIndex
-from pykraft.log_store.interface import CorruptLogError
-from pykraft.log_store.log import LogConfig
+from pykraft.log_store.interface import CorruptLogError, LogConfig
 from pykraft.log_store.scan import SCAN_BLOCK_BYTES
 from pykraft.runtime.disk import UnreadableError
 from tests.log_store.places import Fill, MakeBatch, MemoryPlace, Place, Stored

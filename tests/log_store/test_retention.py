@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.log_store.log import LogConfig
+from pykraft.log_store.interface import LogConfig
 from pykraft.log_store.retention import deletable_segments
 from tests.log_store.places import Fill, MakeBatch, Place
 

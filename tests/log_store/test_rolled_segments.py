@@ -6,8 +6,8 @@ import pytest
 
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import assign_offset, read_header
-from pykraft.log_store.interface import LogConfig
-from pykraft.log_store.log import CorruptLogError, Log
+from pykraft.log_store.interface import CorruptLogError, LogConfig
+from pykraft.log_store.log.log import Log
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
 
 OLDEST = "t-0/00000000000000000000.log"

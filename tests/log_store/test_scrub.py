@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pykraft.log_store.epoch_cache import EpochEntry, Epochs
-from pykraft.log_store.interface import CorruptLogError
-from pykraft.log_store.log import LogConfig
+from pykraft.log_store.interface import CorruptLogError, LogConfig
 from pykraft.log_store.scrub import STEP_BYTES, Scrub
 from tests.log_store.places import Fill, Place
 

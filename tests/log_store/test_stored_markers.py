@@ -12,7 +12,7 @@ from pykraft.kafka_protocol.markers import COMMIT, Marker, build_marker
 from pykraft.kafka_protocol.records import assign_offset, read_header
 from pykraft.log_store.index_build import IndexBuild
 from pykraft.log_store.interface import CorruptLogError
-from pykraft.log_store.log import Log
+from pykraft.log_store.log.log import Log
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.broker.test_log_checkpoints import CONFIG, KEY, OLD_ID, fill, manager
 from tests.log_store.cleaned_logs import clean

@@ -17,7 +17,7 @@ from pykraft.log_store.indexes.transaction_index import (
     encode_index,
 )
 from pykraft.log_store.interface import LogConfig
-from pykraft.log_store.log import Log
+from pykraft.log_store.log.log import Log
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.batch_fields import BatchFields
 

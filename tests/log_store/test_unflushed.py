@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pykraft.log_store.interface import LogConfig
-from pykraft.log_store.log import Log
+from pykraft.log_store.log.log import Log
 from tests.log_store.places import Fill, MemoryPlace, make_batch
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pykraft.log_store.interface import MissingOffsetError
-from pykraft.log_store.log import Log, LogConfig
+from pykraft.log_store.interface import LogConfig, MissingOffsetError
+from pykraft.log_store.log.log import Log
 from tests.log_store.places import Fill, MakeBatch, MemoryPlace
 
 COMPACTED = LogConfig(cleanup_policy=frozenset({"compact"}))

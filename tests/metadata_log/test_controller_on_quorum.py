@@ -14,7 +14,8 @@ from pykraft.kafka_protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from pykraft.kafka_protocol.request_context import RequestContext
-from pykraft.log_store.log import Log, LogConfig
+from pykraft.log_store.interface import LogConfig
+from pykraft.log_store.log.log import Log
 from pykraft.metadata_log.controller.calls.requests import BrokerHeartbeatRequest, RegisterBrokerRequest
 from pykraft.metadata_log.controller.config import ControllerConfig
 from pykraft.metadata_log.controller.driver import ControllerDriver

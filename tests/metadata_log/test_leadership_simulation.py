@@ -33,7 +33,7 @@ from pykraft.kafka_protocol.messages.incremental_alter_configs import (
 from pykraft.kafka_protocol.record_codec import RecordInput, decode_batch, encode_batch
 from pykraft.kafka_protocol.records import iter_headers, read_header
 from pykraft.log_store.interface import LogConfig
-from pykraft.log_store.log import Log
+from pykraft.log_store.log.log import Log
 from pykraft.metadata_log.controller import cluster_control
 from pykraft.metadata_log.controller.calls.requests import (
     AlterPartitionRequest,

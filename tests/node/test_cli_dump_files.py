@@ -13,7 +13,8 @@ from pykraft.kafka_protocol.ids import Uuid, uuid_to_str
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import read_header
 from pykraft.log_store import checkpoint
-from pykraft.log_store.log import Log, LogConfig
+from pykraft.log_store.interface import LogConfig
+from pykraft.log_store.log.log import Log
 from pykraft.node.cli.root import cli
 from pykraft.runtime.os_disk import OsDisk
 

@@ -8,7 +8,8 @@ import pytest
 
 from pykraft.configuration.keys import ConfigError
 from pykraft.kafka_protocol.ids import Uuid, uuid_to_str
-from pykraft.log_store.log import Log, LogConfig
+from pykraft.log_store.interface import LogConfig
+from pykraft.log_store.log.log import Log
 from pykraft.metadata_log.bootstrap import read_bootstrap_checkpoint
 from pykraft.metadata_log.features import BOOTSTRAP_FEATURES
 from pykraft.node.config import ServerConfig, load_server_config

@@ -19,7 +19,7 @@ from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import read_header
 from pykraft.log_store import checkpoint
-from pykraft.log_store.log import LogConfig
+from pykraft.log_store.interface import LogConfig
 from pykraft.metadata_log.features import BOOTSTRAP_FEATURES
 from pykraft.node.config import ServerConfig, load_server_config
 from pykraft.node.errors import StartError

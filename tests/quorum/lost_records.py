@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pykraft.log_store.log import Log, LogConfig
+from pykraft.log_store.interface import LogConfig
+from pykraft.log_store.log.log import Log
 from pykraft.quorum.bootstrap import format_log
 from pykraft.quorum.core.roles import ElectionState
 from pykraft.quorum.state_store import QuorumStateStore

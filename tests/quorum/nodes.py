@@ -7,7 +7,8 @@ import random
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.log_store.log import Log, LogConfig
+from pykraft.log_store.interface import LogConfig
+from pykraft.log_store.log.log import Log
 from pykraft.quorum.bootstrap import format_log
 from pykraft.quorum.core.effects import AppendSnapshotChunk, CheckSnapshot
 from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet

@@ -19,7 +19,8 @@ import pytest
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.records import read_header
 from pykraft.kafka_protocol.value_batches import decode_values
-from pykraft.log_store.log import Log, LogConfig
+from pykraft.log_store.interface import LogConfig
+from pykraft.log_store.log.log import Log
 from pykraft.quorum.bootstrap import format_log
 from pykraft.quorum.core import effects
 from pykraft.quorum.core.config import QuorumConfig

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.log_store.log import Log, LogConfig
+from pykraft.log_store.interface import LogConfig
+from pykraft.log_store.log.log import Log
 from pykraft.quorum.bootstrap import format_log
 from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
 from pykraft.quorum.driver import QuorumConfig, QuorumNode

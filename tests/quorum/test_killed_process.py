@@ -6,7 +6,8 @@ from random import Random
 
 import pytest
 
-from pykraft.log_store.log import Log, LogConfig
+from pykraft.log_store.interface import LogConfig
+from pykraft.log_store.log.log import Log
 from pykraft.quorum.state_store import QuorumStateStore
 from pykraft.quorum.storage import QuorumStorage, encode_proposal
 from pykraft.runtime.clock import SystemClock

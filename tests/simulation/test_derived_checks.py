@@ -15,7 +15,7 @@ from pykraft.kafka_protocol.records import BatchHeader, read_header
 from pykraft.log_store.epoch_cache import EpochEntry
 from pykraft.log_store.indexes.transaction_index import AbortedTransaction
 from pykraft.log_store.interface import LogConfig, TimestampOffset
-from pykraft.log_store.log import Log
+from pykraft.log_store.log.log import Log
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
 
 PRODUCER = 7

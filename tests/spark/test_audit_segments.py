@@ -16,7 +16,8 @@ from click.testing import CliRunner, Result
 from pykraft.kafka_protocol.compression import Compression
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import HEADER_BYTES, assign_offset, read_header, write_crc
-from pykraft.log_store.log import Log, LogConfig
+from pykraft.log_store.interface import LogConfig
+from pykraft.log_store.log.log import Log
 from pykraft.node.cli.root import cli
 from pykraft.node.cli.spark import audit_segments as spark_audit_segments
 from pykraft.runtime.os_disk import OsDisk

@@ -26,7 +26,7 @@ from pykraft.broker.logs.producers.rebuild import ProducerRebuild, add_unknown, 
 from pykraft.broker.logs.producers.state import Captured, ProducerEntry, ProducerState
 from pykraft.kafka_protocol.markers import Marker
 from pykraft.kafka_protocol.records import BatchHeader
-from pykraft.log_store.log import Log
+from pykraft.log_store.log.log import Log
 from pykraft.log_store.producer_snapshot import (
     FoundSnapshot,
     encode_snapshot,

@@ -8,7 +8,7 @@ from pykraft.broker.replicas.partition.partition import Partition
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.lazy_dataclass import dataclass
 from pykraft.log_store.interface import TimestampOffset
-from pykraft.log_store.log import Log
+from pykraft.log_store.log.log import Log
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -4, -5, -6

@@ -46,7 +46,7 @@ from pykraft.kafka_protocol.records import (
 from pykraft.log_store.compaction.gaps import fill_gaps
 from pykraft.log_store.indexes.transaction_index import AbortedTransaction
 from pykraft.log_store.interface import CorruptLogError, EpochEnd, LogSlice
-from pykraft.log_store.log import Log
+from pykraft.log_store.log.log import Log
 from pykraft.metadata_log.image import PartitionRegistration, required_in_sync
 
 NO_EPOCH = -1

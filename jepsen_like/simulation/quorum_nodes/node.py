@@ -17,7 +17,8 @@ from pykraft.jepsen_like.simulation.quorum.world import NodeWorld
 from pykraft.jepsen_like.simulation.violation import InvariantViolation
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.kafka_protocol.records import BatchHeader, iter_headers
-from pykraft.log_store.log import Log, LogConfig
+from pykraft.log_store.interface import LogConfig
+from pykraft.log_store.log.log import Log
 from pykraft.quorum.bootstrap import format_log
 from pykraft.quorum.core.effects import Effect
 from pykraft.quorum.core.events import Event, RequestReceived

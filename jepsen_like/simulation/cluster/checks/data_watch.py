@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pykraft.broker.replicas.partition.partition import Partition
     from pykraft.jepsen_like.simulation.cluster.model import Model, ModelPartition
     from pykraft.jepsen_like.simulation.cluster.view import Machine
-    from pykraft.log_store.log import Log
+    from pykraft.log_store.log.log import Log
 
 COMPLETE_LEADER = "a leader holds every committed record"
 SAME_BELOW = "logs match below the high watermark"

@@ -16,7 +16,7 @@ from pykraft.log_store.compaction.transactions import TransactionScan
 
 if TYPE_CHECKING:
     from pykraft.kafka_protocol.records import BatchHeader
-    from pykraft.log_store.log import Log
+    from pykraft.log_store.log.log import Log
 
 DERIVED: Final = "the state derived from a log equals what the log gives"
 

@@ -20,7 +20,7 @@ from pykraft.log_store.interface import (
     CorruptLogError,
     LogConfig,
 )
-from pykraft.log_store.log import Log
+from pykraft.log_store.log.log import Log
 from pykraft.node.format import check_directories
 from pykraft.quorum.state_store import QuorumStateError, QuorumStateStore
 from pykraft.quorum.storage import QuorumStorage

@@ -1,0 +1,1 @@
+"""The log of one partition: :class:`.Log`, by what happens to it."""
