@@ -1,7 +1,5 @@
 """What tests set of a record batch's header."""
 
-from __future__ import annotations
-
 from typing import TypedDict
 
 from pykraft.kafka_protocol.compression import Compression

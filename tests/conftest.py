@@ -10,8 +10,6 @@ Hypothesis draws the same examples in every run, so that a test means the same e
 (``HYPOTHESIS_PROFILE=hunt``) draws others each time; what it finds becomes an ``@example``.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """What a test hands to a part of a node as its ``on_fatal``."""
 
-from __future__ import annotations
-
 
 def unexpected(error: BaseException) -> None:
     """Nothing fails for good in this test: the event loop reports what does."""

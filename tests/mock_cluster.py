@@ -1,7 +1,5 @@
 """librdkafka's mock cluster, in this process, on real sockets."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import TypedDict, Unpack
 

@@ -1,7 +1,5 @@
 """Checks that a value has the type that a test expects, and narrows it for the type checker."""
 
-from __future__ import annotations
-
 from typing import TypeVar
 
 T = TypeVar("T")

@@ -1,7 +1,5 @@
 """The server side of the RPC port without a network: a test calls handlers by their methods' names."""
 
-from __future__ import annotations
-
 from pykraft.runtime.rpc import RpcHandler
 
 

@@ -1,7 +1,5 @@
 """Whether Spark can run here."""
 
-from __future__ import annotations
-
 import pytest
 
 

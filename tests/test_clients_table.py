@@ -1,7 +1,5 @@
 """The table of tested clients is what a run of their tests has shown, and what it names still exists."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -4,8 +4,6 @@ After a change that alters the generated pages, rewrite them with ``PYKRAFT_REWR
 diff. Tests of names check only text between back quotes or in fenced blocks.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import os

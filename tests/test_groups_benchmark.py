@@ -1,7 +1,5 @@
 """The benchmarks of groups and transactions: when a group counts as stable; tables are their figures."""
 
-from __future__ import annotations
-
 import pytest
 from comparison.group_members import Ask, ClassicLife, ConsumerLife, Topic
 from comparison.results import Figure, Results, load

@@ -1,7 +1,5 @@
 """Classes whose methods are generated late behave as those of the standard library."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import operator

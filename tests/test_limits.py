@@ -1,7 +1,5 @@
 """A test that exceeds a limit fails, shows what was running, and leaves the worker alive."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

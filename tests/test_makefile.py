@@ -1,7 +1,5 @@
 """The set-up of a clone, as far as it can be tested without installing anything."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

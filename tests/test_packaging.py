@@ -1,7 +1,5 @@
 """A wheel installs the same packages that run from a clone."""
 
-from __future__ import annotations
-
 import tomllib
 from fnmatch import fnmatch
 from pathlib import Path

@@ -3,8 +3,6 @@
 A file that is not listed runs unmodified in simulation. Adding a file to the list is a design decision.
 """
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The comparison with Apache Kafka: its statistics and tables; no published figure is typed by hand."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The generated part of ``docs/tools.md``: where commands and flags differ from Kafka's scripts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Answers of handlers as their clients read them."""
 
-from __future__ import annotations
-
 from collections.abc import Generator
 from typing import TypeVar
 

@@ -1,7 +1,5 @@
 """The logs of a broker without an event loop: their coroutines are run to the end at once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 

@@ -1,7 +1,5 @@
 """What tests of the data plane begin with."""
 
-from __future__ import annotations
-
 import pytest
 
 from pykraft.broker.replicas.leading import validate

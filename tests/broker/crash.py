@@ -1,7 +1,5 @@
 """The end of a process that writes nothing more, and of the power."""
 
-from __future__ import annotations
-
 import random
 
 from pykraft.broker.logs.log_manager import LogManager

@@ -1,7 +1,5 @@
 """Damages the files of a replica, and reads the outcome."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

@@ -3,8 +3,6 @@
 It is long because the brokers, the controller's model and the clients of a test share one cluster.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 import struct
@@ -121,7 +119,7 @@ class Controller:
         moved = replace(old, isr=isr, leader=leader, leader_epoch=leader_epoch)
         self.set_partition(replace(moved, partition_epoch=old.partition_epoch + 1), topic=topic)
 
-    def register(self, broker: DataBroker, epoch: int) -> None:
+    def register(self, broker: "DataBroker", epoch: int) -> None:
         endpoint = Endpoint("PLAINTEXT", "127.0.0.1", broker.listener.port, "PLAINTEXT")
         registration = BrokerRegistration(
             broker.node_id,

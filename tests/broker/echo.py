@@ -1,7 +1,5 @@
 """A listener on a real socket whose handler echoes frames."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import struct

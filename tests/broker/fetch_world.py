@@ -5,8 +5,6 @@ to them is a method. Requests go through the product's handler, and what it answ
 tables.
 """
 
-from __future__ import annotations
-
 import random
 from collections import deque
 from collections.abc import Callable

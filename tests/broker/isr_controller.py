@@ -1,7 +1,5 @@
 """What simulations of one partition share: its controller, and how worlds are run and logs are read."""
 
-from __future__ import annotations
-
 import random
 from abc import ABC, abstractmethod
 from collections import Counter

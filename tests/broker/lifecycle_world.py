@@ -1,7 +1,5 @@
 """One broker's lifecycle driver and the controllers it talks to, in virtual time."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Callable, Coroutine

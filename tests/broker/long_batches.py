@@ -1,7 +1,5 @@
 """Batches that take longer to validate in Python than a turn of the loop has room for."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Unpack
 

@@ -1,7 +1,5 @@
 """One replica over a log in memory, and functions that act on it."""
 
-from __future__ import annotations
-
 from typing import TypedDict, Unpack
 
 from pykraft.broker.logs.producers.rebuild import ProducerRebuild

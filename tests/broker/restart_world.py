@@ -20,8 +20,6 @@ Planted bugs that need it: what is known of producers after a truncation
 same few fields.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """What is advertised is what is served, and what a Kafka 4.3 broker advertises; how errors are answered."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

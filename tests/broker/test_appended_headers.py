@@ -1,7 +1,5 @@
 """A leader appends a batch with the header that is in its bytes, though it is not parsed again."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Without an authorizer every client may do everything: the numbers are Apache Kafka 4.3's."""
 
-from __future__ import annotations
-
 import pytest
 
 from pykraft.broker.authorized_operations import (

@@ -2,8 +2,6 @@
 gets an error.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from functools import partial

@@ -6,8 +6,6 @@ a header that is true of them; everything else is refused with Kafka's error. No
 once.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from random import Random
 

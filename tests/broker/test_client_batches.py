@@ -1,7 +1,5 @@
 """Batches of clients: what is stored, what is refused and with which error."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Real sockets against a listener: which connections are refused or closed, and when files run out."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import errno

@@ -7,8 +7,6 @@ The expected bytes, and which connection is refused, are computed by a plain mod
 whole and in order; a connection ends only if its client gives a reason; nothing is left of those that ended.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import random
@@ -254,7 +252,7 @@ class Server:
 class Client(asyncio.Protocol):
     """One connection: sends requests, and checks each answer against the model."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: "World") -> None:
         self.world = world
         self.received = bytearray()
         self.asked: list[bytes] = []

@@ -1,7 +1,5 @@
 """A controlled shutdown: what the broker asks for before it stops, and how long it waits."""
 
-from __future__ import annotations
-
 import asyncio
 
 from pykraft.broker.membership.lifecycle import BrokerState

@@ -1,7 +1,5 @@
 """Calls to the active controller: which node is asked, how often, and what the caller gets."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypedDict

@@ -1,7 +1,5 @@
 """A cordoned log directory gets no new logs, and keeps those that it has (KIP-1066)."""
 
-from __future__ import annotations
-
 import pytest
 
 from pykraft.broker.apis.cluster import describe_log_dirs

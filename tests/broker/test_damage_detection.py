@@ -1,7 +1,5 @@
 """Damage of a log is found while the broker runs: by readers, followers, the scrub, flushes and the stop."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 from types import SimpleNamespace

@@ -4,8 +4,6 @@ What is damaged is found, wrong bytes are never taken for right ones, and everyt
 topic id is repaired from the records. (Those are copied from the leader: :mod:`.test_damaged_replicas`.)
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A damaged log costs one replica: it leaves the ISR, is set aside, and is copied again from the leader."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """DeleteRecords: what is refused, what is waited for, and what is left after a restart."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable
 from dataclasses import replace

@@ -13,8 +13,6 @@ be old. Invariants, beside those of the world:
 * **LogStartsConverge**: after healing, the log starts of all replicas are one, and stored.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

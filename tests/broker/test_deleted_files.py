@@ -1,7 +1,5 @@
 """The files of deleted segments keep another name for ``file.delete.delay.ms``, and then they are removed."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any

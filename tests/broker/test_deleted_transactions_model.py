@@ -3,8 +3,6 @@
 The log no longer tells what was in it, so the test keeps a ledger of all batches that were ever read from it.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """DescribeConfigs and log levels, as a broker and a controller answer them, without a cluster."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import tracemalloc

@@ -1,7 +1,5 @@
 """A broker tells the controller where its replicas are: some at a time, and none keeps another from it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Coroutine, Sequence
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Moves of logs that end without effect, are cancelled, asked for again, turned round, or stopped."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 from concurrent.futures import ThreadPoolExecutor

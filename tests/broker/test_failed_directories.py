@@ -1,7 +1,5 @@
 """A log directory that fails costs its replicas; the broker and its other directories continue."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """One connection that fails, in its turn or for good, must not affect the others."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import struct

@@ -4,8 +4,6 @@ Every served API is in one of two lists here, so that the behaviour of a new one
 Fetch have hand-written codecs and are tested on a real listener at the end.
 """
 
-from __future__ import annotations
-
 import asyncio
 from types import SimpleNamespace
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """The rules of one fetch session: what is told, in which order, and which request is its next (KIP-227)."""
 
-from __future__ import annotations
-
 import pytest
 
 from pykraft.broker.fetch_sessions.session import (

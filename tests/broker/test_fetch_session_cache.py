@@ -1,7 +1,5 @@
 """Which fetch sessions a broker keeps, and which one makes room for another (KIP-227)."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

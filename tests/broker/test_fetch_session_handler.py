@@ -1,7 +1,5 @@
 """What a client of a fetch session names in its next request (KIP-227)."""
 
-from __future__ import annotations
-
 import pytest
 
 from pykraft.broker.fetch_sessions.follower_side import (

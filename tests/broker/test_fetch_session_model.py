@@ -7,8 +7,6 @@ same records. After each event both leaders think the same of the follower: what
 had everything, and what is committed.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from typing import Any, cast
 

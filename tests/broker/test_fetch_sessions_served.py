@@ -1,7 +1,5 @@
 """Requests of fetch sessions through the handler of Fetch, beside what the model test draws by chance."""
 
-from __future__ import annotations
-
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages import fetch
 from tests.broker.fetch_world import FOLLOWER, FOLLOWER_EPOCH, OTHER, FetchWorld, Slot, connect

@@ -1,7 +1,5 @@
 """Several connections to one leader, and which partition is fetched over which one."""
 
-from __future__ import annotations
-
 import pytest
 
 from pykraft.broker.replicas.following.fetcher_hash import fetcher_id

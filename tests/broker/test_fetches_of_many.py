@@ -3,8 +3,6 @@
 The bounds are made small, so that some partitions are very many.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import Callable, Generator, Mapping

@@ -1,7 +1,5 @@
 """FindCoordinator: nobody waits for it, and whoever is named is ready, or as good as ready."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast

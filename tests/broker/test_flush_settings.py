@@ -1,7 +1,5 @@
 """flush.messages and flush.ms: what is acknowledged only when it is flushed, and what is flushed in time."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import random

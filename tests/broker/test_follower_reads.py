@@ -1,7 +1,5 @@
 """Consumers that read from followers (KIP-392): which replica, up to where, and how soon."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

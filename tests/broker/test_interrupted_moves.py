@@ -1,7 +1,5 @@
 """A broker dies while a log is moved, and one of the two directories does not work when it starts again."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 

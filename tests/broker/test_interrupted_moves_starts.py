@@ -1,7 +1,5 @@
 """What later starts find of moves that were cut off: marks, copies, and logs that were set aside long ago."""
 
-from __future__ import annotations
-
 import errno
 
 import pytest

@@ -1,7 +1,5 @@
 """The ISR proposals of many partitions against a scripted controller, in virtual time."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Callable, Coroutine, Sequence
@@ -43,7 +41,7 @@ class Events:
 class Controller:
     """Accepts every proposal unless ``answer`` returns something else: an error, or None for no answer."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: "World") -> None:
         self.world = world
         self.requests: list[tuple[int, list[int]]] = []
         self.in_flight = self.most_in_flight = 0

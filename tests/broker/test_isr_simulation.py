@@ -7,8 +7,6 @@ a member that may have been added counts; each answer reaches its partition; whe
 each ISR.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from random import Random

@@ -1,7 +1,5 @@
 """Large OffsetCommit requests on the broker: over several turns, in order, beside other clients."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -54,7 +52,7 @@ def request_of(offset: int, topics: int = TOPICS, group: str = "g") -> bytes:
 class Client:
     """One connection; what it sends is given to the broker as far as it takes it."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._received = bytearray()
         self._sent = b""

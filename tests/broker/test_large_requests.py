@@ -1,7 +1,5 @@
 """Large requests and long answers on the way through the server: in slices, in order, and within bounds."""
 
-from __future__ import annotations
-
 import asyncio
 import struct
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -64,7 +62,7 @@ class Turns:
 class Client:
     """One connection; what it sends is given to the server as far as it takes it."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: "World") -> None:
         self._world = world
         self._unread = bytearray()
         self.sent = bytearray()

@@ -1,7 +1,5 @@
 """Answers of a leader that nobody can trust: each belongs to the oldest request, or ends the connection."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What a broker may do, given its registration, its heartbeats, its lease and the metadata log."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """Registration and heartbeats of a broker, on a network that loses and delays, in virtual time."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 

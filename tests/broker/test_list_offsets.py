@@ -1,7 +1,5 @@
 """ListOffsets: what each negative time means, and from which version on. The table is Apache Kafka 4.3's."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import Any

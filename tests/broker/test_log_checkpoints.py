@@ -1,7 +1,5 @@
 """Checkpoints use topic names: those of a deleted topic must not apply to its successor."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import threading

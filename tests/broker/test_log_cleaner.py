@@ -1,7 +1,5 @@
 """A broker compacts its logs: what stays, what waits, and what ends a round."""
 
-from __future__ import annotations
-
 import errno
 import logging
 import random
@@ -665,7 +663,7 @@ def test_a_pause_between_two_looks_for_work_that_is_made_shorter_ends_sooner(
 
 
 def sleepless_cleaner(
-    broker: DataBroker, clock: StandingClock, config: Callable[[], CleanerConfig]
+    broker: DataBroker, clock: "StandingClock", config: Callable[[], CleanerConfig]
 ) -> LogCleaner:
     """One whose pauses take no time."""
 

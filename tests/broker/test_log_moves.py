@@ -1,7 +1,5 @@
 """AlterReplicaLogDirs: a log moves to another directory of its broker while it is in use."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import random

@@ -2,8 +2,6 @@
 error of the disk costs the log's directory, as everywhere.
 """
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import logging

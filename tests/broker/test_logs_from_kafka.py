@@ -4,8 +4,6 @@ Kafka replaces one group of segments after the other and stores the end of a rou
 anywhere in a log, whatever its checkpoints say.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 

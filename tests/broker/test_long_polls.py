@@ -1,7 +1,5 @@
 """Fetches of several partitions: what ends a long poll, and which limits apply to an answer."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

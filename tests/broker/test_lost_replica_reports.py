@@ -1,7 +1,5 @@
 """Reports of lost replicas to the controller: which, how many at once, and how often without an answer."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 from collections.abc import Coroutine, Sequence

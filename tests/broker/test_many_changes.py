@@ -1,7 +1,5 @@
 """A broker learns of many changed partitions at once and applies them in turns, in their newest state."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """A broker with thousands of logs: what it does for all of them it does in turns of the event loop."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections import Counter
@@ -67,7 +65,7 @@ class LookedAt:
         return self.key[1]
 
     @property
-    def log(self) -> LookedAt:
+    def log(self) -> "LookedAt":
         return self
 
     @property

@@ -1,7 +1,5 @@
 """Very many producers of one partition: what each turn of the event loop, and each job, looks at of them."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple, TypeVar
 
 import pytest

@@ -1,7 +1,5 @@
 """The markers of decided transactions on their way to the leaders of partitions, in virtual time."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace

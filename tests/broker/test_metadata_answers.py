@@ -1,7 +1,5 @@
 """Metadata answers: the bytes are what the general codec would write, and they follow every change."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """What a log that was moved to another directory still knows, and what is told of it."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The broker's side of OffsetCommit: from a frame to the coordinator, and from its error codes to a frame."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Coroutine
 from contextlib import nullcontext

@@ -1,7 +1,5 @@
 """A leader that is named before its log is open: no request is refused, and none overtakes another."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from types import SimpleNamespace

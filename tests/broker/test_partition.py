@@ -1,7 +1,5 @@
 """One replica that leads: its high watermark, and what followers and consumers see of it."""
 
-from __future__ import annotations
-
 import errno
 
 import pytest

@@ -1,7 +1,5 @@
 """One replica that follows: what it accepts from its leader, and what it keeps when the leader changes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The ISR of one replica that leads: which followers join and leave, and how a proposal in flight counts."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from pykraft.broker.replicas.partition.partition import Partition

@@ -19,8 +19,6 @@ that makes no progress; here by the record that is wrong. A leader is drawn from
 diverge often.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """Requests of a broker to another one, in virtual time."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from contextlib import AbstractAsyncContextManager
@@ -29,7 +27,7 @@ PEER = 2
 class Wire:
     """One connection. WriteTxnMarkers is not answered while ``is_stuck``, and holds up what follows it."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: "Network") -> None:
         self._network = network
         self._answers: deque[bytes] = deque()
         self._asked: deque[int] = deque()

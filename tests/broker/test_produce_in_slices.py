@@ -1,7 +1,5 @@
 """Produce requests that take longer than a turn of the loop: in slices, in order, without blocking others."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import mmap

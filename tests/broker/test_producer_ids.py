@@ -1,7 +1,5 @@
 """Producer ids: unique, and nobody waits for the controller."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine

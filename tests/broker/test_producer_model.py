@@ -7,8 +7,6 @@ is among the last five; nothing else is taken from a producer that is known, and
 may begin.
 """
 
-from __future__ import annotations
-
 from itertools import takewhile
 from random import Random
 

@@ -1,7 +1,5 @@
 """Producer snapshots of a log: a start reads the newest and the tail; no turn takes more than a slice."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 from collections.abc import Callable, Iterator

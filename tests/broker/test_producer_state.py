@@ -1,7 +1,5 @@
 """Producer state compared with a model that remembers everything."""
 
-from __future__ import annotations
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -3,8 +3,6 @@
 The slices are made small, so that some partitions are very many.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Generator
 from types import ModuleType

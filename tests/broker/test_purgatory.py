@@ -1,7 +1,5 @@
 """Deadlines of waiting requests: none expires early, none more than a bucket late."""
 
-from __future__ import annotations
-
 import pytest
 
 from pykraft.broker.replicas.partition.purgatory import BUCKET_MS, Deadlines

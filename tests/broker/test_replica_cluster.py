@@ -1,7 +1,5 @@
 """Replication between brokers over real sockets: acknowledgement, ISR, failover, truncation."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """What a follower asks its leader for, and what its requests acknowledge."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace

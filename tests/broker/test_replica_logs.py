@@ -1,7 +1,5 @@
 """Log directories: clean and unclean starts, damage, faults, topics that are created and deleted."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import errno

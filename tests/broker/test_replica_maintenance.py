@@ -1,7 +1,5 @@
 """Periodic work on a broker's logs: storing high watermarks, and the flushes that a topic asks for."""
 
-from __future__ import annotations
-
 from tests.broker.data_cluster import DataPlaneTools
 
 

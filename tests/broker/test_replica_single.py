@@ -1,7 +1,5 @@
 """One broker's Produce and Fetch over a real socket."""
 
-from __future__ import annotations
-
 import asyncio
 import struct
 from collections.abc import Callable

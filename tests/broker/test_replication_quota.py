@@ -1,7 +1,5 @@
 """The rate of replication: against a plain model, and when a throttled replica may go on."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

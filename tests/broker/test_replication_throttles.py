@@ -1,7 +1,5 @@
 """Throttled replicas: who is held back, for how long, and who is not."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 

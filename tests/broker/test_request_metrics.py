@@ -1,7 +1,5 @@
 """Measured requests: their phases by a clock that the test sets, and those that never get an answer."""
 
-from __future__ import annotations
-
 import logging
 import struct
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """From frames to answers: what is refused, how, and how that affects other connections."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import struct

@@ -1,7 +1,5 @@
 """Handlers that let a large request go before they are done hold none of its elements themselves."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Three brokers and one partition through every kind of restart, by seed (:mod:`restart_world`)."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

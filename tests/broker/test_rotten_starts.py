@@ -1,7 +1,5 @@
 """One wrong byte in any file of a log directory costs at most the log that it belongs to, never the start."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 

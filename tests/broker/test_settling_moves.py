@@ -1,7 +1,5 @@
 """A log has just been moved, and what it was is still in its old directory."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import threading

@@ -1,7 +1,5 @@
 """What a leader commits with eligible leader replicas (KIP-966), and the cost of unclean elections."""
 
-from __future__ import annotations
-
 import pytest
 
 from pykraft.broker.replicas.partition.partition import Partition

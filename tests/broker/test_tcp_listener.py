@@ -1,7 +1,5 @@
 """Real sockets against a listener: framing, order, slow readers, hostile sizes, fairness, memory."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import logging

@@ -1,7 +1,5 @@
 """Auto-created topics: nobody waits for them, and they are asked for once."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Counters by topic: bounded, and never less in total."""
 
-from __future__ import annotations
-
 from pykraft.broker.replicas.traffic import OTHER_TOPICS, TrafficTable
 
 

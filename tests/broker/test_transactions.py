@@ -1,7 +1,5 @@
 """Transactions in one partition: what may be appended, what readers may see, and what survives."""
 
-from __future__ import annotations
-
 import struct
 from contextlib import AbstractContextManager
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Transactions of one replica by seed (:mod:`transactional_world`)."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

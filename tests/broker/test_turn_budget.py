@@ -1,7 +1,5 @@
 """What a broker does for its clients in one turn of the event loop, on a clock that only work advances."""
 
-from __future__ import annotations
-
 import asyncio
 import struct
 from collections import Counter

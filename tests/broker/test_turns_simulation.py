@@ -7,8 +7,6 @@ within it; it expires at its deadline, neither early nor late, unless it was ans
 walked to its end unless its request was cancelled, and its memory is free at once. Every answer is given.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gc
@@ -67,7 +65,7 @@ class Fetch:
 
     bucket = 0
 
-    def __init__(self, world: World, needed: int, deadline_ms: int) -> None:
+    def __init__(self, world: "World", needed: int, deadline_ms: int) -> None:
         self.world = world
         self.needed = needed
         self.deadline_ms = deadline_ms
@@ -96,7 +94,7 @@ class Batch:
 
     is_large = False
 
-    def __init__(self, world: World, pieces: int, *, fails: bool) -> None:
+    def __init__(self, world: "World", pieces: int, *, fails: bool) -> None:
         self.world = world
         self.left_us = pieces * PIECE_US
         self.fails = fails

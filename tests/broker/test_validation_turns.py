@@ -1,7 +1,5 @@
 """Validation does no more in one turn of the loop than the budget that all requests share."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 

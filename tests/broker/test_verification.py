@@ -1,7 +1,5 @@
 """The first batches of a transaction that are verified at the same time: none overtakes an earlier one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """What a leader of partitions asks transaction coordinators, in virtual time."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace

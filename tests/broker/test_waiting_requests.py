@@ -1,7 +1,5 @@
 """Requests that wait for a commit, for data or for a topic: when each is answered."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

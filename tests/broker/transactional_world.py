@@ -4,8 +4,6 @@ The world knows nothing but the log: what the replica derives from it on its way
 transactions, last stable offset, transaction indexes) is compared with what one walk over all batches gives.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from random import Random
 from typing import NamedTuple

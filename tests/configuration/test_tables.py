@@ -1,7 +1,5 @@
 """The tables of keys: consistent in themselves, and with Kafka 4.3's definitions of its own keys."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The fenced blocks of a page, run in order in one shell, and what they print compared with what it shows."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

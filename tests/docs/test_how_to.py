@@ -4,8 +4,6 @@ The hosts are three addresses of this machine, each with directories and a proce
 what root installs, are stood for by the test.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The site is built from ``docs/`` without a warning, needs nothing from elsewhere, and has no dead link."""
 
-from __future__ import annotations
-
 import os
 import re
 import runpy

@@ -3,8 +3,6 @@
 After a change that alters the output, rewrite it with ``PYKRAFT_REWRITE_DOCS=1`` and read the diff.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import socket

@@ -1,7 +1,5 @@
 """A coordinator whose turns of the event loop are short."""
 
-from __future__ import annotations
-
 import asyncio
 from random import Random
 

@@ -1,7 +1,5 @@
 """Group coordinators over a log in memory, and clients of them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from random import Random

@@ -1,7 +1,5 @@
 """Members of both protocols in one group, over a coordinator in memory."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence, Set
 from dataclasses import replace

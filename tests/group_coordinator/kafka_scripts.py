@@ -14,8 +14,6 @@ some, and no other does), and a member that joins again with another instance id
 Regular expressions are invalid or empty, since their resolution takes Kafka an unknown time.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

@@ -1,7 +1,5 @@
 """A commit of one topic, made without a request, and the index of topics, counted."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from pykraft.group_coordinator.state.commits import TopicCommit

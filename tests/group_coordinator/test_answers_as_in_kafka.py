@@ -1,7 +1,5 @@
 """Answers that only the comparison with Apache Kafka taught (``benchmarks/groups_differential.py``)."""
 
-from __future__ import annotations
-
 import asyncio
 
 from pykraft.kafka_protocol.errors import ErrorCode

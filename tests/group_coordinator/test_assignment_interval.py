@@ -1,7 +1,5 @@
 """Assignments of a group keep their distance (KIP-1263); settings of a group, and whose they are."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Outcomes of classic groups, through the service on a real event loop with time set by hand."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

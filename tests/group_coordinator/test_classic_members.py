@@ -1,7 +1,5 @@
 """Members of classic groups that leave, fall silent or do not rejoin in time."""
 
-from __future__ import annotations
-
 import asyncio
 
 from pykraft.kafka_protocol.errors import ErrorCode

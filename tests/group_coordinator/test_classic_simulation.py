@@ -12,8 +12,6 @@ id, none is removed by an admin, and none commits before it has an assignment. P
 break off while members wait, as they do here every few steps.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial

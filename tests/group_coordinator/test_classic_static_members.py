@@ -1,7 +1,5 @@
 """Static members of classic groups: their places are kept while they are away."""
 
-from __future__ import annotations
-
 import asyncio
 
 from pykraft.kafka_protocol.errors import ErrorCode

@@ -1,7 +1,5 @@
 """ConsumerGroupHeartbeat: what is refused, and what joining, leaving and reconciling lead to."""
 
-from __future__ import annotations
-
 from collections.abc import Set
 from typing import Any, Unpack
 

@@ -22,8 +22,6 @@ The others that name this file need a lost answer or a failover between two chan
 compared with a replay of the log after each event.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable

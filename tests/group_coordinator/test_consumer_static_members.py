@@ -1,7 +1,5 @@
 """Static members of consumer groups: who may use an instance id, and what a restart costs."""
 
-from __future__ import annotations
-
 import pytest
 
 from pykraft.group_coordinator.consumer.assignment_epochs import check_commit

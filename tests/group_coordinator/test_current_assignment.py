@@ -1,7 +1,5 @@
 """Every transition of the member state machine (KIP-848), by name."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from hypothesis import given

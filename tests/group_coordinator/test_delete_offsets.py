@@ -1,7 +1,5 @@
 """OffsetDelete: which offsets may go, and that they go in one batch or not at all."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

@@ -1,7 +1,5 @@
 """Two coordinators whose clocks disagree: no member keeps partitions that the other assigned elsewhere."""
 
-from __future__ import annotations
-
 import asyncio
 from random import Random
 
@@ -14,7 +12,7 @@ from tests.group_coordinator.coordinators import JoinSettings, Leased
 class DriftingClock:
     """A clock that runs at its own rate, from its own start."""
 
-    def __init__(self, world: TwoCoordinators, rate: float, start_ms: int) -> None:
+    def __init__(self, world: "TwoCoordinators", rate: float, start_ms: int) -> None:
         self._world, self._rate, self._start_ms = world, rate, start_ms
 
     def monotonic_ms(self) -> int:

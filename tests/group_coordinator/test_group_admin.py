@@ -1,7 +1,5 @@
 """Describing, listing and deleting groups."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

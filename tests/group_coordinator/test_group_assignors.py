@@ -1,7 +1,5 @@
 """Both assignors: everything assigned once, balanced, and sticky."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """The bytes of ``__consumer_offsets`` records are Kafka's."""
 
-from __future__ import annotations
-
 import pytest
 
 from pykraft.group_coordinator.state.codec import decode_record, encode_record

@@ -1,7 +1,5 @@
 """Requests of one turn share an append: whole in one batch, answered together, and lost together."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace

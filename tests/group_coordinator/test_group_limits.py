@@ -1,7 +1,5 @@
 """What clients can make the coordinator store is bounded, and so are the names that it accepts."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """The service around the shards: answers at the high watermark, loading, resignation."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Timers of the coordinator that fire late, and requests that arrive in the same moment."""
 
-from __future__ import annotations
-
 import asyncio
 
 from pykraft.group_coordinator.state.sessions import Deadlines, TimerKey, TimerKind

@@ -1,7 +1,5 @@
 """A broker with few members asks them to return sooner; with many, after the interval that is configured."""
 
-from __future__ import annotations
-
 import pytest
 
 from pykraft.group_coordinator.consumer.heartbeat_pace import HeartbeatPace

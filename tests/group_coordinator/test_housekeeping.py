@@ -1,7 +1,5 @@
 """Removing offsets in slices: the work of one turn, and that changes in between lose nothing."""
 
-from __future__ import annotations
-
 import asyncio
 import weakref
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Large commits beside the same ones decided in one go: the same codes, the same records, the same state."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from random import Random
 

@@ -1,7 +1,5 @@
 """Deleting groups with very many offsets, and very many offsets of a group."""
 
-from __future__ import annotations
-
 import asyncio
 from random import Random
 from typing import Any

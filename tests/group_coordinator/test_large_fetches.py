@@ -1,7 +1,5 @@
 """Answers to large OffsetFetch requests: the bytes of any other, over several turns, of one moment."""
 
-from __future__ import annotations
-
 import asyncio
 from random import Random
 from typing import Any

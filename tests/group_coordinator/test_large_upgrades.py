@@ -1,7 +1,5 @@
 """Upgrades of very many members beside the same ones decided at once: equal answers, records and states."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from dataclasses import replace

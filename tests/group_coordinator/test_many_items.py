@@ -1,7 +1,5 @@
 """Requests that name very many groups, members or topics: over several turns, and within bounds."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 from collections.abc import Awaitable, Callable, Coroutine

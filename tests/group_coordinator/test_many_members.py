@@ -1,7 +1,5 @@
 """What a group keeps about all of its members agrees with counting them, whatever has changed."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

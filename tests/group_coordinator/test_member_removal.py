@@ -1,7 +1,5 @@
 """Members of groups of the consumer protocol removed by an admin client, by either id."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

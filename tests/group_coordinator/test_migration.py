@@ -1,7 +1,5 @@
 """Groups that change their protocol while they run: upgrade, members of both kinds, downgrade (G5)."""
 
-from __future__ import annotations
-
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.leave_group import MemberIdentity
 from tests.group_coordinator.fleet import (

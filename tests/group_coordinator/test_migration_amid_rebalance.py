@@ -1,7 +1,5 @@
 """A group that changes its protocol while members have yet to stop or to start reading; failovers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

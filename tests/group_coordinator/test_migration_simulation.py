@@ -14,8 +14,6 @@ The other simulations know one protocol each; no group of ring 2 ever changes it
 before a bug in the end of a downgrade shows, so the runs end with two more changes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from random import Random

@@ -1,7 +1,5 @@
 """When offsets expire: of topics that a live group has given up, and of classic groups that are empty."""
 
-from __future__ import annotations
-
 import pytest
 
 from pykraft.group_coordinator.housekeeping import sweep_expired_offsets

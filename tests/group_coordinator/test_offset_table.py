@@ -1,7 +1,5 @@
 """The packed table of committed offsets against a dictionary; the records of commits against the codec."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from random import Random
 from typing import Any

@@ -1,7 +1,5 @@
 """Committed offsets: read back by every version, refused, removed with their topic or when they expire."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

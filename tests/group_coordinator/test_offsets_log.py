@@ -1,7 +1,5 @@
 """The coordinator's log as the broker reads it: odd batches, truncated ends, a log that begins above zero."""
 
-from __future__ import annotations
-
 import pytest
 
 from pykraft.broker.replicas.leading.coordinator_log import unfold_batches

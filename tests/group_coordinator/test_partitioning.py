@@ -1,7 +1,5 @@
 """Which partition of an internal topic belongs to a name."""
 
-from __future__ import annotations
-
 import pytest
 
 from pykraft.coordinator.partitioning import java_string_hash, partition_for_key

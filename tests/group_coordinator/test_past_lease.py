@@ -1,7 +1,5 @@
 """Past the lease of the broker: what is accepted, what is answered and for how long, and what is refused."""
 
-from __future__ import annotations
-
 import asyncio
 from types import SimpleNamespace
 from typing import Any

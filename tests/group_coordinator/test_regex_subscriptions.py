@@ -1,7 +1,5 @@
 """Subscriptions by regular expression: found out off the heartbeat, shared by the group, kept in its log."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace

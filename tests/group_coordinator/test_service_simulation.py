@@ -8,8 +8,6 @@ high watermark, in time, and is found again; nothing waits for ever; members tha
 others removed, but nobody past the lease; the state is that of the log.
 """
 
-from __future__ import annotations
-
 import asyncio
 from bisect import bisect_left, bisect_right
 from collections import Counter
@@ -110,7 +108,7 @@ class Lease:
 class OffsetsLog:
     """One partition of ``__consumer_offsets``. None stands for a batch without records of groups."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: "World") -> None:
         self.world = world
         self.records: list[tuple[bytes, bytes | None] | None] = []
         self.decoded: list[GroupRecord | None] = []

@@ -1,7 +1,5 @@
 """The timers of groups by seed, next to a dictionary: each fires once, at the time it was last set to."""
 
-from __future__ import annotations
-
 from random import Random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Random commits, transactions, markers, deletions and failovers against a model that keeps every record."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from random import Random
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """How much a coordinator does in one turn of the event loop: answers, loading, looking up many groups."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """The same random scripts of raw requests are answered as Apache Kafka 4.3 has answered them."""
 
-from __future__ import annotations
-
 import asyncio
 from random import Random
 from typing import Any

@@ -1,7 +1,5 @@
 """Shared by the tests of the group coordinator: a log in memory, a clock set by hand, topics."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field

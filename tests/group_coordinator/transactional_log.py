@@ -1,7 +1,5 @@
 """A log of ``__consumer_offsets`` with real batches and markers, and a coordinator on it, driven by hand."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """Runs rows of a benchmark that plays systems in turns, against this broker alone, as short as possible."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -5,8 +5,6 @@ the toolchain or the registry the tests that need a program are skipped with a m
 not compile fails them.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """Clients for Go and for Rust that do what they are ordered to, and what confluent-kafka reads of it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Every client that the tests drive: its language, its version, and what it does not have at all."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import tomllib

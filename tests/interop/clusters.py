@@ -1,7 +1,5 @@
 """Clusters of real server processes for unmodified clients."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor

@@ -4,8 +4,6 @@ Every node is a process of its own on free loopback ports (:mod:`tests.interop.c
 its report shows the ends of the servers' logs; a traceback in a server's log fails the session.
 """
 
-from __future__ import annotations
-
 import itertools
 import tempfile
 from collections.abc import Callable, Generator, Iterator

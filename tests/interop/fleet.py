@@ -6,8 +6,6 @@ happens to them; a :class:`Fleet` keeps what its members own, consumed and commi
 checks serves all clients, and many fleets go through the same fault of one cluster at the same time.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -97,7 +95,7 @@ class MemberProcess:
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
 
-    def order(self, fleet: Fleet, name: str, order: Mapping[str, object]) -> None:
+    def order(self, fleet: "Fleet", name: str, order: Mapping[str, object]) -> None:
         self._fleets[name] = fleet
         stdin = present(self._process.stdin)
         try:

@@ -1,7 +1,5 @@
 """The cluster of the fleets, and the processes that host their members."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Final
 

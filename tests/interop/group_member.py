@@ -1,7 +1,5 @@
 """A consumer in its own process, so that it can be killed: prints its partitions when they change."""
 
-from __future__ import annotations
-
 import json
 import sys
 

@@ -4,8 +4,6 @@ The answers are plain values in which ids that a broker chooses are masked, so t
 be compared.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 

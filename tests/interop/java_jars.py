@@ -3,8 +3,6 @@
 Without Java, Maven or the network the tests that need them are skipped with a message.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Logs that Apache Kafka writes and compacts, and what a reader of committed records must find in them."""
 
-from __future__ import annotations
-
 import random
 import socket
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Group members of aiokafka, on one event loop (see member_program.py)."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

@@ -1,7 +1,5 @@
 """Group members of confluent-kafka: python -m tests.interop.member_confluent (see member_program.py)."""
 
-from __future__ import annotations
-
 import threading
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition

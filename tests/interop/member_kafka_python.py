@@ -1,7 +1,5 @@
 """Group members of kafka-python: python -m tests.interop.member_kafka_python (see member_program.py)."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Collection
 

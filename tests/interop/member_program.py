@@ -8,8 +8,6 @@ callback, ``"got"`` and ``"committed"``: [[partition, offset], …], ``"stopped"
 for people. The programs for Java and Node.js speak the same; tests/interop/fleet.py is the other end.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import threading

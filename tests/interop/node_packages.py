@@ -5,8 +5,6 @@ this directory alone. Without Node.js, npm or the registry the tests that need t
 message.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import shutil

@@ -1,7 +1,5 @@
 """Opens and compacts a log directory as a broker does, and says what is in it."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,5 @@
 """A peer that sends anything to a real node, and another that must not be affected."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 from typing import Unpack

@@ -6,8 +6,6 @@ offsets, and makes another producer when its own cannot go on, or never comes ba
 are given up between transactions only, because rebalances happen while it polls.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future

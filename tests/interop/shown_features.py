@@ -6,8 +6,6 @@ contain the test's parameters in braces. A run of all these tests with ``PYKRAFT
 passed. In every other run a test fails if its marks say anything else than that file.
 """
 
-from __future__ import annotations
-
 import datetime
 import json
 import os

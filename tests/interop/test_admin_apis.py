@@ -3,8 +3,6 @@
 Bad input gets an error that tells what is wrong, changes nothing, and affects no other client.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing

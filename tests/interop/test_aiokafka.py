@@ -1,7 +1,5 @@
 """aiokafka: idempotent producer and a classic consumer group, on one event loop."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 

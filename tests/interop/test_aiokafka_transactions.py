@@ -1,7 +1,5 @@
 """aiokafka: transactions are read whole or not at all, newer producers fence, offsets belong to them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine
 

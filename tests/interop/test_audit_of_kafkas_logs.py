@@ -1,7 +1,5 @@
 """Log directories of Apache Kafka are audited: before and after its compaction, and after pykraft's."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

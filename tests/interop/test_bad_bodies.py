@@ -1,7 +1,5 @@
 """Bodies that a broken or hostile peer may send to a real node: Kafka's error, or the connection ends."""
 
-from __future__ import annotations
-
 import random
 import struct
 from collections.abc import Callable

@@ -10,8 +10,6 @@ It neither claims that a voter has records that it does not have, nor uses comma
 client that reaches the listener may use these.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import socket
@@ -60,7 +58,7 @@ ANSWERED_ALL_THE_SAME = {"Fetch"}
 """An observer need not be known to the cluster."""
 
 
-def call_of(channel: grpc.Channel, path: str) -> grpc.UnaryUnaryMultiCallable[bytes, bytes]:
+def call_of(channel: grpc.Channel, path: str) -> "grpc.UnaryUnaryMultiCallable[bytes, bytes]":
     """A call whose request and answer are bytes."""
     return channel.unary_unary(path, request_serializer=bytes, response_deserializer=bytes)
 

@@ -1,7 +1,5 @@
 """Frames and headers that a broken or hostile peer may send to a real node."""
 
-from __future__ import annotations
-
 import contextlib
 import resource
 import socket

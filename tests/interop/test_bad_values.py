@@ -1,7 +1,5 @@
 """Well-formed requests of a broken or hostile peer to a real node: impossible names, counts and batches."""
 
-from __future__ import annotations
-
 import random
 import struct
 from collections.abc import Callable

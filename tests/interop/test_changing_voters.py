@@ -1,7 +1,5 @@
 """The voters change while the cluster works: real processes, operated by the CLI, with a client."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -134,7 +132,7 @@ class TopicCreator:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
-    def __enter__(self) -> TopicCreator:
+    def __enter__(self) -> "TopicCreator":
         self._thread.start()
         return self
 

@@ -5,8 +5,6 @@ what became of it, so that a client that fails does not fail the others. Their m
 member_program.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Transactions of sarama, franz-go and krafka: whole or not at all, fenced, with the offsets of a group."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

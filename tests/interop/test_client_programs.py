@@ -4,8 +4,6 @@ Each client does what it is ordered to (client_program.py); confluent-kafka read
 Without Go, Cargo or the registries the tests are skipped with a message (built_programs.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 
 import pytest

@@ -1,7 +1,5 @@
 """confluent-kafka's AdminClient: topics, configurations, groups, offsets, the cluster."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any

@@ -1,7 +1,5 @@
 """confluent-kafka in consumer groups, with the classic and the consumer protocol."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """confluent-kafka as a producer and plain consumer: records of any form are read back as written."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """confluent-kafka reads, processes and writes: the offsets of its group count when its transaction does."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from uuid import uuid4
 

@@ -1,7 +1,5 @@
 """Damaged logs on real processes and disks: replicas are repaired, and consumers see every record."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The leaders after brokers were stopped and killed: clean, eligible, unclean and preferred elections."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -4,8 +4,6 @@ Three brokers of their own, which are killed (SIGKILL) and started again while t
 broker is replaced, and the transaction of a dead producer aborted, within seconds.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections import Counter

@@ -1,7 +1,5 @@
 """Fault runs against others: Apache Kafka under faults, any cluster by its address, Kafka's own client."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing

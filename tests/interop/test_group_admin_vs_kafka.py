@@ -1,7 +1,5 @@
 """The requests of administrators about groups: the same answers as Apache Kafka's, and the same effects."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import pytest

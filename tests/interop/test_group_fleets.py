@@ -16,8 +16,6 @@ its members hang when the coordinator dies, so that its processes are restarted.
 that asks a broker which has just left the metadata raises, never asks it again, and is made anew.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -69,7 +67,7 @@ class State:
     generations: frozenset[int]
     """Of the classic protocol: all that were ever recorded."""
 
-    def of_others(self, names: Iterable[str]) -> State:
+    def of_others(self, names: Iterable[str]) -> "State":
         """Without the callbacks of these members."""
         left = {name: count for name, count in self.callbacks.items() if name not in names}
         return replace(self, callbacks=left)

@@ -1,7 +1,5 @@
 """Records of groups as Kafka's own coordinator reads them and writes them again: not a byte differs."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path

@@ -6,8 +6,6 @@ those from which Kafka's documentation upgrades: range and cooperative-sticky, w
 in the members' metadata.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

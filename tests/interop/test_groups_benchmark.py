@@ -1,7 +1,5 @@
 """The benchmark of groups, without Apache Kafka: rows of several families run against this broker."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

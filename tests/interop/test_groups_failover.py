@@ -5,8 +5,6 @@ go back, every record is consumed, and the members share the partitions again in
 every client does when its coordinator dies is tested in test_group_fleets.py.
 """
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor

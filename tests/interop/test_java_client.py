@@ -4,8 +4,6 @@ The jars are downloaded once from Maven Central into the user's cache directory;
 network the tests are skipped with a message.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Kafka's console and verifiable tools and ours on one node: the same records, lines, events and flags."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

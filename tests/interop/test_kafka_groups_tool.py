@@ -4,8 +4,6 @@ Kafka's tool lists groups and partitions in no particular order; the lines are c
 errors among its results, with the names of exceptions; ours are lines of their own on standard error.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace

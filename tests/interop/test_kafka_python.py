@@ -1,7 +1,5 @@
 """kafka-python: producer, classic consumer group with incremental fetch sessions, administration."""
 
-from __future__ import annotations
-
 import threading
 import warnings
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """kafka-python: transactions are read whole or not at all, newer producers fence, offsets belong to them."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from contextlib import closing

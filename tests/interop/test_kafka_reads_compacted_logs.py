@@ -1,7 +1,5 @@
 """Kafka's DumpLogSegments reads segments that were compacted here, and finds their indexes right."""
 
-from __future__ import annotations
-
 import re
 import struct
 from pathlib import Path

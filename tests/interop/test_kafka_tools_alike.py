@@ -1,7 +1,5 @@
 """Kafka's tools and ours on the same node: the same lines, the same status; and the same flags."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

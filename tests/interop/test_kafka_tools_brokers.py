@@ -1,7 +1,5 @@
 """Kafka's own tools against brokers: moves of replicas, dynamic properties, log levels, client metrics."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

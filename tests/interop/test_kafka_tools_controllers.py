@@ -1,7 +1,5 @@
 """Kafka's own tools with ``--bootstrap-controller``: three nodes, without a broker in between."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What goes wrong with Kafka's tools and with ours: the same status, and one line on standard error."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final

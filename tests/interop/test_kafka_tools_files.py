@@ -1,7 +1,5 @@
 """Kafka's own tools read the files that a node writes."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Kafka's performance tools and the own ones: the same lines, but for the figures in them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

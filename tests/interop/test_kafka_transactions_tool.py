@@ -3,8 +3,6 @@
 What a hash table orders in Kafka's tool is compared sorted, and what counts from now on is left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 

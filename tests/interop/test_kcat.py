@@ -1,7 +1,5 @@
 """kcat: librdkafka from a shell, a common way to try a broker."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

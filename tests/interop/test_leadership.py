@@ -1,7 +1,5 @@
 """Leaders and replicas moved by unmodified admin clients while a producer writes with acks=all."""
 
-from __future__ import annotations
-
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -62,7 +60,7 @@ class Writer:
         self.acknowledged: list[int] = []
         self.failures: list[str] = []
 
-    def __enter__(self) -> Writer:
+    def __enter__(self) -> "Writer":
         self._thread.start()
         return self
 

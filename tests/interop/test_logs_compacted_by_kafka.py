@@ -3,8 +3,6 @@
 Kafka leaves holes in the offsets where pykraft leaves empty batches.
 """
 
-from __future__ import annotations
-
 import random
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Logs that Apache Kafka wrote are opened and compacted here, and read by Kafka again."""
 
-from __future__ import annotations
-
 import random
 import shutil
 from collections.abc import Iterator

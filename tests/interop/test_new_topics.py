@@ -1,7 +1,5 @@
 """Topics that were just created: the broker that is named as leader serves at once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from pykraft.kafka_protocol.errors import ErrorCode

@@ -3,8 +3,6 @@
 Without Node.js, npm or the registry the tests are skipped with a message (node_packages.py).
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The own admin client on real brokers: groups of both protocols and transactions, while clients use them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import pytest

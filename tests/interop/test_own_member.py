@@ -1,7 +1,5 @@
 """Own group members and confluent-kafka's share groups of either protocol, with either as the leader."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Callable, Sequence

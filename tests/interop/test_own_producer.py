@@ -1,7 +1,5 @@
 """The own producer on real brokers: confluent-kafka reads its records, also while leaders move."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 

@@ -4,8 +4,6 @@ What confluent-kafka reads with read_committed is what was committed; pykraft's 
 source's reader find the same.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Brokers that are killed, shut down and restarted: real processes, with sessions longer than the test."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Nodes with one role each, and each way to name the first voters: clients can use the cluster."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Kafka's tools that share one JVM print and end as in a JVM of their own."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

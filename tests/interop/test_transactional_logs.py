@@ -1,7 +1,5 @@
 """Transactions in logs of Apache Kafka are read here as by Kafka's consumer, and the other way round."""
 
-from __future__ import annotations
-
 import random
 import re
 import shutil

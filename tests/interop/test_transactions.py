@@ -1,7 +1,5 @@
 """Transactions of unmodified clients, on three brokers: what is read is what was committed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 

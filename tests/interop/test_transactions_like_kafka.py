@@ -3,8 +3,6 @@
 ``make transactions-differential SEEDS=…`` plays more of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

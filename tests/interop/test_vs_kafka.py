@@ -1,7 +1,5 @@
 """The comparison with Apache Kafka, without Apache Kafka: a row of every family runs against this broker."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

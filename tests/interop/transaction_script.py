@@ -4,8 +4,6 @@ The broker must not verify that partitions belong to a transaction (:data:`NOT_V
 then the coordinator is not told of a partition, and the transaction hangs there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 

@@ -1,7 +1,5 @@
 """What several tests of fault runs need from their machine."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Small histories made by hand, in milliseconds."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterable
 from types import FrameType

@@ -3,8 +3,6 @@
 Only there may namespaces be entered. Ends with an assertion error if something is not as it should be.
 """
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A workload that is played in virtual time, against clients that a test has made."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 

@@ -1,7 +1,5 @@
 """The workload and the checkers agree on an undisturbed broker: librdkafka's mock cluster."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -83,7 +81,7 @@ class MovedStart:
     def wall_ms(self) -> int:
         return 0
 
-    def reader(self, name: str, positions: Mapping[TopicPartition, int]) -> MovedStart:
+    def reader(self, name: str, positions: Mapping[TopicPartition, int]) -> "MovedStart":
         (self.position,) = positions.values()
         return self
 

@@ -1,7 +1,5 @@
 """A run that breaks off leaves nothing of its clients behind."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable
@@ -43,7 +41,7 @@ class Cluster:
     def settings(self) -> dict[str, object]:
         return {}
 
-    def __enter__(self) -> Cluster:
+    def __enter__(self) -> "Cluster":
         return self
 
     def __exit__(self, *_: object) -> None:

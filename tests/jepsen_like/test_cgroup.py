@@ -1,7 +1,5 @@
 """Where control groups are found, with both versions of the kernel's interface."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

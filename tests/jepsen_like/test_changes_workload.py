@@ -1,7 +1,5 @@
 """What the changes workload looks at in the end, with an administrator that never fails, in virtual time."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
@@ -33,7 +31,7 @@ class Cluster:
         self.configs: dict[str, str] = {}
         self.repeats = 0
 
-    def admin(self, name: str) -> Cluster:
+    def admin(self, name: str) -> "Cluster":
         return self
 
     def wall_ms(self) -> int:

@@ -1,7 +1,5 @@
 """The checkers find every planted anomaly, and nothing else."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

@@ -1,7 +1,5 @@
 """The last transaction is the end of the last read, also if one before it had committed without an answer."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping, Sequence
 from typing import cast
@@ -32,14 +30,14 @@ class Logs:
         self._committed: dict[TopicPartition, int] = {}
         self._heard: set[str] = set()
 
-    def plain_transactional(self, config: TransactionalConfig) -> Writer:
+    def plain_transactional(self, config: TransactionalConfig) -> "Writer":
         return Writer(self, config.transactional_id)
 
     transactional = plain_transactional
 
     def reader(
         self, name: str, positions: Mapping[TopicPartition, int], *, committed: bool = False
-    ) -> Reader:
+    ) -> "Reader":
         return Reader(self._logs, dict(positions))
 
     def append(self, place: TopicPartition, values: Sequence[str]) -> int:

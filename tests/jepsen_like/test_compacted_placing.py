@@ -1,7 +1,5 @@
 """Which deletion of unknown outcome is where, if it can be one of several."""
 
-from __future__ import annotations
-
 from pykraft.jepsen_like.faults.checkers.findings import Anomaly
 from pykraft.jepsen_like.faults.checkers.history import examine
 from pykraft.jepsen_like.faults.history import Event

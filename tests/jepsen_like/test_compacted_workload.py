@@ -1,7 +1,5 @@
 """The compacted workload in virtual time, on logs that are compacted rightly, and on some that are not."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import time
@@ -95,10 +93,10 @@ class Log:
                 self._may_go_s.setdefault(offset, loop.time() + DELETE_RETENTION_MS / 1000)
             self._entries = self._compact(dirty, self._may_go_s) + active
 
-    def producer(self, config: ProducerConfig) -> Producer:
+    def producer(self, config: ProducerConfig) -> "Producer":
         return Producer(self, self._rng)
 
-    def reader(self, name: str, positions: Mapping[TopicPartition, int]) -> Reader:
+    def reader(self, name: str, positions: Mapping[TopicPartition, int]) -> "Reader":
         return Reader(self, positions[PLACE])
 
     def wall_ms(self) -> int:

@@ -1,7 +1,5 @@
 """What librdkafka's messages and errors become, with a consumer that returns what a test tells it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -58,7 +56,7 @@ class Consumer:
         self.polls = list(polls)
         self.closed = 0
 
-    def __call__(self, settings: Mapping[str, Any]) -> Consumer:
+    def __call__(self, settings: Mapping[str, Any]) -> "Consumer":
         return self
 
     def assign(self, partitions: object) -> None: ...

@@ -1,7 +1,5 @@
 """Rotten files of one replica: what is changed, and that real nodes find it and copy the replica again."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Lines of a history are dealt out to tasks by the logs that they are of."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The comparison with Apache Kafka, without Apache Kafka: scripts, masks, minimising, known differences."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterable

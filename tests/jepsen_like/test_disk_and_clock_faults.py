@@ -1,7 +1,5 @@
 """Faults of disks and clocks on real nodes: each is felt, and then every node serves and has its data."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """A cluster that somebody else runs: what is made there, what is removed, and what is never touched."""
 
-from __future__ import annotations
-
 import json
 import os
 from concurrent.futures import Future

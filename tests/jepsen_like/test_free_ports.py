@@ -1,7 +1,5 @@
 """Ports for clusters under test."""
 
-from __future__ import annotations
-
 import socket
 import sys
 

@@ -4,8 +4,6 @@ Turns are in processor time, and may be five times as long as in the fuzz itself
 longer by far, and a slow machine is no finding.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gc

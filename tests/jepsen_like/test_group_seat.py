@@ -1,7 +1,5 @@
 """What a seat of a group writes down, with members that do what a test tells them, in virtual time."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The groups workload says by when a group must have settled: members that are gone may be waited for."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence

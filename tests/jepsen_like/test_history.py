@@ -1,7 +1,5 @@
 """Histories are written to files and read back."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 

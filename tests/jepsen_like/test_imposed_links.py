@@ -1,7 +1,5 @@
 """Which directions the faults of links break, and that faults of the same link do not repair each other."""
 
-from __future__ import annotations
-
 from itertools import combinations
 from pathlib import Path
 

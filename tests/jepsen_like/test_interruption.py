@@ -1,7 +1,5 @@
 """The first Ctrl-C ends the faults of a run early; the next one breaks it off."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,7 +1,5 @@
 """What the answers of the JVM mean to a workload; ``tests/interop`` has a real one."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,5 @@
 """Apache Kafka out of jars: where they are found, and what is said where they are not."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from pathlib import Path

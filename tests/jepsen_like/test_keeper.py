@@ -1,7 +1,5 @@
 """What a runner started ends with it, however it ends; nobody else's process does."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

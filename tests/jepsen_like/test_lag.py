@@ -1,7 +1,5 @@
 """What counts as a stale read, and how late it is at least."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from msgspec.structs import replace

@@ -1,7 +1,5 @@
 """The search agrees with trying all orders, and says when it has not searched everything."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from itertools import chain, combinations, permutations

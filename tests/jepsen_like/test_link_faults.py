@@ -1,7 +1,5 @@
 """Real nodes behind breakable links: what a cluster does while they are broken, and that it comes back."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator
 from contextlib import closing

@@ -1,7 +1,5 @@
 """Runs for hours: each follows from its seed, and what all of them say is added up."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Faults of membership on real nodes: inflicted, and repaired to the cluster that there was before."""
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Iterator
 from pathlib import Path

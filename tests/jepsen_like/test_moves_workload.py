@@ -1,7 +1,5 @@
 """The end of the workload in which replicas move: every partition goes home, whatever brokers are known."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from typing import cast
@@ -39,7 +37,7 @@ class Admin:
     async def close(self) -> None:
         pass
 
-    def admin(self, name: str) -> Admin:
+    def admin(self, name: str) -> "Admin":
         return self
 
 

@@ -1,7 +1,5 @@
 """The plan of a run is a function of its seed, and always has the faults that a valid run needs."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from pathlib import Path
 

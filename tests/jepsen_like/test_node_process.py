@@ -1,7 +1,5 @@
 """Processes are stopped, paused and distinguished as the nemesis needs."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Faults that meet others, on processes that only sleep: the runner goes on, and every node comes back."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

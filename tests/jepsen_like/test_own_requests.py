@@ -1,7 +1,5 @@
 """What has been sent once is not sent again, and what is not known to have failed is not called a failure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import pytest

@@ -1,7 +1,5 @@
 """The portable tier where its shim cannot work: it stands, and says what it lacks."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Disks that fill, fail, freeze or lose their power under nodes. Needs root and loop devices."""
 
-from __future__ import annotations
-
 import errno
 import os
 import subprocess

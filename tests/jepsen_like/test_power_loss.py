@@ -1,7 +1,5 @@
 """No acknowledged metadata change is lost in a power loss. Needs root and loop devices."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

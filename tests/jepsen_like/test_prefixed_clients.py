@@ -1,7 +1,5 @@
 """Names on a cluster that others use: with the prefix there, without it in the workload."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar

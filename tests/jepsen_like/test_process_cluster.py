@@ -1,7 +1,5 @@
 """Real node processes: formatted, started, killed, healed, stopped; and a whole fault run in small."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """What a run says of itself while it goes on."""
 
-from __future__ import annotations
-
 import io
 from collections import Counter
 from pathlib import Path

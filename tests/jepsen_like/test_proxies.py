@@ -1,7 +1,5 @@
 """Links through the proxy: what each state of a link does to connections, seen from both of their ends."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

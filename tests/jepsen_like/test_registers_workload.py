@@ -1,7 +1,5 @@
 """The registers workload in virtual time, on a cluster that keeps its promises, and on some that do not."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Sequence
@@ -40,7 +38,7 @@ class Cluster:
         self.ids = iter(range(10**6))
         self.is_settled = False
 
-    def requests(self, name: str) -> Cluster:
+    def requests(self, name: str) -> "Cluster":
         self.is_settled |= name == "last-look"
         return self
 

@@ -1,7 +1,5 @@
 """A replica's segments become history events, and damage is named."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

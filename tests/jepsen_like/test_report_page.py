@@ -1,7 +1,5 @@
 """The page and the summary of a run: complete, safe to open whoever wrote the history, and readable alone."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """What a reader asks for again, with a consumer that returns what a test tells it."""
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 import pytest

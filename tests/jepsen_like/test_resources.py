@@ -1,7 +1,5 @@
 """What a node's machine has can be made little, and is given back."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

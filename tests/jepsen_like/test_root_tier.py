@@ -3,8 +3,6 @@
 Everything runs in other processes: this one enters no namespaces.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

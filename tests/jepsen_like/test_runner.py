@@ -1,7 +1,5 @@
 """Of several runs: what goes wrong in the runner itself neither looks like an anomaly nor hides one."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

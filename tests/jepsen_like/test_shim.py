@@ -1,7 +1,5 @@
 """The preloaded shim: a process makes real calls, and suffers what its control file says and nothing else."""
 
-from __future__ import annotations
-
 import ast
 import errno
 import os

@@ -1,7 +1,5 @@
 """The faults that an anomaly needs are found, also if it is not shown every time."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

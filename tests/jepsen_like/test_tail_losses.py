@@ -1,7 +1,5 @@
 """What was not promised is not demanded, and nothing else is let off."""
 
-from __future__ import annotations
-
 import pytest
 
 from pykraft.jepsen_like.faults.checkers.findings import Anomaly

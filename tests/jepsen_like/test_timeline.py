@@ -1,7 +1,5 @@
 """What clients see of faults: hand-made histories with known answers, and properties of any history."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """What the checkers of transactions find, and what they allow. The anomalies are planted in the self-test."""
 
-from __future__ import annotations
-
 from msgspec.structs import replace
 
 from pykraft.jepsen_like.faults.checkers.cycles import find_cycles

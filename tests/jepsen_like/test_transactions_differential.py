@@ -1,7 +1,5 @@
 """The comparison of transactions with Apache Kafka, without Apache Kafka: scripts, masks, settling."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Rare histories that are right have no finding, and rare anomalies have one."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

@@ -1,7 +1,5 @@
 """Nodes that run another version of the package, which must be the one that is really imported."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

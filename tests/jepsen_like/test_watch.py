@@ -1,7 +1,5 @@
 """A run that is watched while it goes on: its history is followed, and a page shows where it is."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

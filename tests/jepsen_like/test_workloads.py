@@ -1,7 +1,5 @@
 """The workloads are offered by name."""
 
-from __future__ import annotations
-
 import click
 
 from pykraft.jepsen_like.faults.workloads.registry import WORKLOADS

@@ -5,8 +5,6 @@ there. What must hold afterwards is the scenario's own business. Everything is d
 found again by its place.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

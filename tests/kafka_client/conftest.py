@@ -1,7 +1,5 @@
 """Clusters for the client: scripted in memory, and librdkafka's mock cluster on real sockets."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.kafka_client.scripted import ScriptedCluster

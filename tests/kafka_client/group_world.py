@@ -1,7 +1,5 @@
 """The product's group coordinators behind a scripted network, in virtual time; a test chooses the faults."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections import Counter
@@ -77,7 +75,7 @@ class MemberSettings(TypedDict, total=False):
 class Seat:
     """A listener that records what its member was told, and checks each change."""
 
-    def __init__(self, world: GroupWorld, name: str) -> None:
+    def __init__(self, world: "GroupWorld", name: str) -> None:
         self.world = world
         self.name = name
         self.held: set[TopicPartition] = set()

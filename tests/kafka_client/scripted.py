@@ -1,7 +1,5 @@
 """A scripted cluster in memory, on virtual time."""
 
-from __future__ import annotations
-
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext

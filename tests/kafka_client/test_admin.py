@@ -1,7 +1,5 @@
 """Administration: what is retried, until when, and that one item's error does not affect the others."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 import pytest

@@ -4,8 +4,6 @@ the same again, its end, broken connections, leaders and coordinators that move.
 Every call returns what there is, or fails because the client was closed, soon; no connection is left open.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Administering groups: coordinators are looked for again, and one group's error hides no other's result."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest

@@ -1,7 +1,5 @@
 """Administering transactions: whom each request goes to, what is tried again, and whose errors they are."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 
 import pytest

@@ -1,7 +1,5 @@
 """The blocking producer on real sockets: order, threads, errors, and what ends it."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import subprocess

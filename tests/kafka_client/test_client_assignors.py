@@ -1,7 +1,5 @@
 """The assignors of a classic group's leader: shares, stickiness, and what must be revoked first."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable
 

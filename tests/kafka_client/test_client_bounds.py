@@ -1,7 +1,5 @@
 """Sizes of batches, pauses between attempts, and what a member believes: each at its bound, and beyond it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Collection
 from dataclasses import replace

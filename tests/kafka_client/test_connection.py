@@ -1,7 +1,5 @@
 """One connection: negotiation, correlation, timeouts, clear errors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

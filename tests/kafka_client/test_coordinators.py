@@ -1,7 +1,5 @@
 """Many keys, some coordinators: each has its own result, and a coordinator that fails is looked for again."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

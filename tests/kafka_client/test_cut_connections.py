@@ -1,7 +1,5 @@
 """Connections that end in the middle of something: what is reported, and that none is left open."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar

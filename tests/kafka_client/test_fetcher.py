@@ -1,7 +1,5 @@
 """Fetching one partition: positions, leader changes, typed losses."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Under any network faults, no two members of a group believe that they own the same partition."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 

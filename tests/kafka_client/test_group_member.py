@@ -3,8 +3,6 @@
 It is long because most tests run for every kind of member (classic range, cooperative, KIP-848).
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from typing import TypeVar, Unpack

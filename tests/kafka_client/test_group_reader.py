@@ -1,7 +1,5 @@
 """What a member reads while calls are cancelled, positions move, and partitions go and come."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """A subscription that changes while the member waits for an answer counts, whichever answer it is."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -4,8 +4,6 @@ Whatever it is, no partition ever has two owners, no record is skipped, and in t
 group's subscriptions say.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Sequence

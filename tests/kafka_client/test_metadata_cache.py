@@ -1,7 +1,5 @@
 """The cache: topics by id, leaders by epoch."""
 
-from __future__ import annotations
-
 from pykraft.kafka_client.metadata import Broker, MetadataCache
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid

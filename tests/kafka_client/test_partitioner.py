@@ -1,7 +1,5 @@
 """Records without a partition: keys go where Java's producer sends them, others fill batches."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import random

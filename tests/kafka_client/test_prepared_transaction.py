@@ -1,7 +1,5 @@
 """Transactions that one client has written, and another one ends."""
 
-from __future__ import annotations
-
 import asyncio
 import pickle
 from collections.abc import Callable

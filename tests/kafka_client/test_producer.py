@@ -3,8 +3,6 @@
 It is long because every test plays one way to fail against the same model of partition leaders.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections import defaultdict, deque

@@ -4,8 +4,6 @@ Whatever it is, a partition's records are in the log in order, each at most once
 its sender was told.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from functools import partial

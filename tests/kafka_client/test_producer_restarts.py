@@ -3,8 +3,6 @@
 Whatever becomes of that batch, it is not written twice: what may be in the log never gets another sequence.
 """
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

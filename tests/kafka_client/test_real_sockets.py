@@ -1,7 +1,5 @@
 """The client on real sockets, against librdkafka's mock cluster; blocking and on asyncio."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import threading

@@ -1,7 +1,5 @@
 """What is no record is refused when it is sent, and nothing else suffers; topics come and go."""
 
-from __future__ import annotations
-
 import array
 from collections.abc import Iterator
 from typing import Any

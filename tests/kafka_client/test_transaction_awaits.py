@@ -3,8 +3,6 @@
 Whatever it is, what is read is what its program was told to be committed, as a whole, and nothing else.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """Several tasks and one transactional producer: a record is in the transaction it was sent in, or in none."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -3,8 +3,6 @@
 So the epoch changes before the next one. Nothing that happens after such a request takes the doubt back.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 

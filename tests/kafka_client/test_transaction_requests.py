@@ -1,7 +1,5 @@
 """What a transactional producer sends, in which versions, and what its program is told of errors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any

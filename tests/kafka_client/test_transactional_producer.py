@@ -3,8 +3,6 @@
 Most tests run by both rules of transactions, over a coordinator and leaders with the product's own rules.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any

@@ -4,8 +4,6 @@ Two instances share a transactional id and fence each other, while requests are 
 without an answer or long after their senders gave them up, and the coordinator moves.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 

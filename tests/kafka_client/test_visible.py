@@ -1,7 +1,5 @@
 """Control batches and aborted transactions are not for the application."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from pykraft.kafka_client.visible import visible_batches

@@ -1,7 +1,5 @@
 """Transactions as their programs know them, checked against what is read in the end."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from tests.kafka_client.transaction_world import TransactionWorld

@@ -5,8 +5,6 @@ producer state, and ask the coordinator as leaders do (KIP-890). Networks are sc
 refused, lost, carried out without an answer, or carried out long after its sender has given it up.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable

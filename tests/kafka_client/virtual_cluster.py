@@ -1,7 +1,5 @@
 """A scripted cluster for clients with concurrent tasks: asyncio, in virtual time."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine

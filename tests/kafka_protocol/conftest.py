@@ -1,7 +1,5 @@
 """Shared by the codec tests: which messages exist, and seeded values for any of them."""
 
-from __future__ import annotations
-
 import pkgutil
 
 import pytest

@@ -1,7 +1,5 @@
 """Compression formats, and data that decompresses to more than it should."""
 
-from __future__ import annotations
-
 import gzip
 import struct
 import tracemalloc

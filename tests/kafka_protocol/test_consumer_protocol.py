@@ -1,7 +1,5 @@
 """Subscriptions and assignments of the classic group protocol."""
 
-from __future__ import annotations
-
 import pytest
 
 from pykraft.kafka_protocol.consumer_protocol import (

@@ -1,7 +1,5 @@
 """CRC-32C is that of the package ``crc32c``, loaded without the rest of it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """An error of a whole request is placed where the message tables have a field for it."""
 
-from __future__ import annotations
-
 from pykraft.kafka_protocol.error_answers import error_answer
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid

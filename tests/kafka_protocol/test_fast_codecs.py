@@ -1,7 +1,5 @@
 """The hand-written Produce and Fetch codecs against the table-driven messages: every version, both ways."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """Request and response headers against kio, and malformed headers."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

@@ -1,7 +1,5 @@
 """Ids and their text form."""
 
-from __future__ import annotations
-
 import pytest
 
 from pykraft.kafka_protocol.ids import (

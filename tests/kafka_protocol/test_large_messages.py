@@ -1,7 +1,5 @@
 """Large messages: in slices they are read and written as at once, and never without a bound."""
 
-from __future__ import annotations
-
 import tracemalloc
 
 import pytest

@@ -1,7 +1,5 @@
 """Malformed bytes: always ProtocolError, quickly, and without the memory that they ask for."""
 
-from __future__ import annotations
-
 import random
 import struct
 import tracemalloc

@@ -1,7 +1,5 @@
 """Every message, every version, both ways, against an independent codec."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime
 import importlib

@@ -1,7 +1,5 @@
 """The hand-written OffsetCommit codec against the table-driven messages: every version, both ways."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterator
 from itertools import repeat

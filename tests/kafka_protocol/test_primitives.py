@@ -1,7 +1,5 @@
 """Varints at the limits of their ranges."""
 
-from __future__ import annotations
-
 import pytest
 
 from pykraft.kafka_protocol.primitives import (

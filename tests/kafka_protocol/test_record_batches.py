@@ -1,7 +1,5 @@
 """Record batches: compared with two other implementations, changed in place, and malformed."""
 
-from __future__ import annotations
-
 import datetime
 import io
 import random

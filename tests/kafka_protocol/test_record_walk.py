@@ -3,8 +3,6 @@
 Every body is walked in Python and, where it is installed, by the compiled loop.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import pytest

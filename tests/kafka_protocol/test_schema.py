@@ -1,7 +1,5 @@
 """What the users of a message table rely on."""
 
-from __future__ import annotations
-
 import pickle
 import tracemalloc
 

@@ -1,7 +1,5 @@
 """Batches that hold values only: the same bytes and values as with the record codec, for any values."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 

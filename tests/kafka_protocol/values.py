@@ -1,7 +1,5 @@
 """Seeded values for any message at any version."""
 
-from __future__ import annotations
-
 import random
 from typing import ClassVar, Protocol, TypeVar, cast
 

@@ -1,7 +1,5 @@
 """Compacts logs to the end, and says what is in them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 from pykraft.kafka_protocol.record_codec import Record, decode_batch

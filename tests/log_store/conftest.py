@@ -1,7 +1,5 @@
 """Batches to store, and the two disks to store them on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Batches to store, and the disks to store them on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypedDict, Unpack

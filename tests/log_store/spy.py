@@ -3,8 +3,6 @@
 Kill -9 cannot reveal a missing fsync (the page cache survives), so tests wrap the real adapter in this one.
 """
 
-from __future__ import annotations
-
 from pykraft.runtime.disk import Buffer, Disk, DiskFile, DiskUsage
 from pykraft.runtime.file_budget import FileHolder
 from pykraft.runtime.simulated.memory_disk import DiskCall

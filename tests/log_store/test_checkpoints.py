@@ -1,7 +1,5 @@
 """The text files next to the segments, byte for byte, and how damaged ones are handled."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

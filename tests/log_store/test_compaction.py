@@ -1,7 +1,5 @@
 """The rules of compaction, one at a time: what stays of a batch, of a segment, of a log that a crash met."""
 
-from __future__ import annotations
-
 import random
 import struct
 from collections.abc import Sequence

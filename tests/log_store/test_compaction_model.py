@@ -4,8 +4,6 @@ What the keys stand for never changes by compaction; what a reader finds was app
 what is missing was superseded or deleted long enough ago; and the head of the log is whole.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 

@@ -2,8 +2,6 @@
 than was stored, or anything else, without an error.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from pykraft.log_store.epoch_cache import LeaderEpochCache, encode_entries

@@ -1,7 +1,5 @@
 """Leader epochs and where they end: the rules of KIP-101, KIP-279 and KIP-320."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

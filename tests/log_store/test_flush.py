@@ -1,7 +1,5 @@
 """What a flush covers, in which order, and what it does not touch."""
 
-from __future__ import annotations
-
 import errno
 import random
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Names and bytes on disk are Kafka's."""
 
-from __future__ import annotations
-
 from pykraft.log_store.indexes.offset_index import OffsetIndex
 from pykraft.log_store.indexes.time_index import TimeIndex
 from pykraft.log_store.interface import LogConfig

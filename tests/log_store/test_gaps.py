@@ -1,7 +1,5 @@
 """Empty batches take the place of what is missing between batches that are copied."""
 
-from __future__ import annotations
-
 import pytest
 
 from pykraft.kafka_protocol.records import iter_headers

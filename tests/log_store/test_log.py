@@ -1,7 +1,5 @@
 """Appending, reading, rolling, truncating: what a log guarantees while nothing fails."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

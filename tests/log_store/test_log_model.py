@@ -3,8 +3,6 @@
 After a power loss everything flushed is present, followed by a prefix of what was appended later.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 

@@ -1,7 +1,5 @@
 """The disk in memory: what a crash may lose and what it must keep."""
 
-from __future__ import annotations
-
 import errno
 import random
 

@@ -1,7 +1,5 @@
 """Logs under a small limit of open files: old segments close their files and can still be read."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

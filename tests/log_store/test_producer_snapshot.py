@@ -1,7 +1,5 @@
 """Producer snapshots: Kafka's bytes, and which of several is used."""
 
-from __future__ import annotations
-
 import struct
 
 import pytest

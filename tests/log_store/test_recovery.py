@@ -3,8 +3,6 @@
 It is long because there is a test for each kind of damage to each kind of file.
 """
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """What retention deletes from the front of a log, and what it must keep."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pytest

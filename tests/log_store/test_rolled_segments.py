@@ -1,7 +1,5 @@
 """A segment that was rolled but not flushed, after a power loss, as distinguished from damage."""
 
-from __future__ import annotations
-
 import pytest
 
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch

@@ -1,7 +1,5 @@
 """The scrub of a segment: what it finds, and that it works in steps."""
 
-from __future__ import annotations
-
 import pytest
 
 from pykraft.log_store.epoch_cache import EpochEntry, Epochs

@@ -1,7 +1,5 @@
 """Settings of segments: segment.jitter.ms, internal.segment.bytes and preallocate."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A marker that has rotted on the disk costs its log, and nothing else."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace

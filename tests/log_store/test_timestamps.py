@@ -1,7 +1,5 @@
 """Offsets by time."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Transaction indexes of a log: entries byte for byte, found, cut and flushed with their segments."""
 
-from __future__ import annotations
-
 import struct
 
 import pytest

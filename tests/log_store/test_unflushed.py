@@ -1,7 +1,5 @@
 """Which appends a log lets be acknowledged before they are flushed, and when its owner is told to flush."""
 
-from __future__ import annotations
-
 from pykraft.log_store.interface import LogConfig
 from pykraft.log_store.log.log import Log
 from tests.log_store.places import Fill, MemoryPlace, make_batch

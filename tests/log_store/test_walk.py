@@ -1,7 +1,5 @@
 """Reading batch after batch notices where they do not continue each other."""
 
-from __future__ import annotations
-
 import pytest
 
 from pykraft.log_store.interface import LogConfig, MissingOffsetError

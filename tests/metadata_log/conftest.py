@@ -1,7 +1,5 @@
 """Controllers in the states that many tests begin with."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """Controller drivers on a quorum that commits when a test says so."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A controller core with its own log, and a standby, driven by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Generator
 from random import Random
 from typing import Any, TypedDict, TypeVar

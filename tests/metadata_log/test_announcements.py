@@ -1,7 +1,5 @@
 """What the active controller logs for its operator about the records it appends."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

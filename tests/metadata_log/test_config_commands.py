@@ -1,7 +1,5 @@
 """IncrementalAlterConfigs and AlterConfigs: topics, brokers, groups; a refused request changes nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A broker that asks to shut down: what moves first, which brokers it waits for, and when it may stop."""
 
-from __future__ import annotations
-
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.metadata_log.records import NO_LEADER
 from tests.metadata_log.harness import ControllerHarness

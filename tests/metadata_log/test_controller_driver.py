@@ -1,7 +1,5 @@
 """Commands of the controller on a quorum that commits when a test says so: which are answered, and when."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import cast
 

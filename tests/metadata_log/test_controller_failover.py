@@ -1,7 +1,5 @@
 """Uncommitted decisions of a controller are reverted; what its successor must not assume."""
 
-from __future__ import annotations
-
 import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError

@@ -1,7 +1,5 @@
 """No lease that a controller grants outlasts the first moment at which a successor may fence the broker."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from random import Random

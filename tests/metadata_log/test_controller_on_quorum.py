@@ -1,7 +1,5 @@
 """The driver on a real quorum of one node."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from random import Random

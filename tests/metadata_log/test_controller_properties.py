@@ -1,7 +1,5 @@
 """Random commands on an active controller and a standby: invariants that hold for all of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from random import Random

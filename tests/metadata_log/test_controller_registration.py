@@ -1,7 +1,5 @@
 """What a controller registers with the active one, and at which levels it refuses to run."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The calls of brokers to the controller, as protobuf."""
 
-from __future__ import annotations
-
 from typing import Any, TypeVar
 
 import pytest

@@ -1,7 +1,5 @@
 """The timers of the active controller: they fence, discount stalls, write when idle, and sweep."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

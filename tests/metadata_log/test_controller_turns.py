@@ -4,8 +4,6 @@ Work is counted in calls (:mod:`.turn_counter`), not in time. Every request that
 tried, with thousands of items.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Callable

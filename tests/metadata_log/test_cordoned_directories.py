@@ -1,7 +1,5 @@
 """Brokers get no new replicas while all of their log directories are cordoned (KIP-1066)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

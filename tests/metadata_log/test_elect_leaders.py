@@ -1,7 +1,5 @@
 """Elections that a client asks for."""
 
-from __future__ import annotations
-
 import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError

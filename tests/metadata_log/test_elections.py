@@ -1,7 +1,5 @@
 """Which replica leads, by the builder alone: partitions before and after."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from itertools import combinations, product
 

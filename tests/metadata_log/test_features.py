@@ -1,7 +1,5 @@
 """Feature levels: their names, what they depend on, how a whole cluster moves to them."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import Any
 

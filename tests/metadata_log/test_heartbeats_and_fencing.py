@@ -1,7 +1,5 @@
 """Heartbeats, sessions and fencing, as decided by the controller."""
 
-from __future__ import annotations
-
 import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError

@@ -1,7 +1,5 @@
 """A new process of a broker, and what remains of the previous one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from random import Random

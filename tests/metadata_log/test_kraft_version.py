@@ -1,7 +1,5 @@
 """UpdateFeatures that upgrades kraft.version, from the request to its commit in the quorum."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

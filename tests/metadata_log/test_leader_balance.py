@@ -1,7 +1,5 @@
 """Leaderships return to preferred replicas, one round at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

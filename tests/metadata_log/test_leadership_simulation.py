@@ -13,8 +13,6 @@ planted by this file itself: in what a restart may have lost, who is eligible, w
 when a move ends.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The controller knows in which log directories replicas are, and which of these have failed (KIP-858)."""
 
-from __future__ import annotations
-
 import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError

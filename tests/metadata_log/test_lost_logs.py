@@ -1,7 +1,5 @@
 """What a registration tells about the broker's logs, and what follows for its replicas."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Unpack
 

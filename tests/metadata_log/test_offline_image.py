@@ -1,7 +1,5 @@
 """The image that tools read from the files of a metadata log, without a node."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import pytest

@@ -1,7 +1,5 @@
 """Partitions move to other brokers, one AlterPartition at a time."""
 
-from __future__ import annotations
-
 import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode

@@ -1,7 +1,5 @@
 """The bytes of metadata records are an on-disk format: these fixtures may be added to, never changed."""
 
-from __future__ import annotations
-
 import msgpack
 import pytest
 

@@ -1,7 +1,5 @@
 """Records and images as JSON: Kafka's names, and nothing for what a record does not say."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

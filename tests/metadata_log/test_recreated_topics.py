@@ -1,7 +1,5 @@
 """Topics that are deleted and created again within one slice of the log."""
 
-from __future__ import annotations
-
 import pytest
 
 from pykraft.kafka_protocol.ids import Uuid

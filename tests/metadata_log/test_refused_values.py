@@ -1,7 +1,5 @@
 """Values that another version accepted and this one refuses: no node fails because of them."""
 
-from __future__ import annotations
-
 import pytest
 
 from pykraft.configuration.client_metrics_keys import CLIENT_METRICS_KEYS

@@ -1,7 +1,5 @@
 """Large requests: refused if they ask for too much, split between topics, answered as one."""
 
-from __future__ import annotations
-
 import tracemalloc
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Controllers whose ``broker.session.timeout.ms`` differ: no lease of one outlasts a fence of another."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from random import Random
 

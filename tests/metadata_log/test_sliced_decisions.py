@@ -3,8 +3,6 @@
 The slices are made small, so that a topic of some partitions takes many.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A snapshot loses nothing, and continuing from it equals continuing with the log."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from random import Random

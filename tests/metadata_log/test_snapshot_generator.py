@@ -1,7 +1,5 @@
 """When snapshots are written, what they contain, and what happens to those that are overtaken."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
@@ -23,7 +21,7 @@ ID = Uuid(b"t" * 16)
 
 
 class FakeWriter:
-    def __init__(self, quorum: FakeQuorum, end_offset: int, append_time_ms: int) -> None:
+    def __init__(self, quorum: "FakeQuorum", end_offset: int, append_time_ms: int) -> None:
         self.quorum, self.end_offset, self.append_time_ms = quorum, end_offset, append_time_ms
         self.values: list[bytes] = []
         self.state = "open"

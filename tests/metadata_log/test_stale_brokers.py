@@ -1,7 +1,5 @@
 """Brokers that send heartbeats but do not follow the metadata log: fenced after a session."""
 
-from __future__ import annotations
-
 import pytest
 
 from pykraft.metadata_log.controller.calls.requests import BrokerHeartbeatRequest

@@ -1,7 +1,5 @@
 """The partitions of brokers that fail and return: none is missed, and no broker returns too early."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """CreateTopics, DeleteTopics, CreatePartitions and IncrementalAlterConfigs, decided by the controller."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace

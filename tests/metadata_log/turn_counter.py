@@ -1,7 +1,5 @@
 """An event loop that counts the work of its turns: the same on every machine, however busy it is."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Coroutine
 from types import FrameType

@@ -17,8 +17,6 @@ Exit code 0 only if at least 95 % were found and docs/reliability.md explains ea
 a patch no longer applies.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

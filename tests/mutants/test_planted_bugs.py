@@ -3,8 +3,6 @@
 ``make mutants`` tries them all, .ci/run a third of them for every commit, and requires that they are found.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Mutants at random: what the operators make of a source, and whether what finds them is found."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

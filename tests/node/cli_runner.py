@@ -1,7 +1,5 @@
 """Commands of ``pykraft``, run in the process of the test."""
 
-from __future__ import annotations
-
 import json
 from typing import IO, Any
 

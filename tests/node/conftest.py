@@ -1,7 +1,5 @@
 """The ``pykraft`` command as a process, and a development cluster to use it on."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import selectors

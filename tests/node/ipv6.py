@@ -1,7 +1,5 @@
 """Whether this machine can listen on an IPv6 address."""
 
-from __future__ import annotations
-
 import socket
 
 import pytest

@@ -1,7 +1,5 @@
 """One node in a process of its own, alone in its cluster, as tests of processes need it."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

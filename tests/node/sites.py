@@ -1,7 +1,5 @@
 """The directories of one node that has run, and functions that change them."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import os
@@ -132,7 +130,7 @@ def flip_a_byte(path: Path, position: int) -> Path:
 class FaultyFile(OsFile):
     """A file that fails as configured in its disk."""
 
-    disk: FaultyDisk
+    disk: "FaultyDisk"
 
     def append(self, data: Buffer) -> None:
         self.disk.check("append", self.path)

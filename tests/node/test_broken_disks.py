@@ -4,8 +4,6 @@ A node that has run is copied, damaged, and started again. Refused directories s
 that an operator can examine and repair them.
 """
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The broker of a node, before it has joined a cluster."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass
 from pathlib import Path

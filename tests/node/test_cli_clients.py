@@ -1,7 +1,5 @@
 """``pykraft producer`` and ``consumer`` with errors: one line, an exit code, and no record lost."""
 
-from __future__ import annotations
-
 import io
 import signal
 import subprocess

@@ -2,8 +2,6 @@
 options that all tools share.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Coroutine, Iterator

@@ -1,7 +1,5 @@
 """How ``pykraft consumer`` prints records, without a cluster."""
 
-from __future__ import annotations
-
 import json
 import struct
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Lines as records, and properties of Java as settings of librdkafka, without a cluster."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import click

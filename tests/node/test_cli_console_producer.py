@@ -1,7 +1,5 @@
 """``pykraft producer`` on a node in the process of the test."""
 
-from __future__ import annotations
-
 import os
 import pty
 import subprocess

@@ -1,7 +1,5 @@
 """``pykraft dev``: a ready cluster in one command, removed with Ctrl-C unless its data is to be kept."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -1,7 +1,5 @@
 """``pykraft dev --detach``, ``status``, ``logs`` and ``stop``; ``--topics``; what is refused."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

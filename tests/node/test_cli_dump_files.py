@@ -1,7 +1,5 @@
 """dump-log on the files beside logs, and its flags for logs and indexes."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """dump-log and metadata-shell on the files that a node writes."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """``pykraft consumer-groups`` without a cluster: values that it reads, options that do not go together."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path

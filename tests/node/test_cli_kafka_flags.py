@@ -1,7 +1,5 @@
 """What is said about Kafka's scripts is true of the commands; every command has the options that all have."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import click

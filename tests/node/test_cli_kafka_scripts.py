@@ -1,7 +1,5 @@
 """Launchers under the names of Kafka's scripts: what they run, and whose files they leave alone."""
 
-from __future__ import annotations
-
 import os
 import stat
 import subprocess

@@ -1,7 +1,5 @@
 """``producer-perf-test`` and ``consumer-perf-test`` on a node in the process of the test."""
 
-from __future__ import annotations
-
 import re
 import signal
 from collections.abc import Callable

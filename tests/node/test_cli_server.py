@@ -1,7 +1,5 @@
 """``pykraft server start``: what it refuses, and how it starts and stops as a process."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import signal

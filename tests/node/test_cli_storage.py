@@ -1,7 +1,5 @@
 """``pykraft storage``: what it prints, what it refuses and with which exit status."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The client commands on a real node, with the flags, labels and columns of Kafka's tools."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

@@ -1,7 +1,5 @@
 """``pykraft topics`` on a cluster: topics by regular expression and id, filters of descriptions, refusals."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from itertools import count

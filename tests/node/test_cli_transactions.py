@@ -1,7 +1,5 @@
 """``pykraft transactions`` without a cluster: tables, refusals, and which transactions hang."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """``verifiable-producer`` and ``verifiable-consumer`` on a node in the process of the test."""
 
-from __future__ import annotations
-
 import json
 import signal
 import time

@@ -1,7 +1,5 @@
 """The listeners of one broker: their connections are limited together, those between brokers exempt."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path

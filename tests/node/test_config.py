@@ -1,7 +1,5 @@
 """server.properties: what is read, what is refused and with which message."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

@@ -4,8 +4,6 @@ The wheel is built from what the image is built from, and its nodes get the envi
 Names of hosts and ports are replaced: here all of them are on this machine.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import runpy

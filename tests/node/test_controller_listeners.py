@@ -1,7 +1,5 @@
 """Kafka's protocol on a controller's own listeners: real nodes in this process, without any broker."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping

@@ -1,7 +1,5 @@
 """The nodes of a development cluster: their properties, and which data may be used again."""
 
-from __future__ import annotations
-
 import itertools
 import socket
 from collections.abc import Callable

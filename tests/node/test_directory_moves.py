@@ -1,7 +1,5 @@
 """Moves between the directories of brokers, as ``pykraft reassign-partitions`` begins and shows them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

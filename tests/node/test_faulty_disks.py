@@ -1,7 +1,5 @@
 """Disk faults of a running or starting node: each ends in a safe stop, or costs one partition."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import os

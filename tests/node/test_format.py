@@ -1,7 +1,5 @@
 """Formatting directories, and what a start accepts."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -4,8 +4,6 @@
 makes them. A failure here means that a user who upgrades loses something: repair the code, not the files.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A process leaves in its directories the proof of its death, which is secret until then."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The log directories of a node, and moves between them, over the wire."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

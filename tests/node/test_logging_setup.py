@@ -1,7 +1,5 @@
 """The log of a server as JSON: one parsable object a line, whatever is logged."""
 
-from __future__ import annotations
-
 import json
 import logging
 import sys

@@ -1,7 +1,5 @@
 """A real node with few descriptors and more connections than it can hold continues, and rolls segments."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import resource

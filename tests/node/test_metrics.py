@@ -1,7 +1,5 @@
 """What a real node tells Prometheus, against what was done to it; and its health checks."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import re
@@ -33,7 +31,7 @@ class Web:
     port: int
 
     @classmethod
-    def of(cls, cluster: Cluster) -> Web:
+    def of(cls, cluster: Cluster) -> "Web":
         """The first node's."""
         return cls(cluster, int(cluster.http_addresses[1].rpartition(":")[2]))
 

@@ -1,7 +1,5 @@
 """What a scrape shows of very many things: all of them up to a bound, and beyond it so many."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

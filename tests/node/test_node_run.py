@@ -1,7 +1,5 @@
 """Several nodes in one process: how they start and stop together."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
@@ -21,9 +19,9 @@ from pykraft.node.node import Node
 class FakeNode:
     """A node that starts as its test wants, and records what happens to it."""
 
-    made: list[FakeNode]
+    made: "list[FakeNode]"
 
-    def __init__(self, config: FakeConfig, world: None) -> None:
+    def __init__(self, config: "FakeConfig", world: None) -> None:
         self.behaviour = config.behaviour
         self.events: list[str] = []
         self.stop_error: Exception | None = None

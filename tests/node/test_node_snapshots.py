@@ -1,7 +1,5 @@
 """Real nodes in this process whose metadata log is replaced by snapshots: no metadata is lost."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import Callable, Coroutine, Iterator

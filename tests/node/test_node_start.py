@@ -1,7 +1,5 @@
 """A real node in this process: failed starts leave nothing behind, and a second attempt works."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket

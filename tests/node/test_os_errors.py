@@ -1,7 +1,5 @@
 """Errors of the operating system are one line that says what to do."""
 
-from __future__ import annotations
-
 import errno
 import os
 import pwd

@@ -1,7 +1,5 @@
 """The performance tools: what they compute from samples and times, and the lines that they print."""
 
-from __future__ import annotations
-
 import random
 import re
 import time

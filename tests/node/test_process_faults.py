@@ -1,7 +1,5 @@
 """Faults of the disk and the wall clock under one node process, by the preloaded shim of the fault runs."""
 
-from __future__ import annotations
-
 import errno
 import select
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """What a process holds of the system and gives back: descriptors of connections, directories and files."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Signals that reach a node only as a process: from its terminal, and through the process that started it."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable

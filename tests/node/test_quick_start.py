@@ -1,7 +1,5 @@
 """A node that is alone in its quorum answers clients before it imports and binds what other nodes need."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

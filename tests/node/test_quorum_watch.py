@@ -1,7 +1,5 @@
 """When a node logs that the metadata quorum has no leader. Time is virtual."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 
@@ -28,7 +26,7 @@ class Timers:
     def wall_ms(self) -> int:
         return self.now_ms
 
-    def call_later(self, delay_s: float, callback: Callable[[], None]) -> Handle:
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> "Handle":
         self._numbers += 1
         self._due[self._numbers] = (self.now_ms + int(delay_s * 1000), callback)
         return Handle(self, self._numbers)

@@ -1,7 +1,5 @@
 """The examples of README.md, run as a new user runs them."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

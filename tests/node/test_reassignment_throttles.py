@@ -1,7 +1,5 @@
 """Which replicas and brokers a throttled move concerns, and when its throttles go."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any, cast
 

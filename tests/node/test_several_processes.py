@@ -1,7 +1,5 @@
 """What two processes must not share, and what they must not have in common: only real processes show it."""
 
-from __future__ import annotations
-
 import select
 import socket
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """One process per node: how they start, end and are stopped together. The processes are only stand-ins."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

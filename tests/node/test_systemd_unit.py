@@ -1,7 +1,5 @@
 """``packaging/pykraft.service``, as far as it can be tried where systemd does not run."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

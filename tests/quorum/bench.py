@@ -1,7 +1,5 @@
 """One core of the quorum, stepped by a test."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What tests set of the quorum's messages: the keywords of the functions that make them."""
 
-from __future__ import annotations
-
 from typing import TypedDict
 
 from pykraft.kafka_protocol.errors import ErrorCode

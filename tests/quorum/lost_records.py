@@ -1,7 +1,5 @@
 """Disks of replicas that lose flushed records."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from pykraft.log_store.interface import LogConfig

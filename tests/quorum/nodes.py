@@ -1,7 +1,5 @@
 """A quorum of whole nodes (driver, log, state file) in one event loop in virtual time, over memory disks."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
@@ -70,10 +68,10 @@ class MemoryRpc:
         self.down: set[Address] = set()
         self.tasks: set[asyncio.Task[None]] = set()
 
-    def server(self, address: Address) -> MemoryRpcServer:
+    def server(self, address: Address) -> "MemoryRpcServer":
         return MemoryRpcServer(self, address)
 
-    def transport(self, sender: Address) -> MemoryTransport:
+    def transport(self, sender: Address) -> "MemoryTransport":
         return MemoryTransport(self, sender)
 
     def send(
@@ -190,7 +188,7 @@ class Recorder:
 class Replica:
     """One node that can be started, stopped, and crashed with its disk."""
 
-    def __init__(self, cluster: Cluster, key: ReplicaKey, address: Address) -> None:
+    def __init__(self, cluster: "Cluster", key: ReplicaKey, address: Address) -> None:
         self.cluster = cluster
         self.key = key
         self.address = address

@@ -1,7 +1,5 @@
 """A leader announces itself with BeginQuorumEpoch, and resigns with EndQuorumEpoch."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Unpack

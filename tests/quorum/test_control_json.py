@@ -1,7 +1,5 @@
 """Control records as JSON: Kafka's names, and hex for what is not known."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

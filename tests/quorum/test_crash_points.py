@@ -7,8 +7,6 @@ flushed record is missing or reported as lost, no record appears that was never 
 back is durable. If everything were lost, the mark would tell how far the log had been flushed and fetched.
 """
 
-from __future__ import annotations
-
 import errno
 import random
 from contextlib import suppress

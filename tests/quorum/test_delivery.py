@@ -1,7 +1,5 @@
 """Listeners are told of leaderships in the order of the log, and only of committed ones."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import pytest

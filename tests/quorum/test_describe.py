@@ -1,7 +1,5 @@
 """A leader's description of its voters and observers."""
 
-from __future__ import annotations
-
 from pykraft.kafka_protocol.ids import ZERO_UUID
 from pykraft.quorum.core.events import Proposed, TimerFired
 from pykraft.quorum.core.roles import OBSERVER_SESSION_MS, Leader

@@ -1,7 +1,5 @@
 """Whole nodes: elections, commits, leadership changes, restarts."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 

@@ -1,7 +1,5 @@
 """Whole nodes on real logs, cut off and crashed: nothing committed is lost, nothing diverges."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Sequence

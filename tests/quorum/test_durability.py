@@ -1,7 +1,5 @@
 """Flush before reply, asserted at the Disk port: kill -9 cannot reveal a missing fsync."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import random

@@ -1,7 +1,5 @@
 """The worked example of docs/quorum.md does what it says."""
 
-from __future__ import annotations
-
 import runpy
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Replication by pulling, and the high watermark, on the core alone."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Unpack

@@ -1,7 +1,5 @@
 """quorum-state, the bootstrap checkpoint and control records, byte for byte."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

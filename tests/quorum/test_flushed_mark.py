@@ -1,7 +1,5 @@
 """The mark of the flushed end: what is read back after a torn write, a flipped bit, a full file."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """Three voters and an observer over real gRPC on loopback, on real files."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Records that a killed process left in the page cache, without a mark: the next start flushes them."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

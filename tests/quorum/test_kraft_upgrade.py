@@ -1,7 +1,5 @@
 """Fixed voters become voters in the log (kraft.version 0 → 1), as the cores of leader and voters see it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Unpack
 

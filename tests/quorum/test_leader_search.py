@@ -1,7 +1,5 @@
 """A voter with an outdated voter set finds the current leader, and disturbs no other replica (KIP-853)."""
 
-from __future__ import annotations
-
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.quorum.core.config import QuorumConfig
 from pykraft.quorum.core.effects import Effect, Send

@@ -1,7 +1,5 @@
 """The outline of the log compared with a list of records."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

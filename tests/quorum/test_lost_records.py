@@ -1,7 +1,5 @@
 """How a start handles a disk that has lost flushed records."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import random

@@ -1,7 +1,5 @@
 """A leader remembers its observers, but neither forever nor without bound."""
 
-from __future__ import annotations
-
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.quorum.core.progress import FetchProgress
 from pykraft.quorum.core.roles import MOST_OBSERVERS, OBSERVER_SESSION_MS, Leader

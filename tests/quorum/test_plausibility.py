@@ -1,7 +1,5 @@
 """Impossible messages are refused before anything is written, and no correct replica is locked out."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Pre-votes: which replicas grant them, and that asking for them changes nothing (KIP-996)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Unpack
 

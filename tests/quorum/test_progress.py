@@ -1,7 +1,5 @@
 """What a leader concludes from the fetches of one replica."""
 
-from __future__ import annotations
-
 import pytest
 
 from pykraft.kafka_protocol.ids import Uuid

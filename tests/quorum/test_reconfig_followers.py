@@ -1,7 +1,5 @@
 """Changing the voters, as the cores of followers and observers see it (KIP-853)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Unpack
 

@@ -1,7 +1,5 @@
 """Whole nodes whose disks have lost flushed records."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The core of a voter that lost flushed records: it neither votes nor counts until it has them again."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Unpack

@@ -1,7 +1,5 @@
 """A single voter whose disk was replaced is not the voter that its cluster counts on."""
 
-from __future__ import annotations
-
 import pytest
 
 from pykraft.kafka_protocol.ids import Uuid

@@ -1,7 +1,5 @@
 """Core messages through protobuf and back, and random bytes with the node's answers to them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """Snapshots in the core: which replica must fetch one, in which pieces, and when it replaces the log."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import TypedDict, Unpack
 

@@ -1,7 +1,5 @@
 """Snapshot files: Kafka's format, which damage is noticed, and what a crash leaves behind."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -3,8 +3,6 @@
 It is long because every fault of a snapshot file is tried at each of these three moments.
 """
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import random

@@ -1,7 +1,5 @@
 """The transition table, and that no other transition is possible."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

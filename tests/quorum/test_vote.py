@@ -1,7 +1,5 @@
 """Elections: candidacy, granting and counting votes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Unpack
 

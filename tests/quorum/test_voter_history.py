@@ -1,7 +1,5 @@
 """Which voter set applies at which offset."""
 
-from __future__ import annotations
-
 import pytest
 
 from pykraft.kafka_protocol.ids import Uuid

@@ -1,7 +1,5 @@
 """Voters that change under whole nodes: driver, log, bytes on the wire, and what a restart reads back."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Awaitable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Changes of the voters, and waiting for their effects."""
 
-from __future__ import annotations
-
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.quorum.core.effects import Reply

@@ -1,7 +1,5 @@
 """The pattern language of RE2: agrees with Python's where both apply, and cannot be made slow."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

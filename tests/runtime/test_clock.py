@@ -1,7 +1,5 @@
 """Elapsed time includes the time in which the machine is suspended: a lease must end in it."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

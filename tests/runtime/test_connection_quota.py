@@ -1,7 +1,5 @@
 """Which connections of a broker are served, wait, end and are refused."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

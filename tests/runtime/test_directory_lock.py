@@ -1,7 +1,5 @@
 """One process per data directory."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

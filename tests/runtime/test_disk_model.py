@@ -3,8 +3,6 @@
 What was reported as done is there afterwards; what was under way is there as a whole or not at all.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import random

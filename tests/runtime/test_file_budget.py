@@ -1,7 +1,5 @@
 """The budget of open files: what is refused, which files are closed, and that the count is right."""
 
-from __future__ import annotations
-
 import errno
 import gc
 import os

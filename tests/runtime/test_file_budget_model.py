@@ -5,8 +5,6 @@ the budget does. The count is always right, a file can be opened as long as any 
 are open than the budget allows only if no holder closes any, and no opening asks all holders.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os
@@ -27,7 +25,7 @@ MOST_ASKED = 2 * 64 + 64
 class Holder:
     """``manner``: what it does when it is asked to close its file."""
 
-    def __init__(self, world: World, manner: str) -> None:
+    def __init__(self, world: "World", manner: str) -> None:
         self.world = world
         self.manner = manner
         self.is_used = True

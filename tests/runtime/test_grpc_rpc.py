@@ -1,7 +1,5 @@
 """Calls over real gRPC on loopback."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

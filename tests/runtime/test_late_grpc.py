@@ -1,7 +1,5 @@
 """The server that imports gRPC late: its address is taken from the beginning, calls of others come later."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import sys

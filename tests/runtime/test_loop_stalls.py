@@ -1,7 +1,5 @@
 """The delays of an event loop, by a clock that the test sets."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from pykraft.runtime.loop_stalls import PERIOD_S, LoopStalls
@@ -12,7 +10,7 @@ class Loop:
         self.now_us = 0
         self.due: Callable[[], None] | None = None
 
-    def call_later(self, delay_s: float, call: Callable[[], None]) -> Loop:
+    def call_later(self, delay_s: float, call: Callable[[], None]) -> "Loop":
         assert delay_s == PERIOD_S
         self.due = call
         return self

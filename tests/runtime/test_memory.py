@@ -1,7 +1,5 @@
 """Garbage collection among very many objects that are about to go."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Iterator
 

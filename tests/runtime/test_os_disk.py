@@ -1,7 +1,5 @@
 """The disk port on real files."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Callable

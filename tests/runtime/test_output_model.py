@@ -2,8 +2,6 @@
 at a time. What arrives is what was added, once and in order, and nothing that was sent is still counted.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import pairwise
 from random import Random

@@ -1,7 +1,5 @@
 """Calls of a node to itself have the outcomes of calls to another node, without a network."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 
@@ -40,7 +38,7 @@ class Remote:
         self.asked: list[Address] = []
         self.closed = False
 
-    def make(self) -> Remote:
+    def make(self) -> "Remote":
         self.made += 1
         return self
 

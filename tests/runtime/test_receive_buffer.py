@@ -1,7 +1,5 @@
 """A receive buffer that grows without moving the bytes received."""
 
-from __future__ import annotations
-
 import errno
 import mmap
 

@@ -1,7 +1,5 @@
 """Two pieces of work in turn: the second does not wait for ever, and neither outlives a failure."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine
 

@@ -1,7 +1,5 @@
 """Work in slices: how much of a turn it gets, what it returns, and what happens when nobody waits for it."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import weakref

@@ -1,7 +1,5 @@
 """The output queue over sinks that accept any number of bytes, and the shared budget of a turn."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import os

@@ -1,7 +1,5 @@
 """Work that begins at once: it has a task only if it waits, and then as if it had had one all along."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 

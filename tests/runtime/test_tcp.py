@@ -1,7 +1,5 @@
 """When a connection reads: a peer whose request waits for its turn is paused once it sends more."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import Any, cast

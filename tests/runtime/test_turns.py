@@ -1,7 +1,5 @@
 """The budget of a turn: how much work one turn does, and what comes next. The clock is a counter."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from pykraft.runtime.turns import BULK, OUTPUT, TURN_STEPS, TurnBudget

@@ -6,8 +6,6 @@ lane is passed over while others are served twice, responses come first and leav
 rest, and a turn ends once its time, steps or bytes are used up.
 """
 
-from __future__ import annotations
-
 from collections import Counter, deque
 from collections.abc import Callable
 from random import Random
@@ -23,7 +21,7 @@ COSTS_US = (0, 50, 200, 500, 1_000, 1_000, 6_000)
 class Work:
     """One piece of work; ``rounds``: how often it waits again after it was done."""
 
-    def __init__(self, world: World, lane: str) -> None:
+    def __init__(self, world: "World", lane: str) -> None:
         rng = world.rng
         self.world = world
         self.lane = lane

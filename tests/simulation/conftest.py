@@ -1,7 +1,5 @@
 """Changes that the simulation's command line makes to its process must end with a test."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """One node in virtual time, whose topics, brokers and groups have settings at their legal extremes."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import re

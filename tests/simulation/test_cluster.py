@@ -1,7 +1,5 @@
 """Whole nodes in virtual time: some schedules, and the simulation's own processes and clocks."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import sys

@@ -1,7 +1,5 @@
 """Schedules of whole nodes with deletions, moves of logs, throttles, reads from followers; their checks."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
@@ -81,7 +79,7 @@ class _InSync:
     model: Model
 
     @classmethod
-    def make(cls) -> _InSync:
+    def make(cls) -> "_InSync":
         partition = ModelPartition((1, 2, 3), (1, 2), 1, 4, 9)
         model = Model()
         model.topics = {Uuid(b"i" * 16): ModelTopic("t", [partition])}

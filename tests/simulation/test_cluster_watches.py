@@ -1,7 +1,5 @@
 """The watches raise no false alarm: when a replaced disk returns, when a starved broker is late."""
 
-from __future__ import annotations
-
 import heapq
 from collections import Counter
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The watch of deleted records finds a replica that brings them back."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any, cast
 

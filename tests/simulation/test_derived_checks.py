@@ -1,7 +1,5 @@
 """The check of a replica's derived state finds each kind of difference."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

@@ -1,7 +1,5 @@
 """The end of a schedule with several log directories: what it waits for."""
 
-from __future__ import annotations
-
 import asyncio
 from types import SimpleNamespace
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """The check of disks finds a log that does not open, and accepts what a crash may leave."""
 
-from __future__ import annotations
-
 import errno
 from random import Random
 

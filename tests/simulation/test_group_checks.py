@@ -1,7 +1,5 @@
 """The checks of groups find errors, and accept correct states."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """A coordinator is checked while it is the newest; its successor must have the same state."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any, cast
 

@@ -1,7 +1,5 @@
 """When all faults have ended, none is left, and every log directory is used again."""
 
-from __future__ import annotations
-
 import errno
 from types import SimpleNamespace
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """How the records of ring 2 are checked: only exempted losses may be noticed late."""
 
-from __future__ import annotations
-
 from collections.abc import Coroutine
 from types import SimpleNamespace
 from typing import Any, cast

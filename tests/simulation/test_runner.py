@@ -1,7 +1,5 @@
 """The simulation's command line: sums, the reduced failing schedule, equal traces in every process."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Simulated TCP: what a protocol on either side sees under faults of machines and links."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import random

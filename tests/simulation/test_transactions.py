@@ -1,7 +1,5 @@
 """Whole nodes under transactional clients: one short schedule, and what its checks see."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from itertools import combinations

@@ -1,7 +1,5 @@
 """One Spark session for the whole test run, a mock cluster with records to read, and a node to write to."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def spark_session() -> Iterator[SparkSession]:
+def spark_session() -> "Iterator[SparkSession]":
     """Starts a Java virtual machine (4-10 s). Skips, naming what to install, if there is none."""
     skip_without_spark()
     session = local_session("pykraft tests", spark__log__level="ERROR")

@@ -1,7 +1,5 @@
 """What an audit uses of Spark, on lists; what crosses to another process is pickled."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -16,17 +14,17 @@ class Lists:
         self._partitions = partitions
         self._log = log
 
-    def flatMap(self, step: Callable[[Any], Iterable[Any]]) -> Lists:
+    def flatMap(self, step: Callable[[Any], Iterable[Any]]) -> "Lists":
         return self.mapPartitions(lambda items: (one for item in items for one in step(item)), step)
 
     def mapPartitions(
         self, step: Callable[[Iterator[Any]], Iterable[Any]], sent: Callable[..., Any] | None = None
-    ) -> Lists:
+    ) -> "Lists":
         pickle.dumps(sent or step)
         found = [list(step(iter(_copied(items)))) for items in self._partitions]
         return Lists([_copied(items) for items in found], self._log)
 
-    def groupByKey(self, count: int, partition_of: Callable[[Any], int]) -> Lists:
+    def groupByKey(self, count: int, partition_of: Callable[[Any], int]) -> "Lists":
         assert count >= 1
         groups: list[dict[Any, list[Any]]] = [{} for _ in range(count)]
         for key, value in (pair for items in self._partitions for pair in items):
@@ -34,7 +32,7 @@ class Lists:
         self._log.append(f"grouped in {count}")
         return Lists([list(group.items()) for group in groups], self._log)
 
-    def persist(self, level: object) -> Lists:
+    def persist(self, level: object) -> "Lists":
         self._log.append("persisted")
         return self
 
@@ -53,7 +51,7 @@ class Session:
         self.defaultParallelism = PARTITIONS
 
     @property
-    def sparkContext(self) -> Session:
+    def sparkContext(self) -> "Session":
         return self
 
     def parallelize(self, items: Sequence[Any], count: int) -> Lists:

@@ -6,8 +6,6 @@ The sinks are topics ``TOPIC-exactly_once`` and ``TOPIC-at_least_once``, and ``O
 attempt writes the offsets that it has read to ``OUT/SINK/PARTITION-ATTEMPT``.
 """
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -68,7 +66,7 @@ def main(servers: str, topic: str, directory: str) -> None:
     reader = session.readStream.format("pykraft").option("kafka.bootstrap.servers", servers)
     records = reader.option("subscribe", topic).option("startingOffsets", "earliest").load()
 
-    def run(frame: DataFrame, sink: str, **options: str) -> None:
+    def run(frame: "DataFrame", sink: str, **options: str) -> None:
         writer = frame.writeStream.option("checkpointLocation", f"{directory}/checkpoint-{sink}")
         where = "parquet" if sink == "parquet" else "pykraft"
         query = writer.format(where).options(**options).trigger(availableNow=True).start()

@@ -1,7 +1,5 @@
 """Segment files of replicas, written with every anomaly that the audit knows, and without."""
 
-from __future__ import annotations
-
 import json
 import struct
 from collections.abc import Iterator, Sequence
@@ -437,10 +435,10 @@ def test_segment_that_vanishes_between_the_steps_is_named(
 
 @pytest.mark.spark
 def test_command_says_what_it_found(
-    spark_session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark_session: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @contextmanager
-    def existing_session(*_: str) -> Iterator[SparkSession]:
+    def existing_session(*_: str) -> "Iterator[SparkSession]":
         yield spark_session
 
     monkeypatch.setattr(spark_audit_segments, "spark_session", existing_session)

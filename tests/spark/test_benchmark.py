@@ -1,7 +1,5 @@
 """The comparison of Spark's three ways to a topic: its tables, what is published of it, and that it runs."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

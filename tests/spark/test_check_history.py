@@ -1,7 +1,5 @@
 """Histories are judged in Spark as in process."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -36,7 +34,7 @@ def in_process(path: Path) -> Report:
 
 @pytest.mark.usefixtures("small_parts")
 def test_every_planted_anomaly_has_the_verdict_of_the_checkers_in_process(
-    spark_session: SparkSession, tmp_path: Path
+    spark_session: "SparkSession", tmp_path: Path
 ) -> None:
     clean = clean_history()
     histories = {"clean": clean} | {name: plant(list(clean)) for name, _, plant in PLANTS}
@@ -53,7 +51,7 @@ def test_every_planted_anomaly_has_the_verdict_of_the_checkers_in_process(
 
 @pytest.mark.usefixtures("small_parts")
 def test_lines_may_be_written_in_any_way_that_json_allows(
-    spark_session: SparkSession, tmp_path: Path
+    spark_session: "SparkSession", tmp_path: Path
 ) -> None:
     """Fields in another order, with spaces, and with characters that are escaped: a key is the same log."""
     _, _, plant = PLANTS[0]
@@ -71,7 +69,7 @@ def test_lines_may_be_written_in_any_way_that_json_allows(
     assert found.findings
 
 
-def test_torn_last_line_is_dropped(spark_session: SparkSession, tmp_path: Path) -> None:
+def test_torn_last_line_is_dropped(spark_session: "SparkSession", tmp_path: Path) -> None:
     path, empty = tmp_path / "history.jsonl", tmp_path / "empty.jsonl"
     write_history(path, clean_history())
     with path.open("a", encoding="utf-8") as file:
@@ -89,7 +87,7 @@ def test_torn_last_line_is_dropped(spark_session: SparkSession, tmp_path: Path) 
     ],
 )
 def test_line_that_is_no_event_is_named(
-    spark_session: SparkSession, tmp_path: Path, line: str, message: str
+    spark_session: "SparkSession", tmp_path: Path, line: str, message: str
 ) -> None:
     good, bad = tmp_path / "good.jsonl", tmp_path / "bad.jsonl"
     events = clean_history()[:10]
@@ -102,7 +100,7 @@ def test_line_that_is_no_event_is_named(
 
 
 def test_exit_status_is_that_of_a_fault_run(
-    spark_session: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark_session: "SparkSession", tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clean, lost, bad = (tmp_path / f"{name}.jsonl" for name in ("clean", "lost", "bad"))
     write_history(clean, clean_history())
@@ -120,7 +118,7 @@ def test_exit_status_is_that_of_a_fault_run(
 
 
 def test_history_of_ones_own_is_judged_as_the_page_shows(
-    spark_session: SparkSession,
+    spark_session: "SparkSession",
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,

@@ -1,8 +1,6 @@
 """Records that are gone before a running query has read them: an error that names the loss, or a query that
 goes on with what is there."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -69,7 +67,7 @@ def truncate(cluster: ProcessCluster, topic: str) -> None:
     produce(cluster, topic, 4)
 
 
-def start(session: SparkSession, cluster: ProcessCluster, topic: str, fails: str) -> StreamingQuery:
+def start(session: "SparkSession", cluster: ProcessCluster, topic: str, fails: str) -> "StreamingQuery":
     """``fails``: the option ``failOnDataLoss``. Reads a second topic, which loses nothing."""
     reader = session.readStream.format("pykraft").option("kafka.bootstrap.servers", cluster.bootstrap_servers)
     frame = (
@@ -92,7 +90,7 @@ def start(session: SparkSession, cluster: ProcessCluster, topic: str, fails: str
     ],
 )
 def test_loss_ends_a_query_or_is_left_behind(
-    spark_session: SparkSession,
+    spark_session: "SparkSession",
     cluster: ProcessCluster,
     lose: Callable[[ProcessCluster, str], None],
     named: str,
@@ -108,7 +106,7 @@ def test_loss_ends_a_query_or_is_left_behind(
         produce(cluster, name)
     strict, lax = queries = [start(spark_session, cluster, topic, fails) for fails in ("true", "false")]
 
-    def shows(query: StreamingQuery, of_topic: str, count: int) -> bool:
+    def shows(query: "StreamingQuery", of_topic: str, count: int) -> bool:
         return spark_session.table(query.name).where(f"topic = '{of_topic}'").count() == count
 
     try:

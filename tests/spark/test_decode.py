@@ -1,7 +1,5 @@
 """The fast decoders return, for any batches, exactly what the plain record codec returns."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import accumulate
 from typing import Any, TypeAlias

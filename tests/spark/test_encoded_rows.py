@@ -1,7 +1,5 @@
 """Rows encoded by column are the records that the producer would have made of each row."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from typing import Any
 

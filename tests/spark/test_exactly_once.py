@@ -1,7 +1,5 @@
 """Rows are written exactly once, whatever becomes of tasks and drivers: their parts, without Spark."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The examples print what their docstrings say."""
 
-from __future__ import annotations
-
 import textwrap
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -34,7 +32,7 @@ def promised_output(example: ModuleType) -> str:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.__name__)
 def test_output_is_the_promised_one_and_nothing_is_left(
-    spark_session: SparkSession, servers: str, capsys: pytest.CaptureFixture[str], example: ModuleType
+    spark_session: "SparkSession", servers: str, capsys: pytest.CaptureFixture[str], example: ModuleType
 ) -> None:
     with AdminClient(servers) as admin:
         before = {topic.name for topic in admin.list_topics() if not topic.is_internal}

@@ -1,7 +1,5 @@
 """One round of the fault runs of streams, as ``make spark-faults`` plays many, and what judges them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -90,7 +88,7 @@ def test_failure_of_a_query_is_counted_and_a_loss_is_an_anomaly(tmp_path: Path) 
 @pytest.mark.interop
 @pytest.mark.spark
 @pytest.mark.slow
-def test_round_of_faults_loses_and_repeats_nothing(spark_session: SparkSession, tmp_path: Path) -> None:
+def test_round_of_faults_loses_and_repeats_nothing(spark_session: "SparkSession", tmp_path: Path) -> None:
     with running(tmp_path, spark_session) as rounds:
         assert rounds.play(1, 1, 12.0) == []
         tally = rounds.tally

@@ -5,8 +5,6 @@ way is told: no activated environment, no PYTHONPATH, another working directory.
 has all other packages of the extra ``spark``, and not pykraft.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Jobs: files into topics, topics into files, and lag, each against a real broker."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,7 +60,7 @@ def exporting(servers: str, topic: str, directory: Path, most: int | None = None
 @pytest.mark.interop
 @pytest.mark.spark
 def test_rows_of_files_reach_other_files_once_each(
-    spark_session: SparkSession, servers: str, topic: str, tmp_path: Path
+    spark_session: "SparkSession", servers: str, topic: str, tmp_path: Path
 ) -> None:
     """Both jobs are run again, after more has come, and after a micro-batch whose end was not stored."""
     write_file(tmp_path / "in", "1.json", range(100))
@@ -89,7 +87,7 @@ def test_rows_of_files_reach_other_files_once_each(
 @pytest.mark.interop
 @pytest.mark.spark
 def test_files_are_loaded_once_though_there_are_more_cores(
-    spark_session: SparkSession, servers: str, topic: str, tmp_path: Path
+    spark_session: "SparkSession", servers: str, topic: str, tmp_path: Path
 ) -> None:
     """The end of the micro-batch was not stored. The setting stands for the number of cores."""
     cores = "spark.sql.leafNodeDefaultParallelism"
@@ -112,7 +110,7 @@ def test_files_are_loaded_once_though_there_are_more_cores(
 @pytest.mark.interop
 @pytest.mark.spark
 def test_column_that_the_files_do_not_have_is_refused(
-    spark_session: SparkSession, servers: str, topic: str, tmp_path: Path
+    spark_session: "SparkSession", servers: str, topic: str, tmp_path: Path
 ) -> None:
     write_file(tmp_path / "in", "1.json", range(3))
     with pytest.raises(WriteError, match="no column 'id', only key, number"):
@@ -122,7 +120,7 @@ def test_column_that_the_files_do_not_have_is_refused(
 @pytest.mark.interop
 @pytest.mark.spark
 def test_lag_is_that_of_the_offsets_and_times(
-    spark_session: SparkSession, servers: str, topic: str, tmp_path: Path
+    spark_session: "SparkSession", servers: str, topic: str, tmp_path: Path
 ) -> None:
     write_file(tmp_path / "in", "1.json", range(100))
     load(spark_session, loading(servers, topic, tmp_path, delivery_guarantee="at_least_once"))

@@ -1,7 +1,5 @@
 """The flights job: figures from the file, from a topic, and their comparison."""
 
-from __future__ import annotations
-
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -70,7 +68,9 @@ def test_data_set_already_in_the_directory_is_used(csv_zip: Path) -> None:
 
 
 @pytest.mark.spark
-def test_topic_and_file_agree(spark_session: SparkSession, mock_cluster: MockCluster, csv_zip: Path) -> None:
+def test_topic_and_file_agree(
+    spark_session: "SparkSession", mock_cluster: MockCluster, csv_zip: Path
+) -> None:
     for key, value in map(nycflights.encode_flight, nycflights.iter_flights(csv_zip)):
         mock_cluster.producer.produce("delays", value, key=key)
     assert mock_cluster.producer.flush(20) == 0

@@ -1,7 +1,5 @@
 """Planning: exact ranges, data loss, and how ranges are split."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

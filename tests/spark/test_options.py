@@ -1,7 +1,5 @@
 """Options: Spark's names, clear errors, and no option silently misread."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, replace
 from typing import Any
 

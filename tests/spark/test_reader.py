@@ -1,7 +1,5 @@
 """An executor's work: one range of one partition, without Spark."""
 
-from __future__ import annotations
-
 import pickle
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What Spark calls of the data source, and what that asks the cluster for; without Spark."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """The client and the data source on a real cluster of three node processes, while a leader is killed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -183,7 +181,9 @@ def test_task_reads_every_record_once_even_if_the_leader_is_killed(
 
 
 @pytest.mark.spark
-def test_spark_reads_a_real_cluster(spark_session: SparkSession, cluster: ProcessCluster, topic: str) -> None:
+def test_spark_reads_a_real_cluster(
+    spark_session: "SparkSession", cluster: ProcessCluster, topic: str
+) -> None:
     reader = spark_session.read.format("pykraft").option("kafka.bootstrap.servers", cluster.bootstrap_servers)
     frame = reader.option("subscribe", topic).option("minPartitions", "4").load()
     total = frame.selectExpr("sum(cast(cast(value as string) as bigint)) as total", "count(*) as n").first()

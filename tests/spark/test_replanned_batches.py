@@ -1,8 +1,6 @@
 """A micro-batch that is planned again has the same tasks, whatever became of the logs: sinks know tasks by
 their number."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 
 import pytest

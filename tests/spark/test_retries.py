@@ -1,7 +1,5 @@
 """A task that Spark runs again because it has failed."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections import Counter
@@ -46,7 +44,7 @@ def run(servers: str, topic: str, directory: Path) -> None:
     assert done.returncode == 0, done.stderr[-4000:]
 
 
-def in_topic(session: SparkSession, servers: str, topic: str) -> Counter[str]:
+def in_topic(session: "SparkSession", servers: str, topic: str) -> Counter[str]:
     reader = session.read.format("pykraft").option("kafka.bootstrap.servers", servers)
     frame = reader.option("subscribe", topic).option("kafka.isolation.level", "read_committed").load()
     return Counter(bytes(row.value).decode().strip() for row in frame.select("value").collect())
@@ -58,7 +56,7 @@ def attempts(directory: Path) -> dict[str, list[int]]:
 
 
 def test_task_that_fails_is_run_again_with_the_same_rows(
-    spark_session: SparkSession, servers: str, tmp_path: Path
+    spark_session: "SparkSession", servers: str, tmp_path: Path
 ) -> None:
     wanted = fill(servers, "failing")
     run(servers, "failing", tmp_path)

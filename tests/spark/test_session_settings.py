@@ -1,7 +1,5 @@
 """What is set before Spark starts, and why it cannot start."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterable

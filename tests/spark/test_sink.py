@@ -1,7 +1,5 @@
 """Writing: every row at least once, and exactly once whatever becomes of tasks and queries."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,13 +19,13 @@ pytestmark = [pytest.mark.interop, pytest.mark.spark]
 SHOWN_TIMEOUT_S = 60
 
 
-def read(session: SparkSession, servers: str, topic: str) -> DataFrame:
+def read(session: "SparkSession", servers: str, topic: str) -> "DataFrame":
     reader = session.read.format("pykraft").option("kafka.bootstrap.servers", servers)
     settings = {"subscribe": topic, "kafka.isolation.level": "read_committed", "includeHeaders": "true"}
     return reader.options(**settings).load()
 
 
-def written(session: SparkSession, servers: str, topic: str) -> list[str]:
+def written(session: "SparkSession", servers: str, topic: str) -> list[str]:
     """When what is decided can be read."""
     with AdminClient(servers) as admin:
         wait_until(
@@ -38,7 +36,7 @@ def written(session: SparkSession, servers: str, topic: str) -> list[str]:
     return sorted(bytes(row.value).decode() for row in read(session, servers, topic).collect())
 
 
-def test_every_column_is_written(spark_session: SparkSession, servers: str, topic: str) -> None:
+def test_every_column_is_written(spark_session: "SparkSession", servers: str, topic: str) -> None:
     frame = spark_session.sql(
         f"select 'k' as key, cast('v' as binary) as value, '{topic}' as topic, 2 as partition,"
         " array(named_struct('key', 'h', 'value', cast('1' as binary))) as headers, 7 as other"
@@ -49,7 +47,9 @@ def test_every_column_is_written(spark_session: SparkSession, servers: str, topi
     assert [(one.key, bytes(one.value)) for one in found[0].headers] == [("h", b"1")]
 
 
-def test_job_that_is_run_again_writes_nothing(spark_session: SparkSession, servers: str, topic: str) -> None:
+def test_job_that_is_run_again_writes_nothing(
+    spark_session: "SparkSession", servers: str, topic: str
+) -> None:
     frame = spark_session.range(100).selectExpr("cast(id as string) as value").coalesce(2)
     settings = {"topic": topic, "deliveryGuarantee": "exactly_once", "jobId": topic}
     for _ in range(2):
@@ -61,7 +61,7 @@ def test_job_that_is_run_again_writes_nothing(spark_session: SparkSession, serve
 
 
 def test_micro_batch_that_is_run_again_writes_nothing(
-    spark_session: SparkSession, servers: str, topic: str, tmp_path: Path
+    spark_session: "SparkSession", servers: str, topic: str, tmp_path: Path
 ) -> None:
     """Its end was not stored: Spark cannot know whether it was over."""
     spark_session.range(100).selectExpr("cast(id as string) as value").write.parquet(f"{tmp_path}/in")
@@ -82,7 +82,7 @@ def test_micro_batch_that_is_run_again_writes_nothing(
 
 
 def test_micro_batch_with_other_shuffle_partitions_is_refused(
-    spark_session: SparkSession, servers: str, topic: str, tmp_path: Path
+    spark_session: "SparkSession", servers: str, topic: str, tmp_path: Path
 ) -> None:
     """The checkpoint keeps their number only for queries with state. The end of the first was not stored."""
     (tmp_path / "in").mkdir()
@@ -109,7 +109,7 @@ def test_micro_batch_with_other_shuffle_partitions_is_refused(
     assert written(spark_session, servers, topic) == ["0", "1", "2", "3"]
 
 
-def test_frame_without_a_topic_is_refused(spark_session: SparkSession, servers: str) -> None:
+def test_frame_without_a_topic_is_refused(spark_session: "SparkSession", servers: str) -> None:
     frame = spark_session.sql("select 'v' as value")
     with pytest.raises(Exception, match="name the topic with option 'topic'"):
         frame.write.format("pykraft").option("kafka.bootstrap.servers", servers).mode("append").save()

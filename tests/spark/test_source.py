@@ -1,7 +1,5 @@
 """The data source end to end: Spark, its Python workers, real sockets."""
 
-from __future__ import annotations
-
 from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -26,7 +24,7 @@ def flights(mock_cluster: MockCluster) -> str:
     return mock_cluster.bootstrap_servers
 
 
-def load(session: SparkSession, servers: str, **options: str) -> DataFrame:
+def load(session: "SparkSession", servers: str, **options: str) -> "DataFrame":
     reader = session.read.format("pykraft").option("kafka.bootstrap.servers", servers)
     for name, value in options.items():
         reader = reader.option(name, value)
@@ -34,7 +32,7 @@ def load(session: SparkSession, servers: str, **options: str) -> DataFrame:
 
 
 def test_format_is_found_without_registration_and_reads_every_record_once(
-    spark_session: SparkSession, flights: str
+    spark_session: "SparkSession", flights: str
 ) -> None:
     rows = load(spark_session, flights, subscribe="flights").select("partition", "offset", "value").collect()
     assert Counter(row.partition for row in rows) == {0: 1000, 1: 1001, 2: 1002}
@@ -43,7 +41,7 @@ def test_format_is_found_without_registration_and_reads_every_record_once(
 
 
 def test_columns_and_values_are_those_of_sparks_kafka_source(
-    spark_session: SparkSession, flights: str
+    spark_session: "SparkSession", flights: str
 ) -> None:
     frame = load(spark_session, flights, subscribe="flights")
     assert [(field.name, field.dataType.simpleString(), field.nullable) for field in frame.schema] == [
@@ -68,7 +66,7 @@ def test_columns_and_values_are_those_of_sparks_kafka_source(
 
 
 def test_headers_are_read_when_asked_for_and_null_where_there_are_none(
-    spark_session: SparkSession, mock_cluster: MockCluster
+    spark_session: "SparkSession", mock_cluster: MockCluster
 ) -> None:
     mock_cluster.produce_numbered("headers", 0, 2)
     mock_cluster.produce_numbered("headers", 0, 1, headers=[("a", b"1"), ("b", None)])
@@ -78,7 +76,7 @@ def test_headers_are_read_when_asked_for_and_null_where_there_are_none(
     assert [(header.key, header.value) for header in rows[2]] == [("a", bytearray(b"1")), ("b", None)]
 
 
-def test_ranges_are_exact_and_split_into_tasks(spark_session: SparkSession, flights: str) -> None:
+def test_ranges_are_exact_and_split_into_tasks(spark_session: "SparkSession", flights: str) -> None:
     frame = load(
         spark_session,
         flights,
@@ -95,16 +93,16 @@ def test_ranges_are_exact_and_split_into_tasks(spark_session: SparkSession, flig
     assert frame.rdd.getNumPartitions() == 10
 
 
-def test_topics_are_subscribed_by_pattern(spark_session: SparkSession, flights: str) -> None:
+def test_topics_are_subscribed_by_pattern(spark_session: "SparkSession", flights: str) -> None:
     frame = load(spark_session, flights, subscribePattern="fli.*")
     assert {row.topic for row in frame.select("topic").distinct().collect()} == {"flights"}
 
 
-def test_pattern_that_matches_nothing_reads_nothing(spark_session: SparkSession, flights: str) -> None:
+def test_pattern_that_matches_nothing_reads_nothing(spark_session: "SparkSession", flights: str) -> None:
     assert load(spark_session, flights, subscribePattern="nothing.*").count() == 0
 
 
-def test_users_schema_prunes_columns(spark_session: SparkSession, flights: str) -> None:
+def test_users_schema_prunes_columns(spark_session: "SparkSession", flights: str) -> None:
     reader = spark_session.read.format("pykraft").schema("offset bigint, value binary")
     frame = reader.option("kafka.bootstrap.servers", flights).option("subscribe", "flights").load()
     assert frame.columns == ["offset", "value"]
@@ -112,7 +110,7 @@ def test_users_schema_prunes_columns(spark_session: SparkSession, flights: str) 
 
 
 def test_offsets_deleted_from_the_log_fail_the_read_unless_loss_is_allowed(
-    spark_session: SparkSession, flights: str
+    spark_session: "SparkSession", flights: str
 ) -> None:
     beyond = {"assign": '{"flights":[0]}', "endingOffsets": '{"flights":{"0":5000}}'}
     with pytest.raises(Exception, match="'failOnDataLoss' to 'false'"):
@@ -131,7 +129,7 @@ def test_offsets_deleted_from_the_log_fail_the_read_unless_loss_is_allowed(
     ids=["misspelt", "latest", "map not exact", "no such partition"],
 )
 def test_mistakes_are_reported_with_the_correct_form(
-    spark_session: SparkSession, flights: str, options: dict[str, Any], message: str
+    spark_session: "SparkSession", flights: str, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(Exception, match=message):
         load(spark_session, flights, **options).count()

@@ -1,7 +1,5 @@
 """Micro-batches: where a query begins, how far each goes, and what is never lost in silence."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import replace
 from typing import Any

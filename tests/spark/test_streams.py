@@ -1,7 +1,5 @@
 """Streaming queries end to end: Spark, its checkpoints and its Python workers."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,12 +21,12 @@ pytestmark = pytest.mark.spark
 SHOWN_TIMEOUT_S = 60
 
 
-def stream(session: SparkSession, cluster: MockCluster, topic: str, **options: str) -> DataFrame:
+def stream(session: "SparkSession", cluster: MockCluster, topic: str, **options: str) -> "DataFrame":
     reader = session.readStream.format("pykraft").option("kafka.bootstrap.servers", cluster.bootstrap_servers)
     return reader.options(subscribe=topic, **options).load()
 
 
-def copy(frame: DataFrame, directory: Path) -> list[dict[str, Any]]:
+def copy(frame: "DataFrame", directory: Path) -> list[dict[str, Any]]:
     """What is there goes to Parquet files; returns the progress of each micro-batch."""
     writer = frame.writeStream.format("parquet").option("path", f"{directory}/copy")
     query = writer.option("checkpointLocation", f"{directory}/checkpoint").trigger(availableNow=True).start()
@@ -37,7 +35,7 @@ def copy(frame: DataFrame, directory: Path) -> list[dict[str, Any]]:
 
 
 def test_query_continues_from_its_checkpoint(
-    spark_session: SparkSession, mock_cluster: MockCluster, tmp_path: Path
+    spark_session: "SparkSession", mock_cluster: MockCluster, tmp_path: Path
 ) -> None:
     for partition in range(2):
         mock_cluster.produce_numbered("stream", partition, 100)
@@ -55,7 +53,7 @@ def test_query_continues_from_its_checkpoint(
 
 
 def test_stream_begins_at_the_end_unless_told_otherwise(
-    spark_session: SparkSession, mock_cluster: MockCluster
+    spark_session: "SparkSession", mock_cluster: MockCluster
 ) -> None:
     mock_cluster.produce_numbered("appended-later", 0, 100)
     frame = stream(spark_session, mock_cluster, "appended-later").selectExpr(
@@ -73,7 +71,7 @@ def test_stream_begins_at_the_end_unless_told_otherwise(
 
 
 def test_group_shows_how_far_the_query_is(
-    spark_session: SparkSession, mock_cluster: MockCluster, tmp_path: Path
+    spark_session: "SparkSession", mock_cluster: MockCluster, tmp_path: Path
 ) -> None:
     mock_cluster.produce_numbered("shown", 1, 100)
     options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "40", "publishOffsetsToGroup": "copies"}
@@ -86,7 +84,7 @@ def test_group_shows_how_far_the_query_is(
     assert committed[TopicPartition("shown", 1)].offset == 100
 
 
-def test_error_of_planning_reaches_the_user(spark_session: SparkSession, mock_cluster: MockCluster) -> None:
+def test_error_of_planning_reaches_the_user(spark_session: "SparkSession", mock_cluster: MockCluster) -> None:
     frame = stream(spark_session, mock_cluster, "appended-later", endingOffsets="latest")
     query = frame.writeStream.format("memory").queryName("refused").start()
     with pytest.raises(Exception, match="option 'endingoffsets' applies to batch reads only"):

@@ -3,8 +3,6 @@
 After a change that alters the output, rewrite it with ``PYKRAFT_REWRITE_DOCS=1`` and read the diff.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import re
@@ -48,7 +46,7 @@ def places(servers: str, tmp_path: Path) -> Mapping[str, str]:
 
 
 @pytest.fixture
-def _jobs_in_shared_session(spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def _jobs_in_shared_session(spark_session: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> None:
     """A job would stop the session at its end."""
     monkeypatch.setattr(session_of_jobs, "job_session", lambda *_: nullcontext(spark_session))
 

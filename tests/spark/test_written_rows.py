@@ -1,7 +1,5 @@
 """What may be written, and how: options, columns and rows."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 

@@ -1,7 +1,5 @@
 """A cluster for tests: in threads and as processes, with records, failovers and faults on demand."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """The pytest plugin, in sessions of pytest of its own."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

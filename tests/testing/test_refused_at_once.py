@@ -1,7 +1,5 @@
 """What can only wait in vain is refused at once, with the cause; what takes too long says why."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Iterator

@@ -1,7 +1,5 @@
 """Faults before a broker's handler: which request meets one, how often, and what is remembered of clients."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 
@@ -24,7 +22,7 @@ NODE = 1
 class Client:
     """A connection of a client: what was answered, in order, and what waits to be read."""
 
-    def __init__(self, broker: Broker, client_id: str = "c") -> None:
+    def __init__(self, broker: "Broker", client_id: str = "c") -> None:
         self.answers = 0
         self.is_closed = False
         self.session = Connection(

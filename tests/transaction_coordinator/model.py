@@ -4,8 +4,6 @@ It has neither records nor immutable values, and no table: one mutable row for e
 rules of each request as a list of conditions. Answers are error codes, or producers (id and epoch).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from pykraft.kafka_protocol.errors import ErrorCode

@@ -1,7 +1,5 @@
 """A transaction coordinator as a broker uses it, in virtual time: its log, its clients, the leaders."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace

@@ -4,8 +4,6 @@ What a handler decides is replayed at once, and its records are encoded and appe
 coordinator (:meth:`Shard.fail_over`) has nothing else. Producer ids are given out from 1,000 on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 

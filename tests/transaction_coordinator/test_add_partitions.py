@@ -1,7 +1,5 @@
 """AddPartitionsToTxn and AddOffsetsToTxn: what becomes part of a transaction."""
 
-from __future__ import annotations
-
 import pytest
 
 from pykraft.kafka_protocol.codec.pace import at_once

@@ -1,7 +1,5 @@
 """AddPartitionsToTxn that fails as a whole, for example at a broker that is fenced."""
 
-from __future__ import annotations
-
 import pytest
 
 from pykraft.broker.apis.table import _BROKERS

@@ -1,7 +1,5 @@
 """What happens without a request: markers are written, transactions time out, ids expire."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

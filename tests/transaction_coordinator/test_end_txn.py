@@ -1,7 +1,5 @@
 """EndTxn: the tables of both transaction versions, and the producer that the answer has."""
 
-from __future__ import annotations
-
 import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode

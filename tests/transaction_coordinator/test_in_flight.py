@@ -1,7 +1,5 @@
 """What is under way at a transaction coordinator when something else happens, in virtual time."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """InitProducerId: who may go on under a transactional id, and at which epoch."""
 
-from __future__ import annotations
-
 import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode

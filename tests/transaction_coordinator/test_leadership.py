@@ -1,7 +1,5 @@
 """A transaction coordinator begins, is confirmed, is replaced, and loses touch with the controller."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

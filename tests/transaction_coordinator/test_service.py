@@ -1,7 +1,5 @@
 """The transaction coordinator as brokers use it: when answers and markers are due, in virtual time."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable
 

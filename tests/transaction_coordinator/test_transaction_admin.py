@@ -1,7 +1,5 @@
 """DescribeTransactions and ListTransactions: what administrators see."""
 
-from __future__ import annotations
-
 import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError

@@ -4,8 +4,6 @@ The golden bytes were printed by a program that calls ``TransactionLog.keyToByte
 Kafka 4.3.0 with a ``TxnTransitMetadata`` of these fields, and each ``TransactionVersion``.
 """
 
-from __future__ import annotations
-
 import logging
 from dataclasses import replace
 

@@ -16,8 +16,6 @@ what must hold whatever the model says is checked here:
   producer id and epoch say different things about how its transaction ended.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from hypothesis import settings

@@ -1,7 +1,5 @@
 """The table of states: complete, like Kafka's, and checked when decisions are replayed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import product
 

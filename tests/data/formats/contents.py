@@ -1,7 +1,5 @@
 """Everything that a user could miss after an upgrade, as plain JSON: what a node serves, and its metadata."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

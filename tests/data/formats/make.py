@@ -8,8 +8,6 @@ A release that adds a format adds its writing here first, so that its own direct
 directories stay as they are.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

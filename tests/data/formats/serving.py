@@ -4,8 +4,6 @@ It shares no code with ``pykraft dev`` or :mod:`pykraft.testing`'s clusters beyo
 of those do not change how the files of an earlier release are opened.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

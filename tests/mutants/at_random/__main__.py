@@ -10,8 +10,6 @@ Which tests execute which lines is measured once (:mod:`.measure`), with ``--mea
 have changed since are measured again if they are of the packages that are drawn over.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

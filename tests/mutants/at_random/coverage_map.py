@@ -7,8 +7,6 @@ text from which it comes (:func:`difflib`). A line that is new since is covered 
 neighbours.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json

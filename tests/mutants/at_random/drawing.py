@@ -4,8 +4,6 @@ The operator is drawn first, each as likely as the others, for there are ten con
 two awaits; then one of all places at which it can be at work. A line is drawn once.
 """
 
-from __future__ import annotations
-
 import ast
 from collections import defaultdict
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Operators on expressions: each yields what to replace, by what, and the node that shows the change."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -7,8 +7,6 @@ equal (:mod:`.known_types`), and dropped only if every function of that name has
 to the type checker itself.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterable, Iterator
 

@@ -4,8 +4,6 @@ Importing and collecting takes most of the time of a short run of tests. A child
 it likes (:mod:`.in_memory`), runs some tests, reports what its function returns, and is gone.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import pickle
@@ -56,7 +54,7 @@ class Job:
     ``limit_s``: real time.
     """
 
-    run: Callable[[Collected], Any]
+    run: "Callable[[Collected], Any]"
     done: Callable[[Any], None]
     limit_s: float
 

@@ -3,8 +3,6 @@
 In a process of its own, which has imported none of them.
 """
 
-from __future__ import annotations
-
 import importlib
 import sys
 from contextlib import suppress

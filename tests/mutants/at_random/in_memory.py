@@ -4,8 +4,6 @@ The new code replaces that of the function object, so that whoever holds the fun
 is not possible for what has run already: the level of modules and classes, and what imports have called.
 """
 
-from __future__ import annotations
-
 import gc
 import importlib.machinery
 import sys

@@ -3,8 +3,6 @@
 A name that is annotated in two ways is not known. That is less than a type checker knows, and takes a second.
 """
 
-from __future__ import annotations
-
 import ast
 from collections import defaultdict
 from collections.abc import Iterable

@@ -3,8 +3,6 @@
 It takes about three times as long as the tests themselves, and continues where it was interrupted.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """One bug: a piece of a source's text, and what replaces it. The rest of the text stays as it is."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from difflib import unified_diff

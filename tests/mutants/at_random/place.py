@@ -1,7 +1,5 @@
 """Where in a source an operator is at work: the text of nodes, and the functions and classes around them."""
 
-from __future__ import annotations
-
 import ast
 import re
 from bisect import bisect_right

@@ -1,7 +1,5 @@
 """What became of each mutant of a draw: a file, written line by line, so that a run can go on."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Schedules of the simulation as if they were tests: measured, and tried on what no test finds."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import dataclass
 

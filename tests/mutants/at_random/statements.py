@@ -1,7 +1,5 @@
 """Operators on statements: removed, exchanged with the next one, or never reached."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

@@ -4,8 +4,6 @@ The first failure ends it, and so does a test that takes many times as long as w
 process. A test counts only if it passes without any bug: each that has found one is run again so.
 """
 
-from __future__ import annotations
-
 import resource
 from collections import deque
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ There is no line that a test must execute. Those that may find such a bug execut
 changes, anywhere in the product, or else any function of its file.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import tempfile

@@ -1,7 +1,5 @@
 """Chromium without a window, driven by selenium, as a reader with eyes, a keyboard or a screen reader."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """What a console is to show: topics, records of every kind, and groups of both protocols."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A console over a cluster of tests, and a client that asks for its pages."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence

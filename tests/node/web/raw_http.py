@@ -1,7 +1,5 @@
 """HTTP by hand: requests that no library would send."""
 
-from __future__ import annotations
-
 import http.client
 import socket
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """The pages of the console, asked for as a browser does, over a real cluster."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC, datetime
 

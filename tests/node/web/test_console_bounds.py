@@ -1,7 +1,5 @@
 """Bounds of what the console takes and shows: each at its bound, and one beyond it."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable

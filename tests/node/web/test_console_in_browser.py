@@ -3,8 +3,6 @@
 The pictures in ``build/screenshots`` are for those who want to see what was tested.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path

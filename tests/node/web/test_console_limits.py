@@ -1,7 +1,5 @@
 """The console when the cluster does not answer, or holds more than fits a page."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import threading

@@ -1,7 +1,5 @@
 """The console as a node serves it: what its configuration allows, and what browsers are told."""
 
-from __future__ import annotations
-
 import http.client
 import json
 from collections.abc import Iterator

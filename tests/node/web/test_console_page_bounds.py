@@ -1,7 +1,5 @@
 """Bounds of single pages of the console: each at its bound, one below it, and one beyond it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Final

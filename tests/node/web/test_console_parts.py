@@ -1,7 +1,5 @@
 """What the pages are made of: text of data, samples of traffic, long lists, large batches."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import tomllib

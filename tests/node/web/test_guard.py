@@ -1,7 +1,5 @@
 """Who a node answers over HTTP, at every address that it may listen on, and what browsers are told."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import re

@@ -1,7 +1,5 @@
 """Names that a server answers to, in every way that they can be written."""
 
-from __future__ import annotations
-
 import pytest
 
 from pykraft.configuration.keys import ConfigError

@@ -1,7 +1,5 @@
 """Connections over HTTP: how many, and for how long."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable

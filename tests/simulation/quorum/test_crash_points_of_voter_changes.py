@@ -4,8 +4,6 @@ Random schedules reach few of these points; here all of them are tested. The inv
 event, the changes are made in the end, and the quorum makes progress. (KIP-853; Raft thesis, chapter 4.)
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import pytest

@@ -1,7 +1,5 @@
 """Lasting cuts in one direction: no pattern of them disturbs a quorum or stops its progress."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

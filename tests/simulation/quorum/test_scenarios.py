@@ -3,8 +3,6 @@
 After a change that alters them, rewrite them with ``PYKRAFT_REWRITE_SCENARIOS=1`` and read the diff.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

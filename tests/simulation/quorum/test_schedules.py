@@ -1,7 +1,5 @@
 """The Raft core under planned faults: sixty schedules, every invariant after every event."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -1,7 +1,5 @@
 """The product's driver, log and state file under seeded faults in virtual time."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest
