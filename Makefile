@@ -24,7 +24,7 @@ DRAW ?=
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(CURDIR)/build/bytecode
 
-.PHONY: setup java kcat check test docs demo jepsen jepsen-long root-tools power-loss spark-faults fuzz sim sim-determinism mutants mutants-processes mutants-random groups-differential transactions-differential bench bench-metadata bench-failover bench-kafka bench-groups bench-transactions bench-spark proto format clean
+.PHONY: setup pins java kcat check test docs demo jepsen jepsen-long root-tools power-loss spark-faults fuzz sim sim-determinism mutants mutants-processes mutants-random groups-differential transactions-differential bench bench-metadata bench-failover bench-kafka bench-groups bench-transactions bench-spark proto format clean
 
 setup: $(VENV)/installed build/path/pykraft
 
@@ -32,7 +32,7 @@ setup: $(VENV)/installed build/path/pykraft
 build/path/pykraft:
 	@mkdir -p build/path && ln -sfn ../.. $@
 
-$(VENV)/installed: pyproject.toml $(wildcard kafka_protocol/*.c spark/*.c)
+$(VENV)/installed: pyproject.toml constraints.txt $(wildcard kafka_protocol/*.c spark/*.c)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; set PYTHON=/path/to/python3"; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { \
 	  echo "python3-venv is missing: installing it"; apt-get update -qq && apt-get install -y -qq python3-venv python3-pip && $(PYTHON) -m venv $(VENV); }
@@ -40,9 +40,16 @@ $(VENV)/installed: pyproject.toml $(wildcard kafka_protocol/*.c spark/*.c)
 	  if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
 	    echo "a C compiler is missing: installing it"; apt-get update -qq && apt-get install -y -qq gcc libc6-dev python3-dev >/dev/null; \
 	  else echo "a C compiler is missing: records will be read in Python, which is slower"; fi; }
-	@$(BIN)/pip install --quiet --upgrade "pip>=25.1"
-	@$(BIN)/pip install --quiet --editable ".[console,jepsen,spark,web]" --group test --group lint --group docs
+	@$(BIN)/pip install --quiet --upgrade --constraint constraints.txt pip
+	@$(BIN)/pip install --quiet --constraint constraints.txt --build-constraint constraints.txt \
+	  --editable ".[console,jepsen,spark,web]" --group test --group lint --group docs
 	@touch $@
+
+# The newest version of everything that setup and tests install, for every Python that is supported.
+pins: setup
+	@$(BIN)/pip install --quiet --constraint constraints.txt uv
+	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --all-extras \
+	  $(addprefix --group ,test lint docs apart) --no-annotate --custom-compile-command "make pins" --output-file constraints.txt pyproject.toml
 
 java:
 	@if java -version 2>&1 | head -n 1 | grep -qE '"(1[7-9]|[2-9][0-9])'; then :; \

@@ -1,8 +1,10 @@
 """The set-up of a clone, as far as it can be tested without installing anything."""
 
 import os
+import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -15,9 +17,9 @@ pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="there is n
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
     """The files that the set-up checks, in a clone whose packages are installed."""
-    for name in ("Makefile", "pyproject.toml"):
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
         shutil.copy(ROOT / name, tmp_path / name)
-    os.utime(tmp_path / "pyproject.toml", (0, 0))
+        os.utime(tmp_path / name, (0, 0))
     (tmp_path / ".venv").mkdir()
     (tmp_path / ".venv" / "installed").touch()
     return tmp_path
@@ -35,3 +37,16 @@ def test_set_up_after_clean_creates_what_mypy_looks_for(clone: Path) -> None:
     assert not package.exists()
     make(clone, "setup")
     assert package.resolve() == clone
+
+
+def test_every_package_that_set_up_installs_is_pinned() -> None:
+    pins = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    extras = listed["project"]["optional-dependencies"]
+    needed = [*listed["project"]["dependencies"]]
+    for group in (*extras.values(), *listed["dependency-groups"].values()):
+        needed += group
+    names = {re.split(r"[\[<>=; ]", requirement)[0] for requirement in needed}
+    pinned = set(re.findall(r"^([a-z\d-]+)==[\w.]+(?: ;.*)?$", pins, re.M))
+    assert len(pinned) > 50
+    assert names - pinned == set(), "make pins"

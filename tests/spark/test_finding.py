@@ -14,6 +14,7 @@ import tempfile
 import tomllib
 import venv
 import zipfile
+from hashlib import sha256
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,6 +29,7 @@ from pykraft.testing.processes.maven import cache_directory
 from tests.spark_here import skip_without_spark
 
 ROOT: Final = Path(__file__).resolve().parents[2]
+PINS: Final = ROOT / "constraints.txt"
 RECORDS: Final = 100
 PATIENCE_S: Final = 600
 CONNECT_PACKAGES: Final = (
@@ -143,14 +145,18 @@ def test_python_without_the_package_is_told_what_to_set(bare_python: Path) -> No
 def connect_packages() -> Path:
     """What Spark Connect needs and pykraft does not, installed once in the user's cache directory."""
     grpc_version = version("grpcio")
-    directory = cache_directory() / f"spark-connect-{grpc_version}-{sys.implementation.cache_tag}"
+    pins = sha256(PINS.read_bytes()).hexdigest()[:16]
+    directory = cache_directory() / f"spark-connect-{pins}-{sys.implementation.cache_tag}"
     if not directory.exists():
         directory.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=directory.parent) as target:
             packages = [*CONNECT_PACKAGES, f"grpcio-status=={grpc_version}"]
-            pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target"]
+            pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--constraint", str(PINS)]
             done = subprocess.run(
-                [*pip, f"{target}/packages", *packages], capture_output=True, text=True, check=False
+                [*pip, "--target", f"{target}/packages", *packages],
+                capture_output=True,
+                text=True,
+                check=False,
             )
             if done.returncode != 0:
                 pytest.skip(
