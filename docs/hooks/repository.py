@@ -24,6 +24,7 @@ DOCUMENTS: Final = {
     "CHANGELOG.md": "project/changelog.md",
     "CONTRIBUTING.md": "project/contributing.md",
     "README.md": "project/readme.md",
+    "SECURITY.md": "project/security.md",
 }
 """By path in the repository, the page of the site."""
 LANGUAGES: Final = {".py": "python", ".service": "ini", ".toml": "toml", ".yaml": "yaml"}
