@@ -7,7 +7,7 @@ from typing import Final
 
 from pykraft.jepsen_like.simulation.schedule import Ring
 
-_NAMES: Final = ("quorum", "cluster")
+_NAMES: Final = ("quorum", "quorum_nodes", "cluster")
 
 
 class _Rings(dict[str, Ring]):

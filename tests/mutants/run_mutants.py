@@ -161,7 +161,10 @@ SUITES = {
         directed=("--no-directed",),
     ),
     "quorum_nodes": Suite(
-        ("-m", "pykraft.jepsen_like.simulation.quorum_nodes.ring", "--seeds"),
+        (
+            *("-m", "pykraft.jepsen_like.simulation", "--ring", "quorum_nodes", "--duration-ms", "5000"),
+            *("--processes", "1", "--minimise-s", "0", "--seeds"),
+        ),
         "reproduce: ",
         seeds=("12", "2"),
     ),

@@ -1,7 +1,7 @@
 """The worlds of this package, as a replica or a process of a whole node sees them.
 
 A replica (:mod:`.replica`) and a whole node (:mod:`.quorum_nodes.node`) take delays from their world, pass
-their messages to it and report events; the worlds (:mod:`.cluster`, :mod:`.quorum_nodes.ring`) hold the
+their messages to it and report events; the worlds (:mod:`.cluster`, :mod:`.quorum_nodes.cluster`) hold the
 replicas and nodes.
 """
 
@@ -77,10 +77,16 @@ class NodeWorld(World, Protocol[Process]):
     segment_bytes: int
     acknowledged: dict[bytes, int]
 
+    def note(self, process: Process, what: object) -> None:
+        """Something has happened to a process that equal schedules have in common."""
+        ...
+
+    def stepped(self, process: Process, event: Event) -> None: ...
+
+    def kill_between_effects(self, process: Process, effect: Effect) -> None: ...
+
     def transport(self, sender: Process) -> RpcTransport: ...
 
     def server(self, process: Process) -> RpcServer: ...
-
-    def kill(self, process: Process) -> None: ...
 
     def failed(self, error: BaseException) -> None: ...

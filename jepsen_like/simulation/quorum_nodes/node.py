@@ -45,6 +45,7 @@ class WatchedNode(QuorumNode):
         if isinstance(event, RequestReceived) and isinstance(event.request, VoteRequest):
             self.process.candidates[event.token] = event.request.candidate
         super()._step(event)
+        self.process.cluster.stepped(self.process, event)
 
     def _log_losses(self, state: CoreState) -> None:
         super()._log_losses(state)
@@ -83,6 +84,7 @@ class Listener:
             if batch.base_offset != self.next_offset:
                 self._fail(f"received {batch.base_offset} after {self.next_offset - 1}")
             self.next_offset, self.last_epoch = batch.last_offset + 1, batch.epoch
+            self.process.cluster.note(self.process, f"commit {self.next_offset} {batch.epoch}")
             if self.leads and batch.epoch > self.leader.epoch:
                 self._fail(f"leads epoch {self.leader.epoch} and receives a commit of epoch {batch.epoch}")
             index = self.process.batch_index(batch.base_offset)
@@ -100,6 +102,7 @@ class Listener:
         if leader.leader_id == self.process.id and self.last_epoch != leader.epoch:
             self._fail(f"leads epoch {leader.epoch}, but received records up to epoch {self.last_epoch} only")
         self.leader = leader
+        self.process.cluster.note(self.process, leader)
         self.pending.clear()
 
     def begin_snapshot(self, snapshot_id: SnapshotId, append_time_ms: int) -> None:
@@ -300,9 +303,13 @@ class NodeProcess:
             self.cluster.checker.storage_shrank()
         elif self.log.log_end_offset > end_offset:
             self._read_on(end_offset)
+        state = self.core_state
+        self.cluster.note(
+            self, f"{type(effect).__name__} {state.epoch} {state.log.end_offset} {state.high_watermark}"
+        )
         self.cluster.checker.effect_done(self, effect)
         if self.rng.random() < self.cluster.kill_chance.get(type(effect), 0.0):
-            self.cluster.kill(self)
+            self.cluster.kill_between_effects(self, effect)
             raise ProcessKilledError
 
     # --- the log as batches -----------------------------------------------------------------------------
