@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from pykraft.lazy_dataclass import dataclass
 from pykraft.log_store.epoch_cache import EpochEntry, LeaderEpochCache, encode_entries
-from pykraft.log_store.segment import Segment
+from pykraft.log_store.segment.segment import Segment
 from pykraft.runtime.disk import Disk, DiskFile
 
 

@@ -1,7 +1,7 @@
 """Indexes that are found wrong: checked against the batches of their segment, and built from them again.
 
 Both walk over all headers of a segment, so they run in a worker, through descriptors of their own. What was
-built replaces the old index on the event loop (:meth:`.segment.Segment.adopt_indexes`).
+built replaces the old index on the event loop (:meth:`.Segment.adopt_indexes`).
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from pykraft.log_store.compaction.transactions import TransactionScan
 from pykraft.log_store.indexes.transaction_index import BadEntryError, decode_index
 from pykraft.log_store.interface import CorruptLogError
 from pykraft.log_store.scan import SCAN_READ_AHEAD_BYTES, iter_headers, read_stored_marker
-from pykraft.log_store.segment import (
+from pykraft.log_store.segment.files import (
     INDEX_SUFFIX,
     REBUILT_SUFFIX,
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
-    BadIndexError,
-    Segment,
     segment_path,
 )
+from pykraft.log_store.segment.reading import BadIndexError, ReadableSegment
+from pykraft.log_store.segment.segment import Segment
 from pykraft.runtime.disk import Disk, UnreadableError
 
 SPARSE_INTERVALS = 16
@@ -45,7 +45,9 @@ class IndexBuild:
     since a transaction may have begun in any.
     """
 
-    def __init__(self, segment: Segment, truncations: int, earlier: Sequence[Segment] = ()) -> None:
+    def __init__(
+        self, segment: ReadableSegment, truncations: int, earlier: Sequence[ReadableSegment] = ()
+    ) -> None:
         self.segment = segment
         self.truncations = truncations
         self.was_sealed = segment.is_sealed
@@ -114,7 +116,7 @@ def repairing_indexes(action: Callable[[], T], segments: Sequence[Segment] = ())
 
     ``segments``: of the log, if the action looks for transactions.
     """
-    repaired: set[Segment] = set()
+    repaired: set[ReadableSegment] = set()
     while True:
         try:
             return action()

@@ -13,7 +13,7 @@ from pykraft.log_store.interface import DAMAGE_ERRORS, CorruptLogError, LogConfi
 from pykraft.log_store.reader import Extent, segment_index, walk
 from pykraft.log_store.recovery import check_continuity, check_reaches, list_segments, recover
 from pykraft.log_store.scan import SCAN_READ_AHEAD_BYTES
-from pykraft.log_store.segment import MAX_SEGMENT_BYTES, Segment
+from pykraft.log_store.segment.segment import MAX_SEGMENT_BYTES, Segment
 from pykraft.runtime.disk import Disk
 
 

@@ -20,7 +20,8 @@ from pykraft.log_store.epoch_cache import Epochs, find_wrong_epoch
 from pykraft.log_store.index_build import repairing_indexes
 from pykraft.log_store.interface import CorruptLogError, LogSlice, MissingOffsetError
 from pykraft.log_store.scan import iter_headers
-from pykraft.log_store.segment import FoundBatch, Segment
+from pykraft.log_store.segment.reading import FoundBatch
+from pykraft.log_store.segment.segment import Segment
 
 _CACHED_POSITIONS = 32
 

@@ -26,13 +26,8 @@ from pykraft.log_store.epoch_cache import LeaderEpochCache
 from pykraft.log_store.index_build import repairing_indexes
 from pykraft.log_store.interface import CorruptLogError, RecoveryReport, Truncation
 from pykraft.log_store.scan import CheckedScan
-from pykraft.log_store.segment import (
-    INDEX_SUFFIX,
-    LOG_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    TXN_INDEX_SUFFIX,
-    Segment,
-)
+from pykraft.log_store.segment.files import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
+from pykraft.log_store.segment.segment import Segment
 from pykraft.runtime.disk import Disk
 
 _NAME = re.compile(r"(\d{20})(\.\w+)(\.deleted|\.rebuilt)?")

@@ -19,7 +19,7 @@ from pykraft.kafka_protocol.records import HEADER_BYTES, NO_TIMESTAMP, BatchHead
 from pykraft.lazy_dataclass import dataclass
 from pykraft.log_store.interface import CorruptLogError, TimestampOffset
 from pykraft.log_store.scan import SCAN_READ_AHEAD_BYTES, iter_headers
-from pykraft.log_store.segment import Segment
+from pykraft.log_store.segment.segment import Segment
 from pykraft.runtime.disk import Disk, DiskFile
 
 MOST_UNFOLDED_BYTES = 128 << 20

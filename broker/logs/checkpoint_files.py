@@ -20,7 +20,7 @@ from pykraft.lazy_dataclass import dataclass
 from pykraft.log_store import checkpoint
 from pykraft.log_store.interface import CorruptCheckpointError
 from pykraft.log_store.log.log import Log
-from pykraft.log_store.segment import MAX_OFFSET
+from pykraft.log_store.segment.segment import MAX_OFFSET
 from pykraft.runtime.disk import Disk, UnreadableError
 from pykraft.runtime.tasks import Workers, paced
 

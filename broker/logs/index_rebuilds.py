@@ -18,7 +18,7 @@ from pykraft.broker.logs.log_table import LogTable
 from pykraft.broker.logs.log_work import LogWork
 from pykraft.broker.logs.offline_logs import TopicPartition
 from pykraft.log_store.interface import DAMAGE_ERRORS
-from pykraft.log_store.segment import BadIndexError, Segment
+from pykraft.log_store.segment.reading import BadIndexError, ReadableSegment
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.tasks import TaskSupervisor, Workers
 
@@ -46,9 +46,9 @@ class IndexRebuilds:
         self._clock = clock
         self._workers = workers
         self._tasks = tasks
-        self._rebuilding: set[Segment] = set()
+        self._rebuilding: set[ReadableSegment] = set()
         #: Those that could not be built, and when that is tried again.
-        self._retry_ms: WeakKeyDictionary[Segment, int] = WeakKeyDictionary()
+        self._retry_ms: WeakKeyDictionary[ReadableSegment, int] = WeakKeyDictionary()
         self._ended = asyncio.Event()
         self.on_rebuilt: Callable[[TopicPartition], None] = lambda key: None
 
@@ -60,13 +60,13 @@ class IndexRebuilds:
             self._rebuilding.add(segment)
             self._tasks.start(self._rebuild(opened, segment), "rebuild-index")
 
-    async def until_rebuilt(self, segment: Segment) -> None:
+    async def until_rebuilt(self, segment: ReadableSegment) -> None:
         """Wait for the end of a build, if one is under way."""
         while segment in self._rebuilding:
             self._ended.clear()
             await self._ended.wait()
 
-    async def _rebuild(self, opened: OpenLog, segment: Segment) -> None:
+    async def _rebuild(self, opened: OpenLog, segment: ReadableSegment) -> None:
         is_over = False
         try:
             with self._work.guarding("index rebuild", opened.log, partial(self._put_off, segment)):
@@ -79,7 +79,7 @@ class IndexRebuilds:
         if is_over:
             self.on_rebuilt(opened.topic_partition)
 
-    async def _build(self, opened: OpenLog, segment: Segment) -> None:
+    async def _build(self, opened: OpenLog, segment: ReadableSegment) -> None:
         log = opened.log
         is_complete = False
         while not is_complete and self._table.is_in_use(opened):
@@ -94,5 +94,5 @@ class IndexRebuilds:
             else:
                 is_complete = self._table.is_in_use(opened) and log.complete_index_build(build)
 
-    def _put_off(self, segment: Segment, error: Exception) -> None:
+    def _put_off(self, segment: ReadableSegment, error: Exception) -> None:
         self._retry_ms[segment] = self._clock.monotonic_ms() + RETRY_MS

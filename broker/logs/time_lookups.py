@@ -9,7 +9,7 @@ from pykraft.broker.logs.log_table import LogTable
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.log_store.interface import DAMAGE_ERRORS, TimestampOffset
 from pykraft.log_store.log.log import Log
-from pykraft.log_store.segment import BadIndexError, Segment
+from pykraft.log_store.segment.reading import BadIndexError, ReadableSegment
 from pykraft.runtime.tasks import Workers
 
 
@@ -24,7 +24,7 @@ class TimeLookups:
 
     async def look_up(self, log: Log, timestamp_ms: int | None) -> TimestampOffset | None:
         """See :meth:`Log.prepare_lookup`. Errors of the disk are those of the log as it is now."""
-        built: set[Segment] = set()
+        built: set[ReadableSegment] = set()
         async with self._looking_up:
             while True:
                 try:

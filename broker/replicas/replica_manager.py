@@ -23,7 +23,7 @@ from pykraft.kafka_protocol.connection import Holdable
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.log_store.interface import STORAGE_ERRORS
-from pykraft.log_store.segment import BadIndexError
+from pykraft.log_store.segment.reading import BadIndexError
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.network.streams import FileSlice
 from pykraft.runtime.tasks import TaskSupervisor

@@ -12,7 +12,7 @@ from pykraft.log_store.compaction.gaps import spanning_batches
 from pykraft.log_store.compaction.segment_files import CLEANED_SUFFIX
 from pykraft.log_store.epoch_cache import Epochs
 from pykraft.log_store.indexes.transaction_index import AbortedTransaction
-from pykraft.log_store.segment import MAX_SEGMENT_BYTES, Segment
+from pykraft.log_store.segment.segment import MAX_SEGMENT_BYTES, Segment
 from pykraft.runtime.disk import Disk
 
 BUFFER_BYTES = 256 * 1024

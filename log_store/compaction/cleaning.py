@@ -37,7 +37,7 @@ from pykraft.log_store.compaction.transactions import CleanedTransactions, Trans
 from pykraft.log_store.epoch_cache import Epochs, find_wrong_epoch
 from pykraft.log_store.interface import CorruptLogError, LogConfig
 from pykraft.log_store.scan import CheckedScan, iter_headers, read_stored_marker
-from pykraft.log_store.segment import Segment
+from pykraft.log_store.segment.segment import Segment
 from pykraft.runtime.disk import Disk
 
 

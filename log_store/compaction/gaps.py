@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pykraft.kafka_protocol.compression import Compression
 from pykraft.kafka_protocol.records import NO_TIMESTAMP, BatchHeader, read_header, replace_records
 from pykraft.log_store.epoch_cache import EpochEntry, Epochs
-from pykraft.log_store.segment import MAX_RELATIVE_OFFSET
+from pykraft.log_store.segment.segment import MAX_RELATIVE_OFFSET
 from pykraft.runtime.disk import Buffer
 
 

@@ -8,7 +8,7 @@ from typing import Protocol
 from pykraft.kafka_protocol.records import HEADER_BYTES
 from pykraft.log_store.indexes.time_index import TIME_ENTRY_BYTES
 from pykraft.log_store.interface import LogConfig
-from pykraft.log_store.segment import MAX_RELATIVE_OFFSET
+from pykraft.log_store.segment.segment import MAX_RELATIVE_OFFSET
 
 MAX_SEGMENTS = 64
 """Of one group: all its files are renamed in one turn of the event loop."""

@@ -12,7 +12,8 @@ from pykraft.log_store.interface import (
 )
 from pykraft.log_store.log.state import LogState
 from pykraft.log_store.reader import segment_index
-from pykraft.log_store.segment import BadIndexError, Segment
+from pykraft.log_store.segment.reading import BadIndexError
+from pykraft.log_store.segment.segment import Segment
 
 
 class AbortedTransactions(LogState):

@@ -16,7 +16,8 @@ from pykraft.log_store.compaction.segment_files import (
 )
 from pykraft.log_store.index_build import repairing_indexes
 from pykraft.log_store.log.state import LogState
-from pykraft.log_store.segment import DELETED_SUFFIX, BadIndexError
+from pykraft.log_store.segment.files import DELETED_SUFFIX
+from pykraft.log_store.segment.reading import BadIndexError
 
 
 class Compacting(LogState):

@@ -10,7 +10,7 @@ from pykraft.log_store.log.state import LogState
 from pykraft.log_store.opening import create_segment
 from pykraft.log_store.reader import segment_index
 from pykraft.log_store.retention import deletable_segments
-from pykraft.log_store.segment import BadIndexError
+from pykraft.log_store.segment.reading import BadIndexError
 
 
 class Cutting(LogState):

@@ -24,7 +24,7 @@ from pykraft.log_store.log.cutting import Cutting
 from pykraft.log_store.log.flushing import Flushing
 from pykraft.log_store.log.reading import Reading
 from pykraft.log_store.opening import open_parts
-from pykraft.log_store.segment import MAX_RELATIVE_OFFSET, Segment
+from pykraft.log_store.segment.segment import MAX_RELATIVE_OFFSET, Segment
 from pykraft.runtime.disk import Buffer, Disk
 
 DELETED_DIRECTORY_SUFFIX = "-delete"

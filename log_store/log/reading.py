@@ -22,7 +22,8 @@ from pykraft.log_store.log.state import LogState
 from pykraft.log_store.reader import Extent, read_slice, segment_index, walk
 from pykraft.log_store.scan import SCAN_READ_AHEAD_BYTES, read_stored_marker
 from pykraft.log_store.scrub import Scrub
-from pykraft.log_store.segment import BadIndexError, Segment
+from pykraft.log_store.segment.reading import BadIndexError, ReadableSegment
+from pykraft.log_store.segment.segment import Segment
 from pykraft.log_store.timestamps import LatestLookup, TimeLookup
 
 
@@ -91,7 +92,7 @@ class Reading(LogState):
             found, left_bytes = repairing_indexes(partial(find, found, left_bytes))
         return max(first, found)
 
-    def prepare_index_build(self, segment: Segment) -> IndexBuild | None:
+    def prepare_index_build(self, segment: ReadableSegment) -> IndexBuild | None:
         """A job that builds the indexes of a segment again; None if the segment is not part of the log."""
         if segment not in self._segments:
             return None

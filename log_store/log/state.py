@@ -11,7 +11,8 @@ from pykraft.log_store.interface import (
 )
 from pykraft.log_store.opening import LogParts, create_segment
 from pykraft.log_store.reader import segment_index
-from pykraft.log_store.segment import BadIndexError, Segment
+from pykraft.log_store.segment.reading import BadIndexError
+from pykraft.log_store.segment.segment import Segment
 from pykraft.log_store.unflushed import Unflushed
 from pykraft.runtime.disk import Disk
 

@@ -11,7 +11,7 @@ import pytest
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.log_store.index_build import IndexBuild
 from pykraft.log_store.log.log import Log
-from pykraft.log_store.segment import Segment
+from pykraft.log_store.segment.reading import ReadableSegment
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from pykraft.runtime.tasks import Workers
 from tests.broker.damage import (
@@ -185,7 +185,7 @@ def test_a_look_up_in_a_log_that_is_gone_ends(data_plane: DataPlaneTools) -> Non
                 segment._max_timestamp, segment._indexes_checked = None, False
             prepare = log.prepare_index_build
 
-            def prepare_late(segment: Segment) -> IndexBuild | None:
+            def prepare_late(segment: ReadableSegment) -> IndexBuild | None:
                 if ("t", 0) in broker.logs.logs:
                     broker.logs.table.take_out(("t", 0))
                 return prepare(segment)

@@ -20,7 +20,7 @@ from pykraft.log_store.indexes.transaction_index import AbortedTransaction
 from pykraft.log_store.interface import LogConfig
 from pykraft.log_store.log.log import Log
 from pykraft.log_store.producer_snapshot import decode_snapshot, list_snapshots, snapshot_path
-from pykraft.log_store.segment import BadIndexError
+from pykraft.log_store.segment.reading import BadIndexError
 from tests.broker.at_once import now
 from tests.broker.partitions import Events, acknowledge, make, state
 from tests.broker.transactional_world import KEY, World, check_replica, see

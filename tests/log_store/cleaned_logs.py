@@ -9,7 +9,7 @@ from pykraft.log_store.compaction.offset_map import BYTES_PER_KEY, OffsetMap
 from pykraft.log_store.compaction.record_filter import ActiveProducers
 from pykraft.log_store.compaction.segment_files import remove_files
 from pykraft.log_store.log.log import Log
-from pykraft.log_store.segment import DELETED_SUFFIX
+from pykraft.log_store.segment.files import DELETED_SUFFIX
 
 
 def clean(

@@ -31,7 +31,7 @@ from pykraft.log_store.compaction.transactions import CleanedTransactions
 from pykraft.log_store.indexes.transaction_index import AbortedTransaction
 from pykraft.log_store.interface import CorruptLogError, LogConfig
 from pykraft.log_store.log.log import Log
-from pykraft.log_store.segment import Segment
+from pykraft.log_store.segment.segment import Segment
 from pykraft.runtime.disk import Buffer
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.log_store.cleaned_logs import clean, contents, records

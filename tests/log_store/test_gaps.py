@@ -5,7 +5,7 @@ import pytest
 from pykraft.kafka_protocol.records import iter_headers
 from pykraft.log_store.compaction.gaps import fill_gaps
 from pykraft.log_store.epoch_cache import EpochEntry, Epochs
-from pykraft.log_store.segment import MAX_RELATIVE_OFFSET
+from pykraft.log_store.segment.segment import MAX_RELATIVE_OFFSET
 from tests.log_store.places import make_batch
 
 HISTORY = (EpochEntry(1, 0), EpochEntry(2, 4), EpochEntry(3, 6))

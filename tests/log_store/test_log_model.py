@@ -11,7 +11,7 @@ import pytest
 from pykraft.kafka_protocol.records import BatchHeader
 from pykraft.log_store.interface import CorruptLogError, EpochEnd, LogConfig
 from pykraft.log_store.log.log import Log
-from pykraft.log_store.segment import DELETED_SUFFIX
+from pykraft.log_store.segment.files import DELETED_SUFFIX
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.log_store.places import Batch, MakeBatch
 

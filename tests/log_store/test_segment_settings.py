@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from pykraft.log_store import segment
 from pykraft.log_store.interface import LogConfig
 from pykraft.log_store.log.log import Log
+from pykraft.log_store.segment import segment
 from pykraft.runtime.os_disk import OsDisk
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.log_store.places import Fill, MakeBatch, MemoryPlace

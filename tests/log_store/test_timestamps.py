@@ -9,7 +9,7 @@ from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import read_header, set_log_append_time
 from pykraft.log_store.interface import LogConfig, TimestampOffset
 from pykraft.log_store.log.log import Log
-from pykraft.log_store.segment import BadIndexError
+from pykraft.log_store.segment.reading import BadIndexError
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.log_store.places import Place
 

@@ -13,7 +13,7 @@ from pykraft.broker.replicas.replica_selector import RACK_AWARE_SELECTOR, Replic
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.hot.fetch import FetchPartition, FetchRequestView, FetchResult, FetchTopic
 from pykraft.log_store.interface import STORAGE_ERRORS, LogSlice
-from pykraft.log_store.segment import BadIndexError
+from pykraft.log_store.segment.reading import BadIndexError
 
 _NONE = int(ErrorCode.NONE)
 

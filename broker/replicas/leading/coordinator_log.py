@@ -19,7 +19,7 @@ from pykraft.kafka_protocol.record_codec import decompress_records
 from pykraft.kafka_protocol.records import NO_PRODUCER_ID, TRANSACTIONAL_BIT, iter_headers, read_header
 from pykraft.log_store.interface import STORAGE_ERRORS
 from pykraft.log_store.reader import read_checked
-from pykraft.log_store.segment import BadIndexError
+from pykraft.log_store.segment.reading import BadIndexError
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.tasks import Workers
 

@@ -29,7 +29,7 @@ from pykraft.broker.replicas.placement.directory_assignments import DirectoryAss
 from pykraft.broker.replicas.ports import ImageSource
 from pykraft.broker.replicas.replica_table import ReplicaTable
 from pykraft.log_store.interface import DAMAGE_ERRORS, STORAGE_ERRORS, CorruptLogError
-from pykraft.log_store.segment import BadIndexError
+from pykraft.log_store.segment.reading import BadIndexError
 from pykraft.metadata_log.broker_configs import effective_dynamic_values
 from pykraft.runtime.backoff import RandomSource
 from pykraft.runtime.clock import Clock
