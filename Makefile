@@ -24,7 +24,7 @@ DRAW ?=
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(CURDIR)/build/bytecode
 
-.PHONY: setup pins java kcat check test docs demo jepsen jepsen-long root-tools power-loss spark-faults fuzz sim sim-determinism mutants mutants-processes mutants-random groups-differential transactions-differential bench bench-metadata bench-failover bench-kafka bench-groups bench-transactions bench-spark proto format clean
+.PHONY: setup pins java kcat check test docs screenshots demo jepsen jepsen-long root-tools power-loss spark-faults fuzz sim sim-determinism mutants mutants-processes mutants-random groups-differential transactions-differential bench bench-metadata bench-failover bench-kafka bench-groups bench-transactions bench-spark proto format clean
 
 setup: $(VENV)/installed build/path/pykraft
 
@@ -77,6 +77,10 @@ test: check java kcat
 # In build/site. A warning is an error: not with --quiet, which would count none.
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# Takes the pictures of README and site again. Look at them before they are committed.
+screenshots: setup
+	$(BIN)/python -m tests.docs.screenshots
 
 demo: setup java
 	$(BIN)/python examples/demo.py

@@ -38,14 +38,21 @@ class Browser:
         self.look()
 
     def look(
-        self, width: int = 1_200, height: int = 900, *, dark: bool = False, scripts: bool = True
+        self,
+        width: int = 1_200,
+        height: int = 900,
+        *,
+        dark: bool = False,
+        scripts: bool = True,
+        scrollbars: bool = True,
     ) -> None:
-        """How large the window is, what its reader likes, and whether it runs scripts."""
+        """Set the size of the window, the reader's preferences, and whether it runs scripts."""
         self._size = width, height
         self._resize(height)
         feature = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self._driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
         self._driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": not scripts})
+        self._driver.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": not scrollbars})
 
     def _resize(self, height: int) -> None:
         width = self._size[0]
@@ -66,6 +73,10 @@ class Browser:
         before = self._driver.find_element(By.TAG_NAME, "html")
         self.click(selector)
         WebDriverWait(self._driver, PATIENCE_S).until(staleness_of(before))
+
+    def wait_for(self, selector: str) -> None:
+        """Until the page has something that the selector finds."""
+        WebDriverWait(self._driver, PATIENCE_S).until(lambda _: self.count(selector))
 
     def fill(self, selector: str, text: str) -> None:
         field = self._driver.find_element(By.CSS_SELECTOR, selector)
@@ -126,11 +137,15 @@ class Browser:
         """What the browser has reported since the last call: errors of scripts, what the policy forbids."""
         return [str(entry["message"]) for entry in self._driver.get_log("browser")]  # type: ignore[no-untyped-call]
 
+    def shown(self, name: str) -> None:
+        """A picture of what the window shows."""
+        self._driver.save_screenshot(str(self._pictures / f"{name}.png"))
+
     def picture(self, name: str) -> None:
         """Of the whole page."""
         height = int(self.evaluate("document.documentElement.scrollHeight"))
         self._resize(min(max(height, self._size[1]), _TALLEST_PX))
-        self._driver.save_screenshot(str(self._pictures / f"{name}.png"))
+        self.shown(name)
         self._resize(self._size[1])
 
 
