@@ -34,7 +34,7 @@ from data_path import (
 )
 
 from pykraft.kafka_protocol.compression import Compression
-from pykraft.kafka_protocol.messages.incremental_alter_configs import (
+from pykraft.kafka_protocol.messages.configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,

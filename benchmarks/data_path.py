@@ -28,7 +28,9 @@ from functools import partial
 from typing import Any
 
 from pykraft.kafka_protocol.headers import decode_response_header, encode_request
-from pykraft.kafka_protocol.messages import create_topics, delete_topics, fetch, metadata, produce
+from pykraft.kafka_protocol.messages import cluster
+from pykraft.kafka_protocol.messages import records as record_messages
+from pykraft.kafka_protocol.messages import topics as topic_messages
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 
 GB = 1_000_000_000
@@ -171,18 +173,18 @@ def stop_cluster(nodes: list[Node]) -> None:
 def create_topic(nodes: list[Node], name: str, partitions: int, replication_factor: int) -> list[int]:
     """Create a topic; returns the leader of each partition."""
     client = Client(nodes[0].port)
-    configs = [create_topics.CreatableTopicConfig(name="retention.ms", value="-1")]
-    topic = create_topics.CreatableTopic(
+    configs = [topic_messages.CreatableTopicConfig(name="retention.ms", value="-1")]
+    topic = topic_messages.CreatableTopic(
         name=name, num_partitions=partitions, replication_factor=replication_factor, configs=configs
     )
-    request = create_topics.CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
-    result = client.call(request, 7, create_topics.CreateTopicsResponse).topics[0]
+    request = topic_messages.CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
+    result = client.call(request, 7, topic_messages.CreateTopicsResponse).topics[0]
     assert result.error_code in (0, 36), result
     leaders: list[int] = []
 
     def ready() -> bool:
-        asked = [metadata.MetadataRequestTopic(name=name)]
-        response = client.call(metadata.MetadataRequest(topics=asked), 9, metadata.MetadataResponse)
+        asked = [cluster.MetadataRequestTopic(name=name)]
+        response = client.call(cluster.MetadataRequest(topics=asked), 9, cluster.MetadataResponse)
         found = sorted(response.topics[0].partitions, key=lambda p: p.partition_index)
         leaders[:] = [p.leader_id for p in found]
         return len(found) == partitions and all(p.error_code == 0 for p in found)
@@ -199,9 +201,9 @@ def create_topic(nodes: list[Node], name: str, partitions: int, replication_fact
 
 def delete_topic(node: Node, name: str) -> None:
     """Free the logs' memory, so that the next measurement uses memory that the system has used before."""
-    topics = [delete_topics.DeleteTopicState(name=name)]
-    request = delete_topics.DeleteTopicsRequest(topics=topics, timeout_ms=30_000)
-    Client(node.port).call(request, 6, delete_topics.DeleteTopicsResponse)
+    topics = [topic_messages.DeleteTopicState(name=name)]
+    request = topic_messages.DeleteTopicsRequest(topics=topics, timeout_ms=30_000)
+    Client(node.port).call(request, 6, topic_messages.DeleteTopicsResponse)
     time.sleep(0.5)
 
 
@@ -209,7 +211,7 @@ def produced(client: Client, frame: bytes) -> bool:
     client.socket.sendall(frame)
     data = client.receive()
     _, at = decode_response_header(0, 8, data)
-    response = produce.ProduceResponse.decode(bytes(data[at:]), 8)
+    response = record_messages.ProduceResponse.decode(bytes(data[at:]), 8)
     return response.responses[0].partition_responses[0].error_code == 0
 
 
@@ -222,15 +224,17 @@ def batch_of(size_bytes: int) -> bytes:
 
 
 def produce_frame(topic: str, index: int, batch: bytes, acks: int) -> bytes:
-    data = [produce.PartitionProduceData(index=index, records=batch)]
-    topics = [produce.TopicProduceData(name=topic, partition_data=data)]
-    return frame_of(produce.ProduceRequest(acks=acks, timeout_ms=30_000, topic_data=topics), 8)
+    data = [record_messages.PartitionProduceData(index=index, records=batch)]
+    topics = [record_messages.TopicProduceData(name=topic, partition_data=data)]
+    return frame_of(record_messages.ProduceRequest(acks=acks, timeout_ms=30_000, topic_data=topics), 8)
 
 
 def fetch_frame(topic: str, index: int, offset: int, max_bytes: int, max_wait_ms: int = 100) -> bytes:
-    partition = fetch.FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=max_bytes)
-    topics = [fetch.FetchTopic(topic=topic, partitions=[partition])]
-    request = fetch.FetchRequest(
+    partition = record_messages.FetchPartition(
+        partition=index, fetch_offset=offset, partition_max_bytes=max_bytes
+    )
+    topics = [record_messages.FetchTopic(topic=topic, partitions=[partition])]
+    request = record_messages.FetchRequest(
         max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=max_bytes, session_epoch=-1, topics=topics
     )
     return frame_of(request, 11)
@@ -369,7 +373,7 @@ def measure_during_bulk(node: Node, seconds: float) -> None:
     threads = [threading.Thread(target=load, args=(frame,)) for frame in frames]
     for thread in threads:
         thread.start()
-    request = frame_of(metadata.MetadataRequest(topics=[]), 9)
+    request = frame_of(cluster.MetadataRequest(topics=[]), 9)
     client = Client(node.port)
     latencies = []
     end = time.monotonic() + seconds

@@ -19,7 +19,7 @@ from groups_offsets import TOPIC, Log, image_of
 
 from pykraft.group_coordinator.service import GroupCoordinatorService
 from pykraft.group_coordinator.state.config import GroupConfig
-from pykraft.kafka_protocol.messages.consumer_group_heartbeat import (
+from pykraft.kafka_protocol.messages.groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatRequestTopicPartitions,
     ConsumerGroupHeartbeatResponse,

@@ -22,7 +22,7 @@ from pykraft.jepsen_like.conformance.generate import Choice, generate
 from pykraft.jepsen_like.conformance.known.groups import KNOWN
 from pykraft.jepsen_like.conformance.script import TOPICS
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages import find_coordinator, heartbeat
+from pykraft.kafka_protocol.messages import groups
 
 PROPERTIES: Final = {
     # Nothing happens because time passes.
@@ -52,10 +52,10 @@ def prepare(system: Any, client: Client) -> None:
 
 def coordinates_groups(client: Client) -> bool:
     """Ask for a coordinator, which creates the offsets topic, and whether it is at work."""
-    request = find_coordinator.FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
-    client.call(request, 4, find_coordinator.FindCoordinatorResponse)
-    probe = heartbeat.HeartbeatRequest(group_id="g", member_id="nobody", generation_id=1)
-    code = client.call(probe, 4, heartbeat.HeartbeatResponse).error_code
+    request = groups.FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
+    client.call(request, 4, groups.FindCoordinatorResponse)
+    probe = groups.HeartbeatRequest(group_id="g", member_id="nobody", generation_id=1)
+    code = client.call(probe, 4, groups.HeartbeatResponse).error_code
     return bool(code == ErrorCode.UNKNOWN_MEMBER_ID)
 
 

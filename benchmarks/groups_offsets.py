@@ -39,7 +39,7 @@ from pykraft.kafka_protocol.batch_builder import BatchBuilder
 from pykraft.kafka_protocol.hot.offset_commit import build_offset_commit_response, parse_offset_commit
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.markers import EndOfTransaction
-from pykraft.kafka_protocol.messages.offset_commit import (
+from pykraft.kafka_protocol.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,

@@ -36,13 +36,13 @@ from bench_nodes import (
 )
 
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.messages.create_topics import (
+from pykraft.kafka_protocol.messages.cluster import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from pykraft.kafka_protocol.messages.topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from pykraft.kafka_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from pykraft.metadata_log.codec import encode_record
 from pykraft.metadata_log.loader import MetadataLoader
 from pykraft.metadata_log.pb import controller_pb2 as pb

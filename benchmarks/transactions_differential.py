@@ -22,7 +22,7 @@ from pykraft.jepsen_like.conformance.generate_transactions import generate_trans
 from pykraft.jepsen_like.conformance.known.groups import KNOWN
 from pykraft.jepsen_like.conformance.known.transactions import KNOWN_TRANSACTIONS
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages import find_coordinator, init_producer_id
+from pykraft.kafka_protocol.messages import groups, transactions
 
 ALL_KNOWN: Final = (*KNOWN, *KNOWN_TRANSACTIONS)
 """Those of groups, too: offsets of transactions belong to groups."""
@@ -45,10 +45,10 @@ def prepare(system: Any, client: Client) -> None:
 
 
 def _coordinates(client: Client) -> bool:
-    request = find_coordinator.FindCoordinatorRequest(key_type=1, coordinator_keys=["t"])
-    client.call(request, 4, find_coordinator.FindCoordinatorResponse)
-    probe = init_producer_id.InitProducerIdRequest(transactional_id="probe", transaction_timeout_ms=1000)
-    answer = client.call(probe, 4, init_producer_id.InitProducerIdResponse)
+    request = groups.FindCoordinatorRequest(key_type=1, coordinator_keys=["t"])
+    client.call(request, 4, groups.FindCoordinatorResponse)
+    probe = transactions.InitProducerIdRequest(transactional_id="probe", transaction_timeout_ms=1000)
+    answer = client.call(probe, 4, transactions.InitProducerIdResponse)
     return bool(answer.error_code == ErrorCode.NONE)
 
 

@@ -19,13 +19,14 @@ from pykraft.group_coordinator.state.shard_state import Group, ShardState
 from pykraft.group_coordinator.state.subscription import TopicsView
 from pykraft.kafka_protocol.codec.schema import EncodedElements
 from pykraft.kafka_protocol.errors import ErrorCode, shortened
-from pykraft.kafka_protocol.messages import consumer_group_describe as consumer_messages
-from pykraft.kafka_protocol.messages.describe_groups import (
+from pykraft.kafka_protocol.messages import groups as consumer_messages
+from pykraft.kafka_protocol.messages.groups import (
     DescribedGroup,
     DescribedGroupMember,
     DescribeGroupsResponse,
+    ListedGroup,
+    ListGroupsRequest,
 )
-from pykraft.kafka_protocol.messages.list_groups import ListedGroup, ListGroupsRequest
 
 MAX_FILTERS: Final = 1_000
 """The names of states and types in one ListGroups request; there are ten."""
@@ -107,7 +108,7 @@ def describe_error(group_id: str, code: ErrorCode) -> DescribedGroup:
 
 def describe_consumer_group(
     state: ShardState, group_id: str, topics: TopicsView, assignors: Sequence[str], version: int
-) -> Generator[None, None, consumer_messages.DescribedGroup]:
+) -> Generator[None, None, consumer_messages.ConsumerDescribedGroup]:
     """Yields after each member."""
     if not group_id:
         return consumer_describe_error(group_id, ErrorCode.INVALID_GROUP_ID)
@@ -121,7 +122,7 @@ def describe_consumer_group(
         described = _describe_member(group, member, topics)
         members.append(consumer_messages.ConsumerGroupDescribeResponse.encode_part(described, version))
         yield
-    return consumer_messages.DescribedGroup(
+    return consumer_messages.ConsumerDescribedGroup(
         group_id=group_id,
         group_state=group.state_name,
         group_epoch=group.epoch,
@@ -131,8 +132,8 @@ def describe_consumer_group(
     )
 
 
-def consumer_describe_error(group_id: str, code: ErrorCode) -> consumer_messages.DescribedGroup:
-    return consumer_messages.DescribedGroup(group_id=group_id, error_code=code)
+def consumer_describe_error(group_id: str, code: ErrorCode) -> consumer_messages.ConsumerDescribedGroup:
+    return consumer_messages.ConsumerDescribedGroup(group_id=group_id, error_code=code)
 
 
 def _describe_member(

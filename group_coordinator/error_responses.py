@@ -8,10 +8,15 @@ from __future__ import annotations
 from pykraft.group_coordinator.classic.rebalance import join_error
 from pykraft.group_coordinator.offsets import fetch as offset_fetch
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from pykraft.kafka_protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from pykraft.kafka_protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
-from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from pykraft.kafka_protocol.messages.groups import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from pykraft.kafka_protocol.messages.offsets import OffsetFetchRequest, OffsetFetchResponse
 
 _JOIN_NULL_PROTOCOL_VERSION = 7
 

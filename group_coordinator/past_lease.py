@@ -53,8 +53,7 @@ from pykraft.group_coordinator.state.consumer_group import ConsumerGroup
 from pykraft.group_coordinator.state.result import CoordinatorResult
 from pykraft.group_coordinator.state.shard_state import ShardState
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
-from pykraft.kafka_protocol.messages.heartbeat import HeartbeatResponse
+from pykraft.kafka_protocol.messages.groups import ConsumerGroupHeartbeatResponse, HeartbeatResponse
 
 Decide = Callable[[ShardState], CoordinatorResult]
 MemberTimeout = Callable[[ShardState], int]

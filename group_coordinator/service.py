@@ -58,33 +58,36 @@ from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.hot.offset_commit import CommitRequestView
 from pykraft.kafka_protocol.ids import Uuid, make_uuid, uuid_to_str
 from pykraft.kafka_protocol.markers import EndOfTransaction
-from pykraft.kafka_protocol.messages import consumer_group_describe as consumer_messages
-from pykraft.kafka_protocol.messages.consumer_group_heartbeat import (
+from pykraft.kafka_protocol.messages import groups as consumer_messages
+from pykraft.kafka_protocol.messages.groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-)
-from pykraft.kafka_protocol.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
-)
-from pykraft.kafka_protocol.messages.describe_groups import (
     DescribedGroup,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
 )
-from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from pykraft.kafka_protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from pykraft.kafka_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
-from pykraft.kafka_protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from pykraft.kafka_protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
-from pykraft.kafka_protocol.messages.offset_fetch import (
+from pykraft.kafka_protocol.messages.offsets import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
 )
-from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from pykraft.kafka_protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import MetadataImage
@@ -513,7 +516,7 @@ class GroupCoordinatorService:
         """``operations``: as in :meth:`describe_groups`."""
         response = consumer_messages.ConsumerGroupDescribeResponse
 
-        async def look_up(group_id: str) -> consumer_messages.DescribedGroup:
+        async def look_up(group_id: str) -> consumer_messages.ConsumerDescribedGroup:
             try:
                 describing = await self._runtime.read(
                     self.partition_for(group_id),
@@ -532,7 +535,7 @@ class GroupCoordinatorService:
     async def _describe(
         self,
         response: type[Message],
-        look_up: Callable[[str], Awaitable[DescribedGroup | consumer_messages.DescribedGroup]],
+        look_up: Callable[[str], Awaitable[DescribedGroup | consumer_messages.ConsumerDescribedGroup]],
         group_ids: list[str],
         version: int,
         operations: int | None,

@@ -15,7 +15,7 @@ from pykraft.kafka_client.metadata import MetadataCache, Partition, Topic
 from pykraft.kafka_client.network import Network
 from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from pykraft.kafka_protocol.messages.cluster import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from pykraft.lazy_dataclass import dataclass
 from pykraft.runtime.address import Address
 

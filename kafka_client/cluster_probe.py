@@ -15,13 +15,11 @@ from pykraft.kafka_client.blocking import BlockingNetwork, run
 from pykraft.kafka_client.connection import Connection
 from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import KafkaError
-from pykraft.kafka_protocol.messages.describe_quorum import (
+from pykraft.kafka_protocol.messages.cluster import (
     DescribeQuorumRequest,
     DescribeQuorumRequestPartitionData,
     DescribeQuorumRequestTopicData,
     DescribeQuorumResponse,
-)
-from pykraft.kafka_protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,

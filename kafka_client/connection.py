@@ -22,7 +22,7 @@ from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.headers import decode_response_header, encode_request
-from pykraft.kafka_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from pykraft.kafka_protocol.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
 from pykraft.lazy_dataclass import dataclass
 from pykraft.runtime.address import Address
 

@@ -17,7 +17,7 @@ from pykraft.kafka_client.errors import UnsupportedByBrokerError
 from pykraft.kafka_client.results import BrokerDescription
 from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.find_coordinator import (
+from pykraft.kafka_protocol.messages.groups import (
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,

@@ -31,7 +31,7 @@ from pykraft.kafka_client.list_offsets import (
 from pykraft.kafka_client.metadata import Broker, Partition, TopicPartition, has_id
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.messages.fetch import (
+from pykraft.kafka_protocol.messages.records import (
     FetchPartition,
     FetchRequest,
     FetchResponse,

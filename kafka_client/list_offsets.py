@@ -12,7 +12,7 @@ from pykraft.kafka_client.cluster import Cluster, is_passing
 from pykraft.kafka_client.leader_requests import ask_leaders
 from pykraft.kafka_client.metadata import Partition, TopicPartition
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.list_offsets import (
+from pykraft.kafka_protocol.messages.records import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,

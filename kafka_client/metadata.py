@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
-from pykraft.kafka_protocol.messages.metadata import (
+from pykraft.kafka_protocol.messages.cluster import (
     MetadataResponse,
     MetadataResponsePartition,
     MetadataResponseTopic,

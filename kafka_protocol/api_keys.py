@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from functools import cache, lru_cache
 from importlib import import_module
-from typing import cast
+from typing import Final, cast
 
 from pykraft.kafka_protocol.codec.schema import NEVER_FLEXIBLE, Message
 
@@ -102,9 +102,23 @@ class ApiKey(IntEnum):
     DELETE_SHARE_GROUP_OFFSETS = 92
 
 
-def module_name(api_key: int) -> str:
-    """The module under ``messages`` that holds this API's table."""
-    return ApiKey(api_key).name.lower()
+_FAMILIES: Final = {
+    "records": "produce fetch list_offsets offset_for_leader_epoch delete_records",
+    "groups": "find_coordinator join_group sync_group heartbeat leave_group describe_groups list_groups"
+    " delete_groups consumer_group_heartbeat consumer_group_describe",
+    "offsets": "offset_commit offset_fetch offset_delete txn_offset_commit",
+    "transactions": "init_producer_id add_partitions_to_txn add_offsets_to_txn end_txn write_txn_markers"
+    " describe_producers describe_transactions list_transactions",
+    "topics": "create_topics delete_topics create_partitions alter_partition_reassignments"
+    " list_partition_reassignments elect_leaders describe_topic_partitions",
+    "cluster": "api_versions metadata describe_cluster describe_quorum add_raft_voter remove_raft_voter"
+    " update_features unregister_broker describe_log_dirs alter_replica_log_dirs sasl_handshake"
+    " sasl_authenticate",
+    "configs": "describe_configs incremental_alter_configs alter_configs list_config_resources",
+}
+"""Each module under ``messages`` and the APIs whose tables it holds."""
+
+_FAMILY: Final = {api: family for family, apis in _FAMILIES.items() for api in apis.split()}
 
 
 @cache
@@ -134,9 +148,9 @@ def flexible_from(api_key: int) -> int:
 
 def _message_class(api_key: int, suffix: str) -> type[Message]:
     try:
-        name = module_name(api_key)
-        module = import_module(f"pykraft.kafka_protocol.messages.{name}")
-    except (ValueError, ModuleNotFoundError):
+        name = ApiKey(api_key).name.lower()
+        module = import_module(f"pykraft.kafka_protocol.messages.{_FAMILY[name]}")
+    except (ValueError, KeyError):
         raise KeyError(f"no message table for API {api_key}") from None
     class_name = "".join(part.capitalize() for part in name.split("_")) + suffix
     return cast(type[Message], getattr(module, class_name))

@@ -47,7 +47,7 @@ from pykraft.coordinator.partitioning import OFFSETS_TOPIC, TRANSACTION_STATE_TO
 from pykraft.group_coordinator.service import GroupCoordinatorService
 from pykraft.group_coordinator.state.config import GroupConfig
 from pykraft.kafka_protocol.enums import ConfigResourceType
-from pykraft.kafka_protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from pykraft.kafka_protocol.messages.transactions import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from pykraft.metadata_log.broker_configs import concerns_broker, with_dynamic_values
 from pykraft.metadata_log.delta import MetadataDelta, build_full_delta
 from pykraft.metadata_log.features import SUPPORTED_FEATURES

@@ -10,9 +10,12 @@ from coordination.table import render
 
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.messages import consumer_group_heartbeat as consumer_messages
-from pykraft.kafka_protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
-from pykraft.kafka_protocol.messages.sync_group import SyncGroupResponse
+from pykraft.kafka_protocol.messages import groups as consumer_messages
+from pykraft.kafka_protocol.messages.groups import (
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+    SyncGroupResponse,
+)
 
 TOPIC = Topic("t", Uuid(bytes(15) + b"\x01"), 4)
 RUN = dict.fromkeys(("date", "command", "pykraft", "kafka", "machine", "client", "values"), "x")
@@ -62,7 +65,7 @@ def test_member_of_the_consumer_protocol_owns_what_the_coordinator_has_heard_of(
     answer = consumer_messages.ConsumerGroupHeartbeatResponse(
         member_epoch=3,
         heartbeat_interval_ms=5000,
-        assignment=consumer_messages.Assignment(topic_partitions=[share]),
+        assignment=consumer_messages.HeartbeatAssignment(topic_partitions=[share]),
     )
     told = steps.send(answer)
     assert told is not None

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from pykraft.kafka_protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
-from pykraft.kafka_protocol.messages.end_txn import EndTxnRequest
-from pykraft.kafka_protocol.messages.init_producer_id import InitProducerIdRequest
+from pykraft.kafka_protocol.messages.transactions import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+)
 from pykraft.transaction_coordinator.log.codec import MAX_TRANSACTIONAL_ID_BYTES
 from pykraft.transaction_coordinator.state import ShardState
 from pykraft.transaction_coordinator.transaction import Transaction

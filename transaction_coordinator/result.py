@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.describe_transactions import DescribedTransaction
+from pykraft.kafka_protocol.messages.transactions import DescribedTransaction
 from pykraft.lazy_dataclass import dataclass
 from pykraft.transaction_coordinator.log.records import TransactionRecord
 from pykraft.transaction_coordinator.transaction import TopicPartition

@@ -16,20 +16,19 @@ from pykraft.coordinator.lease import Lease
 from pykraft.coordinator.partitioning import TRANSACTION_STATE_TOPIC, partition_for_key
 from pykraft.coordinator.writer import PartitionWriter
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
-from pykraft.kafka_protocol.messages.add_partitions_to_txn import (
+from pykraft.kafka_protocol.messages.transactions import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnResult,
-)
-from pykraft.kafka_protocol.messages.describe_transactions import (
     DescribedTransaction,
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
-)
-from pykraft.kafka_protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
-from pykraft.kafka_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from pykraft.kafka_protocol.messages.list_transactions import (
+    EndTxnRequest,
+    EndTxnResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
     ListedTransaction,
     ListTransactionsRequest,
     ListTransactionsResponse,

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from comparison.systems import CLUSTER_ID, System
 from data_path import Client, Node, delete_topic, free_ports, stop_cluster, wait_for
 
-from pykraft.kafka_protocol.messages import metadata
+from pykraft.kafka_protocol.messages import cluster as cluster_messages
 
 _LOG_TAIL_CHARACTERS = 600
 _START_TIMEOUT_S = 180
@@ -131,7 +131,9 @@ class Cluster:
         try:
             client = Client(port)
             with client.socket:
-                answer = client.call(metadata.MetadataRequest(topics=[]), 9, metadata.MetadataResponse)
+                answer = client.call(
+                    cluster_messages.MetadataRequest(topics=[]), 9, cluster_messages.MetadataResponse
+                )
         except OSError:
             return False
         return len(answer.brokers) == len(self.ports)

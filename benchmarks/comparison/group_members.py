@@ -22,19 +22,18 @@ from pykraft.kafka_protocol.consumer_protocol import (
     encode_subscription,
 )
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.consumer_group_heartbeat import (
+from pykraft.kafka_protocol.messages.groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatRequestTopicPartitions,
     ConsumerGroupHeartbeatResponse,
-)
-from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from pykraft.kafka_protocol.messages.join_group import (
+    HeartbeatRequest,
+    HeartbeatResponse,
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     JoinGroupResponse,
-)
-from pykraft.kafka_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
-from pykraft.kafka_protocol.messages.sync_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
     SyncGroupRequest,
     SyncGroupRequestAssignment,
     SyncGroupResponse,

@@ -7,14 +7,8 @@ from typing import Any
 from data_path import Client
 
 from pykraft.kafka_protocol.headers import decode_response_header
-from pykraft.kafka_protocol.messages import (
-    create_topics,
-    fetch,
-    find_coordinator,
-    list_offsets,
-    metadata,
-    produce,
-)
+from pykraft.kafka_protocol.messages import cluster, groups, records
+from pykraft.kafka_protocol.messages import topics as topic_messages
 
 LATEST = -1
 
@@ -27,13 +21,13 @@ def decode(response_class: Any, version: int, frame: bytes | memoryview) -> Any:
 
 def check_produced(frame: bytes | memoryview) -> None:
     """The one partition of an answer, as ``data_path.produce_frame`` asks for it."""
-    answer = decode(produce.ProduceResponse, 8, frame)
+    answer = decode(records.ProduceResponse, 8, frame)
     check(answer.responses[0].partition_responses[0].error_code, "Produce")
 
 
 def check_fetched(frame: bytes | memoryview) -> None:
     """The one partition of an answer, as ``data_path.fetch_frame`` asks for it."""
-    answer = decode(fetch.FetchResponse, 11, frame)
+    answer = decode(records.FetchResponse, 11, frame)
     check(answer.responses[0].partitions[0].error_code, "Fetch")
 
 
@@ -43,10 +37,10 @@ def check(error_code: int, what: str) -> None:
 
 
 def end_offset(port: int, topic: str, index: int) -> int:
-    partition = list_offsets.ListOffsetsPartition(partition_index=index, timestamp=LATEST)
-    topics = [list_offsets.ListOffsetsTopic(name=topic, partitions=[partition])]
-    request = list_offsets.ListOffsetsRequest(replica_id=-1, topics=topics)
-    answer = Client(port).call(request, 5, list_offsets.ListOffsetsResponse)
+    partition = records.ListOffsetsPartition(partition_index=index, timestamp=LATEST)
+    topics = [records.ListOffsetsTopic(name=topic, partitions=[partition])]
+    request = records.ListOffsetsRequest(replica_id=-1, topics=topics)
+    answer = Client(port).call(request, 5, records.ListOffsetsResponse)
     found = answer.topics[0].partitions[0]
     check(found.error_code, "ListOffsets")
     return int(found.offset)
@@ -54,17 +48,17 @@ def end_offset(port: int, topic: str, index: int) -> int:
 
 def request_topic(client: Client, name: str, partitions: int, replication_factor: int) -> None:
     """Have a topic created, without waiting until it is led."""
-    topic = create_topics.CreatableTopic(
+    topic = topic_messages.CreatableTopic(
         name=name, num_partitions=partitions, replication_factor=replication_factor
     )
-    request = create_topics.CreateTopicsRequest(topics=[topic], timeout_ms=60_000)
-    check(client.call(request, 7, create_topics.CreateTopicsResponse).topics[0].error_code, "CreateTopics")
+    request = topic_messages.CreateTopicsRequest(topics=[topic], timeout_ms=60_000)
+    check(client.call(request, 7, topic_messages.CreateTopicsResponse).topics[0].error_code, "CreateTopics")
 
 
 def is_in_sync(client: Client, names: list[str], replicas: int) -> bool:
     """Whether all partitions of these topics are led and have so many replicas in sync."""
-    asked = [metadata.MetadataRequestTopic(name=name) for name in names]
-    answer = client.call(metadata.MetadataRequest(topics=asked), 9, metadata.MetadataResponse)
+    asked = [cluster.MetadataRequestTopic(name=name) for name in names]
+    answer = client.call(cluster.MetadataRequest(topics=asked), 9, cluster.MetadataResponse)
     return all(
         topic.error_code == 0
         and topic.partitions
@@ -74,12 +68,12 @@ def is_in_sync(client: Client, names: list[str], replicas: int) -> bool:
 
 
 def topic_id(client: Client, name: str) -> Any:
-    asked = [metadata.MetadataRequestTopic(name=name)]
-    answer = client.call(metadata.MetadataRequest(topics=asked), 10, metadata.MetadataResponse)
+    asked = [cluster.MetadataRequestTopic(name=name)]
+    answer = client.call(cluster.MetadataRequest(topics=asked), 10, cluster.MetadataResponse)
     return answer.topics[0].topic_id
 
 
 def has_coordinator(client: Client, group: str) -> bool:
-    request = find_coordinator.FindCoordinatorRequest(coordinator_keys=[group])
-    answer = client.call(request, 4, find_coordinator.FindCoordinatorResponse)
+    request = groups.FindCoordinatorRequest(coordinator_keys=[group])
+    answer = client.call(request, 4, groups.FindCoordinatorResponse)
     return bool(answer.coordinators[0].error_code == 0)

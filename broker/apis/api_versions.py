@@ -15,7 +15,7 @@ from typing import Any
 from pykraft.broker.apis.services import NodeServices
 from pykraft.broker.serving.api import Api, HandledApi
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.api_versions import (
+from pykraft.kafka_protocol.messages.cluster import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,

@@ -38,74 +38,90 @@ from pykraft.group_coordinator.describe import MAX_FILTERS
 from pykraft.group_coordinator.service import GroupCoordinatorService as Coordinator
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.hot.produce import MAX_ELEMENTS
-from pykraft.kafka_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
-from pykraft.kafka_protocol.messages.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-)
-from pykraft.kafka_protocol.messages.alter_replica_log_dirs import (
+from pykraft.kafka_protocol.messages.cluster import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    MetadataRequest,
+    MetadataResponse,
 )
-from pykraft.kafka_protocol.messages.consumer_group_describe import (
-    ConsumerGroupDescribeRequest,
-    ConsumerGroupDescribeResponse,
-)
-from pykraft.kafka_protocol.messages.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-)
-from pykraft.kafka_protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from pykraft.kafka_protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
-from pykraft.kafka_protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from pykraft.kafka_protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
-from pykraft.kafka_protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from pykraft.kafka_protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
-from pykraft.kafka_protocol.messages.describe_producers import (
-    DescribeProducersRequest,
-    DescribeProducersResponse,
-)
-from pykraft.kafka_protocol.messages.describe_topic_partitions import (
-    DescribeTopicPartitionsRequest,
-    DescribeTopicPartitionsResponse,
-)
-from pykraft.kafka_protocol.messages.describe_transactions import (
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-)
-from pykraft.kafka_protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
-from pykraft.kafka_protocol.messages.fetch import FetchRequest, FetchResponse
-from pykraft.kafka_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from pykraft.kafka_protocol.messages.incremental_alter_configs import (
+from pykraft.kafka_protocol.messages.configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
-)
-from pykraft.kafka_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from pykraft.kafka_protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from pykraft.kafka_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
-from pykraft.kafka_protocol.messages.list_config_resources import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
-from pykraft.kafka_protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from pykraft.kafka_protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
-from pykraft.kafka_protocol.messages.list_transactions import (
-    ListTransactionsRequest,
-    ListTransactionsResponse,
+from pykraft.kafka_protocol.messages.groups import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
 )
-from pykraft.kafka_protocol.messages.metadata import MetadataRequest, MetadataResponse
-from pykraft.kafka_protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-from pykraft.kafka_protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
-from pykraft.kafka_protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
-from pykraft.kafka_protocol.messages.offset_for_leader_epoch import (
+from pykraft.kafka_protocol.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+)
+from pykraft.kafka_protocol.messages.records import (
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    FetchRequest,
+    FetchResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
+    ProduceRequest,
+    ProduceResponse,
 )
-from pykraft.kafka_protocol.messages.produce import ProduceRequest, ProduceResponse
-from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from pykraft.kafka_protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
-from pykraft.kafka_protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from pykraft.kafka_protocol.messages.topics import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+)
+from pykraft.kafka_protocol.messages.transactions import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    EndTxnRequest,
+    EndTxnResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
 from pykraft.metadata_log.controller.calls.forwarding import FORWARDED
 from pykraft.transaction_coordinator.requests import add_partitions
 from pykraft.transaction_coordinator.requests.init_producer_id import (

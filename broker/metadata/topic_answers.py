@@ -17,7 +17,7 @@ from pykraft.broker.authorized_operations import NOT_ASKED, TOPIC_OPERATIONS
 from pykraft.coordinator.partitioning import OFFSETS_TOPIC
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.messages.metadata import MetadataResponse
+from pykraft.kafka_protocol.messages.cluster import MetadataResponse
 from pykraft.kafka_protocol.primitives import write_uvarint
 from pykraft.lazy_dataclass import dataclass
 from pykraft.metadata_log.image import (

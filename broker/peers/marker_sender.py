@@ -17,7 +17,7 @@ from pykraft.broker.peers.exchanges import Exchanges
 from pykraft.broker.peers.peers import Peers
 from pykraft.broker.replicas.ports import ImageSource
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.write_txn_markers import (
+from pykraft.kafka_protocol.messages.transactions import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,

@@ -16,7 +16,7 @@ from pykraft.broker.peers.peers import Peers
 from pykraft.broker.replicas.ports import ImageSource
 from pykraft.coordinator.partitioning import TRANSACTION_STATE_TOPIC, partition_for_key
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.add_partitions_to_txn import (
+from pykraft.kafka_protocol.messages.transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnResult,

@@ -36,8 +36,7 @@ from pykraft.group_coordinator.state.result import Answer, Call, CoordinatorResu
 from pykraft.group_coordinator.state.sessions import TimerKind
 from pykraft.group_coordinator.state.shard_state import ShardState
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.join_group import JoinGroupRequest
-from pykraft.kafka_protocol.messages.sync_group import SyncGroupResponse
+from pykraft.kafka_protocol.messages.groups import JoinGroupRequest, SyncGroupResponse
 
 
 def handle_join_group(state: ShardState, request: JoinGroupRequest, call: Call) -> CoordinatorResult:

@@ -7,7 +7,7 @@ from typing import Final
 from pykraft.group_coordinator.state.names import check_group_id, check_names
 from pykraft.group_coordinator.state.result import Call
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.join_group import JoinGroupRequest
+from pykraft.kafka_protocol.messages.groups import JoinGroupRequest
 
 MAX_PROTOCOLS: Final = 100
 """Of one member; clients have a few. With each, a rebalance looks at those of all members."""

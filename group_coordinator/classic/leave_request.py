@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.leave_group import (
+from pykraft.kafka_protocol.messages.groups import (
     LeaveGroupRequest,
     LeaveGroupResponse,
     MemberIdentity,

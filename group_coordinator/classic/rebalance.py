@@ -22,8 +22,11 @@ from pykraft.group_coordinator.state.result import Answer, Completion, Coordinat
 from pykraft.group_coordinator.state.sessions import CancelTimer, SetTimer, TimerChange, TimerKey, TimerKind
 from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
-from pykraft.kafka_protocol.messages.sync_group import SyncGroupResponse
+from pykraft.kafka_protocol.messages.groups import (
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+    SyncGroupResponse,
+)
 from pykraft.lazy_dataclass import dataclass
 
 _ABSENT_CHECK_MS = 1_000

@@ -26,9 +26,14 @@ from pykraft.group_coordinator.state.result import Answer, Call, CoordinatorResu
 from pykraft.group_coordinator.state.sessions import TimerKind
 from pykraft.group_coordinator.state.shard_state import ShardState
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from pykraft.kafka_protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from pykraft.kafka_protocol.messages.groups import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    LeaveGroupRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
 
 _NAMED_PROTOCOL_VERSION = 5
 

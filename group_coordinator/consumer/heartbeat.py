@@ -46,11 +46,11 @@ from pykraft.group_coordinator.state.sessions import (
 )
 from pykraft.group_coordinator.state.shard_state import ShardState
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.consumer_group_heartbeat import (
-    Assignment,
+from pykraft.kafka_protocol.messages.groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     ConsumerGroupHeartbeatResponseTopicPartitions,
+    HeartbeatAssignment,
 )
 
 
@@ -208,8 +208,8 @@ def _rebalance_timer(group_id: str, old: ConsumerMember, member: ConsumerMember)
     return SetTimer(key, member.rebalance_timeout_ms, member.epoch, keep_running=keep)
 
 
-def _build_assignment(partitions: Partitions) -> Assignment:
-    return Assignment(
+def _build_assignment(partitions: Partitions) -> HeartbeatAssignment:
+    return HeartbeatAssignment(
         topic_partitions=[
             ConsumerGroupHeartbeatResponseTopicPartitions(topic_id=topic_id, partitions=indexes)
             for topic_id, indexes in by_topic(partitions).items()

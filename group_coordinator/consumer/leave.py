@@ -26,11 +26,12 @@ from pykraft.group_coordinator.state.records import NO_PARTITIONS
 from pykraft.group_coordinator.state.result import Call, CoordinatorResult
 from pykraft.group_coordinator.state.sessions import CancelTimer, TimerKey, TimerKind, cancel_member_timers
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.consumer_group_heartbeat import (
+from pykraft.kafka_protocol.messages.groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
+    LeaveGroupRequest,
+    MemberIdentity,
 )
-from pykraft.kafka_protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 
 
 def handle_leave(

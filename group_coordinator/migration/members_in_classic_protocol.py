@@ -52,9 +52,14 @@ from pykraft.kafka_protocol.consumer_protocol import (
     decode_subscription,
 )
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from pykraft.kafka_protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from pykraft.kafka_protocol.messages.groups import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
 from pykraft.kafka_protocol.primitives import ProtocolError
 
 

@@ -64,7 +64,7 @@ from pykraft.kafka_protocol.consumer_protocol import (
     decode_subscription,
 )
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.sync_group import SyncGroupResponse
+from pykraft.kafka_protocol.messages.groups import SyncGroupResponse
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.lazy_dataclass import dataclass
 from pykraft.metadata_log.persistent import Map

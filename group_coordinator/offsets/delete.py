@@ -21,7 +21,7 @@ from pykraft.group_coordinator.state.shard_state import Group, ShardState
 from pykraft.group_coordinator.state.subscription import TopicsView
 from pykraft.kafka_protocol.consumer_protocol import PROTOCOL_TYPE, decode_subscribed_topics
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.offset_delete import (
+from pykraft.kafka_protocol.messages.offsets import (
     OffsetDeleteRequest,
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,

@@ -17,7 +17,7 @@ from pykraft.group_coordinator.state.records import GroupMetadataKey, GroupRecor
 from pykraft.group_coordinator.state.result import CoordinatorResult, Record
 from pykraft.group_coordinator.state.shard_state import ShardState
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
+from pykraft.kafka_protocol.messages.groups import DeletableGroupResult, DeleteGroupsResponse
 
 
 def handle_delete_groups(

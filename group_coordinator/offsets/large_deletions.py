@@ -32,8 +32,8 @@ from pykraft.group_coordinator.state.shard_state import Group, ShardState
 from pykraft.group_coordinator.state.subscription import TopicsView
 from pykraft.kafka_protocol.codec.schema import EncodedElements
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
-from pykraft.kafka_protocol.messages.offset_delete import (
+from pykraft.kafka_protocol.messages.groups import DeletableGroupResult, DeleteGroupsResponse
+from pykraft.kafka_protocol.messages.offsets import (
     OffsetDeleteRequest,
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,

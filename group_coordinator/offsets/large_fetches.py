@@ -16,7 +16,7 @@ from pykraft.group_coordinator.state.subscription import TopicsView
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.hot.offset_fetch import OffsetFetchWriter
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
-from pykraft.kafka_protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from pykraft.kafka_protocol.messages.offsets import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 
 LARGE_PARTITIONS = 1_000
 """Answers with more partitions than that, and topics, are large: 2 ms."""

@@ -20,8 +20,7 @@ from pykraft.group_coordinator.state.subscription import TopicsView
 from pykraft.kafka_protocol.batch_builder import Producer
 from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.join_group import JoinGroupResponse
-from pykraft.kafka_protocol.messages.sync_group import SyncGroupResponse
+from pykraft.kafka_protocol.messages.groups import JoinGroupResponse, SyncGroupResponse
 from pykraft.lazy_dataclass import dataclass
 
 

@@ -24,7 +24,7 @@ from pykraft.jepsen_like.conformance.transaction_draw import (
     TRANSACTION_TOPICS,
     TransactionDraw,
 )
-from pykraft.kafka_protocol.messages.describe_transactions import DescribeTransactionsRequest
+from pykraft.kafka_protocol.messages.transactions import DescribeTransactionsRequest
 
 MIN_MOVES: Final = 5
 MAX_MOVES: Final = 20

@@ -9,11 +9,9 @@ from pykraft.jepsen_like.conformance.script import Actor, Partition
 from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
-from pykraft.kafka_protocol.messages.end_txn import EndTxnResponse
-from pykraft.kafka_protocol.messages.init_producer_id import InitProducerIdResponse
-from pykraft.kafka_protocol.messages.join_group import JoinGroupResponse
-from pykraft.kafka_protocol.messages.produce import ProduceResponse
+from pykraft.kafka_protocol.messages.groups import ConsumerGroupHeartbeatResponse, JoinGroupResponse
+from pykraft.kafka_protocol.messages.records import ProduceResponse
+from pykraft.kafka_protocol.messages.transactions import EndTxnResponse, InitProducerIdResponse
 
 
 def learn(actor: Actor, answer: Message, topics: Mapping[Uuid, str], names: Mapping[str, str]) -> None:

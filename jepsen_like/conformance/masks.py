@@ -18,11 +18,9 @@ from pykraft.jepsen_like.conformance.told_batches import told
 from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.consumer_protocol import decode_assignment
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.messages.describe_producers import DescribeProducersResponse
-from pykraft.kafka_protocol.messages.fetch import FetchableTopicResponse, FetchResponse
-from pykraft.kafka_protocol.messages.list_groups import ListGroupsResponse
-from pykraft.kafka_protocol.messages.list_transactions import ListTransactionsResponse
-from pykraft.kafka_protocol.messages.produce import ProduceResponse
+from pykraft.kafka_protocol.messages.groups import ListGroupsResponse
+from pykraft.kafka_protocol.messages.records import FetchableTopicResponse, FetchResponse, ProduceResponse
+from pykraft.kafka_protocol.messages.transactions import DescribeProducersResponse, ListTransactionsResponse
 from pykraft.kafka_protocol.primitives import ProtocolError
 
 _UUID_CHARACTERS: Final = 36

@@ -37,10 +37,13 @@ from pykraft.jepsen_like.conformance.script import (
 from pykraft.kafka_protocol.codec.schema import Message, ProtocolError
 from pykraft.kafka_protocol.headers import encode_request
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
-from pykraft.kafka_protocol.messages.end_txn import EndTxnRequest
-from pykraft.kafka_protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest
+from pykraft.kafka_protocol.messages.groups import (
+    ConsumerGroupHeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    SyncGroupRequest,
+)
+from pykraft.kafka_protocol.messages.transactions import EndTxnRequest
 
 STILL_WAITS: Final = "still waits"
 

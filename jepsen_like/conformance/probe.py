@@ -14,27 +14,33 @@ from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.headers import decode_response_header, encode_request
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from pykraft.kafka_protocol.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
+from pykraft.kafka_protocol.messages.cluster import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
 )
-from pykraft.kafka_protocol.messages.delete_topics import DeleteTopicsRequest
-from pykraft.kafka_protocol.messages.describe_transactions import (
-    DescribedTransaction,
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-)
-from pykraft.kafka_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from pykraft.kafka_protocol.messages.list_offsets import (
+from pykraft.kafka_protocol.messages.records import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from pykraft.kafka_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from pykraft.kafka_protocol.messages.topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+)
+from pykraft.kafka_protocol.messages.transactions import (
+    DescribedTransaction,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
 from pykraft.runtime.address import Address
 
 _SETTLING_ROUND_TRIPS: Final = 2

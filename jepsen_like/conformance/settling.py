@@ -7,18 +7,18 @@ from typing import Any, Final
 from pykraft.jepsen_like.conformance.script import Step
 from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from pykraft.kafka_protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
-from pykraft.kafka_protocol.messages.describe_transactions import (
+from pykraft.kafka_protocol.messages.offsets import TxnOffsetCommitRequest
+from pykraft.kafka_protocol.messages.records import ProduceRequest
+from pykraft.kafka_protocol.messages.transactions import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
     DescribedTransaction,
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    ListTransactionsRequest,
 )
-from pykraft.kafka_protocol.messages.end_txn import EndTxnRequest
-from pykraft.kafka_protocol.messages.init_producer_id import InitProducerIdRequest
-from pykraft.kafka_protocol.messages.list_transactions import ListTransactionsRequest
-from pykraft.kafka_protocol.messages.produce import ProduceRequest
-from pykraft.kafka_protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 PAUSE_S: Final = 0.02
 """Between one try and the next."""

@@ -9,9 +9,9 @@ from pykraft.jepsen_like.conformance.draw import ACTORS, Draw
 from pykraft.jepsen_like.conformance.producer_blanks import STRANGER_ID, ProducerEpoch, ProducerId
 from pykraft.jepsen_like.conformance.script import NO_TOPIC, TopicName, TransactionalId, blank
 from pykraft.kafka_protocol.codec.schema import Message
-from pykraft.kafka_protocol.messages.end_txn import EndTxnRequest
-from pykraft.kafka_protocol.messages.produce import ProduceRequest
-from pykraft.kafka_protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from pykraft.kafka_protocol.messages.offsets import TxnOffsetCommitRequest
+from pykraft.kafka_protocol.messages.records import ProduceRequest
+from pykraft.kafka_protocol.messages.transactions import EndTxnRequest
 
 TRANSACTION_TOPICS: Final = (("apples", 2), ("berries", 1))
 """Each run makes them for itself."""

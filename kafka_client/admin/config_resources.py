@@ -8,10 +8,7 @@ from typing import NamedTuple
 from pykraft.kafka_client.admin.cluster import check
 from pykraft.kafka_client.cluster import Cluster
 from pykraft.kafka_protocol.enums import ConfigResourceType
-from pykraft.kafka_protocol.messages.list_config_resources import (
-    ListConfigResourcesRequest,
-    ListConfigResourcesResponse,
-)
+from pykraft.kafka_protocol.messages.configs import ListConfigResourcesRequest, ListConfigResourcesResponse
 
 
 class ConfigResource(NamedTuple):

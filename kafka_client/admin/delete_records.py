@@ -10,7 +10,7 @@ from pykraft.kafka_client.cluster import Cluster
 from pykraft.kafka_client.leader_requests import ask_leaders
 from pykraft.kafka_client.metadata import Partition, TopicPartition
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.delete_records import (
+from pykraft.kafka_protocol.messages.records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsResponse,

@@ -14,8 +14,7 @@ from pykraft.kafka_client.errors import UnsupportedByBrokerError
 from pykraft.kafka_client.results import BrokerDescription, GroupDescription, MemberDescription
 from pykraft.kafka_protocol.consumer_protocol import PROTOCOL_TYPE, decode_assignment
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages import consumer_group_describe as consumer_messages
-from pykraft.kafka_protocol.messages import describe_groups as classic_messages
+from pykraft.kafka_protocol.messages import groups
 from pykraft.kafka_protocol.primitives import ProtocolError
 
 _CONSUMER_MEMBER = 1
@@ -60,8 +59,8 @@ def _is_missing(result: GroupDescription | KafkaError | None) -> bool:
 async def _as_consumer_groups(
     cluster: Cluster, coordinator: BrokerDescription, group_ids: Sequence[str], deadline_ms: int
 ) -> Described:
-    request = consumer_messages.ConsumerGroupDescribeRequest(group_ids=list(group_ids))
-    answer = consumer_messages.ConsumerGroupDescribeResponse
+    request = groups.ConsumerGroupDescribeRequest(group_ids=list(group_ids))
+    answer = groups.ConsumerGroupDescribeResponse
     try:
         response = await ask_coordinator(cluster, coordinator, request, answer, deadline_ms)
     except UnsupportedByBrokerError as error:
@@ -70,7 +69,7 @@ async def _as_consumer_groups(
 
 
 def _consumer_group(
-    group: consumer_messages.DescribedGroup, coordinator: BrokerDescription
+    group: groups.ConsumerDescribedGroup, coordinator: BrokerDescription
 ) -> GroupDescription | KafkaError:
     if group.error_code:
         return _error(group.error_code, group.error_message, group.group_id)
@@ -107,14 +106,14 @@ def _consumer_group(
 async def _as_classic_groups(
     cluster: Cluster, coordinator: BrokerDescription, group_ids: Sequence[str], deadline_ms: int
 ) -> Described:
-    request = classic_messages.DescribeGroupsRequest(groups=list(group_ids))
-    answer = classic_messages.DescribeGroupsResponse
+    request = groups.DescribeGroupsRequest(groups=list(group_ids))
+    answer = groups.DescribeGroupsResponse
     response = await ask_coordinator(cluster, coordinator, request, answer, deadline_ms)
     return {group.group_id: _classic_group(group, coordinator) for group in response.groups}
 
 
 def _classic_group(
-    group: classic_messages.DescribedGroup, coordinator: BrokerDescription
+    group: groups.DescribedGroup, coordinator: BrokerDescription
 ) -> GroupDescription | KafkaError:
     if group.error_code:
         return _error(group.error_code, group.error_message, group.group_id)
@@ -148,7 +147,7 @@ def _error(code: int, message: str | None, group_id: str) -> KafkaError:
     return KafkaError(known, message or f"description of group {group_id}: {known.name}")
 
 
-def _assignment(assignment: consumer_messages.Assignment) -> dict[str, tuple[int, ...]]:
+def _assignment(assignment: groups.Assignment) -> dict[str, tuple[int, ...]]:
     return {topic.topic_name: tuple(sorted(topic.partitions)) for topic in assignment.topic_partitions}
 
 

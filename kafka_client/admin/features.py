@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pykraft.kafka_client.admin.cluster import check
 from pykraft.kafka_client.cluster import Cluster
 from pykraft.kafka_client.results import ClusterFeatures, FeatureDescription, FeatureUpdate
-from pykraft.kafka_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from pykraft.kafka_protocol.messages.update_features import (
+from pykraft.kafka_protocol.messages.cluster import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
     FeatureUpdateKey,
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,

@@ -11,7 +11,7 @@ from pykraft.kafka_client.cluster import Cluster
 from pykraft.kafka_client.coordinators import ask_coordinator, ask_for_coordinator, connection_to
 from pykraft.kafka_client.errors import UnsupportedByBrokerError
 from pykraft.kafka_client.results import MemberToRemove, Outcome
-from pykraft.kafka_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from pykraft.kafka_protocol.messages.groups import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 
 _SEVERAL_MEMBERS_VERSION = 3
 _REASON = "member was removed by an admin"

@@ -15,14 +15,12 @@ from pykraft.kafka_client.coordinators import ask_coordinator, ask_for_coordinat
 from pykraft.kafka_client.group.offsets import OffsetAndMetadata
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.offset_commit import (
+from pykraft.kafka_protocol.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
-)
-from pykraft.kafka_protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,

@@ -14,9 +14,13 @@ from pykraft.kafka_client.group.config import GroupIdentity
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_client.results import BrokerDescription, CommittedOffset, GroupListing, Outcome
 from pykraft.kafka_protocol.errors import KafkaError
-from pykraft.kafka_protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from pykraft.kafka_protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from pykraft.kafka_protocol.messages.offset_fetch import (
+from pykraft.kafka_protocol.messages.groups import (
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+from pykraft.kafka_protocol.messages.offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,

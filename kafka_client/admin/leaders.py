@@ -11,20 +11,16 @@ from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_client.results import PartitionOutcome, PartitionReassignment
 from pykraft.kafka_protocol.enums import ElectionType
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.alter_partition_reassignments import (
+from pykraft.kafka_protocol.messages.topics import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
-    ReassignablePartition,
-    ReassignableTopic,
-)
-from pykraft.kafka_protocol.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
-    TopicPartitions,
-)
-from pykraft.kafka_protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+    TopicPartitions,
 )
 
 

@@ -9,13 +9,11 @@ from pykraft.kafka_client.cluster import Cluster
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_client.results import LogDirDescription, LogDirReplica
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.alter_replica_log_dirs import (
+from pykraft.kafka_protocol.messages.cluster import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopic,
-)
-from pykraft.kafka_protocol.messages.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,

@@ -14,8 +14,8 @@ from pykraft.kafka_client.leader_requests import ask_leaders
 from pykraft.kafka_client.metadata import Partition, TopicPartition
 from pykraft.kafka_client.results import AbortTransactionSpec, ProducerState
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages import describe_producers as wire
-from pykraft.kafka_protocol.messages.write_txn_markers import (
+from pykraft.kafka_protocol.messages import transactions as wire
+from pykraft.kafka_protocol.messages.transactions import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,

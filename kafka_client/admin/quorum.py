@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from pykraft.kafka_client.admin.cluster import check
 from pykraft.kafka_client.cluster import Cluster
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.messages.add_raft_voter import (
+from pykraft.kafka_protocol.messages.cluster import (
     AddRaftVoterRequest,
     AddRaftVoterResponse,
     Listener,
+    RemoveRaftVoterRequest,
+    RemoveRaftVoterResponse,
 )
-from pykraft.kafka_protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from pykraft.runtime.address import Address
 
 

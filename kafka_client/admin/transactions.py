@@ -19,13 +19,12 @@ from pykraft.kafka_client.results import (
     TransactionListing,
 )
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.describe_transactions import (
+from pykraft.kafka_protocol.messages.transactions import (
     DescribedTransaction,
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
-)
-from pykraft.kafka_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from pykraft.kafka_protocol.messages.list_transactions import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
     ListTransactionsRequest,
     ListTransactionsResponse,
 )

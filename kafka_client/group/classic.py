@@ -29,15 +29,16 @@ from pykraft.kafka_protocol.consumer_protocol import (
 )
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID
-from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from pykraft.kafka_protocol.messages.join_group import (
+from pykraft.kafka_protocol.messages.groups import (
+    HeartbeatRequest,
+    HeartbeatResponse,
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     JoinGroupResponse,
     JoinGroupResponseMember,
-)
-from pykraft.kafka_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
-from pykraft.kafka_protocol.messages.sync_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
     SyncGroupRequest,
     SyncGroupRequestAssignment,
     SyncGroupResponse,

@@ -16,7 +16,7 @@ from pykraft.kafka_client.errors import CommitRefusedError, CommitUnknownError
 from pykraft.kafka_client.group.config import GroupIdentity
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.offset_commit import (
+from pykraft.kafka_protocol.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,

@@ -23,7 +23,7 @@ from pykraft.kafka_client.producer.transaction import (
 )
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.messages.produce import (
+from pykraft.kafka_protocol.messages.records import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,

@@ -36,8 +36,8 @@ from pykraft.kafka_client.producer.transaction_requests import (
     add_partitions,
 )
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from pykraft.kafka_protocol.messages.produce import PartitionProduceResponse, ProduceResponse
+from pykraft.kafka_protocol.messages.records import PartitionProduceResponse, ProduceResponse
+from pykraft.kafka_protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 from pykraft.kafka_protocol.record_codec import EncodedRecords, RecordInput
 from pykraft.kafka_protocol.records import NO_TIMESTAMP
 from pykraft.runtime.address import Address

@@ -35,7 +35,7 @@ from pykraft.kafka_protocol.hot.wire import (
     write_count,
 )
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.messages import fetch as tables
+from pykraft.kafka_protocol.messages import records as tables
 from pykraft.kafka_protocol.primitives import ProtocolError, read_uvarint, write_uvarint
 from pykraft.runtime.network.streams import Chunk, FileSlice
 

@@ -16,7 +16,7 @@ from pykraft.kafka_protocol.headers import CORRELATION_ID, REQUEST_HEADER
 from pykraft.kafka_protocol.hot.fetch import FetchPartition
 from pykraft.kafka_protocol.hot.wire import UUID_BYTES, TaggedStruct, layout, pack_int32, pack_int32_into
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.messages import fetch as tables
+from pykraft.kafka_protocol.messages import records as tables
 from pykraft.kafka_protocol.primitives import ProtocolError, read_uvarint, write_uvarint
 
 FOLLOWER_FETCH_VERSION = 17

@@ -35,7 +35,7 @@ from pykraft.kafka_protocol.hot.wire import (
     write_count,
 )
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
-from pykraft.kafka_protocol.messages import offset_commit as tables
+from pykraft.kafka_protocol.messages import offsets as tables
 from pykraft.kafka_protocol.primitives import ProtocolError, read_uvarint, write_uvarint
 
 MAX_TOPICS = 20_000

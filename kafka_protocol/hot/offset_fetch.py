@@ -19,7 +19,7 @@ from pykraft.kafka_protocol.hot.wire import (
     write_text,
 )
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.messages import offset_fetch as tables
+from pykraft.kafka_protocol.messages import offsets as tables
 
 ROW = Struct(">qiq")
 """A row begins with offset and leader epoch, as a partition of a response does behind its index; a commit

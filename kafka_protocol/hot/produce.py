@@ -36,7 +36,7 @@ from pykraft.kafka_protocol.hot.wire import (
     write_text,
 )
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.messages import produce as tables
+from pykraft.kafka_protocol.messages import records as tables
 from pykraft.kafka_protocol.primitives import ProtocolError, read_uvarint, write_uvarint
 
 _FLEXIBLE_FROM = tables.ProduceRequest.FLEXIBLE_FROM

@@ -16,10 +16,7 @@ from dataclasses import replace
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid, uuid_to_str
-from pykraft.kafka_protocol.messages.unregister_broker import (
-    UnregisterBrokerRequest,
-    UnregisterBrokerResponse,
-)
+from pykraft.kafka_protocol.messages.cluster import UnregisterBrokerRequest, UnregisterBrokerResponse
 from pykraft.metadata_log.controller.calls.requests import (
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,

@@ -15,8 +15,7 @@ from typing import Final, TypeVar
 from pykraft.configuration.keys import ConfigError, ConfigKey, ConfigType, split_list
 from pykraft.kafka_protocol.enums import ConfigOperation
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages import alter_configs as legacy
-from pykraft.kafka_protocol.messages import incremental_alter_configs as incremental
+from pykraft.kafka_protocol.messages import configs
 from pykraft.lazy_dataclass import dataclass
 from pykraft.metadata_log.controller.config import ControllerConfig
 from pykraft.metadata_log.controller.config_resources import ConfigResource, find_config_resource
@@ -24,8 +23,8 @@ from pykraft.metadata_log.controller.result import ControllerResult
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.metadata_log.records import ConfigRecord
 
-_Entry = incremental.AlterableConfig | legacy.AlterableConfig
-Answer = TypeVar("Answer", incremental.AlterConfigsResourceResponse, legacy.AlterConfigsResourceResponse)
+_Entry = configs.AlterableConfig | configs.LegacyAlterableConfig
+Answer = TypeVar("Answer", configs.AlterConfigsResourceResponse, configs.AlterConfigsResourceResponse)
 
 MAX_VALUE_CHARS: Final = 32_767
 """The longest value accepted, Kafka's longest plain string: every node keeps all values in memory."""
@@ -44,8 +43,8 @@ class _Wanted:
 
 
 def handle_incremental_alter_configs(
-    image: MetadataImage, config: ControllerConfig, request: incremental.IncrementalAlterConfigsRequest
-) -> ControllerResult[incremental.IncrementalAlterConfigsResponse]:
+    image: MetadataImage, config: ControllerConfig, request: configs.IncrementalAlterConfigsRequest
+) -> ControllerResult[configs.IncrementalAlterConfigsResponse]:
     """Change single keys."""
     wanted = [
         _Wanted(
@@ -56,13 +55,13 @@ def handle_incremental_alter_configs(
         )
         for resource in request.resources
     ]
-    records, answers = _answer_each(image, config, wanted, incremental.AlterConfigsResourceResponse)
-    return ControllerResult(records, incremental.IncrementalAlterConfigsResponse(responses=answers))
+    records, answers = _answer_each(image, config, wanted, configs.AlterConfigsResourceResponse)
+    return ControllerResult(records, configs.IncrementalAlterConfigsResponse(responses=answers))
 
 
 def handle_alter_configs(
-    image: MetadataImage, config: ControllerConfig, request: legacy.AlterConfigsRequest
-) -> ControllerResult[legacy.AlterConfigsResponse]:
+    image: MetadataImage, config: ControllerConfig, request: configs.AlterConfigsRequest
+) -> ControllerResult[configs.AlterConfigsResponse]:
     """Replace all keys of each resource."""
     wanted = [
         _Wanted(
@@ -73,8 +72,8 @@ def handle_alter_configs(
         )
         for resource in request.resources
     ]
-    records, answers = _answer_each(image, config, wanted, legacy.AlterConfigsResourceResponse)
-    return ControllerResult(records, legacy.AlterConfigsResponse(responses=answers))
+    records, answers = _answer_each(image, config, wanted, configs.AlterConfigsResourceResponse)
+    return ControllerResult(records, configs.AlterConfigsResponse(responses=answers))
 
 
 def _answer_each(
@@ -152,7 +151,7 @@ def _new_value(resource: ConfigResource, entry: _Entry) -> str | None:
 
 
 def _operation(entry: _Entry) -> ConfigOperation:
-    if isinstance(entry, legacy.AlterableConfig):
+    if isinstance(entry, configs.LegacyAlterableConfig):
         return ConfigOperation.SET
     try:
         return ConfigOperation(entry.config_operation)

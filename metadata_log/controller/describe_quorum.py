@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import ZERO_UUID
-from pykraft.kafka_protocol.messages.describe_quorum import (
+from pykraft.kafka_protocol.messages.cluster import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
     DescribeQuorumResponsePartitionData,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pykraft.kafka_protocol.enums import ElectionType
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.elect_leaders import (
+from pykraft.kafka_protocol.messages.topics import (
     ElectLeadersRequest,
     ElectLeadersResponse,
     PartitionResult,

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pykraft.configuration.topic_keys import TOPIC_KEYS
 from pykraft.kafka_protocol.enums import ConfigResourceType, UpgradeType
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.update_features import (
+from pykraft.kafka_protocol.messages.cluster import (
     FeatureUpdateKey,
     UpdatableFeatureResult,
     UpdateFeaturesRequest,

@@ -9,8 +9,12 @@ from typing import Protocol
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
-from pykraft.kafka_protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
-from pykraft.kafka_protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+from pykraft.kafka_protocol.messages.cluster import (
+    AddRaftVoterRequest,
+    AddRaftVoterResponse,
+    RemoveRaftVoterRequest,
+    RemoveRaftVoterResponse,
+)
 from pykraft.quorum.core.voters import ReplicaKey, Voter
 from pykraft.runtime.address import Address
 

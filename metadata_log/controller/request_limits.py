@@ -12,10 +12,13 @@ from typing import Any, Final
 
 from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.alter_configs import AlterConfigsRequest
-from pykraft.kafka_protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from pykraft.kafka_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from pykraft.kafka_protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from pykraft.kafka_protocol.messages.configs import AlterConfigsRequest, IncrementalAlterConfigsRequest
+from pykraft.kafka_protocol.messages.topics import (
+    CreatableTopic,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+)
 from pykraft.metadata_log.controller.config import ControllerConfig
 from pykraft.metadata_log.image import MetadataImage
 

@@ -32,7 +32,7 @@ from pykraft.kafka_protocol.connection import Connection, ResponseSlot
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.headers import decode_request_header, decode_response_header, encode_request
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
-from pykraft.kafka_protocol.messages import fetch, produce
+from pykraft.kafka_protocol.messages import records as record_messages
 from pykraft.kafka_protocol.primitives import Buffer
 from pykraft.kafka_protocol.record_codec import RecordInput, decode_batch, encode_batch
 from pykraft.kafka_protocol.records import iter_headers
@@ -493,10 +493,10 @@ class DataClient:
         timeout_ms: int = 5000,
         version: int = 9,
         topic: str = "t",
-    ) -> produce.PartitionProduceResponse:
+    ) -> record_messages.PartitionProduceResponse:
         self.send_produce(batch, acks=acks, timeout_ms=timeout_ms, version=version, topic=topic)
         response = await self.receive()
-        result: produce.PartitionProduceResponse = response.responses[0].partition_responses[0]
+        result: record_messages.PartitionProduceResponse = response.responses[0].partition_responses[0]
         return result
 
     def send_produce(
@@ -508,16 +508,16 @@ class DataClient:
         version: int = 9,
         topic: str = "t",
     ) -> None:
-        data = [produce.PartitionProduceData(index=0, records=batch)]
+        data = [record_messages.PartitionProduceData(index=0, records=batch)]
         key = {"topic_id": id_of(topic)} if version >= 13 else {"name": topic}
-        topics = [produce.TopicProduceData(partition_data=data, **key)]
-        request = produce.ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=topics)
-        self.send(request, version, produce.ProduceResponse)
+        topics = [record_messages.TopicProduceData(partition_data=data, **key)]
+        request = record_messages.ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=topics)
+        self.send(request, version, record_messages.ProduceResponse)
 
-    async def fetch(self, offset: int, **options: Unpack[FetchOptions]) -> fetch.PartitionData:
+    async def fetch(self, offset: int, **options: Unpack[FetchOptions]) -> record_messages.PartitionData:
         self.send_fetch(offset, **options)
         response = await self.receive()
-        result: fetch.PartitionData = response.responses[0].partitions[0]
+        result: record_messages.PartitionData = response.responses[0].partitions[0]
         return result
 
     def send_fetch(
@@ -534,7 +534,7 @@ class DataClient:
         rack: str = "",
         isolation_level: int = 0,
     ) -> None:
-        partition = fetch.FetchPartition(
+        partition = record_messages.FetchPartition(
             partition=0,
             fetch_offset=offset,
             partition_max_bytes=max_bytes,
@@ -542,14 +542,14 @@ class DataClient:
             last_fetched_epoch=last_epoch,
         )
         key = {"topic_id": id_of(topic)} if version >= 13 else {"topic": topic}
-        request = fetch.FetchRequest(
+        request = record_messages.FetchRequest(
             max_wait_ms=max_wait_ms,
             min_bytes=min_bytes,
             isolation_level=isolation_level,
-            topics=[fetch.FetchTopic(partitions=[partition], **key)],
+            topics=[record_messages.FetchTopic(partitions=[partition], **key)],
             rack_id=rack,
         )
-        self.send(request, version, fetch.FetchResponse)
+        self.send(request, version, record_messages.FetchResponse)
 
     def close(self) -> None:
         self.writer.close()

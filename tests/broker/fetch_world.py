@@ -23,7 +23,7 @@ from pykraft.broker.replicas.wakeups import Wakeups
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.headers import RequestHeader, decode_response_header
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
-from pykraft.kafka_protocol.messages import fetch
+from pykraft.kafka_protocol.messages import records
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import read_header
 from pykraft.kafka_protocol.request_context import RequestContext
@@ -57,7 +57,7 @@ class Slot:
         self.done = False
         self.abandoned = False
         self.on_abandon: Callable[[], object] | None = None
-        self.response: fetch.FetchResponse | None = None
+        self.response: records.FetchResponse | None = None
 
     def complete_framed(self, chunks: list[Any]) -> None:
         assert not self.done, "a request is answered once"
@@ -67,7 +67,7 @@ class Slot:
             for c in chunks
         )
         _, at = decode_response_header(1, self.version, memoryview(data)[4:])
-        self.response = fetch.FetchResponse.decode(data[4 + at :], self.version)
+        self.response = records.FetchResponse.decode(data[4 + at :], self.version)
 
 
 class Loop:
@@ -237,13 +237,13 @@ class FetchWorld:
 
     # -- requests --------------------------------------------------------------------------------------
 
-    def send(self, request: fetch.FetchRequest, version: int, connection: Any) -> Slot:
+    def send(self, request: records.FetchRequest, version: int, connection: Any) -> Slot:
         slot = Slot(version)
         self.begin(request, version, connection, slot)
         self.run()
         return slot
 
-    def begin(self, request: fetch.FetchRequest, version: int, connection: Any, slot: Slot) -> None:
+    def begin(self, request: records.FetchRequest, version: int, connection: Any, slot: Slot) -> None:
         """The turn in which the request arrives."""
         header = RequestHeader(1, version, 1, "test")
         body = memoryview(request.encode(version))

@@ -6,7 +6,7 @@ from typing import Unpack
 from pykraft.broker.apis.records.produce import ProduceHandler
 from pykraft.broker.replicas.leading.validate import ClientBatch
 from pykraft.broker.replicas.leading.validation_turns import PIECE_WORK, ValidationTurns, Walkable
-from pykraft.kafka_protocol.messages import produce
+from pykraft.kafka_protocol.messages import records
 from pykraft.runtime.turns import TURN_US
 from tests.batch_fields import BatchFields
 from tests.broker.data_cluster import DataCluster, DataPlaneTools
@@ -54,10 +54,10 @@ class Gate:
         await self._walk(batch)
 
 
-def produce_request(batch: bytes, partitions: int) -> produce.ProduceRequest:
-    data = [produce.PartitionProduceData(index=0, records=batch) for _ in range(partitions)]
-    return produce.ProduceRequest(
-        acks=1, topic_data=[produce.TopicProduceData(name="t", partition_data=data)]
+def produce_request(batch: bytes, partitions: int) -> records.ProduceRequest:
+    data = [records.PartitionProduceData(index=0, records=batch) for _ in range(partitions)]
+    return records.ProduceRequest(
+        acks=1, topic_data=[records.TopicProduceData(name="t", partition_data=data)]
     )
 
 

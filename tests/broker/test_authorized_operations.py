@@ -9,8 +9,7 @@ from pykraft.broker.authorized_operations import (
     TOPIC_OPERATIONS,
 )
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from pykraft.kafka_protocol.messages.describe_groups import DescribeGroupsRequest
+from pykraft.kafka_protocol.messages.groups import ConsumerGroupDescribeRequest, DescribeGroupsRequest
 from tests.group_coordinator.coordinators import World, run_world
 
 

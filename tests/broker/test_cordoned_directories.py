@@ -5,7 +5,7 @@ import pytest
 from pykraft.broker.apis.cluster import describe_log_dirs
 from pykraft.broker.logs.log_dirs import LogDirs, check_cordoned
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from pykraft.kafka_protocol.messages.cluster import DescribeLogDirsRequest
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.persistent import Map
 from pykraft.metadata_log.records import ConfigResourceType

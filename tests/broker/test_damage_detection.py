@@ -8,11 +8,7 @@ import pytest
 
 from pykraft.broker.apis.records import list_offsets
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-)
+from pykraft.kafka_protocol.messages.records import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from pykraft.kafka_protocol.records import iter_headers, read_header
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.runtime.disk import UnreadableError

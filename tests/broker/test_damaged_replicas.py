@@ -9,7 +9,7 @@ import pytest
 from pykraft.broker.apis.cluster import describe_log_dirs
 from pykraft.broker.logs.offline_logs import OfflineLog, find_set_aside, set_aside
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from pykraft.kafka_protocol.messages.cluster import DescribeLogDirsRequest
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.log_store.interface import CorruptLogError
 from pykraft.log_store.log.log import renamed_directory

@@ -9,7 +9,7 @@ import pytest
 from pykraft.broker.apis.records import delete_records
 from pykraft.broker.logs.offline_logs import TopicPartition
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.delete_records import (
+from pykraft.kafka_protocol.messages.records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,

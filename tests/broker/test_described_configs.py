@@ -20,8 +20,7 @@ from pykraft.kafka_protocol.codec.schema import Body
 from pykraft.kafka_protocol.enums import ConfigSource
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.messages import describe_configs as described
-from pykraft.kafka_protocol.messages import incremental_alter_configs as altered
+from pykraft.kafka_protocol.messages import configs as config_messages
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage
 from pykraft.metadata_log.records import ConfigRecord, Record, TopicRecord
@@ -60,21 +59,21 @@ class ActiveController:
     """Answers every alteration with success, or cannot be reached."""
 
     reachable: bool = True
-    asked: list[altered.IncrementalAlterConfigsRequest] = field(default_factory=list)
+    asked: list[config_messages.IncrementalAlterConfigsRequest] = field(default_factory=list)
 
     async def forward(self, api_key: int, api_version: int, body: bytes, **_: object) -> bytes:
         if not self.reachable:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "no leader")
         assert api_key == ApiKey.INCREMENTAL_ALTER_CONFIGS
-        request = altered.IncrementalAlterConfigsRequest.decode(body, api_version)
+        request = config_messages.IncrementalAlterConfigsRequest.decode(body, api_version)
         self.asked.append(request)
         answers = [
-            altered.AlterConfigsResourceResponse(
+            config_messages.AlterConfigsResourceResponse(
                 error_message=None, resource_type=one.resource_type, resource_name=one.resource_name
             )
             for one in request.resources
         ]
-        return altered.IncrementalAlterConfigsResponse(responses=answers).encode(api_version)
+        return config_messages.IncrementalAlterConfigsResponse(responses=answers).encode(api_version)
 
 
 class Node:
@@ -95,11 +94,11 @@ class Node:
 
     def describe(
         self, kind: int, name: str, keys: list[str] | None = None
-    ) -> dict[str, described.DescribeConfigsResourceResult]:
-        wanted = described.DescribeConfigsResource(
+    ) -> dict[str, config_messages.DescribeConfigsResourceResult]:
+        wanted = config_messages.DescribeConfigsResource(
             resource_type=kind, resource_name=name, configuration_keys=keys
         )
-        request = described.DescribeConfigsRequest(
+        request = config_messages.DescribeConfigsRequest(
             resources=[wanted], include_synonyms=True, include_documentation=True
         )
         (result,) = as_read(describe_configs.handle(self.services, RequestContext(), request, 4), 4).results
@@ -107,25 +106,28 @@ class Node:
         return {config.name: config for config in result.configs}
 
     def alter(
-        self, *resources: altered.AlterConfigsResource, validate_only: bool = False
-    ) -> list[altered.AlterConfigsResourceResponse]:
-        request = altered.IncrementalAlterConfigsRequest(
+        self, *resources: config_messages.AlterConfigsResource, validate_only: bool = False
+    ) -> list[config_messages.AlterConfigsResourceResponse]:
+        request = config_messages.IncrementalAlterConfigsRequest(
             resources=list(resources), validate_only=validate_only
         )
-        received = ReceivedRequest(altered.IncrementalAlterConfigsRequest, 1, request.encode(1))
+        received = ReceivedRequest(config_messages.IncrementalAlterConfigsRequest, 1, request.encode(1))
         answer = asyncio.run(incremental_alter_configs.forward(self.services, RequestContext(), received))
         body = answer if isinstance(answer, bytes) else answer.encode(1)
-        return list(altered.IncrementalAlterConfigsResponse.decode(body, 1).responses)
+        return list(config_messages.IncrementalAlterConfigsResponse.decode(body, 1).responses)
 
 
-def resource(kind: int, name: str, *entries: tuple[str, int, str | None]) -> altered.AlterConfigsResource:
+def resource(
+    kind: int, name: str, *entries: tuple[str, int, str | None]
+) -> config_messages.AlterConfigsResource:
     configs = [
-        altered.AlterableConfig(name=key, config_operation=op, value=value) for key, op, value in entries
+        config_messages.AlterableConfig(name=key, config_operation=op, value=value)
+        for key, op, value in entries
     ]
-    return altered.AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
+    return config_messages.AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
 
 
-def synonyms(config: described.DescribeConfigsResourceResult) -> list[tuple[str, str | None, int]]:
+def synonyms(config: config_messages.DescribeConfigsResourceResult) -> list[tuple[str, str | None, int]]:
     return [(one.name, one.value, one.source) for one in config.synonyms]
 
 
@@ -250,10 +252,12 @@ def test_topics_with_values_of_their_own_are_described_key_by_key(version: int, 
         records += [ConfigRecord(TOPIC, topic, name, value.get(name, "x")) for name in names]
     node = Node(*records)
     resources = [
-        described.DescribeConfigsResource(resource_type=TOPIC, resource_name=topic, configuration_keys=None)
+        config_messages.DescribeConfigsResource(
+            resource_type=TOPIC, resource_name=topic, configuration_keys=None
+        )
         for topic in own
     ]
-    request = described.DescribeConfigsRequest(
+    request = config_messages.DescribeConfigsRequest(
         resources=resources, include_synonyms=asked, include_documentation=asked
     )
     answer = as_read(describe_configs.handle(node.services, RequestContext(), request, version), version)
@@ -278,9 +282,9 @@ def test_what_many_topics_have_in_common_is_encoded_once() -> None:
         records.append(TopicRecord(f"t{number}", Uuid(number.to_bytes(16, "big"))))
         records.append(ConfigRecord(TOPIC, f"t{number}", "retention.ms", str(number)))
     node = Node(*records)
-    request = described.DescribeConfigsRequest(
+    request = config_messages.DescribeConfigsRequest(
         resources=[
-            described.DescribeConfigsResource(
+            config_messages.DescribeConfigsResource(
                 resource_type=TOPIC, resource_name=f"t{number}", configuration_keys=None
             )
             for number in range(many)
@@ -308,10 +312,12 @@ def test_configurations_are_described_in_slices() -> None:
     node = Node(*(TopicRecord(f"t{n}", Uuid(n.to_bytes(16, "big"))) for n in range(50)))
     for kind, names, least in ((TOPIC, [f"t{n}" for n in range(50)], 50), (BROKER, ["7"], 300)):
         resources = [
-            described.DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
+            config_messages.DescribeConfigsResource(
+                resource_type=kind, resource_name=name, configuration_keys=None
+            )
             for name in names
         ]
-        request = described.DescribeConfigsRequest(resources=resources)
+        request = config_messages.DescribeConfigsRequest(resources=resources)
         handling = describe_configs.handle(node.services, RequestContext(), request, 4)
         assert sum(1 for _ in handling) >= least
 

@@ -9,7 +9,7 @@ import pytest
 
 from pykraft.broker.apis.cluster import describe_log_dirs
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from pykraft.kafka_protocol.messages.cluster import DescribeLogDirsRequest
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.log_store import checkpoint
 from pykraft.metadata_log.image import PartitionRegistration

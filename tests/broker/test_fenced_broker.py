@@ -22,12 +22,10 @@ from pykraft.kafka_protocol.api_keys import ApiKey, request_class
 from pykraft.kafka_protocol.codec.pace import at_once
 from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.list_offsets import (
+from pykraft.kafka_protocol.messages.records import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
-)
-from pykraft.kafka_protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,

@@ -19,7 +19,7 @@ from pykraft.broker.fetch_sessions.follower_side import SESSION_ERRORS, FetchNam
 from pykraft.broker.fetch_sessions.session import FINAL_EPOCH
 from pykraft.broker.replicas.partition.partition import Partition
 from pykraft.kafka_protocol.hot.fetch import FetchPartition
-from pykraft.kafka_protocol.messages import fetch
+from pykraft.kafka_protocol.messages import records as record_messages
 from tests.broker.fetch_world import (
     FOLLOWER,
     FOLLOWER_EPOCH,
@@ -55,7 +55,7 @@ class Client:
         self.forgotten: set[Any] = set()
         self.known: dict[Any, Known] = {}
         self.connections = 1
-        self.last: fetch.FetchRequest | None = None
+        self.last: record_messages.FetchRequest | None = None
         self.waiting: deque[Slot] = deque()
 
     def key(self, topic: str) -> Any:
@@ -112,7 +112,7 @@ class Client:
             has_ended |= self._take(response)
         return has_ended
 
-    def _take(self, response: fetch.FetchResponse) -> bool:
+    def _take(self, response: record_messages.FetchResponse) -> bool:
         now_ms = self.world.clock.now_ms
         if response.error_code:
             assert self.handler is not None and response.error_code in SESSION_ERRORS
@@ -136,7 +136,7 @@ class Client:
         if self.handler is not None:
             self.handler.connection_lost()
 
-    def build(self, max_wait_ms: int, max_bytes: int) -> fetch.FetchRequest | None:
+    def build(self, max_wait_ms: int, max_bytes: int) -> record_messages.FetchRequest | None:
         if self.handler is None:
             topics: dict[Any, list[FetchPartition]] = {}
             for (topic, _), asked in self.asked.items():
@@ -150,17 +150,17 @@ class Client:
         if names is None:
             return None
         field = "topic" if self.kind == "names" else "topic_id"
-        request = fetch.FetchRequest(
+        request = record_messages.FetchRequest(
             max_wait_ms=max_wait_ms,
             min_bytes=1,
             max_bytes=max_bytes,
             session_id=names.session_id,
             session_epoch=names.epoch,
             topics=[
-                fetch.FetchTopic(
+                record_messages.FetchTopic(
                     **cast(Any, {field: topic}),
                     partitions=[
-                        fetch.FetchPartition(
+                        record_messages.FetchPartition(
                             partition=one.partition,
                             current_leader_epoch=one.current_leader_epoch,
                             fetch_offset=one.fetch_offset,
@@ -174,12 +174,14 @@ class Client:
                 for topic, partitions in names.topics.items()
             ],
             forgotten_topics_data=[
-                fetch.ForgottenTopic(**cast(Any, {field: topic}), partitions=indexes)
+                record_messages.ForgottenTopic(**cast(Any, {field: topic}), partitions=indexes)
                 for topic, indexes in names.forgotten.items()
             ],
         )
         if self.kind == "follower":
-            request.replica_state = fetch.ReplicaState(replica_id=FOLLOWER, replica_epoch=FOLLOWER_EPOCH)
+            request.replica_state = record_messages.ReplicaState(
+                replica_id=FOLLOWER, replica_epoch=FOLLOWER_EPOCH
+            )
         return request
 
 

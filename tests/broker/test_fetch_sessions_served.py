@@ -1,7 +1,7 @@
 """Requests of fetch sessions through the handler of Fetch, beside what the model test draws by chance."""
 
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages import fetch
+from pykraft.kafka_protocol.messages import records
 from tests.broker.fetch_world import FOLLOWER, FOLLOWER_EPOCH, OTHER, FetchWorld, Slot, connect
 
 VERSION = 12
@@ -11,18 +11,18 @@ def send(
     world: FetchWorld, topics: str = "", *, session: int = 0, epoch: int = 0, wait_ms: int = 0, on: int = 1
 ) -> Slot:
     named = [
-        fetch.FetchTopic(
-            topic=topic, partitions=[fetch.FetchPartition(partition=0, partition_max_bytes=1000)]
+        records.FetchTopic(
+            topic=topic, partitions=[records.FetchPartition(partition=0, partition_max_bytes=1000)]
         )
         for topic in topics
     ]
-    request = fetch.FetchRequest(
+    request = records.FetchRequest(
         max_wait_ms=wait_ms, min_bytes=1, session_id=session, session_epoch=epoch, topics=named
     )
     return world.send(request, VERSION, connect(on))
 
 
-def answer(slot: Slot) -> fetch.FetchResponse:
+def answer(slot: Slot) -> records.FetchResponse:
     assert slot.response is not None
     return slot.response
 
@@ -78,11 +78,13 @@ def test_answer_that_its_client_has_given_up_does_not_count_as_told() -> None:
 def test_only_registered_brokers_get_the_session_of_a_follower() -> None:
     world = FetchWorld("a")
     for broker_id, epoch, gets in ((FOLLOWER, 102, True), (FOLLOWER, 101, False), (9, 109, False)):
-        request = fetch.FetchRequest(
-            replica_state=fetch.ReplicaState(replica_id=broker_id, replica_epoch=epoch),
+        request = records.FetchRequest(
+            replica_state=records.ReplicaState(replica_id=broker_id, replica_epoch=epoch),
             session_epoch=0,
             topics=[
-                fetch.FetchTopic(topic_id=world.topic_id("a"), partitions=[fetch.FetchPartition(partition=0)])
+                records.FetchTopic(
+                    topic_id=world.topic_id("a"), partitions=[records.FetchPartition(partition=0)]
+                )
             ],
         )
         assert (answer(world.send(request, 17, connect(1))).session_id != 0) is gets
@@ -96,21 +98,21 @@ def follow(
     forget: str = "",
     on: int = 1,
     offset: int = 0,
-) -> fetch.FetchResponse:
+) -> records.FetchResponse:
     """A fetch of a follower whose log ends at ``offset``."""
-    request = fetch.FetchRequest(
-        replica_state=fetch.ReplicaState(replica_id=FOLLOWER, replica_epoch=FOLLOWER_EPOCH),
+    request = records.FetchRequest(
+        replica_state=records.ReplicaState(replica_id=FOLLOWER, replica_epoch=FOLLOWER_EPOCH),
         session_id=session,
         session_epoch=epoch,
         topics=[
-            fetch.FetchTopic(
+            records.FetchTopic(
                 topic_id=world.topic_id(topic),
-                partitions=[fetch.FetchPartition(partition=0, log_start_offset=0, fetch_offset=offset)],
+                partitions=[records.FetchPartition(partition=0, log_start_offset=0, fetch_offset=offset)],
             )
             for topic in topics
         ],
         forgotten_topics_data=[
-            fetch.ForgottenTopic(topic_id=world.topic_id(topic), partitions=[0]) for topic in forget
+            records.ForgottenTopic(topic_id=world.topic_id(topic), partitions=[0]) for topic in forget
         ],
     )
     return answer(world.send(request, 17, connect(on)))
@@ -151,20 +153,22 @@ def test_partition_of_committed_reads_without_room_does_not_come_to_rest() -> No
     for topic in "ab":
         commit(world, topic)
 
-    def read(offset: int, topics: str, session: int, epoch: int) -> fetch.FetchResponse:
+    def read(offset: int, topics: str, session: int, epoch: int) -> records.FetchResponse:
         named = [
-            fetch.FetchTopic(
+            records.FetchTopic(
                 topic=topic,
-                partitions=[fetch.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1000)],
+                partitions=[
+                    records.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1000)
+                ],
             )
             for topic in topics
         ]
-        request = fetch.FetchRequest(
+        request = records.FetchRequest(
             min_bytes=1, max_bytes=1, isolation_level=1, session_id=session, session_epoch=epoch, topics=named
         )
         return answer(world.send(request, VERSION, connect(1)))
 
-    def with_records(response: fetch.FetchResponse) -> list[str | None]:
+    def with_records(response: records.FetchResponse) -> list[str | None]:
         return [topic.topic for topic in response.responses if topic.partitions[0].records]
 
     first = read(0, "ab", 0, 0)

@@ -21,7 +21,7 @@ from pykraft.broker.replicas.following import leader_link
 from pykraft.kafka_protocol.connection import Connection
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.hot import fetch as fetch_fast
-from pykraft.kafka_protocol.messages import fetch
+from pykraft.kafka_protocol.messages import records
 from pykraft.runtime.turns import BULK, UnlimitedTurn
 from tests.broker.data_cluster import DataClient, DataCluster, DataPlaneTools
 from tests.broker.fetch_world import FOLLOWER, FOLLOWER_EPOCH, LEADER, OTHER, FetchWorld, Slot, connect
@@ -51,13 +51,15 @@ def ask(
     wait_ms: int = 0,
 ) -> Slot:
     topics = [
-        fetch.FetchTopic(
+        records.FetchTopic(
             topic=topic,
-            partitions=[fetch.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)],
+            partitions=[
+                records.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+            ],
         )
         for topic, offset in offsets.items()
     ]
-    request = fetch.FetchRequest(
+    request = records.FetchRequest(
         max_wait_ms=wait_ms,
         min_bytes=1,
         session_id=session,
@@ -126,7 +128,7 @@ def test_waiting_request_is_woken_while_it_still_looks_at_others(few: int) -> No
     world = FetchWorld(TOPICS)
     session = present(ask(world, dict.fromkeys(TOPICS, 0)).response).session_id
     world.turns.deferred.clear()
-    request = fetch.FetchRequest(
+    request = records.FetchRequest(
         max_wait_ms=1000, min_bytes=1, isolation_level=1, session_id=session, session_epoch=1
     )
     slot = Slot(VERSION)
@@ -139,18 +141,18 @@ def test_waiting_request_is_woken_while_it_still_looks_at_others(few: int) -> No
 
 def follow(world: FetchWorld, offsets: Mapping[str, int], session: int = 0, epoch: int = 0) -> Slot:
     topics = [
-        fetch.FetchTopic(
+        records.FetchTopic(
             topic_id=world.topic_id(topic),
             partitions=[
-                fetch.FetchPartition(
+                records.FetchPartition(
                     partition=0, fetch_offset=offset, log_start_offset=0, partition_max_bytes=1 << 20
                 )
             ],
         )
         for topic, offset in offsets.items()
     ]
-    state = fetch.ReplicaState(replica_id=FOLLOWER, replica_epoch=FOLLOWER_EPOCH)
-    request = fetch.FetchRequest(
+    state = records.ReplicaState(replica_id=FOLLOWER, replica_epoch=FOLLOWER_EPOCH)
+    request = records.FetchRequest(
         replica_state=state, min_bytes=1, session_id=session, session_epoch=epoch, topics=topics
     )
     return world.send(request, 17, connect(1))
@@ -208,18 +210,18 @@ def send_all(
     session: int = 0,
     epoch: int = -1,
 ) -> None:
-    asked = fetch.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
-    request = fetch.FetchRequest(
+    asked = records.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+    request = records.FetchRequest(
         max_wait_ms=wait_ms,
         min_bytes=1,
         session_id=session,
         session_epoch=epoch,
-        topics=[fetch.FetchTopic(topic=topic, partitions=[asked]) for topic in topics],
+        topics=[records.FetchTopic(topic=topic, partitions=[asked]) for topic in topics],
     )
-    client.send(request, version, fetch.FetchResponse)
+    client.send(request, version, records.FetchResponse)
 
 
-def values_of(data_plane: DataPlaneTools, response: fetch.FetchResponse) -> dict[str, list[bytes]]:
+def values_of(data_plane: DataPlaneTools, response: records.FetchResponse) -> dict[str, list[bytes]]:
     return {topic.topic: data_plane.values(topic.partitions[0].records) for topic in response.responses}
 
 
@@ -381,9 +383,9 @@ def test_request_is_large_by_its_partitions_however_few_bytes_they_take(
             client = await ten_topics(cluster)
             for most, expected in ((10, []), (9, [2])):
                 monkeypatch.setattr(fetch_api, "LARGE_PARTITIONS", most)
-                partitions = [fetch.FetchPartition(partition=0, partition_max_bytes=1)]
-                topics = [fetch.FetchTopic(topic=topic, partitions=partitions) for topic in TOPICS]
-                client.send(fetch.FetchRequest(topics=topics), version, fetch.FetchResponse)
+                partitions = [records.FetchPartition(partition=0, partition_max_bytes=1)]
+                topics = [records.FetchTopic(topic=topic, partitions=partitions) for topic in TOPICS]
+                client.send(records.FetchRequest(topics=topics), version, records.FetchResponse)
                 assert len((await client.receive()).responses) == 10
                 assert begun == expected
 

@@ -10,7 +10,7 @@ from pykraft.broker.apis.coordination import find_coordinator
 from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.config import BrokerConfig
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from pykraft.kafka_protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.runtime.address import Address
 from tests.broker.answers import as_read

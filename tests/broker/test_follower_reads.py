@@ -7,7 +7,7 @@ import pytest
 
 from pykraft.broker.replicas.replica_selector import RACK_AWARE_SELECTOR, ReplicaView, select_follower
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages import fetch
+from pykraft.kafka_protocol.messages import records as record_messages
 from tests.broker.data_cluster import DataPlaneTools
 from tests.broker.fetch_world import FOLLOWER, LEADER, OTHER, FetchWorld, connect
 
@@ -32,11 +32,11 @@ def test_follower_in_the_rack_of_the_consumer_is_selected(
 
 def ask(
     world: FetchWorld, offset: int, *, rack: str = "r2", version: int = 11, max_wait_ms: int = 1000
-) -> fetch.PartitionData:
+) -> record_messages.PartitionData:
     """The answer must come at once."""
-    partition = fetch.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1000)
-    topics = [fetch.FetchTopic(topic="a", partitions=[partition])]
-    request = fetch.FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, topics=topics, rack_id=rack)
+    partition = record_messages.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1000)
+    topics = [record_messages.FetchTopic(topic="a", partitions=[partition])]
+    request = record_messages.FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, topics=topics, rack_id=rack)
     response = world.send(request, version, connect(1)).response
     assert response is not None
     return response.responses[0].partitions[0]

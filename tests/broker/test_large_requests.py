@@ -16,17 +16,13 @@ from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.connection import Connection, Holdable
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.headers import decode_response_header, encode_request
-from pykraft.kafka_protocol.messages.delete_groups import (
+from pykraft.kafka_protocol.messages.cluster import DescribeClusterRequest, DescribeClusterResponse
+from pykraft.kafka_protocol.messages.groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
 )
-from pykraft.kafka_protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from pykraft.kafka_protocol.messages.elect_leaders import (
-    ElectLeadersRequest,
-    ElectLeadersResponse,
-    TopicPartitions,
-)
+from pykraft.kafka_protocol.messages.topics import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
 from pykraft.runtime.network.streams import Chunk, Pieces
 from pykraft.runtime.turns import TURN_US, TurnBudget
 from tests.faults import unexpected

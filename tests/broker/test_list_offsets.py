@@ -9,7 +9,7 @@ import pytest
 from pykraft.broker.apis.records import list_offsets
 from pykraft.kafka_protocol.compression import Compression
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.list_offsets import (
+from pykraft.kafka_protocol.messages.records import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,

@@ -16,12 +16,13 @@ from pykraft.broker.replicas.partition.partition import Partition
 from pykraft.broker.replicas.placement.log_moves import RATE_CONFIG
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.markers import ABORT, EndOfTransaction, Marker
-from pykraft.kafka_protocol.messages.alter_replica_log_dirs import (
+from pykraft.kafka_protocol.messages.cluster import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
 )
-from pykraft.kafka_protocol.messages.describe_log_dirs import DescribeLogDirsPartition, DescribeLogDirsRequest
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import read_header
 from pykraft.kafka_protocol.request_context import RequestContext

@@ -4,18 +4,18 @@ import asyncio
 
 import pytest
 
-from pykraft.kafka_protocol.messages import fetch
+from pykraft.kafka_protocol.messages import records
 from tests.broker.data_cluster import DataPlaneTools
 from tests.narrowing import present
 
 
 def fetch_both(
     offset: int, *, min_bytes: int, max_wait_ms: int = 0, max_bytes: int = 2**31 - 1
-) -> fetch.FetchRequest:
+) -> records.FetchRequest:
     """A Fetch of the only partitions of ``t`` and ``u``, from the same offset on."""
-    partition = fetch.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
-    topics = [fetch.FetchTopic(topic=name, partitions=[partition]) for name in ("t", "u")]
-    return fetch.FetchRequest(
+    partition = records.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+    topics = [records.FetchTopic(topic=name, partitions=[partition]) for name in ("t", "u")]
+    return records.FetchRequest(
         topics=topics, min_bytes=min_bytes, max_wait_ms=max_wait_ms, max_bytes=max_bytes
     )
 
@@ -28,7 +28,7 @@ def test_long_poll_ends_with_data_of_any_of_its_partitions(data_plane: DataPlane
                 await cluster.create(1, topic=name)
             producer, consumer = await cluster.client(1), await cluster.client(1)
             waiters = present(cluster.brokers[1].table.find(topic, 0)).consumer_waiters
-            consumer.send(fetch_both(0, max_wait_ms=600_000, min_bytes=1), 12, fetch.FetchResponse)
+            consumer.send(fetch_both(0, max_wait_ms=600_000, min_bytes=1), 12, records.FetchResponse)
             async with asyncio.timeout(10):
                 while not cluster.brokers[1].data.wakeups.deadlines:
                     await asyncio.sleep(0.002)
@@ -76,7 +76,7 @@ def test_limit_of_an_answer_applies_to_all_its_partitions_together(data_plane: D
                 (3 * len(batch) + 1, [3 * len(batch), 1]),
                 (4 * len(batch), [3 * len(batch), len(batch)]),
             ):
-                client.send(fetch_both(0, max_bytes=limit, min_bytes=1), 12, fetch.FetchResponse)
+                client.send(fetch_both(0, max_bytes=limit, min_bytes=1), 12, records.FetchResponse)
                 response = await client.receive()
                 assert [len(t.partitions[0].records or b"") for t in response.responses] == expected
 

@@ -11,7 +11,7 @@ from pykraft.broker.peers.marker_sender import MarkerSender
 from pykraft.broker.peers.peers import Peers
 from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.write_txn_markers import (
+from pykraft.kafka_protocol.messages.transactions import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,

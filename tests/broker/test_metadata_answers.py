@@ -17,18 +17,18 @@ from pykraft.kafka_protocol.codec.encode_plan import encoder
 from pykraft.kafka_protocol.codec.pace import at_once
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.messages.describe_cluster import DescribeClusterRequest
-from pykraft.kafka_protocol.messages.describe_topic_partitions import (
-    DescribeTopicPartitionsRequest,
-    DescribeTopicPartitionsRequestCursor,
-    TopicRequest,
-)
-from pykraft.kafka_protocol.messages.metadata import (
+from pykraft.kafka_protocol.messages.cluster import (
+    DescribeClusterRequest,
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponsePartition,
     MetadataResponseTopic,
+)
+from pykraft.kafka_protocol.messages.topics import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsRequestCursor,
+    TopicRequest,
 )
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.delta import Changes, build_delta

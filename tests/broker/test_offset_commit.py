@@ -15,7 +15,7 @@ from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.framing import SIZE_BYTES
 from pykraft.kafka_protocol.headers import RequestHeader, encode_response_header
 from pykraft.kafka_protocol.hot.offset_commit import FIELDS, MAX_TOPICS, parse_offset_commit
-from pykraft.kafka_protocol.messages.offset_commit import (
+from pykraft.kafka_protocol.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,

@@ -17,9 +17,7 @@ from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.messages import fetch
-from pykraft.kafka_protocol.messages import list_offsets as list_offsets_messages
-from pykraft.kafka_protocol.messages import offset_for_leader_epoch as epoch_messages
+from pykraft.kafka_protocol.messages import records
 from pykraft.log_store.interface import LogConfig
 from pykraft.runtime.slices import Slices
 from pykraft.runtime.turns import UnlimitedTurn
@@ -89,19 +87,19 @@ def test_request_to_a_leader_waits_for_its_log_whatever_it_asks(data_plane: Data
             clients[0].send_produce(data_plane.batch(b"v"), acks=1)
             clients[1].send_produce(data_plane.batch(b"w"), acks=-1, version=13)
             clients[2].send_fetch(0)
-            asked = list_offsets_messages.ListOffsetsPartition(partition_index=0, timestamp=-1)
-            topics = [list_offsets_messages.ListOffsetsTopic(name="t", partitions=[asked])]
+            asked = records.ListOffsetsPartition(partition_index=0, timestamp=-1)
+            topics = [records.ListOffsetsTopic(name="t", partitions=[asked])]
             clients[3].send(
-                list_offsets_messages.ListOffsetsRequest(replica_id=-1, topics=topics),
+                records.ListOffsetsRequest(replica_id=-1, topics=topics),
                 5,
-                list_offsets_messages.ListOffsetsResponse,
+                records.ListOffsetsResponse,
             )
-            epoch_asked = epoch_messages.OffsetForLeaderPartition(partition=0, leader_epoch=0)
-            epoch_topics = [epoch_messages.OffsetForLeaderTopic(topic="t", partitions=[epoch_asked])]
+            epoch_asked = records.OffsetForLeaderPartition(partition=0, leader_epoch=0)
+            epoch_topics = [records.OffsetForLeaderTopic(topic="t", partitions=[epoch_asked])]
             clients[4].send(
-                epoch_messages.OffsetForLeaderEpochRequest(replica_id=-1, topics=epoch_topics),
+                records.OffsetForLeaderEpochRequest(replica_id=-1, topics=epoch_topics),
                 4,
-                epoch_messages.OffsetForLeaderEpochResponse,
+                records.OffsetForLeaderEpochResponse,
             )
             await held(broker, 5, data_plane.until)
             slow.let()
@@ -256,10 +254,12 @@ def test_fetch_of_a_follower_is_not_held_for_one_of_its_partitions(
             name_leader(cluster, data_plane, "new", 1, 2)
             client = await cluster.client(1)
             topics = [
-                fetch.FetchTopic(topic=topic, partitions=[fetch.FetchPartition(partition=0, fetch_offset=0)])
+                records.FetchTopic(
+                    topic=topic, partitions=[records.FetchPartition(partition=0, fetch_offset=0)]
+                )
                 for topic in ("new", "open")
             ]
-            client.send(fetch.FetchRequest(replica_id=2, topics=topics), 12, fetch.FetchResponse)
+            client.send(records.FetchRequest(replica_id=2, topics=topics), 12, records.FetchResponse)
             async with asyncio.timeout(15):
                 answer = await client.receive()
             assert [topic.partitions[0].error_code for topic in answer.responses] == [

@@ -12,11 +12,12 @@ from pykraft.broker.replicas.ports import ImageSource
 from pykraft.kafka_client.network import Channel
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import KafkaError
-from pykraft.kafka_protocol.messages.add_partitions_to_txn import (
+from pykraft.kafka_protocol.messages.transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
 )
-from pykraft.kafka_protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from pykraft.runtime.address import Address
 from pykraft.runtime.simulated.virtual_loop import VirtualLoop
 from tests.kafka_client.scripted import ScriptedBroker

@@ -16,7 +16,7 @@ from pykraft.broker.apis.records.produce import ProduceHandler
 from pykraft.broker.serving.large_requests import MOST_LARGE, LargeRequests
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.hot import produce as produce_fast
-from pykraft.kafka_protocol.messages import produce
+from pykraft.kafka_protocol.messages import records as record_messages
 from pykraft.runtime.slices import Slices
 from pykraft.runtime.turns import TurnBudget
 from tests.broker.data_cluster import DataClient, DataCluster, DataPlaneTools, make_batch
@@ -64,15 +64,15 @@ def send(
     version: int = 9,
 ) -> None:
     data = [
-        produce.TopicProduceData(
-            name=name, partition_data=[produce.PartitionProduceData(index=0, records=records)]
+        record_messages.TopicProduceData(
+            name=name, partition_data=[record_messages.PartitionProduceData(index=0, records=records)]
         )
         for name, records in topics
     ]
-    request = produce.ProduceRequest(
+    request = record_messages.ProduceRequest(
         acks=acks, timeout_ms=timeout_ms, topic_data=data, transactional_id=transactional_id
     )
-    client.send(request, version, produce.ProduceResponse)
+    client.send(request, version, record_messages.ProduceResponse)
 
 
 async def create_many(cluster: DataCluster) -> list[str]:
@@ -206,8 +206,8 @@ def test_damage_behind_the_first_slice_closes_the_connection(data_plane: DataPla
         async with data_plane.cluster(1) as cluster:
             await cluster.create(1)
             client = await cluster.client(1)
-            data = [produce.TopicProduceData(name="t", partition_data=[])] * MANY
-            request = produce.ProduceRequest(acks=1, topic_data=data).encode(9)
+            data = [record_messages.TopicProduceData(name="t", partition_data=[])] * MANY
+            request = record_messages.ProduceRequest(acks=1, topic_data=data).encode(9)
             frame = b"\0\0\0\x09\0\0\0\x01\xff\xff\0" + request[:-1]
             client.writer.write(len(frame).to_bytes(4, "big") + frame)
             assert await asyncio.wait_for(client.reader.read(), 10) == b""

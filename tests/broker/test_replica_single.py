@@ -11,7 +11,7 @@ import uvloop
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.enums import ConfigResourceType
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages import fetch, produce
+from pykraft.kafka_protocol.messages import records
 from pykraft.kafka_protocol.records import read_header
 from pykraft.metadata_log.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from pykraft.runtime.disk import Disk
@@ -202,7 +202,7 @@ def test_idempotent_duplicates_get_the_original_offset(data_plane: DataPlaneTool
             await cluster.create(1)
             client = await cluster.client(1)
 
-            async def send(sequence: int, epoch: int = 0) -> produce.PartitionProduceResponse:
+            async def send(sequence: int, epoch: int = 0) -> records.PartitionProduceResponse:
                 batch = data_plane.batch(
                     b"a", b"b", producer_id=7, producer_epoch=epoch, base_sequence=sequence
                 )
@@ -230,8 +230,8 @@ def test_offsets_and_epochs_outside_are_refused(data_plane: DataPlaneTools) -> N
             assert (await client.fetch(0, epoch=0)).error_code == ErrorCode.FENCED_LEADER_EPOCH
             assert (await client.fetch(0, epoch=2)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
             assert (await client.fetch(0, epoch=1)).error_code == 0
-            request = fetch.FetchRequest(session_id=9, session_epoch=4)
-            client.send(request, 12, fetch.FetchResponse)
+            request = records.FetchRequest(session_id=9, session_epoch=4)
+            client.send(request, 12, records.FetchResponse)
             assert (await client.receive()).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
     data_plane.run(body)

@@ -14,13 +14,13 @@ from pykraft.broker.serving.request_server import MAX_DECODED_BYTES, RequestServ
 from pykraft.kafka_protocol.connection import FRAMES_PER_CALLBACK, Connection
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.headers import encode_request
-from pykraft.kafka_protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from pykraft.kafka_protocol.messages.delete_topics import (
+from pykraft.kafka_protocol.messages.cluster import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from pykraft.kafka_protocol.messages.groups import HeartbeatRequest, HeartbeatResponse
+from pykraft.kafka_protocol.messages.topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
-from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from pykraft.runtime.network.streams import Chunk
 from pykraft.runtime.turns import UnlimitedTurn
 from tests.faults import unexpected

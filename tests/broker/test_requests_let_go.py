@@ -8,8 +8,7 @@ from typing import Any, cast
 
 from pykraft.broker.apis.records import delete_records, list_offsets
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages import delete_records as deletions
-from pykraft.kafka_protocol.messages import list_offsets as offsets
+from pykraft.kafka_protocol.messages import records
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.runtime.slices import Slices
 from pykraft.runtime.turns import UnlimitedTurn
@@ -32,7 +31,7 @@ class CountingSlices(Slices):
 
 def count_partitions() -> int:
     """Of all requests of this process."""
-    kinds = (deletions.DeleteRecordsPartition, offsets.ListOffsetsPartition)
+    kinds = (records.DeleteRecordsPartition, records.ListOffsetsPartition)
     return sum(type(one) in kinds for one in gc.get_objects())
 
 
@@ -49,9 +48,9 @@ def services(slices: Slices) -> Any:
 
 
 def test_list_offsets_lets_its_last_topic_go() -> None:
-    partitions = [offsets.ListOffsetsPartition(partition_index=index) for index in range(COUNT)]
-    topic = offsets.ListOffsetsTopic(name="t", partitions=partitions)
-    request = offsets.ListOffsetsRequest(replica_id=-1, topics=[topic])
+    partitions = [records.ListOffsetsPartition(partition_index=index) for index in range(COUNT)]
+    topic = records.ListOffsetsTopic(name="t", partitions=partitions)
+    request = records.ListOffsetsRequest(replica_id=-1, topics=[topic])
     del partitions, topic
     slices = CountingSlices()
     asyncio.run(list_offsets.handle(services(slices), RequestContext(), request, 7))
@@ -59,9 +58,9 @@ def test_list_offsets_lets_its_last_topic_go() -> None:
 
 
 def test_delete_records_lets_its_last_topic_go() -> None:
-    partitions = [deletions.DeleteRecordsPartition(partition_index=index) for index in range(COUNT)]
-    topic = deletions.DeleteRecordsTopic(name="t", partitions=partitions)
-    request = deletions.DeleteRecordsRequest(topics=[topic])
+    partitions = [records.DeleteRecordsPartition(partition_index=index) for index in range(COUNT)]
+    topic = records.DeleteRecordsTopic(name="t", partitions=partitions)
+    request = records.DeleteRecordsRequest(topics=[topic])
     del partitions, topic
     slices = CountingSlices()
     asyncio.run(delete_records.handle(services(slices), RequestContext(), request, 2))

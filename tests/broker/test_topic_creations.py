@@ -16,16 +16,16 @@ from pykraft.broker.membership.controller_channel import ControllerChannel
 from pykraft.broker.metadata.cache import MetadataCache
 from pykraft.coordinator.partitioning import OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.create_topics import (
+from pykraft.kafka_protocol.messages.cluster import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponseTopic,
+)
+from pykraft.kafka_protocol.messages.topics import (
     CreatableTopic,
     CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
-)
-from pykraft.kafka_protocol.messages.metadata import (
-    MetadataRequest,
-    MetadataRequestTopic,
-    MetadataResponseTopic,
 )
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.image import EMPTY_IMAGE

@@ -15,14 +15,11 @@ from pykraft.broker.peers.identity import is_broker, peer_client_id
 from pykraft.coordinator.partitioning import OFFSETS_TOPIC
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.markers import EndOfTransaction
-from pykraft.kafka_protocol.messages import fetch, produce
-from pykraft.kafka_protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
-from pykraft.kafka_protocol.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-)
-from pykraft.kafka_protocol.messages.write_txn_markers import (
+from pykraft.kafka_protocol.messages import records
+from pykraft.kafka_protocol.messages.records import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from pykraft.kafka_protocol.messages.transactions import (
+    DescribeProducersRequest,
+    TopicRequest,
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
@@ -83,18 +80,18 @@ def send(
     acks: int = -1,
 ) -> None:
     """Batches for partition 0 of ``t``, and of ``u`` and so on."""
-    request = produce.ProduceRequest(
+    request = records.ProduceRequest(
         transactional_id=transactional_id,
         acks=acks,
         timeout_ms=5000,
         topic_data=[
-            produce.TopicProduceData(
-                name=name, partition_data=[produce.PartitionProduceData(index=0, records=batch)]
+            records.TopicProduceData(
+                name=name, partition_data=[records.PartitionProduceData(index=0, records=batch)]
             )
             for name, batch in zip("tu", batches, strict=False)
         ],
     )
-    client.send(request, version, produce.ProduceResponse)
+    client.send(request, version, records.ProduceResponse)
 
 
 async def sent(client: DataClient, *batches: bytes, **options: Any) -> list[ErrorCode]:
@@ -139,19 +136,21 @@ async def end(
     return ErrorCode(result.topics[0].partitions[0].error_code)
 
 
-def fetch_committed(offset: int, *, session: tuple[int, int] = (0, -1), **options: Any) -> fetch.FetchRequest:
-    partition = fetch.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
-    topics = [fetch.FetchTopic(topic="t", partitions=[partition])]
+def fetch_committed(
+    offset: int, *, session: tuple[int, int] = (0, -1), **options: Any
+) -> records.FetchRequest:
+    partition = records.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+    topics = [records.FetchTopic(topic="t", partitions=[partition])]
     if options.pop("names_nothing", False) and session[1] > 0:
         topics = []
     settings = {"max_wait_ms": 0, "min_bytes": 1, "isolation_level": 1} | options
-    return fetch.FetchRequest(topics=topics, session_id=session[0], session_epoch=session[1], **settings)
+    return records.FetchRequest(topics=topics, session_id=session[0], session_epoch=session[1], **settings)
 
 
-async def read(client: DataClient, offset: int, **options: Any) -> fetch.PartitionData:
-    client.send(fetch_committed(offset, **options), 12, fetch.FetchResponse)
+async def read(client: DataClient, offset: int, **options: Any) -> records.PartitionData:
+    client.send(fetch_committed(offset, **options), 12, records.FetchResponse)
     response = await client.receive()
-    result: fetch.PartitionData = response.responses[0].partitions[0]
+    result: records.PartitionData = response.responses[0].partitions[0]
     return result
 
 
@@ -373,12 +372,12 @@ def test_long_poll_ends_when_a_transaction_does(data_plane: DataPlaneTools, in_s
             await sent(producer, in_transaction(0))
             session = (0, -1)
             if in_session:
-                consumer.send(fetch_committed(0, session=(0, 0)), 12, fetch.FetchResponse)
+                consumer.send(fetch_committed(0, session=(0, 0)), 12, records.FetchResponse)
                 session = ((await consumer.receive()).session_id, 1)
             request = fetch_committed(
                 0, session=session, names_nothing=True, max_wait_ms=600_000, min_bytes=100
             )
-            consumer.send(request, 12, fetch.FetchResponse)
+            consumer.send(request, 12, records.FetchResponse)
             await data_plane.until(lambda: cluster.brokers[1].data.wakeups.deadlines)
             await producer.produce(data_plane.batch(b"more"))  # the high watermark moves, and nothing else
             await end(cluster, producer=OTHER)
@@ -399,13 +398,13 @@ def test_session_may_change_its_isolation_level(data_plane: DataPlaneTools) -> N
             use(cluster, Coordinator())
             producer, consumer = await cluster.client(1), await cluster.client(1)
             await sent(producer, in_transaction(0))
-            consumer.send(fetch_committed(0, session=(0, 0)), 12, fetch.FetchResponse)
+            consumer.send(fetch_committed(0, session=(0, 0)), 12, records.FetchResponse)
             opened = await consumer.receive()
             assert opened.responses[0].partitions[0].records == b""
             next_request = fetch_committed(
                 0, session=(opened.session_id, 1), names_nothing=True, isolation_level=0
             )
-            consumer.send(next_request, 12, fetch.FetchResponse)
+            consumer.send(next_request, 12, records.FetchResponse)
             found = (await consumer.receive()).responses[0].partitions[0]
             assert data_plane.values(found.records) == [b"t"]
 

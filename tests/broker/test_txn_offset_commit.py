@@ -13,7 +13,7 @@ from pykraft.coordinator.partitioning import OFFSETS_TOPIC
 from pykraft.kafka_protocol.batch_builder import BatchBuilder
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.markers import ABORT, COMMIT, EndOfTransaction, Marker
-from pykraft.kafka_protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from pykraft.kafka_protocol.messages.offsets import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.image import EMPTY_IMAGE
 from pykraft.runtime.tasks import Workers

@@ -13,7 +13,7 @@ from pykraft.broker.peers.verifier import CoordinatorVerifier
 from pykraft.coordinator.partitioning import TRANSACTION_STATE_TOPIC, partition_for_key
 from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.add_partitions_to_txn import (
+from pykraft.kafka_protocol.messages.transactions import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,

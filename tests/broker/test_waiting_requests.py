@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages import produce
+from pykraft.kafka_protocol.messages import records
 from pykraft.metadata_log.delta import MetadataDelta
 from tests.broker.data_cluster import DataPlaneTools
 from tests.narrowing import present
@@ -44,10 +44,10 @@ def test_produce_is_answered_when_the_last_of_its_batches_is_committed(data_plan
             second = data_plane.Registration((1, 2, 3), (1, 2, 3), 1, 1, 1)
             cluster.controller.set_partition(second)
             client = await cluster.client(1)
-            data = [produce.PartitionProduceData(index=0, records=data_plane.batch(b"v"))]
-            topics = [produce.TopicProduceData(name="t", partition_data=data * 2)]
-            request = produce.ProduceRequest(acks=-1, timeout_ms=5000, topic_data=topics)
-            client.send(request, 9, produce.ProduceResponse)
+            data = [records.PartitionProduceData(index=0, records=data_plane.batch(b"v"))]
+            topics = [records.TopicProduceData(name="t", partition_data=data * 2)]
+            request = records.ProduceRequest(acks=-1, timeout_ms=5000, topic_data=topics)
+            client.send(request, 9, records.ProduceResponse)
             partition = cluster.partition(1)
             await data_plane.until(lambda: len(partition.committed_waiters) == 2)
             answer = asyncio.ensure_future(client.receive())

@@ -16,9 +16,11 @@ from pykraft.kafka_protocol.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from pykraft.kafka_protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from pykraft.kafka_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from pykraft.kafka_protocol.messages.list_groups import ListGroupsRequest
+from pykraft.kafka_protocol.messages.groups import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupHeartbeatRequest,
+    ListGroupsRequest,
+)
 from tests.group_coordinator import tools
 from tests.group_coordinator.coordinators import Classic, JoinSettings
 from tests.group_coordinator.tools import HeartbeatFields

@@ -26,11 +26,14 @@ from typing import Any
 
 from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.messages import consumer_group_describe as describe
-from pykraft.kafka_protocol.messages import offset_commit as commit
-from pykraft.kafka_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from pykraft.kafka_protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from pykraft.kafka_protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from pykraft.kafka_protocol.messages import groups as describe
+from pykraft.kafka_protocol.messages import offsets as commit
+from pykraft.kafka_protocol.messages.groups import (
+    ConsumerGroupHeartbeatRequest,
+    LeaveGroupRequest,
+    MemberIdentity,
+)
+from pykraft.kafka_protocol.messages.offsets import OffsetFetchRequest, OffsetFetchRequestGroup
 from pykraft.testing.processes.waits import wait_until
 from tests.group_coordinator import tools
 
@@ -268,11 +271,9 @@ def recorded() -> list[list[Any]]:
 
 async def _record(address: str) -> list[list[Any]]:
     from pykraft.kafka_protocol.api_keys import response_class
-    from pykraft.kafka_protocol.messages import create_topics, metadata
-    from pykraft.kafka_protocol.messages.find_coordinator import (
-        FindCoordinatorRequest,
-        FindCoordinatorResponse,
-    )
+    from pykraft.kafka_protocol.messages import cluster
+    from pykraft.kafka_protocol.messages import topics as topic_messages
+    from pykraft.kafka_protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
     from pykraft.runtime.address import Address
     from tests.wire_client import WireClient
 
@@ -283,17 +284,17 @@ async def _record(address: str) -> list[list[Any]]:
         return client.call(request, version, response_class(request.API_KEY))
 
     topics = [
-        create_topics.CreatableTopic(name=name, num_partitions=count, replication_factor=1)
+        topic_messages.CreatableTopic(name=name, num_partitions=count, replication_factor=1)
         for name, count in TOPICS.items()
     ]
-    create = create_topics.CreateTopicsRequest(topics=topics, timeout_ms=10_000)
-    client.call(create, 5, create_topics.CreateTopicsResponse)
+    create = topic_messages.CreateTopicsRequest(topics=topics, timeout_ms=10_000)
+    client.call(create, 5, topic_messages.CreateTopicsResponse)
     find = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
-    asked = [metadata.MetadataRequestTopic(name=name) for name in TOPICS]
-    known: list[metadata.MetadataResponseTopic] = []
+    asked = [cluster.MetadataRequestTopic(name=name) for name in TOPICS]
+    known: list[cluster.MetadataResponseTopic] = []
 
     def is_ready() -> bool:
-        known[:] = client.call(metadata.MetadataRequest(topics=asked), 12, metadata.MetadataResponse).topics
+        known[:] = client.call(cluster.MetadataRequest(topics=asked), 12, cluster.MetadataResponse).topics
         found = client.call(find, 4, FindCoordinatorResponse).coordinators
         partitions = [partition for topic in known for partition in topic.partitions]
         codes = [one.error_code for one in known]

@@ -3,7 +3,7 @@
 import asyncio
 
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.leave_group import MemberIdentity
+from pykraft.kafka_protocol.messages.groups import MemberIdentity
 from tests.group_coordinator.coordinators import DELAY_MS, REBALANCE_MS, SESSION_MS, Classic, run_classic
 
 

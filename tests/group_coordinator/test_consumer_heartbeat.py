@@ -54,7 +54,7 @@ def refused(
 )
 def test_malformed_join_is_refused(lab: tools.ShardLab, fields: dict[str, object]) -> None:
     from pykraft.group_coordinator.consumer.heartbeat import handle_consumer_heartbeat
-    from pykraft.kafka_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+    from pykraft.kafka_protocol.messages.groups import ConsumerGroupHeartbeatRequest
 
     values: dict[str, Any] = {
         "group_id": "g",

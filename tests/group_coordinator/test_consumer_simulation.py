@@ -47,16 +47,16 @@ from pykraft.group_coordinator.state.shard_state import EMPTY_STATE
 from pykraft.group_coordinator.state.subscription import TopicsView
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.messages.consumer_group_heartbeat import (
+from pykraft.kafka_protocol.messages.groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from pykraft.kafka_protocol.messages.offset_commit import (
+from pykraft.kafka_protocol.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+    OffsetFetchRequestGroup,
 )
-from pykraft.kafka_protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from tests.group_coordinator import tools
 
 SEEDS = range(120)

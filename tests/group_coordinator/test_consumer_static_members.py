@@ -13,8 +13,12 @@ from pykraft.group_coordinator.state.records import (
 )
 from pykraft.kafka_protocol.codec.pace import at_once
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.consumer_group_describe import ConsumerGroupDescribeResponse
-from pykraft.kafka_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from pykraft.kafka_protocol.messages.groups import (
+    ConsumerGroupDescribeResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+)
 from tests.broker.answers import as_read
 from tests.group_coordinator import tools
 

@@ -8,16 +8,19 @@ from pykraft.group_coordinator.state.codec import decode_record
 from pykraft.group_coordinator.state.records import OffsetCommitKey
 from pykraft.kafka_protocol.consumer_protocol import ConsumerProtocolSubscription, encode_subscription
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from pykraft.kafka_protocol.messages.leave_group import LeaveGroupRequest
-from pykraft.kafka_protocol.messages.list_groups import ListGroupsRequest
-from pykraft.kafka_protocol.messages.offset_delete import (
+from pykraft.kafka_protocol.messages.groups import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    LeaveGroupRequest,
+    ListGroupsRequest,
+    SyncGroupRequest,
+)
+from pykraft.kafka_protocol.messages.offsets import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
 )
-from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest
 from tests.group_coordinator.coordinators import Broker, run_broker
 
 SUBSCRIBED = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC

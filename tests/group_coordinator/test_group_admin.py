@@ -5,11 +5,14 @@ from dataclasses import replace
 import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from pykraft.kafka_protocol.messages.delete_groups import DeleteGroupsRequest
-from pykraft.kafka_protocol.messages.describe_groups import DescribeGroupsRequest
-from pykraft.kafka_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from pykraft.kafka_protocol.messages.list_groups import ListGroupsRequest
+from pykraft.kafka_protocol.messages.groups import (
+    ConsumerGroupDescribeRequest,
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    ListGroupsRequest,
+)
 from pykraft.kafka_protocol.primitives import MAX_STRING_BYTES
 from tests.group_coordinator import tools
 from tests.group_coordinator.coordinators import Broker, run_broker

@@ -12,12 +12,13 @@ from pykraft.group_coordinator.offsets.commit import handle_offset_commit
 from pykraft.group_coordinator.offsets.fetch import fetch_group_offsets
 from pykraft.group_coordinator.shard import GroupOutcome
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.offset_commit import (
+from pykraft.kafka_protocol.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
 )
-from pykraft.kafka_protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from tests.group_coordinator import tools
 from tests.group_coordinator.coordinators import (
     SHORT_METADATA,

@@ -10,8 +10,8 @@ from pykraft.group_coordinator.state.names import check_names
 from pykraft.group_coordinator.state.records import ResolvedRegex
 from pykraft.group_coordinator.state.subscription import MAX_CACHED, TopicsView
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.join_group import JoinGroupRequestProtocol
-from pykraft.kafka_protocol.messages.offset_commit import (
+from pykraft.kafka_protocol.messages.groups import JoinGroupRequestProtocol
+from pykraft.kafka_protocol.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,

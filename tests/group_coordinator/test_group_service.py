@@ -8,17 +8,23 @@ import pytest
 
 from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from pykraft.kafka_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from pykraft.kafka_protocol.messages.delete_groups import DeleteGroupsRequest
-from pykraft.kafka_protocol.messages.describe_groups import DescribeGroupsRequest
-from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest
-from pykraft.kafka_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from pykraft.kafka_protocol.messages.leave_group import LeaveGroupRequest
-from pykraft.kafka_protocol.messages.list_groups import ListGroupsRequest
-from pykraft.kafka_protocol.messages.offset_delete import OffsetDeleteRequest
-from pykraft.kafka_protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest
+from pykraft.kafka_protocol.messages.groups import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupHeartbeatRequest,
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    LeaveGroupRequest,
+    ListGroupsRequest,
+    SyncGroupRequest,
+)
+from pykraft.kafka_protocol.messages.offsets import (
+    OffsetDeleteRequest,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+)
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.persistent import freeze
 from tests.group_coordinator import tools

@@ -4,9 +4,7 @@ import asyncio
 
 from pykraft.group_coordinator.state.sessions import Deadlines, TimerKey, TimerKind
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest
-from pykraft.kafka_protocol.messages.leave_group import LeaveGroupRequest
-from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest
+from pykraft.kafka_protocol.messages.groups import HeartbeatRequest, LeaveGroupRequest, SyncGroupRequest
 from tests.group_coordinator.coordinators import CommitFields, World, run_world
 from tests.narrowing import present
 

@@ -37,13 +37,14 @@ from pykraft.group_coordinator.state.sessions import SetTimer, TimerKey, TimerKi
 from pykraft.group_coordinator.state.shard_state import EMPTY_STATE, ShardState
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
-from pykraft.kafka_protocol.messages.heartbeat import HeartbeatResponse
-from pykraft.kafka_protocol.messages.offset_commit import (
+from pykraft.kafka_protocol.messages.groups import HeartbeatResponse
+from pykraft.kafka_protocol.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
 )
-from pykraft.kafka_protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE
 from pykraft.metadata_log.persistent import Map, drain

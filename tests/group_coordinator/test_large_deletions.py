@@ -31,8 +31,8 @@ from pykraft.kafka_protocol.batch_builder import BatchBuilder
 from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID
-from pykraft.kafka_protocol.messages.delete_groups import DeleteGroupsRequest
-from pykraft.kafka_protocol.messages.offset_delete import (
+from pykraft.kafka_protocol.messages.groups import DeleteGroupsRequest
+from pykraft.kafka_protocol.messages.offsets import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,

@@ -21,7 +21,7 @@ from pykraft.group_coordinator.state.shard_state import ShardState
 from pykraft.group_coordinator.state.subscription import TopicsView
 from pykraft.kafka_protocol.batch_builder import BatchBuilder
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from pykraft.kafka_protocol.messages.groups import ConsumerGroupHeartbeatRequest
 from pykraft.kafka_protocol.request_context import RequestContext
 from tests.group_coordinator import tools
 from tests.group_coordinator.busy import BusyWorld

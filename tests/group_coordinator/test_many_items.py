@@ -27,23 +27,25 @@ from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.codec.pace import TooManyItemsError, at_once
 from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from pykraft.kafka_protocol.messages.consumer_group_heartbeat import (
+from pykraft.kafka_protocol.messages.groups import (
+    ConsumerGroupDescribeRequest,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatRequestTopicPartitions,
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    FindCoordinatorRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    LeaveGroupRequest,
+    ListGroupsRequest,
+    MemberIdentity,
 )
-from pykraft.kafka_protocol.messages.delete_groups import DeleteGroupsRequest
-from pykraft.kafka_protocol.messages.describe_groups import DescribeGroupsRequest
-from pykraft.kafka_protocol.messages.describe_transactions import DescribeTransactionsRequest
-from pykraft.kafka_protocol.messages.find_coordinator import FindCoordinatorRequest
-from pykraft.kafka_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from pykraft.kafka_protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from pykraft.kafka_protocol.messages.list_groups import ListGroupsRequest
-from pykraft.kafka_protocol.messages.txn_offset_commit import (
+from pykraft.kafka_protocol.messages.offsets import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from pykraft.kafka_protocol.messages.transactions import DescribeTransactionsRequest
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.persistent import Map
 from tests.group_coordinator import tools

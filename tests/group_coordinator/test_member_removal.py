@@ -6,7 +6,7 @@ import pytest
 
 from pykraft.group_coordinator.classic.sync import handle_leave_group
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from pykraft.kafka_protocol.messages.groups import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from tests.group_coordinator import tools
 from tests.group_coordinator.coordinators import World
 from tests.narrowing import as_type, present

@@ -1,7 +1,7 @@
 """Groups that change their protocol while they run: upgrade, members of both kinds, downgrade (G5)."""
 
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.leave_group import MemberIdentity
+from pykraft.kafka_protocol.messages.groups import MemberIdentity
 from tests.group_coordinator.fleet import (
     CONSUMER_SESSION_MS,
     REBALANCE_MS,

@@ -20,10 +20,15 @@ from pykraft.kafka_protocol.consumer_protocol import (
     encode_subscription,
 )
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest
-from pykraft.kafka_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from pykraft.kafka_protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from pykraft.kafka_protocol.messages.groups import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    LeaveGroupRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
 from tests.group_coordinator import tools
 
 SESSION_MS, REBALANCE_MS = 10_000, 20_000

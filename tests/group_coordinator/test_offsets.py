@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.list_groups import ListGroupsRequest
-from pykraft.kafka_protocol.messages.offset_fetch import (
+from pykraft.kafka_protocol.messages.groups import ListGroupsRequest
+from pykraft.kafka_protocol.messages.offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,

@@ -6,8 +6,8 @@ from typing import Any
 
 from pykraft.broker.membership.lifecycle import BrokerLifecycle
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.list_groups import ListGroupsRequest
-from pykraft.kafka_protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from pykraft.kafka_protocol.messages.groups import ListGroupsRequest
+from pykraft.kafka_protocol.messages.offsets import OffsetFetchRequest, OffsetFetchRequestGroup
 from tests.group_coordinator.coordinators import CONFIG, Leased, World, run_leased, run_world
 from tests.narrowing import present
 

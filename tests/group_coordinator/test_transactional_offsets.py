@@ -35,14 +35,14 @@ from pykraft.group_coordinator.state.subscription import TopicsView
 from pykraft.kafka_protocol.codec.pace import at_once
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
-from pykraft.kafka_protocol.messages.delete_groups import DeleteGroupsResponse
-from pykraft.kafka_protocol.messages.offset_fetch import (
+from pykraft.kafka_protocol.messages.groups import DeleteGroupsResponse
+from pykraft.kafka_protocol.messages.offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
+    TxnOffsetCommitRequest,
 )
-from pykraft.kafka_protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import NO_SEQUENCE, TRANSACTIONAL_BIT
 from pykraft.metadata_log.delta import MetadataDelta

@@ -15,7 +15,7 @@ from pykraft.group_coordinator.state.prepared_change import PreparedChange
 from pykraft.group_coordinator.state.records import OffsetCommitValue
 from pykraft.group_coordinator.state.result import CoordinatorResult
 from pykraft.group_coordinator.state.shard_state import ShardState
-from pykraft.kafka_protocol.messages.offset_delete import (
+from pykraft.kafka_protocol.messages.offsets import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,

@@ -19,8 +19,8 @@ from pykraft.group_coordinator.state.config import GroupConfig
 from pykraft.group_coordinator.state.shard_state import ShardState
 from pykraft.kafka_protocol.batch_builder import BatchBuilder
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.describe_groups import DescribeGroupsRequest
-from pykraft.kafka_protocol.messages.offset_commit import (
+from pykraft.kafka_protocol.messages.groups import DescribeGroupsRequest
+from pykraft.kafka_protocol.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,

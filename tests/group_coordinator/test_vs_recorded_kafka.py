@@ -13,7 +13,7 @@ from pykraft.group_coordinator.state.config import GroupConfig
 from pykraft.group_coordinator.state.shard_state import EMPTY_STATE
 from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.consumer_group_heartbeat import (
+from pykraft.kafka_protocol.messages.groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )

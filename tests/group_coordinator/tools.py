@@ -34,15 +34,15 @@ from pykraft.kafka_protocol.hot.offset_commit import (
 )
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.markers import EndOfTransaction
-from pykraft.kafka_protocol.messages.consumer_group_describe import ConsumerGroupDescribeResponse
-from pykraft.kafka_protocol.messages.consumer_group_heartbeat import (
+from pykraft.kafka_protocol.messages.groups import (
+    ConsumerGroupDescribeResponse,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatRequestTopicPartitions,
     ConsumerGroupHeartbeatResponse,
+    DeleteGroupsResponse,
+    DescribeGroupsResponse,
 )
-from pykraft.kafka_protocol.messages.delete_groups import DeleteGroupsResponse
-from pykraft.kafka_protocol.messages.describe_groups import DescribeGroupsResponse
-from pykraft.kafka_protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from pykraft.kafka_protocol.messages.offsets import OffsetCommitRequest, OffsetCommitResponse
 from pykraft.kafka_protocol.records import HEADER_BYTES
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.features import GROUP_VERSION

@@ -20,7 +20,7 @@ from pykraft.kafka_protocol.batch_builder import BatchBuilder
 from pykraft.kafka_protocol.codec.pace import at_once
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.markers import ABORT, COMMIT, EndOfTransaction, Marker, build_marker
-from pykraft.kafka_protocol.messages.txn_offset_commit import (
+from pykraft.kafka_protocol.messages.offsets import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,

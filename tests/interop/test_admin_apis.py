@@ -30,16 +30,8 @@ from pykraft.kafka_protocol.enums import ConfigOperation
 from pykraft.kafka_protocol.enums import ConfigResourceType as OurResourceType
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.headers import encode_request
-from pykraft.kafka_protocol.messages import (
-    alter_configs,
-    describe_cluster,
-    describe_configs,
-    describe_log_dirs,
-    incremental_alter_configs,
-    list_config_resources,
-    unregister_broker,
-    update_features,
-)
+from pykraft.kafka_protocol.messages import cluster as cluster_messages
+from pykraft.kafka_protocol.messages import configs as config_messages
 from pykraft.testing import Cluster
 from pykraft.testing.processes.waits import PATIENCE_S, wait_until
 from tests.interop.clusters import addresses_of, create_in_sync, own_cluster, printed_by, wait_ready
@@ -242,7 +234,7 @@ def test_bad_configuration_requests_change_nothing_and_affect_no_other_client(
     trio: Cluster, admin: KafkaAdminClient, new_topic: NewTopic
 ) -> None:
     topic, other_client = new_topic(), new_topic()
-    incremental = incremental_alter_configs
+    incremental = config_messages
 
     def resource(kind: int, name: str, *entries: tuple[str, int, str | None]) -> Any:
         configs = [
@@ -276,10 +268,12 @@ def test_bad_configuration_requests_change_nothing_and_affect_no_other_client(
     mixed = incremental.IncrementalAlterConfigsRequest(resources=[cases[0][0][0], good])
     response = ask(trio, mixed, 1, incremental.IncrementalAlterConfigsResponse)
     assert [one.error_code for one in response.responses] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0]
-    replace = alter_configs.AlterConfigsRequest(
-        resources=[alter_configs.AlterConfigsResource(resource_type=2, resource_name="absent", configs=[])]
+    replace = config_messages.AlterConfigsRequest(
+        resources=[
+            config_messages.LegacyAlterConfigsResource(resource_type=2, resource_name="absent", configs=[])
+        ]
     )
-    refused = ask(trio, replace, 2, alter_configs.AlterConfigsResponse)
+    refused = ask(trio, replace, 2, config_messages.AlterConfigsResponse)
     assert refused.responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     wait_until(
         "the good one", lambda: described(admin, "TOPIC", other_client)["retention.ms"]["value"] == "77", 10
@@ -289,13 +283,13 @@ def test_bad_configuration_requests_change_nothing_and_affect_no_other_client(
 
 
 def test_bad_registry_feature_and_directory_requests_change_nothing(trio: Cluster) -> None:
-    updates = update_features
+    updates = cluster_messages
     for broker_id, code in (
         (9999, ErrorCode.BROKER_ID_NOT_REGISTERED),
         (-1, ErrorCode.BROKER_ID_NOT_REGISTERED),
     ):
-        request = unregister_broker.UnregisterBrokerRequest(broker_id=broker_id)
-        kept = ask(trio, request, 0, unregister_broker.UnregisterBrokerResponse)
+        request = cluster_messages.UnregisterBrokerRequest(broker_id=broker_id)
+        kept = ask(trio, request, 0, cluster_messages.UnregisterBrokerResponse)
         assert (kept.error_code, bool(kept.error_message)) == (code, True)
     for version in (0, 1, 2):
         keys = [updates.FeatureUpdateKey(feature="f" * 20_000, max_version_level=-3)] * 2
@@ -308,29 +302,29 @@ def test_bad_registry_feature_and_directory_requests_change_nothing(trio: Cluste
         (2, ErrorCode.MISMATCHED_ENDPOINT_TYPE),
         (9, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE),
     ):
-        cluster = describe_cluster.DescribeClusterRequest(endpoint_type=endpoint_type)
-        shown = ask(trio, cluster, 2, describe_cluster.DescribeClusterResponse)
+        cluster = cluster_messages.DescribeClusterRequest(endpoint_type=endpoint_type)
+        shown = ask(trio, cluster, 2, cluster_messages.DescribeClusterResponse)
         assert shown.error_code == code and "endpoint type" in present(shown.error_message)
-    unknown = list_config_resources.ListConfigResourcesRequest(resource_types=[2, 99])
-    listed = ask(trio, unknown, 1, list_config_resources.ListConfigResourcesResponse)
+    unknown = config_messages.ListConfigResourcesRequest(resource_types=[2, 99])
+    listed = ask(trio, unknown, 1, config_messages.ListConfigResourcesResponse)
     assert listed.error_code == ErrorCode.UNSUPPORTED_VERSION
-    topics = [describe_log_dirs.DescribableLogDirTopic(topic="x" * 30_000, partitions=[-1, 2**31 - 1])]
+    topics = [cluster_messages.DescribableLogDirTopic(topic="x" * 30_000, partitions=[-1, 2**31 - 1])]
     directories = ask(
         trio,
-        describe_log_dirs.DescribeLogDirsRequest(topics=topics),
+        cluster_messages.DescribeLogDirsRequest(topics=topics),
         5,
-        describe_log_dirs.DescribeLogDirsResponse,
+        cluster_messages.DescribeLogDirsResponse,
     )
     assert [result.topics for result in directories.results] == [[]]
     resources = [
-        describe_configs.DescribeConfigsResource(resource_type=kind, resource_name=name)
+        config_messages.DescribeConfigsResource(resource_type=kind, resource_name=name)
         for kind, name in ((2, "absent"), (4, "2"), (4, "x"), (16, ""), (32, ""), (99, "y"))
     ]
     configs = ask(
         trio,
-        describe_configs.DescribeConfigsRequest(resources=resources),
+        config_messages.DescribeConfigsRequest(resources=resources),
         4,
-        describe_configs.DescribeConfigsResponse,
+        config_messages.DescribeConfigsResponse,
     )
     assert [result.error_code for result in configs.results] == [
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -372,8 +366,8 @@ def test_broker_that_will_not_return_is_unregistered() -> None:
         cluster.kill(3)
 
         def answer() -> Any:
-            request = unregister_broker.UnregisterBrokerRequest(broker_id=3)
-            return ask(cluster, request, 0, unregister_broker.UnregisterBrokerResponse)
+            request = cluster_messages.UnregisterBrokerRequest(broker_id=3)
+            return ask(cluster, request, 0, cluster_messages.UnregisterBrokerResponse)
 
         with AdminClient(cluster.bootstrap_servers) as client:
             wait_until(
@@ -393,8 +387,8 @@ def test_broker_that_will_not_return_is_unregistered() -> None:
 def test_live_broker_that_is_unregistered_returns_by_itself() -> None:
     with own_cluster(3, {"broker.heartbeat.interval.ms": "300"}) as cluster:
         create_in_sync(cluster, "t", 3, {"min.insync.replicas": "2"})
-        request = unregister_broker.UnregisterBrokerRequest(broker_id=3)
-        answer = ask(cluster, request, 0, unregister_broker.UnregisterBrokerResponse)
+        request = cluster_messages.UnregisterBrokerRequest(broker_id=3)
+        answer = ask(cluster, request, 0, cluster_messages.UnregisterBrokerResponse)
         assert answer.error_code == ErrorCode.NONE
         for _ in range(3):
             assert produce(cluster, "t") is None

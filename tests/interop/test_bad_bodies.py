@@ -9,8 +9,12 @@ import pytest
 from pykraft.broker.apis.table import make_apis
 from pykraft.kafka_protocol.api_keys import ApiKey, request_class, response_class
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.api_versions import ApiVersionsResponse
-from pykraft.kafka_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from pykraft.kafka_protocol.messages.cluster import (
+    ApiVersionsResponse,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.testing import Cluster
 from tests.interop.peer import SEED, Peer, batch

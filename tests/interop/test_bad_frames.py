@@ -10,7 +10,7 @@ import pytest
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.headers import encode_request
-from pykraft.kafka_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from pykraft.kafka_protocol.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
 from pykraft.testing import Cluster
 from pykraft.testing.processes.waits import PATIENCE_S, wait_until
 from tests.interop.peer import (

@@ -10,43 +10,44 @@ import pytest
 from pykraft.kafka_protocol.api_keys import response_class
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.messages.add_raft_voter import AddRaftVoterRequest, Listener
-from pykraft.kafka_protocol.messages.alter_partition_reassignments import (
-    AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse,
-    ReassignablePartition,
-    ReassignableTopic,
-)
-from pykraft.kafka_protocol.messages.create_topics import (
-    CreatableTopic,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
-from pykraft.kafka_protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
-from pykraft.kafka_protocol.messages.describe_quorum import (
+from pykraft.kafka_protocol.messages.cluster import (
+    AddRaftVoterRequest,
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
     DescribeQuorumRequest,
     DescribeQuorumRequestPartitionData,
     DescribeQuorumRequestTopicData,
     DescribeQuorumResponse,
+    FeatureUpdateKey,
+    Listener,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    UpdateFeaturesRequest,
 )
-from pykraft.kafka_protocol.messages.elect_leaders import (
-    ElectLeadersRequest,
-    ElectLeadersResponse,
-    TopicPartitions,
-)
-from pykraft.kafka_protocol.messages.incremental_alter_configs import (
+from pykraft.kafka_protocol.messages.configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from pykraft.kafka_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from pykraft.kafka_protocol.messages.produce import (
+from pykraft.kafka_protocol.messages.records import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from pykraft.kafka_protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from pykraft.kafka_protocol.messages.topics import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    CreatableTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+    TopicPartitions,
+)
 from pykraft.testing import Cluster
 from pykraft.testing.processes.waits import wait_until
 from tests.interop.peer import SEED, Peer, batch

@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from pykraft.coordinator.partitioning import partition_for_key
 from pykraft.jepsen_like.faults.clusters.process_cluster import FAST_FAILOVER
 from pykraft.kafka_protocol.headers import decode_response_header, encode_request
-from pykraft.kafka_protocol.messages.offset_fetch import (
+from pykraft.kafka_protocol.messages.offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchResponse,

@@ -3,14 +3,8 @@
 from collections.abc import Callable
 
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages import (
-    create_topics,
-    delete_topics,
-    fetch,
-    list_offsets,
-    metadata,
-    produce,
-)
+from pykraft.kafka_protocol.messages import cluster, records
+from pykraft.kafka_protocol.messages import topics as topic_messages
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.testing import Cluster
 from pykraft.testing.processes.waits import PATIENCE_S, wait_until
@@ -23,17 +17,17 @@ TOPICS = 50
 
 def create(client: WireClient, names: list[str]) -> None:
     topics = [
-        create_topics.CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in names
+        topic_messages.CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in names
     ]
-    request = create_topics.CreateTopicsRequest(topics=topics, timeout_ms=30_000)
-    response = client.call(request, 7, create_topics.CreateTopicsResponse)
+    request = topic_messages.CreateTopicsRequest(topics=topics, timeout_ms=30_000)
+    response = client.call(request, 7, topic_messages.CreateTopicsResponse)
     assert [topic.error_code for topic in response.topics] == [ErrorCode.NONE] * len(names)
 
 
 def leaders(client: WireClient, names: list[str]) -> dict[str, int]:
-    topics = [metadata.MetadataRequestTopic(name=name) for name in names]
-    request = metadata.MetadataRequest(topics=topics, allow_auto_topic_creation=False)
-    response = client.call(request, 9, metadata.MetadataResponse)
+    topics = [cluster.MetadataRequestTopic(name=name) for name in names]
+    request = cluster.MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+    response = client.call(request, 9, cluster.MetadataResponse)
     return {
         present(topic.name): topic.partitions[0].leader_id for topic in response.topics if topic.partitions
     }
@@ -41,26 +35,26 @@ def leaders(client: WireClient, names: list[str]) -> dict[str, int]:
 
 def write(client: WireClient, name: str) -> int:
     batch = encode_batch([RecordInput(None, b"v", (), 1_700_000_000_000)])
-    data = produce.TopicProduceData(
-        name=name, partition_data=[produce.PartitionProduceData(index=0, records=batch)]
+    data = records.TopicProduceData(
+        name=name, partition_data=[records.PartitionProduceData(index=0, records=batch)]
     )
-    request = produce.ProduceRequest(acks=1, timeout_ms=5000, topic_data=[data])
-    response = client.call(request, 9, produce.ProduceResponse)
+    request = records.ProduceRequest(acks=1, timeout_ms=5000, topic_data=[data])
+    response = client.call(request, 9, records.ProduceResponse)
     return int(response.responses[0].partition_responses[0].error_code)
 
 
 def read(client: WireClient, name: str) -> int:
-    asked = fetch.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
-    request = fetch.FetchRequest(topics=[fetch.FetchTopic(topic=name, partitions=[asked])])
-    return int(client.call(request, 12, fetch.FetchResponse).responses[0].partitions[0].error_code)
+    asked = records.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    request = records.FetchRequest(topics=[records.FetchTopic(topic=name, partitions=[asked])])
+    return int(client.call(request, 12, records.FetchResponse).responses[0].partitions[0].error_code)
 
 
 def look_up(client: WireClient, name: str) -> int:
-    asked = list_offsets.ListOffsetsPartition(partition_index=0, timestamp=-1)
-    request = list_offsets.ListOffsetsRequest(
-        replica_id=-1, topics=[list_offsets.ListOffsetsTopic(name=name, partitions=[asked])]
+    asked = records.ListOffsetsPartition(partition_index=0, timestamp=-1)
+    request = records.ListOffsetsRequest(
+        replica_id=-1, topics=[records.ListOffsetsTopic(name=name, partitions=[asked])]
     )
-    response = client.call(request, 5, list_offsets.ListOffsetsResponse)
+    response = client.call(request, 5, records.ListOffsetsResponse)
     return int(response.topics[0].partitions[0].error_code)
 
 
@@ -93,14 +87,14 @@ def test_leader_of_a_topic_that_was_just_created_serves_as_soon_as_it_is_named(
 
 def error_of(client: WireClient, name: str, version: int = 12) -> ErrorCode:
     """In an answer to Metadata that allows to create the topic."""
-    request = metadata.MetadataRequest(topics=[metadata.MetadataRequestTopic(name=name)])
-    (topic,) = client.call(request, version, metadata.MetadataResponse).topics
+    request = cluster.MetadataRequest(topics=[cluster.MetadataRequestTopic(name=name)])
+    (topic,) = client.call(request, version, cluster.MetadataResponse).topics
     return ErrorCode(topic.error_code)
 
 
 def delete(client: WireClient, name: str) -> None:
-    request = delete_topics.DeleteTopicsRequest(topic_names=[name], timeout_ms=30_000)
-    (deleted,) = client.call(request, 5, delete_topics.DeleteTopicsResponse).responses
+    request = topic_messages.DeleteTopicsRequest(topic_names=[name], timeout_ms=30_000)
+    (deleted,) = client.call(request, 5, topic_messages.DeleteTopicsResponse).responses
     assert deleted.error_code == ErrorCode.NONE
 
 

@@ -24,9 +24,13 @@ from pykraft.jepsen_like.conformance.script import (
 )
 from pykraft.kafka_protocol.api_keys import ApiKey, request_class
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest
-from pykraft.kafka_protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
-from pykraft.kafka_protocol.messages.list_groups import ListedGroup, ListGroupsResponse
+from pykraft.kafka_protocol.messages.groups import (
+    HeartbeatRequest,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+    ListedGroup,
+    ListGroupsResponse,
+)
 
 APIS = (
     *(ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.JOIN_GROUP, ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP),

@@ -35,8 +35,8 @@ from pykraft.jepsen_like.simulation.fuzz.tally import NodeLog, Tally
 from pykraft.jepsen_like.simulation.fuzz.values import Known, Values
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.headers import encode_request
-from pykraft.kafka_protocol.messages.delete_topics import DeleteTopicsRequest
-from pykraft.kafka_protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from pykraft.kafka_protocol.messages.cluster import DescribeClusterRequest, DescribeClusterResponse
+from pykraft.kafka_protocol.messages.topics import DeleteTopicsRequest
 from pykraft.kafka_protocol.primitives import MAX_STRING_BYTES
 
 GENEROUS_MS = 5 * TURN_LIMIT_MS

@@ -10,14 +10,7 @@ from pykraft.kafka_client.blocking import run
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages import (
-    describe_configs,
-    find_coordinator,
-    incremental_alter_configs,
-    init_producer_id,
-    offset_commit,
-    offset_fetch,
-)
+from pykraft.kafka_protocol.messages import configs, groups, offsets, transactions
 from tests.kafka_client.scripted import Answer, ScriptedCluster
 
 PLACE = TopicPartition("t", 0)
@@ -43,54 +36,46 @@ class Servers(ScriptedCluster):
     def _next(self) -> int | Exception:
         return self.answers.pop(0) if self.answers else 0
 
-    def _find(self, broker: int, request: find_coordinator.FindCoordinatorRequest, version: int) -> Answer:
-        found = find_coordinator.Coordinator(
-            key="g", node_id=self.coordinator, host="broker", port=self.coordinator
-        )
-        return find_coordinator.FindCoordinatorResponse(coordinators=[found])
+    def _find(self, broker: int, request: groups.FindCoordinatorRequest, version: int) -> Answer:
+        found = groups.Coordinator(key="g", node_id=self.coordinator, host="broker", port=self.coordinator)
+        return groups.FindCoordinatorResponse(coordinators=[found])
 
-    def _commit(self, broker: int, request: offset_commit.OffsetCommitRequest, version: int) -> Answer:
+    def _commit(self, broker: int, request: offsets.OffsetCommitRequest, version: int) -> Answer:
         code = self._next()
         if isinstance(code, Exception):
             return code
-        one = offset_commit.OffsetCommitResponsePartition(partition_index=0, error_code=code)
-        return offset_commit.OffsetCommitResponse(
-            topics=[offset_commit.OffsetCommitResponseTopic(name="t", partitions=[one])]
+        one = offsets.OffsetCommitResponsePartition(partition_index=0, error_code=code)
+        return offsets.OffsetCommitResponse(
+            topics=[offsets.OffsetCommitResponseTopic(name="t", partitions=[one])]
         )
 
-    def _fetch(self, broker: int, request: offset_fetch.OffsetFetchRequest, version: int) -> Answer:
+    def _fetch(self, broker: int, request: offsets.OffsetFetchRequest, version: int) -> Answer:
         code = self._next()
         if isinstance(code, Exception):
             return code
-        one = offset_fetch.OffsetFetchResponsePartitions(
-            partition_index=0, committed_offset=7, metadata="c#7"
-        )
-        topic = offset_fetch.OffsetFetchResponseTopics(name="t", partitions=[one])
-        group = offset_fetch.OffsetFetchResponseGroup(group_id="g", topics=[topic], error_code=code)
-        return offset_fetch.OffsetFetchResponse(groups=[group])
+        one = offsets.OffsetFetchResponsePartitions(partition_index=0, committed_offset=7, metadata="c#7")
+        topic = offsets.OffsetFetchResponseTopics(name="t", partitions=[one])
+        group = offsets.OffsetFetchResponseGroup(group_id="g", topics=[topic], error_code=code)
+        return offsets.OffsetFetchResponse(groups=[group])
 
-    def _alter(
-        self, broker: int, request: incremental_alter_configs.IncrementalAlterConfigsRequest, version: int
-    ) -> Answer:
+    def _alter(self, broker: int, request: configs.IncrementalAlterConfigsRequest, version: int) -> Answer:
         code = self._next()
         if isinstance(code, Exception):
             return code
-        one = incremental_alter_configs.AlterConfigsResourceResponse(error_code=code, resource_name="t")
-        return incremental_alter_configs.IncrementalAlterConfigsResponse(responses=[one])
+        one = configs.AlterConfigsResourceResponse(error_code=code, resource_name="t")
+        return configs.IncrementalAlterConfigsResponse(responses=[one])
 
-    def _describe(
-        self, broker: int, request: describe_configs.DescribeConfigsRequest, version: int
-    ) -> Answer:
-        config = describe_configs.DescribeConfigsResourceResult(name="retention.ms", value=f"of-{broker}")
-        one = describe_configs.DescribeConfigsResult(resource_name="t", configs=[config])
-        return describe_configs.DescribeConfigsResponse(results=[one])
+    def _describe(self, broker: int, request: configs.DescribeConfigsRequest, version: int) -> Answer:
+        config = configs.DescribeConfigsResourceResult(name="retention.ms", value=f"of-{broker}")
+        one = configs.DescribeConfigsResult(resource_name="t", configs=[config])
+        return configs.DescribeConfigsResponse(results=[one])
 
-    def _init(self, broker: int, request: init_producer_id.InitProducerIdRequest, version: int) -> Answer:
+    def _init(self, broker: int, request: transactions.InitProducerIdRequest, version: int) -> Answer:
         assert request.transactional_id is None
         code = self._next()
         if isinstance(code, Exception):
             return code
-        return init_producer_id.InitProducerIdResponse(error_code=code, producer_id=1000 + broker)
+        return transactions.InitProducerIdResponse(error_code=code, producer_id=1000 + broker)
 
 
 @pytest.fixture

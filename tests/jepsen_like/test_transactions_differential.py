@@ -28,29 +28,30 @@ from pykraft.kafka_protocol.api_keys import ApiKey, request_class
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.markers import ABORT, Marker, build_marker
-from pykraft.kafka_protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
-from pykraft.kafka_protocol.messages.describe_transactions import (
-    DescribedTransaction,
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-)
-from pykraft.kafka_protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
-from pykraft.kafka_protocol.messages.fetch import (
+from pykraft.kafka_protocol.messages.records import (
     AbortedTransaction,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
     PartitionData,
-)
-from pykraft.kafka_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from pykraft.kafka_protocol.messages.list_transactions import ListedTransaction, ListTransactionsResponse
-from pykraft.kafka_protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
     TopicProduceResponse,
+)
+from pykraft.kafka_protocol.messages.transactions import (
+    AddPartitionsToTxnRequest,
+    DescribedTransaction,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    EndTxnRequest,
+    EndTxnResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ListedTransaction,
+    ListTransactionsResponse,
 )
 from pykraft.kafka_protocol.records import read_header
 

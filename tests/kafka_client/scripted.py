@@ -13,8 +13,9 @@ from pykraft.kafka_protocol.api_keys import ApiKey, request_class
 from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.headers import RequestHeader, decode_request_header, encode_response_header
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
-from pykraft.kafka_protocol.messages.metadata import (
+from pykraft.kafka_protocol.messages.cluster import (
+    ApiVersion,
+    ApiVersionsResponse,
     MetadataRequest,
     MetadataResponse,
     MetadataResponseBroker,

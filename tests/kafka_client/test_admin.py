@@ -18,23 +18,10 @@ from pykraft.kafka_protocol.consumer_protocol import (
 from pykraft.kafka_protocol.enums import ConfigOperation, ConfigResourceType, ConfigSource
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.messages import (
-    consumer_group_describe as described_groups,
-)
-from pykraft.kafka_protocol.messages import (
-    create_topics,
-    delete_records,
-    delete_topics,
-    describe_configs,
-    describe_quorum,
-    describe_topic_partitions,
-    find_coordinator,
-    incremental_alter_configs,
-    list_groups,
-    list_offsets,
-    offset_fetch,
-)
-from pykraft.kafka_protocol.messages.describe_groups import (
+from pykraft.kafka_protocol.messages import cluster, configs, groups, records
+from pykraft.kafka_protocol.messages import offsets as offset_messages
+from pykraft.kafka_protocol.messages import topics as topic_messages
+from pykraft.kafka_protocol.messages.groups import (
     DescribedGroup,
     DescribedGroupMember,
     DescribeGroupsResponse,
@@ -55,16 +42,16 @@ def script_create(scripted: ScriptedCluster, codes_by_try: Iterable[int | dict[s
     """CreateTopics answers the n-th request with the n-th code for every topic."""
     tries = iter(codes_by_try)
 
-    def handler(broker_id: int, request: create_topics.CreateTopicsRequest, version: int) -> Answer:
+    def handler(broker_id: int, request: topic_messages.CreateTopicsRequest, version: int) -> Answer:
         code = next(tries)
         codes = code if isinstance(code, dict) else dict.fromkeys((t.name for t in request.topics), code)
         results = [
-            create_topics.CreatableTopicResult(
+            topic_messages.CreatableTopicResult(
                 name=topic.name, error_code=codes[topic.name], topic_id=Uuid(b"i" * 16)
             )
             for topic in request.topics
         ]
-        return create_topics.CreateTopicsResponse(topics=results)
+        return topic_messages.CreateTopicsResponse(topics=results)
 
     scripted.script(ApiKey.CREATE_TOPICS, handler)
 
@@ -126,10 +113,10 @@ def test_new_topic_reaches_the_wire_with_counts_configs_and_assignments(
 def test_deleting_an_unknown_topic_fails_at_once(
     scripted: ScriptedCluster, admin: Admin, newest: int
 ) -> None:
-    def handler(broker_id: int, request: delete_topics.DeleteTopicsRequest, version: int) -> Answer:
+    def handler(broker_id: int, request: topic_messages.DeleteTopicsRequest, version: int) -> Answer:
         names = [t.name for t in request.topics] or request.topic_names
-        results = [delete_topics.DeletableTopicResult(name=name, error_code=3) for name in names]
-        return delete_topics.DeleteTopicsResponse(responses=results)
+        results = [topic_messages.DeletableTopicResult(name=name, error_code=3) for name in names]
+        return topic_messages.DeleteTopicsResponse(responses=results)
 
     scripted.script(ApiKey.DELETE_TOPICS, handler)
     for broker in scripted.brokers.values():
@@ -141,19 +128,19 @@ def test_deleting_an_unknown_topic_fails_at_once(
 
 def test_topics_are_described_page_by_page(scripted: ScriptedCluster, admin: Admin) -> None:
     def handler(
-        broker_id: int, request: describe_topic_partitions.DescribeTopicPartitionsRequest, version: int
+        broker_id: int, request: topic_messages.DescribeTopicPartitionsRequest, version: int
     ) -> Answer:
         first = 0 if request.cursor is None else request.cursor.partition_index
-        partition = describe_topic_partitions.DescribeTopicPartitionsResponsePartition(
+        partition = topic_messages.DescribeTopicPartitionsResponsePartition(
             partition_index=first, leader_id=2, leader_epoch=4, replica_nodes=[2, 1], isr_nodes=[2]
         )
-        topic = describe_topic_partitions.DescribeTopicPartitionsResponseTopic(
+        topic = topic_messages.DescribeTopicPartitionsResponseTopic(
             name="t", topic_id=Uuid(b"i" * 16), partitions=[partition]
         )
-        cursor = describe_topic_partitions.DescribeTopicPartitionsResponseCursor(
+        cursor = topic_messages.DescribeTopicPartitionsResponseCursor(
             topic_name="t", partition_index=first + 1
         )
-        return describe_topic_partitions.DescribeTopicPartitionsResponse(
+        return topic_messages.DescribeTopicPartitionsResponse(
             topics=[topic], next_cursor=cursor if first < 2 else None
         )
 
@@ -183,20 +170,20 @@ def test_list_offsets_asks_each_leader_and_again_after_a_move(
 ) -> None:
     scripted.add_topic("t", {0: (1, 5), 1: (2, 6), 2: (2, 6)})
 
-    def handler(broker_id: int, request: list_offsets.ListOffsetsRequest, version: int) -> Answer:
+    def handler(broker_id: int, request: records.ListOffsetsRequest, version: int) -> Answer:
         topic = request.topics[0]
         partitions = []
         for wanted in topic.partitions:
             leads = scripted.leaders["t"][wanted.partition_index][0] == broker_id
             partitions.append(
-                list_offsets.ListOffsetsPartitionResponse(
+                records.ListOffsetsPartitionResponse(
                     partition_index=wanted.partition_index,
                     error_code=0 if leads else ErrorCode.NOT_LEADER_OR_FOLLOWER,
                     offset=100 + wanted.partition_index if leads else -1,
                 )
             )
-        answer = list_offsets.ListOffsetsTopicResponse(name="t", partitions=partitions)
-        return list_offsets.ListOffsetsResponse(topics=[answer])
+        answer = records.ListOffsetsTopicResponse(name="t", partitions=partitions)
+        return records.ListOffsetsResponse(topics=[answer])
 
     scripted.script(ApiKey.LIST_OFFSETS, handler)
     run(admin.describe_topics(["t"]))
@@ -216,11 +203,11 @@ def test_broker_answers_about_deleted_records_before_the_client_gives_up(
 ) -> None:
     """Half a second, or half of the time, remains for the answer."""
     scripted.add_topic("t", {0: (1, 5)})
-    partition = delete_records.DeleteRecordsPartitionResult(partition_index=0, low_watermark=7)
-    topic = delete_records.DeleteRecordsTopicResult(name="t", partitions=[partition])
+    partition = records.DeleteRecordsPartitionResult(partition_index=0, low_watermark=7)
+    topic = records.DeleteRecordsTopicResult(name="t", partitions=[partition])
     scripted.script(
         ApiKey.DELETE_RECORDS,
-        lambda broker, request, version: delete_records.DeleteRecordsResponse(topics=[topic]),
+        lambda broker, request, version: records.DeleteRecordsResponse(topics=[topic]),
     )
     place = TopicPartition("t", 0)
     assert run(admin.delete_records({place: 7}, timeout_ms=timeout_ms)) == {place: 7}
@@ -231,32 +218,28 @@ def test_broker_answers_about_deleted_records_before_the_client_gives_up(
 def script_coordinator(scripted: ScriptedCluster, node_ids: Iterable[int | None]) -> None:
     notified = iter(node_ids)
 
-    def handler(broker_id: int, request: find_coordinator.FindCoordinatorRequest, version: int) -> Answer:
+    def handler(broker_id: int, request: groups.FindCoordinatorRequest, version: int) -> Answer:
         node = next(notified)
         if node is None:
-            coordinator = find_coordinator.Coordinator(
-                key="g", error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE
-            )
+            coordinator = groups.Coordinator(key="g", error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
         else:
-            coordinator = find_coordinator.Coordinator(key="g", node_id=node, host="broker", port=node)
-        return find_coordinator.FindCoordinatorResponse(coordinators=[coordinator])
+            coordinator = groups.Coordinator(key="g", node_id=node, host="broker", port=node)
+        return groups.FindCoordinatorResponse(coordinators=[coordinator])
 
     scripted.script(ApiKey.FIND_COORDINATOR, handler)
 
 
-def consumer_group(error: int = 0) -> described_groups.ConsumerGroupDescribeResponse:
-    assignment = described_groups.Assignment(
-        topic_partitions=[
-            described_groups.TopicPartitions(topic_id=Uuid(b"i" * 16), topic_name="t", partitions=[2, 0])
-        ]
+def consumer_group(error: int = 0) -> groups.ConsumerGroupDescribeResponse:
+    assignment = groups.Assignment(
+        topic_partitions=[groups.TopicPartitions(topic_id=Uuid(b"i" * 16), topic_name="t", partitions=[2, 0])]
     )
-    member = described_groups.Member(
+    member = groups.Member(
         member_id="m", member_epoch=3, client_id="c", assignment=assignment, subscribed_topic_names=["t"]
     )
-    group = described_groups.DescribedGroup(
+    group = groups.ConsumerDescribedGroup(
         group_id="g", error_code=error, group_state="Stable", group_epoch=3, members=[member]
     )
-    return described_groups.ConsumerGroupDescribeResponse(groups=[group])
+    return groups.ConsumerGroupDescribeResponse(groups=[group])
 
 
 def test_group_is_described_by_the_coordinator_that_takes_over(
@@ -320,9 +303,9 @@ def test_group_that_does_not_exist_is_reported(scripted: ScriptedCluster, admin:
 
 
 def test_groups_of_all_brokers_are_listed(scripted: ScriptedCluster, admin: Admin) -> None:
-    def handler(broker_id: int, request: list_groups.ListGroupsRequest, version: int) -> Answer:
-        group = list_groups.ListedGroup(group_id=f"g{broker_id}", group_state="Stable", group_type="consumer")
-        return list_groups.ListGroupsResponse(groups=[group])
+    def handler(broker_id: int, request: groups.ListGroupsRequest, version: int) -> Answer:
+        group = groups.ListedGroup(group_id=f"g{broker_id}", group_state="Stable", group_type="consumer")
+        return groups.ListGroupsResponse(groups=[group])
 
     scripted.script(ApiKey.LIST_GROUPS, handler)
     listed = run(admin.list_groups())
@@ -335,24 +318,24 @@ def test_committed_offsets_are_read_in_both_shapes_of_the_request(
 ) -> None:
     script_coordinator(scripted, [2] * 9)
 
-    def handler(broker_id: int, request: offset_fetch.OffsetFetchRequest, version: int) -> Answer:
+    def handler(broker_id: int, request: offset_messages.OffsetFetchRequest, version: int) -> Answer:
         if version <= 7:
             assert request.group_id == "g" and request.topics is None
             partitions = [
-                offset_fetch.OffsetFetchResponsePartition(partition_index=0, committed_offset=7),
-                offset_fetch.OffsetFetchResponsePartition(partition_index=1, committed_offset=-1),
+                offset_messages.OffsetFetchResponsePartition(partition_index=0, committed_offset=7),
+                offset_messages.OffsetFetchResponsePartition(partition_index=1, committed_offset=-1),
             ]
-            topic = offset_fetch.OffsetFetchResponseTopic(name="t", partitions=partitions)
-            return offset_fetch.OffsetFetchResponse(topics=[topic])
+            topic = offset_messages.OffsetFetchResponseTopic(name="t", partitions=partitions)
+            return offset_messages.OffsetFetchResponse(topics=[topic])
         assert version <= 9, "the answer must name topics"
         assert [(g.group_id, g.topics) for g in request.groups] == [("g", None)]
         grouped = [
-            offset_fetch.OffsetFetchResponsePartitions(partition_index=0, committed_offset=7),
-            offset_fetch.OffsetFetchResponsePartitions(partition_index=1, committed_offset=-1),
+            offset_messages.OffsetFetchResponsePartitions(partition_index=0, committed_offset=7),
+            offset_messages.OffsetFetchResponsePartitions(partition_index=1, committed_offset=-1),
         ]
-        topics = [offset_fetch.OffsetFetchResponseTopics(name="t", partitions=grouped)]
-        group = offset_fetch.OffsetFetchResponseGroup(group_id="g", topics=topics)
-        return offset_fetch.OffsetFetchResponse(groups=[group])
+        topics = [offset_messages.OffsetFetchResponseTopics(name="t", partitions=grouped)]
+        group = offset_messages.OffsetFetchResponseGroup(group_id="g", topics=topics)
+        return offset_messages.OffsetFetchResponse(groups=[group])
 
     scripted.script(ApiKey.OFFSET_FETCH, handler)
     for broker in scripted.brokers.values():
@@ -362,16 +345,14 @@ def test_committed_offsets_are_read_in_both_shapes_of_the_request(
 
 
 def test_quorum_is_described_with_its_endpoints(scripted: ScriptedCluster, admin: Admin) -> None:
-    replica = describe_quorum.ReplicaState(replica_id=1, log_end_offset=40, last_fetch_timestamp=-1)
-    partition = describe_quorum.DescribeQuorumResponsePartitionData(
+    replica = cluster.ReplicaState(replica_id=1, log_end_offset=40, last_fetch_timestamp=-1)
+    partition = cluster.DescribeQuorumResponsePartitionData(
         leader_id=1, leader_epoch=9, high_watermark=40, current_voters=[replica], error_message=None
     )
-    node = describe_quorum.Node(
-        node_id=1, listeners=[describe_quorum.Listener(name="CONTROLLER", host="h", port=9093)]
-    )
-    response = describe_quorum.DescribeQuorumResponse(
+    node = cluster.Node(node_id=1, listeners=[cluster.Listener(name="CONTROLLER", host="h", port=9093)])
+    response = cluster.DescribeQuorumResponse(
         error_message=None,
-        topics=[describe_quorum.DescribeQuorumResponseTopicData(partitions=[partition])],
+        topics=[cluster.DescribeQuorumResponseTopicData(partitions=[partition])],
         nodes=[node],
     )
     scripted.script(ApiKey.DESCRIBE_QUORUM, lambda broker, request, version: response)
@@ -382,14 +363,12 @@ def test_quorum_is_described_with_its_endpoints(scripted: ScriptedCluster, admin
 
 
 def test_configs_are_described_with_their_sources(scripted: ScriptedCluster, admin: Admin) -> None:
-    config = describe_configs.DescribeConfigsResourceResult(name="retention.ms", value="5", config_source=1)
-    unexpected = describe_configs.DescribeConfigsResourceResult(name="x", value=None, config_source=99)
-    result = describe_configs.DescribeConfigsResult(
-        resource_type=2, resource_name="t", configs=[config, unexpected]
-    )
+    config = configs.DescribeConfigsResourceResult(name="retention.ms", value="5", config_source=1)
+    unexpected = configs.DescribeConfigsResourceResult(name="x", value=None, config_source=99)
+    result = configs.DescribeConfigsResult(resource_type=2, resource_name="t", configs=[config, unexpected])
     scripted.script(
         ApiKey.DESCRIBE_CONFIGS,
-        lambda broker, request, version: describe_configs.DescribeConfigsResponse(results=[result]),
+        lambda broker, request, version: configs.DescribeConfigsResponse(results=[result]),
     )
     entries = run(admin.describe_configs(ConfigResourceType.TOPIC, "t"))
     assert [(e.name, e.value, e.source) for e in entries] == [
@@ -401,14 +380,12 @@ def test_configs_are_described_with_their_sources(scripted: ScriptedCluster, adm
 def test_refused_config_change_is_raised_with_the_brokers_message(
     scripted: ScriptedCluster, admin: Admin
 ) -> None:
-    refused = incremental_alter_configs.AlterConfigsResourceResponse(
+    refused = configs.AlterConfigsResourceResponse(
         error_code=ErrorCode.INVALID_CONFIG, error_message="no such key", resource_type=2, resource_name="t"
     )
     scripted.script(
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
-        lambda broker, request, version: incremental_alter_configs.IncrementalAlterConfigsResponse(
-            responses=[refused]
-        ),
+        lambda broker, request, version: configs.IncrementalAlterConfigsResponse(responses=[refused]),
     )
     with pytest.raises(KafkaError, match="no such key"):
         run(
@@ -423,14 +400,12 @@ def test_only_the_broker_of_directories_is_asked_to_cordon_them(
 ) -> None:
     asked: list[int] = []
 
-    def handler(
-        broker: int, request: incremental_alter_configs.IncrementalAlterConfigsRequest, version: int
-    ) -> Answer:
+    def handler(broker: int, request: configs.IncrementalAlterConfigsRequest, version: int) -> Answer:
         asked.append(broker)
-        accepted = incremental_alter_configs.AlterConfigsResourceResponse(
+        accepted = configs.AlterConfigsResourceResponse(
             error_message=None, resource_type=4, resource_name=request.resources[0].resource_name
         )
-        return incremental_alter_configs.IncrementalAlterConfigsResponse(responses=[accepted])
+        return configs.IncrementalAlterConfigsResponse(responses=[accepted])
 
     scripted.script(ApiKey.INCREMENTAL_ALTER_CONFIGS, handler)
     for broker in ("3", "2", "3"):

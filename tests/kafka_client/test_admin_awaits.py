@@ -23,23 +23,9 @@ from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.enums import ConfigOperation, ConfigResourceType
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.messages import (
-    consumer_group_describe,
-    create_topics,
-    delete_records,
-    describe_configs,
-    describe_log_dirs,
-    describe_topic_partitions,
-    find_coordinator,
-    incremental_alter_configs,
-    init_producer_id,
-    leave_group,
-    list_groups,
-    list_offsets,
-    list_transactions,
-    offset_commit,
-)
-from pykraft.kafka_protocol.messages.metadata import MetadataResponse, MetadataResponseBroker
+from pykraft.kafka_protocol.messages import cluster, configs, groups, offsets, records, transactions
+from pykraft.kafka_protocol.messages import topics as topic_messages
+from pykraft.kafka_protocol.messages.cluster import MetadataResponse, MetadataResponseBroker
 from pykraft.runtime.address import Address
 from tests.kafka_client.await_points import Places, named, plans
 from tests.kafka_client.scripted import HOST, Answer, ScriptedCluster
@@ -84,9 +70,9 @@ class World:
     def _led(self, broker_id: int, index: int) -> bool:
         return self.scripted.leaders["t"][index][0] == broker_id
 
-    def _list_offsets(self, broker_id: int, request: list_offsets.ListOffsetsRequest, version: int) -> Answer:
+    def _list_offsets(self, broker_id: int, request: records.ListOffsetsRequest, version: int) -> Answer:
         partitions = [
-            list_offsets.ListOffsetsPartitionResponse(
+            records.ListOffsetsPartitionResponse(
                 partition_index=it.partition_index,
                 error_code=0
                 if self._led(broker_id, it.partition_index)
@@ -95,14 +81,12 @@ class World:
             )
             for it in request.topics[0].partitions
         ]
-        topic = list_offsets.ListOffsetsTopicResponse(name="t", partitions=partitions)
-        return list_offsets.ListOffsetsResponse(topics=[topic])
+        topic = records.ListOffsetsTopicResponse(name="t", partitions=partitions)
+        return records.ListOffsetsResponse(topics=[topic])
 
-    def _delete_records(
-        self, broker_id: int, request: delete_records.DeleteRecordsRequest, version: int
-    ) -> Answer:
+    def _delete_records(self, broker_id: int, request: records.DeleteRecordsRequest, version: int) -> Answer:
         partitions = [
-            delete_records.DeleteRecordsPartitionResult(
+            records.DeleteRecordsPartitionResult(
                 partition_index=it.partition_index,
                 error_code=0
                 if self._led(broker_id, it.partition_index)
@@ -111,69 +95,63 @@ class World:
             )
             for it in request.topics[0].partitions
         ]
-        topic = delete_records.DeleteRecordsTopicResult(name="t", partitions=partitions)
-        return delete_records.DeleteRecordsResponse(topics=[topic])
+        topic = records.DeleteRecordsTopicResult(name="t", partitions=partitions)
+        return records.DeleteRecordsResponse(topics=[topic])
 
     def _list_groups(self, broker_id: int, request: object, version: int) -> Answer:
-        return list_groups.ListGroupsResponse(groups=[list_groups.ListedGroup(group_id=f"g{broker_id}")])
+        return groups.ListGroupsResponse(groups=[groups.ListedGroup(group_id=f"g{broker_id}")])
 
     def _find_coordinator(
-        self, broker_id: int, request: find_coordinator.FindCoordinatorRequest, version: int
+        self, broker_id: int, request: groups.FindCoordinatorRequest, version: int
     ) -> Answer:
-        found = find_coordinator.Coordinator(
-            key="g", node_id=self.coordinator, host=HOST, port=self.coordinator
-        )
-        return find_coordinator.FindCoordinatorResponse(coordinators=[found])
+        found = groups.Coordinator(key="g", node_id=self.coordinator, host=HOST, port=self.coordinator)
+        return groups.FindCoordinatorResponse(coordinators=[found])
 
-    def _commit(self, broker_id: int, request: offset_commit.OffsetCommitRequest, version: int) -> Answer:
+    def _commit(self, broker_id: int, request: offsets.OffsetCommitRequest, version: int) -> Answer:
         code = self._refusal(broker_id)
-        partition = offset_commit.OffsetCommitResponsePartition(partition_index=0, error_code=code)
-        topic = offset_commit.OffsetCommitResponseTopic(name="t", partitions=[partition])
-        return offset_commit.OffsetCommitResponse(topics=[topic])
+        partition = offsets.OffsetCommitResponsePartition(partition_index=0, error_code=code)
+        topic = offsets.OffsetCommitResponseTopic(name="t", partitions=[partition])
+        return offsets.OffsetCommitResponse(topics=[topic])
 
     def _refusal(self, broker_id: int) -> int:
         return 0 if broker_id == self.coordinator else ErrorCode.NOT_COORDINATOR
 
     def _describe_group(self, broker_id: int, request: object, version: int) -> Answer:
-        group = consumer_group_describe.DescribedGroup(
+        group = groups.ConsumerDescribedGroup(
             group_id="g",
             error_code=self._refusal(broker_id),
-            members=[consumer_group_describe.Member(member_id="m")],
+            members=[groups.Member(member_id="m")],
         )
-        return consumer_group_describe.ConsumerGroupDescribeResponse(groups=[group])
+        return groups.ConsumerGroupDescribeResponse(groups=[group])
 
-    def _leave(self, broker_id: int, request: leave_group.LeaveGroupRequest, version: int) -> Answer:
+    def _leave(self, broker_id: int, request: groups.LeaveGroupRequest, version: int) -> Answer:
         code = self._refusal(broker_id)
-        members = [leave_group.MemberResponse(member_id=it.member_id) for it in request.members]
-        return leave_group.LeaveGroupResponse(error_code=code, members=[] if code else members)
+        members = [groups.MemberResponse(member_id=it.member_id) for it in request.members]
+        return groups.LeaveGroupResponse(error_code=code, members=[] if code else members)
 
     def _list_transactions(self, broker_id: int, request: object, version: int) -> Answer:
-        state = list_transactions.ListedTransaction(transactional_id=f"x{broker_id}")
-        return list_transactions.ListTransactionsResponse(transaction_states=[state])
+        state = transactions.ListedTransaction(transactional_id=f"x{broker_id}")
+        return transactions.ListTransactionsResponse(transaction_states=[state])
 
     def _fence(self, broker_id: int, request: object, version: int) -> Answer:
-        return init_producer_id.InitProducerIdResponse(
+        return transactions.InitProducerIdResponse(
             error_code=self._refusal(broker_id), producer_id=7, producer_epoch=3
         )
 
     def _log_dirs(self, broker_id: int, request: object, version: int) -> Answer:
-        found = describe_log_dirs.DescribeLogDirsResult(log_dir=f"/{broker_id}")
-        return describe_log_dirs.DescribeLogDirsResponse(results=[found])
+        found = cluster.DescribeLogDirsResult(log_dir=f"/{broker_id}")
+        return cluster.DescribeLogDirsResponse(results=[found])
 
-    def _create(self, broker_id: int, request: create_topics.CreateTopicsRequest, version: int) -> Answer:
+    def _create(self, broker_id: int, request: topic_messages.CreateTopicsRequest, version: int) -> Answer:
         created = [
-            create_topics.CreatableTopicResult(name=topic.name, topic_id=Uuid(b"i" * 16))
+            topic_messages.CreatableTopicResult(name=topic.name, topic_id=Uuid(b"i" * 16))
             for topic in request.topics
         ]
-        return create_topics.CreateTopicsResponse(topics=created)
+        return topic_messages.CreateTopicsResponse(topics=created)
 
-    def _configs(
-        self, broker_id: int, request: describe_configs.DescribeConfigsRequest, version: int
-    ) -> Answer:
-        config = describe_configs.DescribeConfigsResourceResult(name="node", value=str(broker_id))
-        return describe_configs.DescribeConfigsResponse(
-            results=[describe_configs.DescribeConfigsResult(configs=[config])]
-        )
+    def _configs(self, broker_id: int, request: configs.DescribeConfigsRequest, version: int) -> Answer:
+        config = configs.DescribeConfigsResourceResult(name="node", value=str(broker_id))
+        return configs.DescribeConfigsResponse(results=[configs.DescribeConfigsResult(configs=[config])])
 
 
 async def listed_offsets(admin: Admin) -> object:
@@ -329,8 +307,8 @@ def test_calls_of_many_tasks_share_one_connection_to_each_broker() -> None:
 def test_call_that_gives_up_names_its_own_last_error() -> None:
     """It had no answer, while another call of the same client is refused."""
     world = World()
-    refused = create_topics.CreateTopicsResponse(
-        topics=[create_topics.CreatableTopicResult(name="a", error_code=ErrorCode.NOT_CONTROLLER)]
+    refused = topic_messages.CreateTopicsResponse(
+        topics=[topic_messages.CreatableTopicResult(name="a", error_code=ErrorCode.NOT_CONTROLLER)]
     )
     world.scripted.script(ApiKey.CREATE_TOPICS, lambda broker, request, version: refused)
     world.scripted.script(ApiKey.LIST_GROUPS, lambda broker, request, version: SILENCE)
@@ -390,13 +368,9 @@ def moved(scripted: ScriptedCluster) -> Callable[[], None]:
 
 
 def test_broker_is_asked_where_it_is_now(scripted: ScriptedCluster, moved: Callable[[], None]) -> None:
-    config = describe_configs.DescribeConfigsResourceResult(name="node", value="2")
-    described = describe_configs.DescribeConfigsResponse(
-        results=[describe_configs.DescribeConfigsResult(configs=[config])]
-    )
-    altered = incremental_alter_configs.IncrementalAlterConfigsResponse(
-        responses=[incremental_alter_configs.AlterConfigsResourceResponse()]
-    )
+    config = configs.DescribeConfigsResourceResult(name="node", value="2")
+    described = configs.DescribeConfigsResponse(results=[configs.DescribeConfigsResult(configs=[config])])
+    altered = configs.IncrementalAlterConfigsResponse(responses=[configs.AlterConfigsResourceResponse()])
     scripted.script(ApiKey.DESCRIBE_CONFIGS, lambda broker, request, version: described)
     scripted.script(ApiKey.INCREMENTAL_ALTER_CONFIGS, lambda broker, request, version: altered)
     admin = Admin(scripted.network, scripted.client().config)
@@ -416,23 +390,21 @@ def test_topic_that_is_created_again_while_it_is_described_is_described_anew(
     scripted.add_topic("t", {})
     asked: list[tuple[str, int] | None] = []
 
-    def page(
-        broker_id: int, request: describe_topic_partitions.DescribeTopicPartitionsRequest, version: int
-    ) -> Answer:
+    def page(broker_id: int, request: topic_messages.DescribeTopicPartitionsRequest, version: int) -> Answer:
         at = request.cursor
         asked.append(None if at is None else (at.topic_name, at.partition_index))
         index = 0 if at is None else at.partition_index
         is_old = len(asked) < 3
-        partition = describe_topic_partitions.DescribeTopicPartitionsResponsePartition(
+        partition = topic_messages.DescribeTopicPartitionsResponsePartition(
             partition_index=index, leader_id=1 if is_old else 2
         )
-        topic = describe_topic_partitions.DescribeTopicPartitionsResponseTopic(
+        topic = topic_messages.DescribeTopicPartitionsResponseTopic(
             name="t", topic_id=Uuid((b"o" if is_old else b"n") * 16), partitions=[partition]
         )
-        cursor = describe_topic_partitions.DescribeTopicPartitionsResponseCursor(
+        cursor = topic_messages.DescribeTopicPartitionsResponseCursor(
             topic_name="t", partition_index=index + 1
         )
-        return describe_topic_partitions.DescribeTopicPartitionsResponse(
+        return topic_messages.DescribeTopicPartitionsResponse(
             topics=[topic], next_cursor=cursor if index < 3 else None
         )
 
@@ -450,12 +422,12 @@ def test_partition_that_an_answer_leaves_out_has_an_error(scripted: ScriptedClus
     scripted.add_topic("t", {0: (1, 0), 1: (1, 0)})
     scripted.script(
         ApiKey.LIST_OFFSETS,
-        lambda broker, request, version: list_offsets.ListOffsetsResponse(
+        lambda broker, request, version: records.ListOffsetsResponse(
             topics=[
-                list_offsets.ListOffsetsTopicResponse(
+                records.ListOffsetsTopicResponse(
                     name="t",
                     partitions=[
-                        list_offsets.ListOffsetsPartitionResponse(partition_index=index, offset=5)
+                        records.ListOffsetsPartitionResponse(partition_index=index, offset=5)
                         for index in (0, 7)
                     ],
                 )

@@ -12,16 +12,8 @@ from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_client.results import MemberToRemove
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages import (
-    consumer_group_describe,
-    delete_groups,
-    describe_groups,
-    find_coordinator,
-    leave_group,
-    list_groups,
-    offset_commit,
-    offset_delete,
-)
+from pykraft.kafka_protocol.messages import groups as group_messages
+from pykraft.kafka_protocol.messages import offsets as offset_messages
 from tests.kafka_client.scripted import Answer, ScriptedCluster
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
@@ -40,21 +32,21 @@ def coordinators(scripted: ScriptedCluster) -> dict[str, int]:
     """The coordinator of each group, broker 1 unless a test says otherwise; 0: none is available."""
     nodes: dict[str, int] = {}
 
-    def find(key: str) -> find_coordinator.Coordinator:
+    def find(key: str) -> group_messages.Coordinator:
         node = nodes.get(key, 1)
         if not node:
-            return find_coordinator.Coordinator(key=key, error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        return find_coordinator.Coordinator(key=key, node_id=node, host="broker", port=node)
+            return group_messages.Coordinator(key=key, error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return group_messages.Coordinator(key=key, node_id=node, host="broker", port=node)
 
     def answer(
-        broker: int, request: find_coordinator.FindCoordinatorRequest, version: int
-    ) -> find_coordinator.FindCoordinatorResponse:
+        broker: int, request: group_messages.FindCoordinatorRequest, version: int
+    ) -> group_messages.FindCoordinatorResponse:
         if version >= 4:
-            return find_coordinator.FindCoordinatorResponse(
+            return group_messages.FindCoordinatorResponse(
                 coordinators=list(map(find, request.coordinator_keys))
             )
         one = find(request.key)
-        return find_coordinator.FindCoordinatorResponse(
+        return group_messages.FindCoordinatorResponse(
             error_code=one.error_code, node_id=one.node_id, host=one.host, port=one.port
         )
 
@@ -67,15 +59,15 @@ def script_delete_offsets(
 ) -> None:
     """OffsetDelete is answered with the code for the broker, for the group or for each partition."""
 
-    def answer(broker: int, request: offset_delete.OffsetDeleteRequest, version: int) -> Answer:
+    def answer(broker: int, request: offset_messages.OffsetDeleteRequest, version: int) -> Answer:
         code = code_of(broker)
         if code and whole:
-            return offset_delete.OffsetDeleteResponse(error_code=code)
+            return offset_messages.OffsetDeleteResponse(error_code=code)
         topics = [
-            offset_delete.OffsetDeleteResponseTopic(
+            offset_messages.OffsetDeleteResponseTopic(
                 name=topic.name,
                 partitions=[
-                    offset_delete.OffsetDeleteResponsePartition(
+                    offset_messages.OffsetDeleteResponsePartition(
                         partition_index=it.partition_index, error_code=code if topic.name == "t" else 0
                     )
                     for it in topic.partitions
@@ -83,7 +75,7 @@ def script_delete_offsets(
             )
             for topic in request.topics
         ]
-        return offset_delete.OffsetDeleteResponse(topics=topics)
+        return offset_messages.OffsetDeleteResponse(topics=topics)
 
     scripted.script(ApiKey.OFFSET_DELETE, answer)
 
@@ -134,13 +126,13 @@ def test_offsets_are_set_by_one_commit_of_nobody(
 ) -> None:
     codes = iter([ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, MOVED, ErrorCode.NONE])
 
-    def answer(broker: int, request: offset_commit.OffsetCommitRequest, version: int) -> Answer:
+    def answer(broker: int, request: offset_messages.OffsetCommitRequest, version: int) -> Answer:
         code = next(codes)
         topics = [
-            offset_commit.OffsetCommitResponseTopic(
+            offset_messages.OffsetCommitResponseTopic(
                 name=topic.name,
                 partitions=[
-                    offset_commit.OffsetCommitResponsePartition(
+                    offset_messages.OffsetCommitResponsePartition(
                         partition_index=it.partition_index, error_code=code
                     )
                     for it in topic.partitions
@@ -148,7 +140,7 @@ def test_offsets_are_set_by_one_commit_of_nobody(
             )
             for topic in request.topics
         ]
-        return offset_commit.OffsetCommitResponse(topics=topics)
+        return offset_messages.OffsetCommitResponse(topics=topics)
 
     scripted.script(ApiKey.OFFSET_COMMIT, answer)
     offsets = {T0: OffsetAndMetadata(7, 3, "why"), U0: OffsetAndMetadata(0)}
@@ -173,23 +165,23 @@ def test_nothing_is_sent_where_no_offset_is_to_be_set(admin: Admin) -> None:
     assert run(admin.alter_group_offsets("g", {})) == {}
 
 
-def consumer_group(group_id: str, state: str = "Stable") -> consumer_group_describe.DescribedGroup:
-    return consumer_group_describe.DescribedGroup(group_id=group_id, group_state=state)
+def consumer_group(group_id: str, state: str = "Stable") -> group_messages.ConsumerDescribedGroup:
+    return group_messages.ConsumerDescribedGroup(group_id=group_id, group_state=state)
 
 
 def script_describe(
-    scripted: ScriptedCluster, of: Callable[[int, str], consumer_group_describe.DescribedGroup]
+    scripted: ScriptedCluster, of: Callable[[int, str], group_messages.ConsumerDescribedGroup]
 ) -> None:
     """``of``: the answer of a broker about a group, where it is asked for a consumer group."""
-    missing = describe_groups.DescribedGroup(
+    missing = group_messages.DescribedGroup(
         group_state="Dead", error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message="the second answer"
     )
 
-    def classic(broker: int, request: describe_groups.DescribeGroupsRequest, version: int) -> Answer:
+    def classic(broker: int, request: group_messages.DescribeGroupsRequest, version: int) -> Answer:
         found = [
-            describe_groups.DescribedGroup(group_id=it, group_state="Empty")
+            group_messages.DescribedGroup(group_id=it, group_state="Empty")
             if it.startswith("classic")
-            else describe_groups.DescribedGroup(
+            else group_messages.DescribedGroup(
                 group_id=it,
                 group_state=missing.group_state,
                 error_code=missing.error_code,
@@ -197,19 +189,19 @@ def script_describe(
             )
             for it in request.groups
         ]
-        return describe_groups.DescribeGroupsResponse(groups=found)
+        return group_messages.DescribeGroupsResponse(groups=found)
 
     scripted.script(
         ApiKey.CONSUMER_GROUP_DESCRIBE,
-        lambda broker, request, version: consumer_group_describe.ConsumerGroupDescribeResponse(
+        lambda broker, request, version: group_messages.ConsumerGroupDescribeResponse(
             groups=[of(broker, it) for it in request.group_ids]
         ),
     )
     scripted.script(ApiKey.DESCRIBE_GROUPS, classic)
 
 
-def absent(group_id: str) -> consumer_group_describe.DescribedGroup:
-    return consumer_group_describe.DescribedGroup(
+def absent(group_id: str) -> group_messages.ConsumerDescribedGroup:
+    return group_messages.ConsumerDescribedGroup(
         group_id=group_id, error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message="the first answer"
     )
 
@@ -274,9 +266,9 @@ def test_old_broker_is_asked_for_one_coordinator_at_a_time(
 def script_delete_groups(scripted: ScriptedCluster, code_of: Callable[[int, str], int]) -> None:
     scripted.script(
         ApiKey.DELETE_GROUPS,
-        lambda broker, request, version: delete_groups.DeleteGroupsResponse(
+        lambda broker, request, version: group_messages.DeleteGroupsResponse(
             results=[
-                delete_groups.DeletableGroupResult(group_id=it, error_code=code_of(broker, it))
+                group_messages.DeletableGroupResult(group_id=it, error_code=code_of(broker, it))
                 for it in request.groups_names
             ]
         ),
@@ -304,9 +296,9 @@ def script_list(scripted: ScriptedCluster, groups: Sequence[tuple[int, str, str]
     """``groups``: coordinator, id and protocol type of each."""
     scripted.script(
         ApiKey.LIST_GROUPS,
-        lambda broker, request, version: list_groups.ListGroupsResponse(
+        lambda broker, request, version: group_messages.ListGroupsResponse(
             groups=[
-                list_groups.ListedGroup(group_id=name, protocol_type=protocol_type)
+                group_messages.ListedGroup(group_id=name, protocol_type=protocol_type)
                 for node, name, protocol_type in groups
                 if node == broker
             ]
@@ -338,9 +330,9 @@ def test_broker_that_cannot_filter_lists_nothing(
 def script_leave(scripted: ScriptedCluster, code_of: Callable[[str], int]) -> None:
     scripted.script(
         ApiKey.LEAVE_GROUP,
-        lambda broker, request, version: leave_group.LeaveGroupResponse(
+        lambda broker, request, version: group_messages.LeaveGroupResponse(
             members=[
-                leave_group.MemberResponse(
+                group_messages.MemberResponse(
                     member_id=it.member_id,
                     group_instance_id=it.group_instance_id,
                     error_code=code_of(it.member_id),
@@ -371,8 +363,8 @@ def test_all_members_are_removed_static_ones_by_their_instance(
 ) -> None:
     group = consumer_group("g")
     group.members = [
-        consumer_group_describe.Member(member_id="m"),
-        consumer_group_describe.Member(member_id="n", instance_id="i"),
+        group_messages.Member(member_id="m"),
+        group_messages.Member(member_id="n", instance_id="i"),
     ]
     script_describe(scripted, lambda broker, it: group)
     script_leave(scripted, lambda member_id: 0)

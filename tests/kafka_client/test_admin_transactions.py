@@ -17,14 +17,7 @@ from pykraft.kafka_client.results import (
 )
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages import (
-    describe_producers,
-    describe_transactions,
-    find_coordinator,
-    init_producer_id,
-    list_transactions,
-    write_txn_markers,
-)
+from pykraft.kafka_protocol.messages import groups, transactions
 from tests.kafka_client.scripted import Answer, ScriptedCluster
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
@@ -45,13 +38,11 @@ def coordinators(scripted: ScriptedCluster) -> dict[str, int]:
     """The coordinator of each transactional id, broker 1 unless a test says otherwise."""
     nodes: dict[str, int] = {}
 
-    def answer(broker: int, request: find_coordinator.FindCoordinatorRequest, version: int) -> Answer:
+    def answer(broker: int, request: groups.FindCoordinatorRequest, version: int) -> Answer:
         assert request.key_type == 1, "a transactional id is no group"
-        return find_coordinator.FindCoordinatorResponse(
+        return groups.FindCoordinatorResponse(
             coordinators=[
-                find_coordinator.Coordinator(
-                    key=key, node_id=(node := nodes.get(key, 1)), host="broker", port=node
-                )
+                groups.Coordinator(key=key, node_id=(node := nodes.get(key, 1)), host="broker", port=node)
                 for key in request.coordinator_keys
             ]
         )
@@ -71,10 +62,10 @@ def script_list(scripted: ScriptedCluster, code_of: Callable[[int], int] = lambd
     """Broker n lists the ids ``zn`` and ``an``."""
     scripted.script(
         ApiKey.LIST_TRANSACTIONS,
-        lambda broker, request, version: list_transactions.ListTransactionsResponse(
+        lambda broker, request, version: transactions.ListTransactionsResponse(
             error_code=code_of(broker),
             transaction_states=[
-                list_transactions.ListedTransaction(
+                transactions.ListedTransaction(
                     transactional_id=f"{letter}{broker}", producer_id=broker, transaction_state="Ongoing"
                 )
                 for letter in "za"
@@ -151,9 +142,9 @@ def test_broker_that_cannot_filter_lists_nothing(
 def script_describe(scripted: ScriptedCluster, code_of: Callable[[int, str], int]) -> None:
     scripted.script(
         ApiKey.DESCRIBE_TRANSACTIONS,
-        lambda broker, request, version: describe_transactions.DescribeTransactionsResponse(
+        lambda broker, request, version: transactions.DescribeTransactionsResponse(
             transaction_states=[
-                describe_transactions.DescribedTransaction(
+                transactions.DescribedTransaction(
                     error_code=code_of(broker, id),
                     transactional_id=id,
                     transaction_state="Ongoing",
@@ -162,8 +153,8 @@ def script_describe(scripted: ScriptedCluster, code_of: Callable[[int, str], int
                     producer_id=7,
                     producer_epoch=3,
                     topics=[
-                        describe_transactions.TopicData(topic="u", partitions=[0]),
-                        describe_transactions.TopicData(topic="t", partitions=[1, 0]),
+                        transactions.TopicData(topic="u", partitions=[0]),
+                        transactions.TopicData(topic="t", partitions=[1, 0]),
                     ],
                 )
                 for id in request.transactional_ids
@@ -233,11 +224,11 @@ def test_broker_that_knows_coordinators_of_groups_only_is_not_asked(
 def script_init(scripted: ScriptedCluster, codes_of: Mapping[str, list[int]]) -> None:
     left = {id: list(codes) for id, codes in codes_of.items()}
 
-    def answer(broker: int, request: init_producer_id.InitProducerIdRequest, version: int) -> Answer:
+    def answer(broker: int, request: transactions.InitProducerIdRequest, version: int) -> Answer:
         assert request.transactional_id is not None
         codes = left.get(request.transactional_id)
         number = codes.pop(0) if codes else 0
-        return init_producer_id.InitProducerIdResponse(
+        return transactions.InitProducerIdResponse(
             error_code=number, producer_id=-1 if number else 7, producer_epoch=-1 if number else 4
         )
 
@@ -288,14 +279,14 @@ def test_transaction_that_does_not_end_in_time_is_not_terminated(
 def script_producers(scripted: ScriptedCluster, code_of: Callable[[int, TopicPartition], int]) -> None:
     """Broker n knows producer n, in a transaction, and another one that has none."""
 
-    def answer(broker: int, request: describe_producers.DescribeProducersRequest, version: int) -> Answer:
+    def answer(broker: int, request: transactions.DescribeProducersRequest, version: int) -> Answer:
         topics = []
         for topic in request.topics:
             partitions = []
             for index in topic.partition_indexes:
                 number = code_of(broker, TopicPartition(topic.name, index))
                 states = [
-                    describe_producers.ProducerState(
+                    transactions.ProducerState(
                         producer_id=broker,
                         producer_epoch=3,
                         last_sequence=4,
@@ -303,18 +294,18 @@ def script_producers(scripted: ScriptedCluster, code_of: Callable[[int, TopicPar
                         coordinator_epoch=0,
                         current_txn_start_offset=0,
                     ),
-                    describe_producers.ProducerState(producer_id=90, producer_epoch=0, coordinator_epoch=-1),
+                    transactions.ProducerState(producer_id=90, producer_epoch=0, coordinator_epoch=-1),
                 ]
                 partitions.append(
-                    describe_producers.PartitionResponse(
+                    transactions.PartitionResponse(
                         partition_index=index,
                         error_code=number,
                         error_message="said so" if number else None,
                         active_producers=[] if number else states,
                     )
                 )
-            topics.append(describe_producers.TopicResponse(name=topic.name, partitions=partitions))
-        return describe_producers.DescribeProducersResponse(topics=topics)
+            topics.append(transactions.TopicResponse(name=topic.name, partitions=partitions))
+        return transactions.DescribeProducersResponse(topics=topics)
 
     scripted.script(ApiKey.DESCRIBE_PRODUCERS, answer)
 
@@ -393,13 +384,13 @@ def test_partition_that_moves_is_waited_for_beside_one_that_is_unknown(
 def script_markers(
     scripted: ScriptedCluster, code_of: Callable[[int], int], partition: TopicPartition = T0
 ) -> None:
-    def answer(broker: int, request: write_txn_markers.WriteTxnMarkersRequest, version: int) -> Answer:
-        result = write_txn_markers.WritableTxnMarkerPartitionResult(
+    def answer(broker: int, request: transactions.WriteTxnMarkersRequest, version: int) -> Answer:
+        result = transactions.WritableTxnMarkerPartitionResult(
             partition_index=partition.partition, error_code=code_of(broker)
         )
-        topic = write_txn_markers.WritableTxnMarkerTopicResult(name=partition.topic, partitions=[result])
-        marker = write_txn_markers.WritableTxnMarkerResult(producer_id=7, topics=[topic])
-        return write_txn_markers.WriteTxnMarkersResponse(markers=[marker])
+        topic = transactions.WritableTxnMarkerTopicResult(name=partition.topic, partitions=[result])
+        marker = transactions.WritableTxnMarkerResult(producer_id=7, topics=[topic])
+        return transactions.WriteTxnMarkersResponse(markers=[marker])
 
     scripted.script(ApiKey.WRITE_TXN_MARKERS, answer)
     for broker in scripted.brokers.values():

@@ -14,8 +14,13 @@ from pykraft.kafka_client.errors import (
 )
 from pykraft.kafka_client.network import parse_bootstrap_servers
 from pykraft.kafka_protocol.api_keys import ApiKey
-from pykraft.kafka_protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from pykraft.kafka_protocol.messages.metadata import MetadataRequest, MetadataResponse
+from pykraft.kafka_protocol.messages.cluster import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
 from pykraft.runtime.address import Address
 from tests.kafka_client.scripted import Answer, Handler, ScriptedCluster
 

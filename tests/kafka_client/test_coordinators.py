@@ -12,12 +12,13 @@ from pykraft.kafka_client.errors import ClientTimeoutError
 from pykraft.kafka_client.results import BrokerDescription
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.find_coordinator import (
+from pykraft.kafka_protocol.messages.groups import (
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
 )
-from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tests.kafka_client.scripted import HOST, Answer, ScriptedCluster
 
 MOST_KEYS = 200

@@ -11,7 +11,7 @@ from pykraft.kafka_client.connection import Connection
 from pykraft.kafka_client.errors import ConnectionFailedError, MaybeWrittenError, NotWrittenError
 from pykraft.kafka_client.producer.producer import Producer, ProducerConfig
 from pykraft.kafka_protocol.api_keys import ApiKey
-from pykraft.kafka_protocol.messages.metadata import MetadataRequest, MetadataResponse
+from pykraft.kafka_protocol.messages.cluster import MetadataRequest, MetadataResponse
 from pykraft.runtime.address import Address
 from tests.kafka_client.scripted import ScriptedCluster
 from tests.kafka_client.test_producer import Leaders

@@ -21,20 +21,18 @@ from pykraft.kafka_client.fetcher import FetchConfig, FetchedBatches, PartitionF
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
-from pykraft.kafka_protocol.messages.fetch import (
-    EpochEndOffset,
+from pykraft.kafka_protocol.messages.records import (
+    DivergingEpoch,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
     LeaderIdAndEpoch,
-    NodeEndpoint,
-    PartitionData,
-)
-from pykraft.kafka_protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
+    NodeEndpoint,
+    PartitionData,
 )
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from tests.kafka_client.scripted import Answer, Handler, Later, ScriptedCluster
@@ -49,7 +47,7 @@ class PartitionFields(TypedDict, total=False):
     """What tests set of an answer for a partition."""
 
     current_leader: LeaderIdAndEpoch
-    diverging_epoch: EpochEndOffset
+    diverging_epoch: DivergingEpoch
     preferred_read_replica: int
 
 
@@ -257,7 +255,7 @@ def test_diverging_epoch_is_a_truncated_log(scripted: ScriptedCluster, log: Log)
     scripted.script(
         ApiKey.FETCH,
         lambda broker, request, version: respond(
-            request, diverging_epoch=EpochEndOffset(epoch=3, end_offset=8)
+            request, diverging_epoch=DivergingEpoch(epoch=3, end_offset=8)
         ),
     )
     with pytest.raises(LogTruncatedError, match="truncated to offset 8, below the reader's 15"):
@@ -432,7 +430,7 @@ def test_history_of_a_follower_that_is_behind_is_not_taken_for_truncation(
 ) -> None:
     fetcher = follower_fetch(
         scripted,
-        lambda request, version: respond(request, diverging_epoch=EpochEndOffset(epoch=3, end_offset=2)),
+        lambda request, version: respond(request, diverging_epoch=DivergingEpoch(epoch=3, end_offset=2)),
     )
     assert fetch(scripted, fetcher).next_offset == 15
 

@@ -18,7 +18,7 @@ from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID
-from pykraft.kafka_protocol.messages.offset_commit import OffsetCommitRequest
+from pykraft.kafka_protocol.messages.offsets import OffsetCommitRequest
 from tests.kafka_client.group_world import HEARTBEAT_MS, SESSION_MS, GroupWorld, Kind, MemberSettings
 from tests.kafka_client.scripted import ScriptedCluster
 from tests.kafka_client.virtual_cluster import run_virtual

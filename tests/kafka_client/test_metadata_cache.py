@@ -3,7 +3,7 @@
 from pykraft.kafka_client.metadata import Broker, MetadataCache
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.messages.metadata import (
+from pykraft.kafka_protocol.messages.cluster import (
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,

@@ -21,8 +21,7 @@ from pykraft.kafka_client.producer.producer import Producer, ProducerConfig
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID
-from pykraft.kafka_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from pykraft.kafka_protocol.messages.produce import (
+from pykraft.kafka_protocol.messages.records import (
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionProduceResponse,
@@ -30,6 +29,7 @@ from pykraft.kafka_protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from pykraft.kafka_protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 from pykraft.kafka_protocol.record_codec import (
     EncodedRecords,
     Record,

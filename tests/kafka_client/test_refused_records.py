@@ -15,13 +15,13 @@ from pykraft.kafka_client.producer.producer import Producer
 from pykraft.kafka_client.producer.transaction import TransactionConfig
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from pykraft.kafka_protocol.messages.produce import (
+from pykraft.kafka_protocol.messages.records import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
 )
+from pykraft.kafka_protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 from pykraft.testing import Cluster
 from tests.kafka_client.scripted import ScriptedCluster
 from tests.kafka_client.test_producer import Leaders, producing

@@ -23,28 +23,24 @@ from pykraft.kafka_client.producer import transaction_requests as requests
 from pykraft.kafka_client.producer.transaction import ProducerIdentity, ProducerTransaction, TransactionConfig
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
-from pykraft.kafka_protocol.messages.add_partitions_to_txn import (
-    AddPartitionsToTxnPartitionResult,
-    AddPartitionsToTxnResponse,
-    AddPartitionsToTxnTopicResult,
-)
-from pykraft.kafka_protocol.messages.api_versions import (
-    ApiVersion,
-    ApiVersionsResponse,
-    FinalizedFeatureKey,
-)
-from pykraft.kafka_protocol.messages.end_txn import EndTxnResponse
-from pykraft.kafka_protocol.messages.find_coordinator import (
+from pykraft.kafka_protocol.messages.cluster import ApiVersion, ApiVersionsResponse, FinalizedFeatureKey
+from pykraft.kafka_protocol.messages.groups import (
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-from pykraft.kafka_protocol.messages.init_producer_id import InitProducerIdResponse
-from pykraft.kafka_protocol.messages.txn_offset_commit import (
+from pykraft.kafka_protocol.messages.offsets import (
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
+)
+from pykraft.kafka_protocol.messages.transactions import (
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopicResult,
+    EndTxnResponse,
+    InitProducerIdResponse,
 )
 from tests.kafka_client.scripted import HOST, ScriptedCluster
 

@@ -26,7 +26,7 @@ from pykraft.kafka_client.producer.batch import ProducerConfig
 from pykraft.kafka_client.producer.transactional import TransactionalProducer
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.end_txn import EndTxnRequest
+from pykraft.kafka_protocol.messages.transactions import EndTxnRequest
 from pykraft.transaction_coordinator.log.records import record_of
 from pykraft.transaction_coordinator.log.replay import replay
 from pykraft.transaction_coordinator.transaction import TransactionState, TransactionVersion

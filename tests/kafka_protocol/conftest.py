@@ -1,16 +1,12 @@
 """Shared by the codec tests: which messages exist, and seeded values for any of them."""
 
-import pkgutil
-
 import pytest
 
-from pykraft.kafka_protocol import messages
-from pykraft.kafka_protocol.api_keys import ApiKey, request_class, response_class
+from pykraft.kafka_protocol.api_keys import _FAMILY, ApiKey, request_class, response_class
 from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
-MODULES = {module.name for module in pkgutil.iter_modules(messages.__path__)}
-API_KEYS = [key for key in ApiKey if key.name.lower() in MODULES]
+API_KEYS = [key for key in ApiKey if key.name.lower() in _FAMILY]
 CLASSES: list[type[Message]] = [make(key) for key in API_KEYS for make in (request_class, response_class)]
 CLASSES += [ConsumerProtocolSubscription, ConsumerProtocolAssignment]
 CASES: list[tuple[type[Message], int]] = [

@@ -3,15 +3,10 @@
 from pykraft.kafka_protocol.error_answers import error_answer
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.messages import create_topics as created
-from pykraft.kafka_protocol.messages import delete_topics as deleted
-from pykraft.kafka_protocol.messages import describe_configs as configs
-from pykraft.kafka_protocol.messages import describe_log_dirs as log_dirs
-from pykraft.kafka_protocol.messages import elect_leaders as elected
-from pykraft.kafka_protocol.messages import list_offsets as offsets
-from pykraft.kafka_protocol.messages import metadata
-from pykraft.kafka_protocol.messages import offset_commit as committed
-from pykraft.kafka_protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from pykraft.kafka_protocol.messages import cluster, configs, topics
+from pykraft.kafka_protocol.messages import offsets as committed
+from pykraft.kafka_protocol.messages import records as offsets
+from pykraft.kafka_protocol.messages.groups import DeleteGroupsRequest, DeleteGroupsResponse
 
 CODE = ErrorCode.REQUEST_TIMED_OUT
 ERROR = KafkaError(CODE, "why")
@@ -19,28 +14,28 @@ ID = Uuid(b"0123456789abcdef")
 
 
 def test_an_answer_with_an_error_field_of_its_own_has_the_error_only_there() -> None:
-    asked = elected.ElectLeadersRequest(topic_partitions=[elected.TopicPartitions(topic="t", partitions=[0])])
-    answer = error_answer(elected.ElectLeadersResponse, asked, 1, ERROR)
-    assert answer == elected.ElectLeadersResponse(error_code=CODE)
+    asked = topics.ElectLeadersRequest(topic_partitions=[topics.TopicPartitions(topic="t", partitions=[0])])
+    answer = error_answer(topics.ElectLeadersResponse, asked, 1, ERROR)
+    assert answer == topics.ElectLeadersResponse(error_code=CODE)
 
 
 def test_a_version_without_such_a_field_has_the_error_for_each_partition() -> None:
-    asked = elected.ElectLeadersRequest(
-        topic_partitions=[elected.TopicPartitions(topic="t", partitions=[0, 3])]
+    asked = topics.ElectLeadersRequest(
+        topic_partitions=[topics.TopicPartitions(topic="t", partitions=[0, 3])]
     )
-    (topic,) = error_answer(elected.ElectLeadersResponse, asked, 0, ERROR).replica_election_results
+    (topic,) = error_answer(topics.ElectLeadersResponse, asked, 0, ERROR).replica_election_results
     assert topic.topic == "t"
     assert topic.partition_result == [
-        elected.PartitionResult(partition_id=index, error_code=CODE, error_message="why") for index in (0, 3)
+        topics.PartitionResult(partition_id=index, error_code=CODE, error_message="why") for index in (0, 3)
     ]
 
 
 def test_only_names_are_repeated() -> None:
-    asked_topic = created.CreatableTopic(name="t", num_partitions=7, replication_factor=3)
+    asked_topic = topics.CreatableTopic(name="t", num_partitions=7, replication_factor=3)
     (made,) = error_answer(
-        created.CreateTopicsResponse, created.CreateTopicsRequest(topics=[asked_topic]), 7, ERROR
+        topics.CreateTopicsResponse, topics.CreateTopicsRequest(topics=[asked_topic]), 7, ERROR
     ).topics
-    assert made == created.CreatableTopicResult(name="t", error_code=CODE, error_message="why")
+    assert made == topics.CreatableTopicResult(name="t", error_code=CODE, error_message="why")
 
     partition = offsets.ListOffsetsPartition(partition_index=4, current_leader_epoch=9, timestamp=-2)
     asked = offsets.ListOffsetsRequest(topics=[offsets.ListOffsetsTopic(name="t", partitions=[partition])])
@@ -50,11 +45,11 @@ def test_only_names_are_repeated() -> None:
 
 
 def test_names_are_those_of_the_version() -> None:
-    by_name = deleted.DeleteTopicsRequest(topic_names=["t"])
-    (result,) = error_answer(deleted.DeleteTopicsResponse, by_name, 4, ERROR).responses
-    assert result == deleted.DeletableTopicResult(name="t", error_code=CODE)
-    by_id = deleted.DeleteTopicsRequest(topics=[deleted.DeleteTopicState(name=None, topic_id=ID)])
-    (result,) = error_answer(deleted.DeleteTopicsResponse, by_id, 6, ERROR).responses
+    by_name = topics.DeleteTopicsRequest(topic_names=["t"])
+    (result,) = error_answer(topics.DeleteTopicsResponse, by_name, 4, ERROR).responses
+    assert result == topics.DeletableTopicResult(name="t", error_code=CODE)
+    by_id = topics.DeleteTopicsRequest(topics=[topics.DeleteTopicState(name=None, topic_id=ID)])
+    (result,) = error_answer(topics.DeleteTopicsResponse, by_id, 6, ERROR).responses
     assert (result.name, result.topic_id, result.error_message) == (None, ID, "why")
     partition = committed.OffsetCommitRequestPartition(partition_index=1, committed_offset=5)
     topic = committed.OffsetCommitRequestTopic(name="t", topic_id=ID, partitions=[partition])
@@ -76,17 +71,17 @@ def test_groups_and_resources_are_named_as_in_the_request() -> None:
 
 
 def test_a_null_that_the_answer_cannot_carry_becomes_empty() -> None:
-    request = metadata.MetadataRequest(topics=[metadata.MetadataRequestTopic(name=None, topic_id=ID)])
+    request = cluster.MetadataRequest(topics=[cluster.MetadataRequestTopic(name=None, topic_id=ID)])
     for version, name in ((10, ""), (12, None)):
-        answer = error_answer(metadata.MetadataResponse, request, version, ERROR)
-        (topic,) = metadata.MetadataResponse.decode(answer.encode(version), version).topics
+        answer = error_answer(cluster.MetadataResponse, request, version, ERROR)
+        (topic,) = cluster.MetadataResponse.decode(answer.encode(version), version).topics
         assert (topic.name, topic.topic_id, topic.error_code) == (name, ID, CODE)
 
 
 def test_null_and_errors_without_a_field_have_an_empty_answer() -> None:
-    everything = metadata.MetadataRequest(topics=None)
-    assert error_answer(metadata.MetadataResponse, everything, 9, ERROR) == metadata.MetadataResponse()
-    topic = log_dirs.DescribableLogDirTopic(topic="t", partitions=[0])
-    request = log_dirs.DescribeLogDirsRequest(topics=[topic])
-    answer = error_answer(log_dirs.DescribeLogDirsResponse, request, 2, ERROR)
-    assert answer == log_dirs.DescribeLogDirsResponse()
+    everything = cluster.MetadataRequest(topics=None)
+    assert error_answer(cluster.MetadataResponse, everything, 9, ERROR) == cluster.MetadataResponse()
+    topic = cluster.DescribableLogDirTopic(topic="t", partitions=[0])
+    request = cluster.DescribeLogDirsRequest(topics=[topic])
+    answer = error_answer(cluster.DescribeLogDirsResponse, request, 2, ERROR)
+    assert answer == cluster.DescribeLogDirsResponse()

@@ -13,7 +13,7 @@ from pykraft.kafka_protocol.hot import fetch as fetch_fast
 from pykraft.kafka_protocol.hot import fetch_follower
 from pykraft.kafka_protocol.hot import produce as produce_fast
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.messages import fetch, produce
+from pykraft.kafka_protocol.messages import records
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.runtime.disk import DiskFile
 from pykraft.runtime.network.streams import Chunk
@@ -24,19 +24,19 @@ i64 = st.integers(-(2**63), 2**63 - 1)
 ids = st.binary(min_size=16, max_size=16).map(Uuid)
 names = st.text(max_size=20)
 maybe_text = st.none() | st.text(max_size=200)
-produce_versions = st.integers(produce.ProduceRequest.MIN_VERSION, produce.ProduceRequest.MAX_VERSION)
-fetch_versions = st.integers(fetch.FetchRequest.MIN_VERSION, fetch.FetchRequest.MAX_VERSION)
+produce_versions = st.integers(records.ProduceRequest.MIN_VERSION, records.ProduceRequest.MAX_VERSION)
+fetch_versions = st.integers(records.FetchRequest.MIN_VERSION, records.FetchRequest.MAX_VERSION)
 EXAMPLES = settings(max_examples=150, deadline=None)
 
 
 @st.composite
-def produce_requests(draw: st.DrawFn, version: int) -> produce.ProduceRequest:
+def produce_requests(draw: st.DrawFn, version: int) -> records.ProduceRequest:
     partition = st.builds(
-        produce.PartitionProduceData, index=i32, records=st.none() | st.binary(max_size=400)
+        records.PartitionProduceData, index=i32, records=st.none() | st.binary(max_size=400)
     )
     key = {"topic_id": ids} if version >= 13 else {"name": names}
-    topic = st.builds(produce.TopicProduceData, partition_data=st.lists(partition, max_size=3), **key)
-    return produce.ProduceRequest(
+    topic = st.builds(records.TopicProduceData, partition_data=st.lists(partition, max_size=3), **key)
+    return records.ProduceRequest(
         transactional_id=draw(maybe_text),
         acks=draw(i16),
         timeout_ms=draw(i32),
@@ -109,7 +109,7 @@ def test_produce_responses_decode_to_what_was_built(data: st.DataObject, version
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     header = encode_response_header(0, version, 77)
     assert frame[4 : 4 + len(header)] == header
-    response = produce.ProduceResponse.decode(bytes(frame[4 + len(header) :]), version)
+    response = records.ProduceResponse.decode(bytes(frame[4 + len(header) :]), version)
     assert response.throttle_time_ms == 5
     assert [n.host for n in response.node_endpoints] == ([n.host for n in nodes] if version >= 10 else [])
     for (topic, results), decoded in zip(topics, response.responses, strict=True):
@@ -125,7 +125,7 @@ def test_produce_responses_decode_to_what_was_built(data: st.DataObject, version
 
 
 @st.composite
-def fetch_requests(draw: st.DrawFn, version: int) -> fetch.FetchRequest:
+def fetch_requests(draw: st.DrawFn, version: int) -> records.FetchRequest:
     fields: dict[str, st.SearchStrategy[object]] = {
         "partition": i32,
         "fetch_offset": i64,
@@ -142,23 +142,23 @@ def fetch_requests(draw: st.DrawFn, version: int) -> fetch.FetchRequest:
     if version >= 18:
         fields["high_watermark"] = i64
     key = {"topic_id": ids} if version >= 13 else {"topic": names}
-    partitions = st.lists(st.builds(fetch.FetchPartition, **fields), max_size=3)
-    request = fetch.FetchRequest(
+    partitions = st.lists(st.builds(records.FetchPartition, **fields), max_size=3)
+    request = records.FetchRequest(
         max_wait_ms=draw(i32),
         min_bytes=draw(i32),
         max_bytes=draw(i32),
         isolation_level=draw(st.integers(0, 1)),
-        topics=draw(st.lists(st.builds(fetch.FetchTopic, partitions=partitions, **key), max_size=3)),
+        topics=draw(st.lists(st.builds(records.FetchTopic, partitions=partitions, **key), max_size=3)),
     )
     if version >= 15:
-        request.replica_state = draw(st.builds(fetch.ReplicaState, replica_id=i32, replica_epoch=i64))
+        request.replica_state = draw(st.builds(records.ReplicaState, replica_id=i32, replica_epoch=i64))
     else:
         request.replica_id = draw(i32)
     if version >= 12:
         request.cluster_id = draw(maybe_text)
     if version >= 7:
         request.session_id, request.session_epoch = draw(i32), draw(i32)
-        forgotten = st.builds(fetch.ForgottenTopic, partitions=st.lists(i32, max_size=3), **key)
+        forgotten = st.builds(records.ForgottenTopic, partitions=st.lists(i32, max_size=3), **key)
         request.forgotten_topics_data = draw(st.lists(forgotten, max_size=2))
     if version >= 11:
         request.rack_id = draw(names)
@@ -258,7 +258,7 @@ def test_fetch_responses_decode_to_what_was_built(data: st.DataObject, version: 
     )
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     header = encode_response_header(1, version, 9)
-    response = fetch.FetchResponse.decode(frame[4 + len(header) :], version)
+    response = records.FetchResponse.decode(frame[4 + len(header) :], version)
     assert (response.session_id, response.error_code) == ((3, 71) if version >= 7 else (0, 0))
     for (topic, sent_results), decoded in zip(topics, response.responses, strict=True):
         assert topic == (decoded.topic_id if version >= 13 else decoded.topic)
@@ -315,7 +315,7 @@ def test_follower_requests_are_real_fetch_requests(data: st.DataObject) -> None:
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     header, position = decode_request_header(memoryview(frame)[4:])
     assert (header.api_key, header.api_version, header.client_id) == (1, 17, "broker-1-fetcher")
-    request = fetch.FetchRequest.decode(bytes(frame[4 + position :]), 17)
+    request = records.FetchRequest.decode(bytes(frame[4 + position :]), 17)
     assert (request.replica_state.replica_id, request.replica_state.replica_epoch) == (1, 42)
     parsed = fetch_fast.parse_fetch_request(memoryview(frame)[4:], position, 17)
     assert parsed.topics == [(None, topic_id, partitions) for topic_id, partitions in topics]
@@ -324,11 +324,13 @@ def test_follower_requests_are_real_fetch_requests(data: st.DataObject) -> None:
     assert (parsed.session_id, parsed.session_epoch) == (session_id, session_epoch)
 
 
-@pytest.mark.parametrize("version", range(fetch.FetchRequest.MIN_VERSION, fetch.FetchRequest.MAX_VERSION + 1))
+@pytest.mark.parametrize(
+    "version", range(records.FetchRequest.MIN_VERSION, records.FetchRequest.MAX_VERSION + 1)
+)
 def test_every_truncation_of_a_fetch_request_is_refused(version: int) -> None:
     key = {"topic_id": b"i" * 16} if version >= 13 else {"topic": "topic"}
-    request = fetch.FetchRequest(
-        topics=[fetch.FetchTopic(partitions=[fetch.FetchPartition(partition=1)], **key)], rack_id=""
+    request = records.FetchRequest(
+        topics=[records.FetchTopic(partitions=[records.FetchPartition(partition=1)], **key)], rack_id=""
     )
     body = request.encode(version)
     for end in range(len(body)):
@@ -346,9 +348,9 @@ def test_long_produce_messages_take_several_slices_whatever_their_records(
     monkeypatch.setattr(produce_fast, "RESULTS_PER_SLICE", 4)
 
     def slices_of(topics: int, partitions: int, record_bytes: int) -> int:
-        data = [produce.PartitionProduceData(index=7, records=bytes(record_bytes))] * partitions
-        topic = produce.TopicProduceData(name="topic", partition_data=data)
-        body = memoryview(bytearray(produce.ProduceRequest(topic_data=[topic] * topics).encode(version)))
+        data = [records.PartitionProduceData(index=7, records=bytes(record_bytes))] * partitions
+        topic = records.TopicProduceData(name="topic", partition_data=data)
+        body = memoryview(bytearray(records.ProduceRequest(topic_data=[topic] * topics).encode(version)))
         assert len(parse_produce_request(body, 0, version).topics) == topics
         return 1 + sum(1 for _ in produce_fast.parse_in_slices(body, 0, version))
 
@@ -372,9 +374,9 @@ def test_produce_request_for_more_partitions_than_any_broker_has_is_refused(
     monkeypatch: pytest.MonkeyPatch, version: int, partitions: int
 ) -> None:
     """100 MB of partitions would become gigabytes of objects, and half a minute without heartbeats."""
-    partition = produce.PartitionProduceData(index=0, records=None)
-    topic = produce.TopicProduceData(name="t", partition_data=[partition] * partitions)
-    request = produce.ProduceRequest(topic_data=[topic] * 30)
+    partition = records.PartitionProduceData(index=0, records=None)
+    topic = records.TopicProduceData(name="t", partition_data=[partition] * partitions)
+    request = records.ProduceRequest(topic_data=[topic] * 30)
     body = memoryview(bytearray(request.encode(version)))
     monkeypatch.setattr(produce_fast, "MAX_ELEMENTS", 30 * (1 + partitions))
     assert len(parse_produce_request(body, 0, version).topics) == 30
@@ -384,13 +386,13 @@ def test_produce_request_for_more_partitions_than_any_broker_has_is_refused(
 
 
 @pytest.mark.parametrize(
-    "version", range(produce.ProduceRequest.MIN_VERSION, produce.ProduceRequest.MAX_VERSION + 1)
+    "version", range(records.ProduceRequest.MIN_VERSION, records.ProduceRequest.MAX_VERSION + 1)
 )
 def test_every_truncation_of_a_produce_request_is_refused(version: int) -> None:
     key = {"topic_id": b"i" * 16} if version >= 13 else {"name": "topic"}
-    data = [produce.PartitionProduceData(index=1, records=b"r" * 40)]
-    body = produce.ProduceRequest(
-        acks=-1, topic_data=[produce.TopicProduceData(partition_data=data, **key)]
+    data = [records.PartitionProduceData(index=1, records=b"r" * 40)]
+    body = records.ProduceRequest(
+        acks=-1, topic_data=[records.TopicProduceData(partition_data=data, **key)]
     ).encode(version)
     for end in range(len(body)):
         with pytest.raises(ProtocolError):

@@ -16,9 +16,8 @@ from pykraft.kafka_protocol.headers import (
     encode_response_header,
     response_header_version,
 )
-from pykraft.kafka_protocol.messages.api_versions import ApiVersionsRequest
-from pykraft.kafka_protocol.messages.metadata import MetadataRequest
-from pykraft.kafka_protocol.messages.offset_delete import OffsetDeleteRequest
+from pykraft.kafka_protocol.messages.cluster import ApiVersionsRequest, MetadataRequest
+from pykraft.kafka_protocol.messages.offsets import OffsetDeleteRequest
 from pykraft.kafka_protocol.primitives import ProtocolError
 
 

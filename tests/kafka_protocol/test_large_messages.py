@@ -17,12 +17,8 @@ from pykraft.kafka_protocol.codec.schema import (
 )
 from pykraft.kafka_protocol.codec.tagged import MAX_TAGGED_FIELDS
 from pykraft.kafka_protocol.headers import decode_request_header, encode_request
-from pykraft.kafka_protocol.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-)
-from pykraft.kafka_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from pykraft.kafka_protocol.messages.cluster import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from pykraft.kafka_protocol.messages.records import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from pykraft.kafka_protocol.primitives import ProtocolError, write_uvarint
 from pykraft.runtime.network.streams import Pieces
 from tests.kafka_protocol.values import Generator

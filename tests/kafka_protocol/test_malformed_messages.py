@@ -9,15 +9,15 @@ import pytest
 
 from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.fetch import FetchRequest
-from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest
-from pykraft.kafka_protocol.messages.metadata import (
+from pykraft.kafka_protocol.messages.cluster import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseTopic,
 )
-from pykraft.kafka_protocol.messages.produce import (
+from pykraft.kafka_protocol.messages.groups import HeartbeatRequest
+from pykraft.kafka_protocol.messages.records import (
+    FetchRequest,
     PartitionProduceData,
     ProduceRequest,
     TopicProduceData,

@@ -14,7 +14,7 @@ from pykraft.kafka_protocol.framing import SIZE_BYTES
 from pykraft.kafka_protocol.headers import encode_response_header
 from pykraft.kafka_protocol.hot import offset_commit as fast
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
-from pykraft.kafka_protocol.messages.offset_commit import (
+from pykraft.kafka_protocol.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,

@@ -15,18 +15,18 @@ from pykraft.kafka_protocol.codec.schema import (
     struct,
 )
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
-from pykraft.kafka_protocol.messages.consumer_group_heartbeat import (
-    Assignment,
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-)
-from pykraft.kafka_protocol.messages.fetch import EpochEndOffset, FetchRequest, PartitionData
-from pykraft.kafka_protocol.messages.metadata import (
+from pykraft.kafka_protocol.messages.cluster import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseTopic,
 )
+from pykraft.kafka_protocol.messages.groups import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    HeartbeatAssignment,
+)
+from pykraft.kafka_protocol.messages.records import DivergingEpoch, FetchRequest, PartitionData
 from pykraft.kafka_protocol.primitives import ProtocolError, write_uvarint
 
 
@@ -48,7 +48,7 @@ def test_fields_have_kafkas_defaults() -> None:
     assert (request.max_bytes, request.session_epoch, request.replica_id) == (2**31 - 1, -1, -1)
     assert MetadataRequest().allow_auto_topic_creation is True
     assert MetadataResponseTopic().topic_id == ZERO_UUID
-    assert PartitionData().diverging_epoch == EpochEndOffset(epoch=-1, end_offset=-1)
+    assert PartitionData().diverging_epoch == DivergingEpoch(epoch=-1, end_offset=-1)
     assert ConsumerGroupHeartbeatRequest().topic_partitions is None
     assert ConsumerGroupHeartbeatResponse().assignment is None
 
@@ -58,9 +58,9 @@ def test_mutable_defaults_are_not_shared() -> None:
     assert MetadataRequest().topics == []
     body = ConsumerGroupHeartbeatResponse().encode(0)
     first = ConsumerGroupHeartbeatResponse.decode(body, 0)
-    first.assignment = Assignment()
+    first.assignment = HeartbeatAssignment()
     first.assignment.topic_partitions.append(None)  # type: ignore[arg-type]
-    assert Assignment().topic_partitions == []
+    assert HeartbeatAssignment().topic_partitions == []
 
 
 def test_unknown_keyword_or_attribute_is_an_error() -> None:

@@ -9,11 +9,7 @@ from typing import Any, TypedDict, Unpack
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.messages.create_topics import (
-    CreatableTopic,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
+from pykraft.kafka_protocol.messages.topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.controller.calls.requests import RegisterBrokerRequest
 from pykraft.metadata_log.controller.config import ControllerConfig

@@ -15,16 +15,14 @@ from pykraft.kafka_protocol.codec.pace import at_once
 from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.messages.alter_partition_reassignments import (
+from pykraft.kafka_protocol.messages.topics import (
     AlterPartitionReassignmentsRequest,
-    ReassignablePartition,
-    ReassignableTopic,
-)
-from pykraft.kafka_protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
 )
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.codec import encode_record
@@ -281,7 +279,7 @@ class ControllerHarness:
 
     def create_assigned(self, name: str, *assignments: list[int]) -> TopicImage:
         """A topic with exactly these replica lists."""
-        from pykraft.kafka_protocol.messages.create_topics import CreatableReplicaAssignment
+        from pykraft.kafka_protocol.messages.topics import CreatableReplicaAssignment
 
         (result,) = self.create_topics(
             CreatableTopic(

@@ -6,13 +6,12 @@ import pytest
 
 from pykraft.kafka_protocol.enums import ConfigResourceType
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.create_topics import CreatableTopic
-from pykraft.kafka_protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from pykraft.kafka_protocol.messages.incremental_alter_configs import (
+from pykraft.kafka_protocol.messages.configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from pykraft.kafka_protocol.messages.topics import CreatableTopic, ElectLeadersRequest, TopicPartitions
 from pykraft.metadata_log.controller.announcements import MOST_LINES, announce
 from pykraft.metadata_log.records import Record
 from tests.metadata_log.harness import ControllerHarness

@@ -5,7 +5,7 @@ import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
-from pykraft.kafka_protocol.messages.unregister_broker import UnregisterBrokerRequest
+from pykraft.kafka_protocol.messages.cluster import UnregisterBrokerRequest
 from pykraft.metadata_log.controller import cluster_control
 from pykraft.metadata_log.controller.calls.requests import RegisterControllerRequest
 from pykraft.metadata_log.features import SUPPORTED_RANGES

@@ -7,8 +7,8 @@ import pytest
 
 from pykraft.configuration.server_keys import DYNAMIC_KEYS
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages import alter_configs as legacy
-from pykraft.kafka_protocol.messages.incremental_alter_configs import (
+from pykraft.kafka_protocol.messages import configs as legacy
+from pykraft.kafka_protocol.messages.configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
@@ -98,10 +98,12 @@ def replace_all(
 ) -> Any:
     request = legacy.AlterConfigsRequest(
         resources=[
-            legacy.AlterConfigsResource(
+            legacy.LegacyAlterConfigsResource(
                 resource_type=resource[0],
                 resource_name=resource[1],
-                configs=[legacy.AlterableConfig(name=name, value=value) for name, value in configs.items()],
+                configs=[
+                    legacy.LegacyAlterableConfig(name=name, value=value) for name, value in configs.items()
+                ],
             )
         ],
         validate_only=validate_only,
@@ -128,7 +130,7 @@ def test_the_older_api_replaces_all_that_was_set(cluster: ControllerHarness) -> 
 def test_deleted_topic_loses_its_configs_and_brokers_and_groups_keep_theirs(
     cluster: ControllerHarness,
 ) -> None:
-    from pykraft.kafka_protocol.messages.delete_topics import DeleteTopicsRequest
+    from pykraft.kafka_protocol.messages.topics import DeleteTopicsRequest
 
     cluster.create_topic("t")
     alter(cluster, ("retention.ms", SET, "5"))
@@ -382,7 +384,7 @@ def test_an_invalid_value_of_a_broker_is_an_invalid_request_by_either_api(cluste
 
 
 def test_created_topic_is_answered_with_the_sources_of_its_configs(cluster: ControllerHarness) -> None:
-    from pykraft.kafka_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
+    from pykraft.kafka_protocol.messages.topics import CreatableTopic, CreatableTopicConfig
 
     alter(cluster, ("log.retention.ms", SET, "6"), resource=(BROKER, ""))
     (result,) = cluster.create_topics(
@@ -400,7 +402,7 @@ def test_created_topic_is_answered_with_the_sources_of_its_configs(cluster: Cont
 
 
 def test_lags_of_compaction_must_fit_those_that_the_topic_inherits(cluster: ControllerHarness) -> None:
-    from pykraft.kafka_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
+    from pykraft.kafka_protocol.messages.topics import CreatableTopic, CreatableTopicConfig
 
     alter(cluster, ("log.cleaner.max.compaction.lag.ms", SET, "1000"), resource=(BROKER, ""))
     for name, value, expected in (

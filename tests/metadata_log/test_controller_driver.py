@@ -9,25 +9,24 @@ from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.codec import pace
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
-from pykraft.kafka_protocol.messages import consumer_group_describe as groups
-from pykraft.kafka_protocol.messages.alter_partition_reassignments import (
-    AlterPartitionReassignmentsRequest,
-    ReassignablePartition,
-    ReassignableTopic,
+from pykraft.kafka_protocol.messages import groups
+from pykraft.kafka_protocol.messages.cluster import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartitionData,
+    DescribeQuorumRequestTopicData,
+    DescribeQuorumResponse,
 )
-from pykraft.kafka_protocol.messages.create_topics import (
+from pykraft.kafka_protocol.messages.topics import (
+    AlterPartitionReassignmentsRequest,
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
     CreateTopicsResponse,
-)
-from pykraft.kafka_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from pykraft.kafka_protocol.messages.describe_quorum import (
-    DescribeQuorumRequest,
-    DescribeQuorumRequestPartitionData,
-    DescribeQuorumRequestTopicData,
-    DescribeQuorumResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
 )
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.controller import driver
@@ -361,7 +360,7 @@ def test_elements_within_structs_are_let_go_in_slices(monkeypatch: pytest.Monkey
 
     members = [member(kept), member([])]
     kept_assignment = members[1].assignment
-    response = groups.ConsumerGroupDescribeResponse(groups=[groups.DescribedGroup(members=members)])
+    response = groups.ConsumerGroupDescribeResponse(groups=[groups.ConsumerDescribedGroup(members=members)])
     del members
     assert 10 <= sum(1 for _ in response.release()) <= 25
     assert not response.groups and kept == [0, 1, 2] and len(kept_assignment.topic_partitions) == 100

@@ -6,11 +6,7 @@ from random import Random
 
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.messages.create_topics import (
-    CreatableTopic,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
+from pykraft.kafka_protocol.messages.topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.log_store.interface import LogConfig
 from pykraft.log_store.log.log import Log

@@ -9,14 +9,19 @@ import pytest
 
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from pykraft.kafka_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
-from pykraft.kafka_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from pykraft.kafka_protocol.messages.elect_leaders import ElectLeadersRequest
-from pykraft.kafka_protocol.messages.incremental_alter_configs import (
+from pykraft.kafka_protocol.messages.configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
+)
+from pykraft.kafka_protocol.messages.topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+    ElectLeadersRequest,
 )
 from pykraft.metadata_log.controller.calls.requests import (
     AllocateProducerIdsRequest,

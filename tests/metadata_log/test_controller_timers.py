@@ -6,11 +6,7 @@ import pytest
 
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import KafkaError
-from pykraft.kafka_protocol.messages.create_topics import (
-    CreatableTopic,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
+from pykraft.kafka_protocol.messages.topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.controller import sweeps
 from pykraft.metadata_log.controller.calls.requests import BrokerHeartbeatRequest

@@ -16,19 +16,10 @@ from pykraft.configuration.server_keys import KNOWN_NAMES
 from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.messages import add_raft_voter as added
-from pykraft.kafka_protocol.messages import alter_configs as legacy
-from pykraft.kafka_protocol.messages import alter_partition_reassignments as moved
-from pykraft.kafka_protocol.messages import create_partitions as grown
-from pykraft.kafka_protocol.messages import create_topics as created
-from pykraft.kafka_protocol.messages import delete_topics as deleted
-from pykraft.kafka_protocol.messages import describe_quorum as described
-from pykraft.kafka_protocol.messages import elect_leaders as elected
-from pykraft.kafka_protocol.messages import incremental_alter_configs as incremental
-from pykraft.kafka_protocol.messages import list_partition_reassignments as listed
-from pykraft.kafka_protocol.messages import update_features as finalized
-from pykraft.kafka_protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
-from pykraft.kafka_protocol.messages.unregister_broker import UnregisterBrokerRequest
+from pykraft.kafka_protocol.messages import cluster
+from pykraft.kafka_protocol.messages import configs as config_messages
+from pykraft.kafka_protocol.messages import topics as topic_messages
+from pykraft.kafka_protocol.messages.cluster import RemoveRaftVoterRequest, UnregisterBrokerRequest
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.controller.calls.forwarding import FORWARDED
 from pykraft.metadata_log.controller.calls.request_parts import PART_COST
@@ -57,50 +48,55 @@ DOTS: Final = "a.b_c.d.e.f.g.h.i.j.k"
 TOPIC, BROKER, GROUP, CLIENT_METRICS = 2, 4, 32, 16
 
 
-def _topics(name: str = "new{}", partitions: int = 1, replicas: int = 1) -> list[created.CreatableTopic]:
+def _topics(
+    name: str = "new{}", partitions: int = 1, replicas: int = 1
+) -> list[topic_messages.CreatableTopic]:
     return [
-        created.CreatableTopic(name=name.format(n), num_partitions=partitions, replication_factor=replicas)
+        topic_messages.CreatableTopic(
+            name=name.format(n), num_partitions=partitions, replication_factor=replicas
+        )
         for n in range(ITEMS)
     ]
 
 
-def _wide(**fields: Any) -> created.CreatableTopic:
+def _wide(**fields: Any) -> topic_messages.CreatableTopic:
     """A topic to be created with as many partitions as one request may create."""
     given = {"num_partitions": MOST_PARTITIONS, "replication_factor": 2, **fields}
-    return created.CreatableTopic(name="wider", **given)
+    return topic_messages.CreatableTopic(name="wider", **given)
 
 
-def _assign(count: int, wrong: int = 0) -> list[created.CreatableReplicaAssignment]:
+def _assign(count: int, wrong: int = 0) -> list[topic_messages.CreatableReplicaAssignment]:
     """To both brokers; the last ``wrong`` of them to one that does not exist."""
     return [
-        created.CreatableReplicaAssignment(
+        topic_messages.CreatableReplicaAssignment(
             partition_index=index, broker_ids=[1, 2] if index < count - wrong else [1, 3]
         )
         for index in range(count)
     ]
 
 
-def _create(topics: list[created.CreatableTopic], validate_only: bool = False) -> Message:
-    return created.CreateTopicsRequest(topics=topics, validate_only=validate_only)
+def _create(topics: list[topic_messages.CreatableTopic], validate_only: bool = False) -> Message:
+    return topic_messages.CreateTopicsRequest(topics=topics, validate_only=validate_only)
 
 
 def _grow(name: str, count: int = 2, topics: int = ITEMS) -> Message:
     wanted = [
-        grown.CreatePartitionsTopic(name=name.format(n), count=count, assignments=None) for n in range(topics)
+        topic_messages.CreatePartitionsTopic(name=name.format(n), count=count, assignments=None)
+        for n in range(topics)
     ]
-    return grown.CreatePartitionsRequest(topics=wanted)
+    return topic_messages.CreatePartitionsRequest(topics=wanted)
 
 
 def _delete(*names: str | None) -> Message:
-    states = [deleted.DeleteTopicState(name=name) for name in names]
-    return deleted.DeleteTopicsRequest(topics=states)
+    states = [topic_messages.DeleteTopicState(name=name) for name in names]
+    return topic_messages.DeleteTopicsRequest(topics=states)
 
 
 def _incremental(kind: int, name: str, entries: list[tuple[str, int, str | None]]) -> Message:
-    configs = [incremental.AlterableConfig(name=n, config_operation=o, value=v) for n, o, v in entries]
-    return incremental.IncrementalAlterConfigsRequest(
+    configs = [config_messages.AlterableConfig(name=n, config_operation=o, value=v) for n, o, v in entries]
+    return config_messages.IncrementalAlterConfigsRequest(
         resources=[
-            incremental.AlterConfigsResource(
+            config_messages.AlterConfigsResource(
                 resource_type=kind, resource_name=name.format(n), configs=configs
             )
             for n in range(ITEMS)
@@ -109,55 +105,60 @@ def _incremental(kind: int, name: str, entries: list[tuple[str, int, str | None]
 
 
 def _one_resource(kind: int, name: str, entries: list[tuple[str, int, str | None]]) -> Message:
-    configs = [incremental.AlterableConfig(name=n, config_operation=o, value=v) for n, o, v in entries]
-    resource = incremental.AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
-    return incremental.IncrementalAlterConfigsRequest(resources=[resource])
+    configs = [config_messages.AlterableConfig(name=n, config_operation=o, value=v) for n, o, v in entries]
+    resource = config_messages.AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
+    return config_messages.IncrementalAlterConfigsRequest(resources=[resource])
 
 
 def _legacy(name: str, entries: list[tuple[str, str | None]]) -> Message:
-    configs = [legacy.AlterableConfig(name=n, value=v) for n, v in entries]
-    return legacy.AlterConfigsRequest(
+    configs = [config_messages.LegacyAlterableConfig(name=n, value=v) for n, v in entries]
+    return config_messages.AlterConfigsRequest(
         resources=[
-            legacy.AlterConfigsResource(resource_type=TOPIC, resource_name=name.format(n), configs=configs)
+            config_messages.LegacyAlterConfigsResource(
+                resource_type=TOPIC, resource_name=name.format(n), configs=configs
+            )
             for n in range(ITEMS)
         ]
     )
 
 
 def _elect(indexes: list[int], election_type: int = 0, topics: int = 1) -> Message:
-    asked = [elected.TopicPartitions(topic="wide", partitions=indexes) for _ in range(topics)]
-    return elected.ElectLeadersRequest(election_type=election_type, topic_partitions=asked)
+    asked = [topic_messages.TopicPartitions(topic="wide", partitions=indexes) for _ in range(topics)]
+    return topic_messages.ElectLeadersRequest(election_type=election_type, topic_partitions=asked)
 
 
 def _move(name: str, replicas: list[int] | None, topics: int, indexes: range) -> Message:
-    partitions = [moved.ReassignablePartition(partition_index=n, replicas=replicas) for n in indexes]
-    return moved.AlterPartitionReassignmentsRequest(
-        topics=[moved.ReassignableTopic(name=name.format(n), partitions=partitions) for n in range(topics)]
+    partitions = [topic_messages.ReassignablePartition(partition_index=n, replicas=replicas) for n in indexes]
+    return topic_messages.AlterPartitionReassignmentsRequest(
+        topics=[
+            topic_messages.ReassignableTopic(name=name.format(n), partitions=partitions)
+            for n in range(topics)
+        ]
     )
 
 
 def _list(name: str, topics: int, indexes: list[int]) -> Message:
-    return listed.ListPartitionReassignmentsRequest(
+    return topic_messages.ListPartitionReassignmentsRequest(
         topics=[
-            listed.ListPartitionReassignmentsTopics(name=name.format(n), partition_indexes=indexes)
+            topic_messages.ListPartitionReassignmentsTopics(name=name.format(n), partition_indexes=indexes)
             for n in range(topics)
         ]
     )
 
 
 def _describe(name: str, topics: int, partitions: int) -> Message:
-    asked = [described.DescribeQuorumRequestPartitionData(partition_index=0) for _ in range(partitions)]
-    return described.DescribeQuorumRequest(
+    asked = [cluster.DescribeQuorumRequestPartitionData(partition_index=0) for _ in range(partitions)]
+    return cluster.DescribeQuorumRequest(
         topics=[
-            described.DescribeQuorumRequestTopicData(topic_name=name, partitions=asked) for _ in range(topics)
+            cluster.DescribeQuorumRequestTopicData(topic_name=name, partitions=asked) for _ in range(topics)
         ]
     )
 
 
 def _finalize(name: str) -> Message:
-    return finalized.UpdateFeaturesRequest(
+    return cluster.UpdateFeaturesRequest(
         feature_updates=[
-            finalized.FeatureUpdateKey(feature=name.format(n), max_version_level=1) for n in range(ITEMS)
+            cluster.FeatureUpdateKey(feature=name.format(n), max_version_level=1) for n in range(ITEMS)
         ]
     )
 
@@ -212,8 +213,8 @@ CASES: Final[dict[str, Callable[[], Message]]] = {
     "elect": lambda: _elect(list(range(ITEMS))),
     "elect, one all the time": lambda: _elect([0] * ITEMS),
     "elect, in many topics": lambda: _elect([0], 1, topics=ITEMS),
-    "elect all": lambda: elected.ElectLeadersRequest(topic_partitions=None),
-    "elect all, unclean": lambda: elected.ElectLeadersRequest(election_type=1, topic_partitions=None),
+    "elect all": lambda: topic_messages.ElectLeadersRequest(topic_partitions=None),
+    "elect all, unclean": lambda: topic_messages.ElectLeadersRequest(election_type=1, topic_partitions=None),
     "move": lambda: _move("wide", [2], 1, range(ITEMS)),
     "move, unknown": lambda: _move("new{}", [2], ITEMS, range(1)),
     "move, one all the time": lambda: _move("wide", [2], ITEMS, range(1)),
@@ -222,16 +223,16 @@ CASES: Final[dict[str, Callable[[], Message]]] = {
     "list": lambda: _list("wide", 1, list(range(ITEMS))),
     "list, one all the time": lambda: _list("wide", ITEMS, [0]),
     "list, in many topics": lambda: _list("t{}", ITEMS, [0]),
-    "list all": lambda: listed.ListPartitionReassignmentsRequest(topics=None),
+    "list all": lambda: topic_messages.ListPartitionReassignmentsRequest(topics=None),
     "describe": lambda: _describe("__cluster_metadata", 1, ITEMS),
     "describe in many topics": lambda: _describe("__cluster_metadata", ITEMS, 1),
     "finalize, unknown": lambda: _finalize("feature{}"),
     "finalize, one all the time": lambda: _finalize("metadata.version"),
     "unregister": lambda: UnregisterBrokerRequest(broker_id=7),
-    "add a voter": lambda: added.AddRaftVoterRequest(
+    "add a voter": lambda: cluster.AddRaftVoterRequest(
         voter_id=9,
         voter_directory_id=Uuid(bytes(15) + b"9"),
-        listeners=[added.Listener(name=f"l{n}", host="h", port=1) for n in range(ITEMS)],
+        listeners=[cluster.Listener(name=f"l{n}", host="h", port=1) for n in range(ITEMS)],
     ),
     "remove a voter": lambda: RemoveRaftVoterRequest(voter_id=9),
 }

@@ -6,7 +6,7 @@ import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.messages.create_topics import CreatableTopic
+from pykraft.kafka_protocol.messages.topics import CreatableTopic
 from tests.metadata_log.harness import ControllerHarness
 from tests.metadata_log.test_config_commands import BROKER, SET, alter
 

@@ -3,7 +3,7 @@
 import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from pykraft.kafka_protocol.messages.topics import ElectLeadersRequest, TopicPartitions
 from tests.metadata_log.harness import ControllerHarness
 
 PREFERRED, UNCLEAN = 0, 1

@@ -9,7 +9,7 @@ from pykraft.kafka_protocol.codec.pace import at_once
 from pykraft.kafka_protocol.enums import ConfigResourceType
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.messages.update_features import (
+from pykraft.kafka_protocol.messages.cluster import (
     FeatureUpdateKey,
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,

@@ -98,7 +98,7 @@ def test_partitions_of_all_topics_are_counted_before_any_leadership_moves(
 def test_topics_may_be_deleted_during_a_round(
     cluster: ControllerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pykraft.kafka_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+    from pykraft.kafka_protocol.messages.topics import DeleteTopicsRequest, DeleteTopicState
 
     walk_in_slices(monkeypatch, 3)
     for name in ("a", "b", "c"):

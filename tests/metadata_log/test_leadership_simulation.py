@@ -22,12 +22,12 @@ import pytest
 from pykraft.broker.replicas.partition.isr import IsrProposal
 from pykraft.broker.replicas.partition.partition import Partition
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.elect_leaders import ElectLeadersRequest
-from pykraft.kafka_protocol.messages.incremental_alter_configs import (
+from pykraft.kafka_protocol.messages.configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from pykraft.kafka_protocol.messages.topics import ElectLeadersRequest
 from pykraft.kafka_protocol.record_codec import RecordInput, decode_batch, encode_batch
 from pykraft.kafka_protocol.records import iter_headers, read_header
 from pykraft.log_store.interface import LogConfig

@@ -4,7 +4,7 @@ import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.messages.elect_leaders import ElectLeadersRequest
+from pykraft.kafka_protocol.messages.topics import ElectLeadersRequest
 from pykraft.metadata_log.controller.calls.requests import (
     AssignReplicasToDirsRequest,
     ReplicaDirectory,

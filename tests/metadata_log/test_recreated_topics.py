@@ -3,8 +3,12 @@
 import pytest
 
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
-from pykraft.kafka_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from pykraft.kafka_protocol.messages.topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.metadata_log.loader import MetadataLoader

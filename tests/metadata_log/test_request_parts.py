@@ -9,28 +9,27 @@ import pytest
 from pykraft.kafka_protocol.codec.pace import at_once
 from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages import alter_configs as legacy
-from pykraft.kafka_protocol.messages.alter_partition_reassignments import (
-    AlterPartitionReassignmentsRequest,
-    ReassignablePartition,
-    ReassignableTopic,
-)
-from pykraft.kafka_protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from pykraft.kafka_protocol.messages.create_topics import (
-    CreatableReplicaAssignment,
-    CreatableTopic,
-    CreateTopicsRequest,
-)
-from pykraft.kafka_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from pykraft.kafka_protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from pykraft.kafka_protocol.messages.incremental_alter_configs import (
+from pykraft.kafka_protocol.messages import configs as legacy
+from pykraft.kafka_protocol.messages.configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from pykraft.kafka_protocol.messages.list_partition_reassignments import (
+from pykraft.kafka_protocol.messages.topics import (
+    AlterPartitionReassignmentsRequest,
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+    ElectLeadersRequest,
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
+    ReassignablePartition,
+    ReassignableTopic,
+    TopicPartitions,
 )
 from pykraft.metadata_log.controller.calls.joined_answer import JoinedAnswer
 from pykraft.metadata_log.controller.calls.rehearsal import Rehearsal
@@ -131,7 +130,9 @@ REQUESTS = [
     CreatePartitionsRequest(topics=[CreatePartitionsTopic(name=f"t{n}", count=1) for n in range(1200)]),
     incremental(*((f"t{n}", n % 2) for n in range(1200))),
     legacy.AlterConfigsRequest(
-        resources=[legacy.AlterConfigsResource(resource_type=2, resource_name=f"t{n}") for n in range(1200)]
+        resources=[
+            legacy.LegacyAlterConfigsResource(resource_type=2, resource_name=f"t{n}") for n in range(1200)
+        ]
     ),
     ElectLeadersRequest(
         topic_partitions=[TopicPartitions(topic=f"t{n}", partitions=[0]) for n in range(1200)]
@@ -343,8 +344,8 @@ def test_ten_thousand_configurations_may_be_changed_at_once_and_no_more() -> Non
     assert not is_too_much(incremental(*((f"t{n}", 20) for n in range(500))))
     assert is_too_much(incremental(*((f"t{n}", 20) for n in range(500)), ("one", 1)))
     assert is_too_much(incremental(("t", 10_001)))
-    entries = [legacy.AlterableConfig(name=f"k{n}", value="1") for n in range(10_001)]
-    resource = legacy.AlterConfigsResource(resource_type=2, resource_name="t", configs=entries)
+    entries = [legacy.LegacyAlterableConfig(name=f"k{n}", value="1") for n in range(10_001)]
+    resource = legacy.LegacyAlterConfigsResource(resource_type=2, resource_name="t", configs=entries)
     assert is_too_much(legacy.AlterConfigsRequest(resources=[resource]))
 
 

@@ -11,14 +11,12 @@ import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.messages.create_partitions import (
+from pykraft.kafka_protocol.messages.topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopic,
-)
-from pykraft.kafka_protocol.messages.create_topics import (
-    CreatableReplicaAssignment,
-    CreatableTopic,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )

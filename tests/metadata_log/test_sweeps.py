@@ -10,12 +10,12 @@ import pytest
 from pykraft.jepsen_like.simulation.cluster.checks.image_invariants import check_final
 from pykraft.jepsen_like.simulation.violation import InvariantViolation
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from pykraft.kafka_protocol.messages.incremental_alter_configs import (
+from pykraft.kafka_protocol.messages.configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from pykraft.kafka_protocol.messages.topics import DeleteTopicsRequest, DeleteTopicState
 from pykraft.metadata_log.controller import sweeps
 from pykraft.metadata_log.controller.config import ControllerConfig
 from pykraft.metadata_log.controller.sweeps import Sweeps

@@ -7,23 +7,23 @@ from pathlib import Path
 
 from pykraft.jepsen_like.faults.clusters.process_cluster import run_cli
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
-from pykraft.kafka_protocol.messages.delete_topics import (
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-    DeleteTopicState,
-)
-from pykraft.kafka_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from pykraft.kafka_protocol.messages.produce import (
+from pykraft.kafka_protocol.messages.records import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
+)
+from pykraft.kafka_protocol.messages.topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
 )
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.runtime.address import Address

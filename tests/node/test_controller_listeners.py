@@ -15,9 +15,14 @@ from pykraft.kafka_client.errors import ConnectionFailedError
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.messages import create_topics, describe_configs, describe_quorum, update_features
-from pykraft.kafka_protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from pykraft.kafka_protocol.messages.metadata import MetadataRequest, MetadataResponse
+from pykraft.kafka_protocol.messages import cluster, configs
+from pykraft.kafka_protocol.messages import topics as topic_messages
+from pykraft.kafka_protocol.messages.cluster import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
 from pykraft.metadata_log.features import BOOTSTRAP_FEATURES
 from pykraft.node.config import load_server_config
 from pykraft.node.format import format_directories
@@ -124,35 +129,33 @@ def test_only_the_active_controller_decides_and_every_controller_names_it(tmp_pa
                 assert {one.broker_id: one.port for one in answer.brokers} == controllers.ports
                 connection = await controllers.connect(node_id)
                 features = await connection.call(
-                    update_features.UpdateFeaturesRequest(
+                    cluster.UpdateFeaturesRequest(
                         feature_updates=[
-                            update_features.FeatureUpdateKey(
+                            cluster.FeatureUpdateKey(
                                 feature="group.version", max_version_level=1, upgrade_type=1
                             )
                         ]
                     ),
-                    update_features.UpdateFeaturesResponse,
+                    cluster.UpdateFeaturesResponse,
                     DEADLINE_MS,
                 )
                 topics = await connection.call(
-                    create_topics.CreateTopicsRequest(
-                        topics=[create_topics.CreatableTopic(name="t", num_partitions=1)], timeout_ms=5000
+                    topic_messages.CreateTopicsRequest(
+                        topics=[topic_messages.CreatableTopic(name="t", num_partitions=1)], timeout_ms=5000
                     ),
-                    create_topics.CreateTopicsResponse,
+                    topic_messages.CreateTopicsResponse,
                     DEADLINE_MS,
                 )
                 quorum = await connection.call(
-                    describe_quorum.DescribeQuorumRequest(
+                    cluster.DescribeQuorumRequest(
                         topics=[
-                            describe_quorum.DescribeQuorumRequestTopicData(
+                            cluster.DescribeQuorumRequestTopicData(
                                 topic_name="__cluster_metadata",
-                                partitions=[
-                                    describe_quorum.DescribeQuorumRequestPartitionData(partition_index=0)
-                                ],
+                                partitions=[cluster.DescribeQuorumRequestPartitionData(partition_index=0)],
                             )
                         ]
                     ),
-                    describe_quorum.DescribeQuorumResponse,
+                    cluster.DescribeQuorumResponse,
                     DEADLINE_MS,
                 )
                 connection.close()
@@ -198,12 +201,12 @@ def test_the_listener_serves_what_it_advertises(tmp_path: Path) -> None:
                 *("DESCRIBE_CLUSTER", "UNREGISTER_BROKER", "ADD_RAFT_VOTER", "REMOVE_RAFT_VOTER"),
             }
             assert connection.finalized_features["group.version"] == 1
-            own = describe_configs.DescribeConfigsResource(
+            own = configs.DescribeConfigsResource(
                 resource_type=4, resource_name="1", configuration_keys=["node.id"]
             )
             answer = await connection.call(
-                describe_configs.DescribeConfigsRequest(resources=[own]),
-                describe_configs.DescribeConfigsResponse,
+                configs.DescribeConfigsRequest(resources=[own]),
+                configs.DescribeConfigsResponse,
                 DEADLINE_MS,
             )
             assert [(c.name, c.value) for c in answer.results[0].configs] == [("node.id", "1")]

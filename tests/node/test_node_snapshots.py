@@ -12,13 +12,11 @@ import pytest
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.messages.create_topics import (
+from pykraft.kafka_protocol.messages.topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreateTopicsRequest,
     CreateTopicsResponse,
-)
-from pykraft.kafka_protocol.messages.delete_topics import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     DeleteTopicState,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.fetch import FetchResponse
+from pykraft.kafka_protocol.messages.records import FetchResponse
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.testing.processes.waits import wait_until
 from tests.node.lone_node import (

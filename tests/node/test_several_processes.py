@@ -11,8 +11,9 @@ import pytest
 from pykraft.jepsen_like.faults.clusters.process_cluster import FAST_FAILOVER, ProcessCluster
 from pykraft.jepsen_like.faults.surroundings.surroundings import Surroundings
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from pykraft.kafka_protocol.messages.join_group import (
+from pykraft.kafka_protocol.messages.groups import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     JoinGroupResponse,

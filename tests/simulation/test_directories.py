@@ -9,7 +9,7 @@ import pytest
 from pykraft.jepsen_like.simulation.cluster.clients.directories import Directories
 from pykraft.jepsen_like.simulation.violation import InvariantViolation
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.messages.describe_log_dirs import DescribeLogDirsResponse, DescribeLogDirsResult
+from pykraft.kafka_protocol.messages.cluster import DescribeLogDirsResponse, DescribeLogDirsResult
 
 TOPIC = Uuid(b"t" * 16)
 DIRECTORY = Uuid(b"d" * 16)

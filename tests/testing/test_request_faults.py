@@ -10,8 +10,8 @@ from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.headers import decode_request_header, encode_request
-from pykraft.kafka_protocol.messages.metadata import MetadataRequest
-from pykraft.kafka_protocol.messages.produce import ProduceRequest
+from pykraft.kafka_protocol.messages.cluster import MetadataRequest
+from pykraft.kafka_protocol.messages.records import ProduceRequest
 from pykraft.runtime.network.streams import Chunk
 from pykraft.testing.request_faults import Effect, FaultyHandler, RequestFault, RequestFaults
 from tests.kafka_client.virtual_cluster import run_virtual

@@ -6,13 +6,14 @@ from dataclasses import replace
 
 from pykraft.coordinator.writer import BatchBody
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.add_partitions_to_txn import (
+from pykraft.kafka_protocol.messages.transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
+    DescribeTransactionsRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
 )
-from pykraft.kafka_protocol.messages.describe_transactions import DescribeTransactionsRequest
-from pykraft.kafka_protocol.messages.end_txn import EndTxnRequest
-from pykraft.kafka_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.features import TRANSACTION_VERSION
 from pykraft.metadata_log.image import EMPTY_IMAGE

@@ -9,13 +9,15 @@ from dataclasses import replace
 
 from pykraft.kafka_protocol.codec.pace import at_once
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from pykraft.kafka_protocol.messages.add_partitions_to_txn import (
+from pykraft.kafka_protocol.messages.transactions import (
+    AddOffsetsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
+    EndTxnRequest,
+    EndTxnResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
 )
-from pykraft.kafka_protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
-from pykraft.kafka_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from pykraft.transaction_coordinator.call import Call, NeedsProducerIdError
 from pykraft.transaction_coordinator.config import TransactionConfig
 from pykraft.transaction_coordinator.log.codec import by_topic, decode_record, encode_record

@@ -7,8 +7,11 @@ import pytest
 
 from pykraft.coordinator.writer import BatchBody
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from pykraft.kafka_protocol.messages.list_transactions import ListTransactionsRequest
+from pykraft.kafka_protocol.messages.transactions import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ListTransactionsRequest,
+)
 from pykraft.transaction_coordinator.requests.init_producer_id import handle_init_producer_id
 from tests.transaction_coordinator.service_world import NAME, Log, World, in_virtual_time, settle
 

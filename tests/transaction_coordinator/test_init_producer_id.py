@@ -3,7 +3,7 @@
 import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.init_producer_id import InitProducerIdRequest
+from pykraft.kafka_protocol.messages.transactions import InitProducerIdRequest
 from pykraft.transaction_coordinator.call import NeedsProducerIdError
 from pykraft.transaction_coordinator.requests.init_producer_id import handle_init_producer_id
 from pykraft.transaction_coordinator.transaction import TransactionState, TransactionVersion

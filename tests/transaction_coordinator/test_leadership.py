@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.list_transactions import ListTransactionsRequest
+from pykraft.kafka_protocol.messages.transactions import ListTransactionsRequest
 from tests.transaction_coordinator.service_world import NAME, World, in_virtual_time, settle
 
 

@@ -6,13 +6,13 @@ from collections.abc import Awaitable
 import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.add_partitions_to_txn import (
+from pykraft.kafka_protocol.messages.transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
+    DescribeTransactionsRequest,
+    ListTransactionsRequest,
 )
-from pykraft.kafka_protocol.messages.describe_transactions import DescribeTransactionsRequest
-from pykraft.kafka_protocol.messages.list_transactions import ListTransactionsRequest
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE
 from pykraft.runtime.simulated.virtual_loop import VirtualLoop

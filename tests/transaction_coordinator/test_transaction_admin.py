@@ -3,10 +3,11 @@
 import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.describe_transactions import DescribedTransaction, TopicData
-from pykraft.kafka_protocol.messages.list_transactions import (
+from pykraft.kafka_protocol.messages.transactions import (
+    DescribedTransaction,
     ListTransactionsRequest,
     ListTransactionsResponse,
+    TopicData,
 )
 from pykraft.transaction_coordinator.requests.describe import handle_describe
 from pykraft.transaction_coordinator.requests.list_transactions import (

@@ -7,8 +7,11 @@ others the group's coordinator adds its partition itself.
 from __future__ import annotations
 
 from pykraft.coordinator.partitioning import OFFSETS_TOPIC
-from pykraft.kafka_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
-from pykraft.kafka_protocol.messages.add_partitions_to_txn import AddPartitionsToTxnTransaction
+from pykraft.kafka_protocol.messages.transactions import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnTransaction,
+)
 from pykraft.transaction_coordinator.call import Call
 from pykraft.transaction_coordinator.requests.add_partitions import add_partitions, current_transaction
 from pykraft.transaction_coordinator.result import CoordinatorResult

@@ -6,7 +6,7 @@ All topics are shown: which of them a client may describe is not checked, since 
 from __future__ import annotations
 
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.describe_transactions import DescribedTransaction, TopicData
+from pykraft.kafka_protocol.messages.transactions import DescribedTransaction, TopicData
 from pykraft.transaction_coordinator.call import Call
 from pykraft.transaction_coordinator.log.codec import by_topic
 from pykraft.transaction_coordinator.result import CoordinatorResult

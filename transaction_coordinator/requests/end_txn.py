@@ -20,7 +20,7 @@ from enum import Enum, auto
 from typing import Final
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from pykraft.kafka_protocol.messages.transactions import EndTxnRequest, EndTxnResponse
 from pykraft.transaction_coordinator.call import Call
 from pykraft.transaction_coordinator.errors import (
     concurrent_transactions,

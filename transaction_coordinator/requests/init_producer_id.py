@@ -12,7 +12,7 @@ is in no record. That holds for the last epoch of an id, too (where Kafka answer
 from __future__ import annotations
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from pykraft.kafka_protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 from pykraft.lazy_dataclass import dataclass
 from pykraft.transaction_coordinator.call import Call
 from pykraft.transaction_coordinator.errors import (

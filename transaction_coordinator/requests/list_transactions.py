@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.list_transactions import (
+from pykraft.kafka_protocol.messages.transactions import (
     ListedTransaction,
     ListTransactionsRequest,
     ListTransactionsResponse,

@@ -16,7 +16,7 @@ from comparison.requests import check, decode, has_coordinator, is_in_sync, requ
 from comparison.turn import Figures, Turn
 from data_path import Client, frame_of, wait_for
 
-from pykraft.kafka_protocol.messages import offset_commit
+from pykraft.kafka_protocol.messages import offsets
 
 _TOPIC = "commits"
 _VERSION = 7
@@ -65,22 +65,22 @@ def wait_until_loaded(client: Client, group: str) -> None:
     wait_for(lambda: has_coordinator(client, group), f"the coordinator of {group}")
 
     def is_committed() -> bool:
-        answer = client.call(commit_request(group, 1), _VERSION, offset_commit.OffsetCommitResponse)
+        answer = client.call(commit_request(group, 1), _VERSION, offsets.OffsetCommitResponse)
         return bool(answer.topics[0].partitions[0].error_code == 0)
 
     wait_for(is_committed, f"{group} to be loaded", _LOAD_TIMEOUT_S)
 
 
-def commit_request(group: str, partitions: int) -> offset_commit.OffsetCommitRequest:
+def commit_request(group: str, partitions: int) -> offsets.OffsetCommitRequest:
     committed = [
-        offset_commit.OffsetCommitRequestPartition(partition_index=index, committed_offset=7)
+        offsets.OffsetCommitRequestPartition(partition_index=index, committed_offset=7)
         for index in range(partitions)
     ]
-    topic = offset_commit.OffsetCommitRequestTopic(name=_TOPIC, partitions=committed)
-    return offset_commit.OffsetCommitRequest(group_id=group, topics=[topic])
+    topic = offsets.OffsetCommitRequestTopic(name=_TOPIC, partitions=committed)
+    return offsets.OffsetCommitRequest(group_id=group, topics=[topic])
 
 
 def check_committed(frame: bytes) -> None:
-    answer = decode(offset_commit.OffsetCommitResponse, _VERSION, frame)
+    answer = decode(offsets.OffsetCommitResponse, _VERSION, frame)
     for partition in answer.topics[0].partitions:
         check(partition.error_code, "OffsetCommit")

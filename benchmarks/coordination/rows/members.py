@@ -26,7 +26,7 @@ from coordination.fleet import Fleet, Seat
 from coordination.watched import Watched, watching
 from data_path import Client, wait_for
 
-from pykraft.kafka_protocol.messages import heartbeat
+from pykraft.kafka_protocol.messages import groups
 
 PROPERTIES = {
     "group_initial_rebalance_delay_ms": "0",
@@ -92,10 +92,10 @@ def wait_until_coordinated(cluster: Cluster, name: str) -> None:
     """Until the coordinator of this group is at work."""
     client = Client(cluster.port)
     wait_for(lambda: has_coordinator(client, name), f"the coordinator of {name}")
-    probe = heartbeat.HeartbeatRequest(group_id=name, member_id="nobody", generation_id=1)
+    probe = groups.HeartbeatRequest(group_id=name, member_id="nobody", generation_id=1)
 
     def is_loaded() -> bool:
-        answer = client.call(probe, 4, heartbeat.HeartbeatResponse)
+        answer = client.call(probe, 4, groups.HeartbeatResponse)
         return bool(answer.error_code == _UNKNOWN_MEMBER_ID)
 
     wait_for(is_loaded, f"the coordinator of {name} to be loaded")

@@ -21,7 +21,8 @@ from coordination.readers import CONSUMER, are_stable, reading
 from coordination.rows.members import make_topic, wait_until_coordinated
 from data_path import Client, wait_for
 
-from pykraft.kafka_protocol.messages import create_partitions, produce
+from pykraft.kafka_protocol.messages import records
+from pykraft.kafka_protocol.messages import topics as topic_messages
 
 _TOPIC = "growing"
 _BEFORE = 100
@@ -70,9 +71,9 @@ def _measure(cluster: Cluster, figures: Figures) -> None:
 
 
 def _grow(client: Client) -> None:
-    topics = [create_partitions.CreatePartitionsTopic(name=_TOPIC, count=_AFTER, assignments=None)]
-    request = create_partitions.CreatePartitionsRequest(topics=topics, timeout_ms=60_000)
-    answer = client.call(request, 3, create_partitions.CreatePartitionsResponse)
+    topics = [topic_messages.CreatePartitionsTopic(name=_TOPIC, count=_AFTER, assignments=None)]
+    request = topic_messages.CreatePartitionsRequest(topics=topics, timeout_ms=60_000)
+    answer = client.call(request, 3, topic_messages.CreatePartitionsResponse)
     check(answer.results[0].error_code, "CreatePartitions")
 
 
@@ -82,10 +83,10 @@ def _write(client: Client) -> None:
     record = record_of(100)
     deadline = time.monotonic() + _PATIENCE_S
     while left:
-        data = [produce.PartitionProduceData(index=index, records=record) for index in sorted(left)]
-        topics = [produce.TopicProduceData(name=_TOPIC, partition_data=data)]
-        request = produce.ProduceRequest(acks=1, timeout_ms=30_000, topic_data=topics)
-        answer = client.call(request, 8, produce.ProduceResponse)
+        data = [records.PartitionProduceData(index=index, records=record) for index in sorted(left)]
+        topics = [records.TopicProduceData(name=_TOPIC, partition_data=data)]
+        request = records.ProduceRequest(acks=1, timeout_ms=30_000, topic_data=topics)
+        answer = client.call(request, 8, records.ProduceResponse)
         left -= {one.index for one in answer.responses[0].partition_responses if one.error_code == 0}
         if time.monotonic() > deadline:
             raise TimeoutError(f"{len(left)} partitions cannot be written to")

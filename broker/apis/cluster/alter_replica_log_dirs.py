@@ -17,7 +17,7 @@ from pykraft.broker.logs.future_log import MAX_NAME_BYTES, future_name
 from pykraft.broker.logs.offline_logs import TopicPartition
 from pykraft.kafka_protocol.codec.schema import EncodedElements
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.alter_replica_log_dirs import (
+from pykraft.kafka_protocol.messages.cluster import (
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,

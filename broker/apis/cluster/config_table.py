@@ -15,10 +15,7 @@ from pykraft.configuration.server_keys import in_its_unit
 from pykraft.configuration.topic_keys import TopicKey
 from pykraft.kafka_protocol.codec.schema import EncodedRuns
 from pykraft.kafka_protocol.enums import ConfigResourceType, ConfigSource
-from pykraft.kafka_protocol.messages.describe_configs import (
-    DescribeConfigsResourceResult,
-    DescribeConfigsSynonym,
-)
+from pykraft.kafka_protocol.messages.configs import DescribeConfigsResourceResult, DescribeConfigsSynonym
 
 Layer = tuple[str, str, ConfigSource]
 """(name, value, source): one place where a value is given."""

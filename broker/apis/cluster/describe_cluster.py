@@ -10,7 +10,7 @@ from __future__ import annotations
 from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.describe_cluster import (
+from pykraft.kafka_protocol.messages.cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,

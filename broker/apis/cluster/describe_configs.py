@@ -25,7 +25,7 @@ from pykraft.configuration.topic_keys import TOPIC_KEYS
 from pykraft.kafka_protocol.codec.schema import EncodedRuns
 from pykraft.kafka_protocol.enums import ConfigResourceType, ConfigSource
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.describe_configs import (
+from pykraft.kafka_protocol.messages.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,

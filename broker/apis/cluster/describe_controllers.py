@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pykraft.broker.apis.cluster.describe_cluster import refuse_endpoint_type
 from pykraft.broker.apis.services import ControllerServices
-from pykraft.kafka_protocol.messages.describe_cluster import (
+from pykraft.kafka_protocol.messages.cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,

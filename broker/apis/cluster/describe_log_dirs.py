@@ -16,7 +16,7 @@ from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.logs.offline_logs import TopicPartition
 from pykraft.kafka_protocol.codec.schema import EncodedElements
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.describe_log_dirs import (
+from pykraft.kafka_protocol.messages.cluster import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,

@@ -15,7 +15,7 @@ from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.authorized_operations import TOPIC_OPERATIONS
 from pykraft.broker.metadata.cache import INTERNAL_TOPICS, MetadataCache
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.describe_topic_partitions import (
+from pykraft.kafka_protocol.messages.topics import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
     DescribeTopicPartitionsResponseCursor,

@@ -19,7 +19,7 @@ from pykraft.kafka_protocol.codec.pace import MAX_ITEMS
 from pykraft.kafka_protocol.codec.schema import Body, Message
 from pykraft.kafka_protocol.enums import ConfigOperation, ConfigResourceType
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.incremental_alter_configs import (
+from pykraft.kafka_protocol.messages.configs import (
     AlterConfigsResource,
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,

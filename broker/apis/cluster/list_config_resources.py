@@ -10,7 +10,7 @@ from __future__ import annotations
 from pykraft.broker.apis.services import BrokerServices
 from pykraft.kafka_protocol.enums import ConfigResourceType
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.list_config_resources import (
+from pykraft.kafka_protocol.messages.configs import (
     ConfigResource,
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,

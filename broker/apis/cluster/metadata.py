@@ -19,7 +19,7 @@ from pykraft.broker.metadata.cache import INTERNAL_TOPICS, MetadataCache
 from pykraft.kafka_protocol.codec.schema import EncodedElements
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID
-from pykraft.kafka_protocol.messages.metadata import (
+from pykraft.kafka_protocol.messages.cluster import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,

@@ -13,7 +13,7 @@ from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.logs.producers.state import Captured
 from pykraft.kafka_protocol.codec.schema import EncodedElements
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.describe_producers import (
+from pykraft.kafka_protocol.messages.transactions import (
     DescribeProducersRequest,
     DescribeProducersResponse,
     PartitionResponse,

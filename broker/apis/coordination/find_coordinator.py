@@ -16,7 +16,7 @@ from pykraft.broker.apis.services import BrokerServices
 from pykraft.coordinator.partitioning import OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from pykraft.group_coordinator.service import GroupCoordinatorService
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.find_coordinator import (
+from pykraft.kafka_protocol.messages.groups import (
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,

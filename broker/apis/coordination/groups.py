@@ -13,13 +13,12 @@ from pykraft.broker.authorized_operations import GROUP_OPERATIONS
 from pykraft.broker.serving.api import Handler, Q, R
 from pykraft.group_coordinator.service import GroupCoordinatorService
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages import consumer_group_describe as consumer_groups
-from pykraft.kafka_protocol.messages import describe_groups as classic_groups
-from pykraft.kafka_protocol.messages.consumer_group_heartbeat import (
+from pykraft.kafka_protocol.messages import groups
+from pykraft.kafka_protocol.messages.groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from pykraft.kafka_protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from pykraft.kafka_protocol.messages.offsets import OffsetFetchRequest, OffsetFetchResponse
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.features import GROUP_VERSION
 
@@ -51,18 +50,18 @@ async def consumer_group_heartbeat(
 async def describe_groups(
     services: BrokerServices,
     context: RequestContext,
-    request: classic_groups.DescribeGroupsRequest,
+    request: groups.DescribeGroupsRequest,
     version: int,
-) -> classic_groups.DescribeGroupsResponse:
+) -> groups.DescribeGroupsResponse:
     return await services.groups.describe_groups(context, request, version, _operations(request))
 
 
 async def consumer_group_describe(
     services: BrokerServices,
     context: RequestContext,
-    request: consumer_groups.ConsumerGroupDescribeRequest,
+    request: groups.ConsumerGroupDescribeRequest,
     version: int,
-) -> consumer_groups.ConsumerGroupDescribeResponse:
+) -> groups.ConsumerGroupDescribeResponse:
     _require_consumer_protocol(services)
     return await services.groups.consumer_group_describe(context, request, version, _operations(request))
 
@@ -78,6 +77,6 @@ def _require_consumer_protocol(services: BrokerServices) -> None:
 
 
 def _operations(
-    request: classic_groups.DescribeGroupsRequest | consumer_groups.ConsumerGroupDescribeRequest,
+    request: groups.DescribeGroupsRequest | groups.ConsumerGroupDescribeRequest,
 ) -> int | None:
     return GROUP_OPERATIONS if request.include_authorized_operations else None

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.serving.api import Handler, Q, R
-from pykraft.kafka_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from pykraft.kafka_protocol.messages.transactions import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.transaction_coordinator.service import TransactionCoordinatorService
 

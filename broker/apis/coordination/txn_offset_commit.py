@@ -17,7 +17,7 @@ from pykraft.broker.logs.producers.verification import UNVERIFIED, Guard
 from pykraft.coordinator.partitioning import OFFSETS_TOPIC
 from pykraft.kafka_protocol.batch_builder import BatchBuilder
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from pykraft.kafka_protocol.messages.offsets import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from pykraft.kafka_protocol.records import BatchHeader, read_header
 from pykraft.kafka_protocol.request_context import RequestContext
 

@@ -23,7 +23,7 @@ from pykraft.broker.peers.identity import is_broker
 from pykraft.coordinator.partitioning import OFFSETS_TOPIC
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.markers import ABORT, COMMIT, EndOfTransaction, Marker
-from pykraft.kafka_protocol.messages.write_txn_markers import (
+from pykraft.kafka_protocol.messages.transactions import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,

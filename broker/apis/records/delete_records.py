@@ -20,7 +20,7 @@ from pykraft.broker.logs.offline_logs import TopicPartition
 from pykraft.broker.metadata.topic_answers import INTERNAL_TOPICS
 from pykraft.broker.replicas.partition.partition import Partition
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.delete_records import (
+from pykraft.kafka_protocol.messages.records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,

@@ -31,7 +31,7 @@ from pykraft.broker.replicas.partition.partition import Partition
 from pykraft.kafka_protocol.codec.schema import EncodedElements
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.hot.fetch import READ_COMMITTED
-from pykraft.kafka_protocol.messages.list_offsets import (
+from pykraft.kafka_protocol.messages.records import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,

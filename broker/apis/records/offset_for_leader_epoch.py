@@ -14,7 +14,7 @@ from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.replicas.replica_manager import ReplicaManager
 from pykraft.kafka_protocol.codec.schema import EncodedElements
 from pykraft.kafka_protocol.errors import KafkaError
-from pykraft.kafka_protocol.messages.offset_for_leader_epoch import (
+from pykraft.kafka_protocol.messages.records import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,

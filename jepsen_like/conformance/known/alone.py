@@ -14,17 +14,21 @@ from pykraft.jepsen_like.conformance.answer_pairs import (
 from pykraft.jepsen_like.conformance.player import Answer
 from pykraft.jepsen_like.conformance.script import Step
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from pykraft.kafka_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from pykraft.kafka_protocol.messages.delete_groups import DeleteGroupsRequest
-from pykraft.kafka_protocol.messages.describe_groups import DescribeGroupsRequest
-from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest
-from pykraft.kafka_protocol.messages.join_group import JoinGroupRequest
-from pykraft.kafka_protocol.messages.list_groups import ListGroupsRequest
-from pykraft.kafka_protocol.messages.offset_commit import OffsetCommitRequest
-from pykraft.kafka_protocol.messages.offset_delete import OffsetDeleteRequest
-from pykraft.kafka_protocol.messages.offset_fetch import OffsetFetchRequest
-from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest
+from pykraft.kafka_protocol.messages.groups import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupHeartbeatRequest,
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    ListGroupsRequest,
+    SyncGroupRequest,
+)
+from pykraft.kafka_protocol.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetDeleteRequest,
+    OffsetFetchRequest,
+)
 
 
 def no_id_yet(earlier: History, step: Step, ours: Answer, kafka: Answer) -> bool:

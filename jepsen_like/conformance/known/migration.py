@@ -16,9 +16,11 @@ from pykraft.jepsen_like.conformance.script import Step
 from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.consumer_protocol import decode_subscribed_topics, decode_subscription
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from pykraft.kafka_protocol.messages.join_group import JoinGroupRequest
-from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest
+from pykraft.kafka_protocol.messages.groups import (
+    ConsumerGroupHeartbeatRequest,
+    JoinGroupRequest,
+    SyncGroupRequest,
+)
 from pykraft.kafka_protocol.primitives import ProtocolError
 
 

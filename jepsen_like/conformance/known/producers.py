@@ -10,16 +10,15 @@ from pykraft.jepsen_like.conformance.player import Answer
 from pykraft.jepsen_like.conformance.producer_blanks import Batch
 from pykraft.jepsen_like.conformance.script import Partition, Step
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
-from pykraft.kafka_protocol.messages.delete_records import DeleteRecordsRequest
-from pykraft.kafka_protocol.messages.describe_transactions import DescribeTransactionsRequest
-from pykraft.kafka_protocol.messages.end_txn import EndTxnRequest
-from pykraft.kafka_protocol.messages.fetch import FetchRequest
-from pykraft.kafka_protocol.messages.init_producer_id import InitProducerIdRequest
-from pykraft.kafka_protocol.messages.offset_delete import OffsetDeleteRequest
-from pykraft.kafka_protocol.messages.produce import ProduceRequest
-from pykraft.kafka_protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
-from pykraft.kafka_protocol.messages.write_txn_markers import WriteTxnMarkersRequest
+from pykraft.kafka_protocol.messages.offsets import OffsetDeleteRequest, TxnOffsetCommitRequest
+from pykraft.kafka_protocol.messages.records import DeleteRecordsRequest, FetchRequest, ProduceRequest
+from pykraft.kafka_protocol.messages.transactions import (
+    AddPartitionsToTxnRequest,
+    DescribeTransactionsRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    WriteTxnMarkersRequest,
+)
 from pykraft.kafka_protocol.records import NO_PRODUCER_ID
 
 _UNKNOWN: Final = -1

@@ -8,10 +8,15 @@ from typing import Final
 from pykraft.jepsen_like.conformance.draw import ACTORS, LONG_MS, Draw
 from pykraft.jepsen_like.conformance.script import NO_TOPIC, TOPICS, MemberId, blank
 from pykraft.kafka_protocol.consumer_protocol import ConsumerProtocolSubscription, encode_subscription
-from pykraft.kafka_protocol.messages.heartbeat import HeartbeatRequest
-from pykraft.kafka_protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from pykraft.kafka_protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from pykraft.kafka_protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from pykraft.kafka_protocol.messages.groups import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    LeaveGroupRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
 
 PROTOCOLS: Final = ("range", "roundrobin", "sticky")
 

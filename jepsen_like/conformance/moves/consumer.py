@@ -7,7 +7,7 @@ from typing import Any
 
 from pykraft.jepsen_like.conformance.draw import ACTORS, LONG_MS, Draw
 from pykraft.jepsen_like.conformance.script import NO_TOPIC, TOPICS, MemberId, Owned, blank
-from pykraft.kafka_protocol.messages.consumer_group_heartbeat import (
+from pykraft.kafka_protocol.messages.groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatRequestTopicPartitions,
 )

@@ -6,7 +6,7 @@ from pykraft.jepsen_like.conformance.draw import ADMIN
 from pykraft.jepsen_like.conformance.producer_blanks import STRANGER_ID, ProducerEpoch, ProducerId
 from pykraft.jepsen_like.conformance.script import blank
 from pykraft.jepsen_like.conformance.transaction_draw import TransactionDraw
-from pykraft.kafka_protocol.messages.write_txn_markers import (
+from pykraft.kafka_protocol.messages.transactions import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,

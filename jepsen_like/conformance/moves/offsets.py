@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from pykraft.jepsen_like.conformance.draw import ADMIN, Draw
 from pykraft.jepsen_like.conformance.script import GroupId, blank
-from pykraft.kafka_protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from pykraft.kafka_protocol.messages.delete_groups import DeleteGroupsRequest
-from pykraft.kafka_protocol.messages.describe_groups import DescribeGroupsRequest
-from pykraft.kafka_protocol.messages.list_groups import ListGroupsRequest
-from pykraft.kafka_protocol.messages.offset_commit import (
+from pykraft.kafka_protocol.messages.groups import (
+    ConsumerGroupDescribeRequest,
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    ListGroupsRequest,
+)
+from pykraft.kafka_protocol.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
-)
-from pykraft.kafka_protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
-)
-from pykraft.kafka_protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,

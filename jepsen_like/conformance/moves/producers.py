@@ -13,8 +13,8 @@ from pykraft.jepsen_like.conformance.producer_blanks import (
 )
 from pykraft.jepsen_like.conformance.script import TransactionalId, blank
 from pykraft.jepsen_like.conformance.transaction_draw import OWN_IDS, PLACES, TransactionDraw
-from pykraft.kafka_protocol.messages.init_producer_id import InitProducerIdRequest
-from pykraft.kafka_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from pykraft.kafka_protocol.messages.records import PartitionProduceData, ProduceRequest, TopicProduceData
+from pykraft.kafka_protocol.messages.transactions import InitProducerIdRequest
 
 TIMEOUT_MS: Final = 600_000
 _MAX_TIMEOUT_MS: Final = 900_000

@@ -9,22 +9,25 @@ from pykraft.jepsen_like.conformance.moves.transactional_offsets import add_fetc
 from pykraft.jepsen_like.conformance.producer_blanks import FIRST_TIME_MS, STRANGER_ID, ProducerId
 from pykraft.jepsen_like.conformance.script import TransactionalId, blank
 from pykraft.jepsen_like.conformance.transaction_draw import PLACES, TransactionDraw
-from pykraft.kafka_protocol.messages.delete_records import (
+from pykraft.kafka_protocol.messages.groups import FindCoordinatorRequest
+from pykraft.kafka_protocol.messages.offsets import OffsetFetchRequest
+from pykraft.kafka_protocol.messages.records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
-)
-from pykraft.kafka_protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
-from pykraft.kafka_protocol.messages.describe_transactions import DescribeTransactionsRequest
-from pykraft.kafka_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from pykraft.kafka_protocol.messages.find_coordinator import FindCoordinatorRequest
-from pykraft.kafka_protocol.messages.list_offsets import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from pykraft.kafka_protocol.messages.list_transactions import ListTransactionsRequest
-from pykraft.kafka_protocol.messages.offset_fetch import OffsetFetchRequest
+from pykraft.kafka_protocol.messages.transactions import (
+    DescribeProducersRequest,
+    DescribeTransactionsRequest,
+    ListTransactionsRequest,
+    TopicRequest,
+)
 
 UNCOMMITTED, COMMITTED = 0, 1
 _EARLIEST, _LATEST, _MAX_TIMESTAMP = -2, -1, -3

@@ -8,23 +8,17 @@ from pykraft.jepsen_like.conformance.draw import ADMIN
 from pykraft.jepsen_like.conformance.producer_blanks import ProducerEpoch, ProducerId
 from pykraft.jepsen_like.conformance.script import GroupId, TransactionalId, blank
 from pykraft.jepsen_like.conformance.transaction_draw import OWN_IDS, TransactionDraw
-from pykraft.kafka_protocol.messages.offset_commit import (
+from pykraft.kafka_protocol.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
-)
-from pykraft.kafka_protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
-)
-from pykraft.kafka_protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
-)
-from pykraft.kafka_protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,

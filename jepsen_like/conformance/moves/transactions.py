@@ -8,13 +8,13 @@ from pykraft.jepsen_like.conformance.draw import ACTORS
 from pykraft.jepsen_like.conformance.producer_blanks import ProducerEpoch, ProducerId
 from pykraft.jepsen_like.conformance.script import GroupId, TransactionalId, blank
 from pykraft.jepsen_like.conformance.transaction_draw import OWN_IDS, TransactionDraw
-from pykraft.kafka_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from pykraft.kafka_protocol.messages.add_partitions_to_txn import (
+from pykraft.kafka_protocol.messages.transactions import (
+    AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
+    EndTxnRequest,
 )
-from pykraft.kafka_protocol.messages.end_txn import EndTxnRequest
 
 _LAST_OF_CLIENTS: Final = 3
 

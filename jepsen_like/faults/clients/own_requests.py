@@ -18,24 +18,22 @@ from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_client.network import Network
 from pykraft.kafka_protocol.enums import ConfigOperation, ConfigResourceType
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.describe_configs import (
+from pykraft.kafka_protocol.messages.configs import (
+    AlterableConfig,
+    AlterConfigsResource,
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResponse,
-)
-from pykraft.kafka_protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from pykraft.kafka_protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from pykraft.kafka_protocol.messages.offset_commit import (
+from pykraft.kafka_protocol.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
+from pykraft.kafka_protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 
 _LAST_COMMIT_BY_NAME: Final = 9
 _LAST_INIT_PRODUCER_ID: Final = 4

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from pykraft.jepsen_like.faults.history import Event
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from pykraft.kafka_protocol.messages.transactions import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from pykraft.transaction_coordinator.transaction import TransactionVersion
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from pykraft.jepsen_like.simulation.fuzz.connection import KEPT_BYTES
 from pykraft.jepsen_like.simulation.fuzz.drawing import DAMAGED, Drawn
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.headers import decode_response_header, encode_request
-from pykraft.kafka_protocol.messages.api_versions import ApiVersionsRequest
+from pykraft.kafka_protocol.messages.cluster import ApiVersionsRequest
 from pykraft.kafka_protocol.primitives import ProtocolError
 
 PROBE: Final = 0x7F000000

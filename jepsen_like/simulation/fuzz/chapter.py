@@ -17,8 +17,8 @@ from pykraft.jepsen_like.simulation.fuzz.judge import TURN_LIMIT_MS, Judge, Node
 from pykraft.jepsen_like.simulation.fuzz.tally import NodeLog, Tally
 from pykraft.jepsen_like.simulation.fuzz.values import Known, Values
 from pykraft.kafka_protocol.headers import decode_response_header, encode_request
-from pykraft.kafka_protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from pykraft.kafka_protocol.messages.metadata import MetadataRequest, MetadataResponse
+from pykraft.kafka_protocol.messages.cluster import MetadataRequest, MetadataResponse
+from pykraft.kafka_protocol.messages.topics import CreatableTopic, CreateTopicsRequest
 
 MEASURED: Final = 0.01
 """The share of requests whose memory is measured."""

@@ -13,34 +13,38 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from pykraft.kafka_protocol.codec.pace import MAX_ITEMS, SLICE_BYTES
 from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
-from pykraft.kafka_protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
-from pykraft.kafka_protocol.messages.alter_partition_reassignments import (
-    AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse,
+from pykraft.kafka_protocol.messages.cluster import (
+    AddRaftVoterRequest,
+    AddRaftVoterResponse,
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    RemoveRaftVoterRequest,
+    RemoveRaftVoterResponse,
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
 )
-from pykraft.kafka_protocol.messages.create_partitions import (
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-)
-from pykraft.kafka_protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
-from pykraft.kafka_protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from pykraft.kafka_protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
-from pykraft.kafka_protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
-from pykraft.kafka_protocol.messages.incremental_alter_configs import (
+from pykraft.kafka_protocol.messages.configs import (
+    AlterConfigsRequest,
+    AlterConfigsResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from pykraft.kafka_protocol.messages.list_partition_reassignments import (
+from pykraft.kafka_protocol.messages.topics import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
-from pykraft.kafka_protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
-from pykraft.kafka_protocol.messages.unregister_broker import (
-    UnregisterBrokerRequest,
-    UnregisterBrokerResponse,
-)
-from pykraft.kafka_protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.lazy_dataclass import dataclass
 from pykraft.metadata_log.controller.cluster_control import handle_unregister_broker

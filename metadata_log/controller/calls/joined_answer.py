@@ -6,7 +6,7 @@ from typing import Any
 
 from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.elect_leaders import ElectLeadersRequest, ReplicaElectionResult
+from pykraft.kafka_protocol.messages.topics import ElectLeadersRequest, ReplicaElectionResult
 from pykraft.metadata_log.controller.calls.request_cuts import CUTS
 from pykraft.metadata_log.controller.calls.request_parts import asks_for_all
 

@@ -10,14 +10,16 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Final
 
 from pykraft.kafka_protocol.codec.schema import Message
-from pykraft.kafka_protocol.messages import alter_configs as legacy
-from pykraft.kafka_protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
-from pykraft.kafka_protocol.messages.create_partitions import CreatePartitionsRequest
-from pykraft.kafka_protocol.messages.create_topics import CreateTopicsRequest
-from pykraft.kafka_protocol.messages.delete_topics import DeleteTopicsRequest
-from pykraft.kafka_protocol.messages.elect_leaders import ElectLeadersRequest
-from pykraft.kafka_protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
-from pykraft.kafka_protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from pykraft.kafka_protocol.messages import configs as legacy
+from pykraft.kafka_protocol.messages.configs import IncrementalAlterConfigsRequest
+from pykraft.kafka_protocol.messages.topics import (
+    AlterPartitionReassignmentsRequest,
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    ElectLeadersRequest,
+    ListPartitionReassignmentsRequest,
+)
 from pykraft.lazy_dataclass import dataclass
 
 Unit = tuple[str, Any, Any]

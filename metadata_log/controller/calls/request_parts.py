@@ -23,10 +23,11 @@ from typing import Any, Final
 
 from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.enums import ElectionType
-from pykraft.kafka_protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from pykraft.kafka_protocol.messages.list_partition_reassignments import (
+from pykraft.kafka_protocol.messages.topics import (
+    ElectLeadersRequest,
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
+    TopicPartitions,
 )
 from pykraft.metadata_log.controller.calls.request_cuts import CUTS, Cut, Unit
 from pykraft.metadata_log.controller.config import ControllerConfig

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Generator
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.create_partitions import (
+from pykraft.kafka_protocol.messages.topics import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopic,

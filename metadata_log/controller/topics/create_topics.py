@@ -18,7 +18,7 @@ from pykraft.configuration.topic_keys import TOPIC_KEYS
 from pykraft.kafka_protocol.enums import ConfigResourceType, ConfigSource
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid, make_uuid
-from pykraft.kafka_protocol.messages.create_topics import (
+from pykraft.kafka_protocol.messages.topics import (
     CreatableTopic,
     CreatableTopicConfigs,
     CreatableTopicResult,

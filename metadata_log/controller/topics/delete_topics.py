@@ -6,7 +6,7 @@ from collections import Counter
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID, uuid_to_str
-from pykraft.kafka_protocol.messages.delete_topics import (
+from pykraft.kafka_protocol.messages.topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,

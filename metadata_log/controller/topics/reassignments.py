@@ -11,18 +11,16 @@ from __future__ import annotations
 from collections import Counter
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.alter_partition_reassignments import (
+from pykraft.kafka_protocol.messages.topics import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
-    ReassignablePartition,
-    ReassignablePartitionResponse,
-    ReassignableTopicResponse,
-)
-from pykraft.kafka_protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
+    ReassignablePartition,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
 )
 from pykraft.metadata_log.controller.config import ControllerConfig
 from pykraft.metadata_log.controller.elections import Assignment, Elections

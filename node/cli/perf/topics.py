@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pykraft.kafka_client.cluster import ClientConfig, Cluster
 from pykraft.kafka_client.network import Network
-from pykraft.kafka_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from pykraft.kafka_protocol.messages.cluster import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 
 async def open_topic(network: Network, client: ClientConfig, topic: str) -> list[int]:

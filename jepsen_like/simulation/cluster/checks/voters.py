@@ -22,8 +22,7 @@ from pykraft.jepsen_like.simulation.quorum.invariants.voters import (
 )
 from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.messages.add_raft_voter import AddRaftVoterRequest
-from pykraft.kafka_protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
+from pykraft.kafka_protocol.messages.cluster import AddRaftVoterRequest, RemoveRaftVoterRequest
 from pykraft.quorum.core.effects import AppendLeaderChange, AppendVoters
 from pykraft.quorum.core.roles import Leader
 from pykraft.quorum.core.state import CoreState

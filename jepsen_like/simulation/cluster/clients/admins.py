@@ -14,36 +14,28 @@ from pykraft.jepsen_like.simulation.cluster.options import TOPICS
 from pykraft.kafka_protocol.enums import ConfigResourceType, ElectionType, UpgradeType
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.messages.add_raft_voter import (
+from pykraft.kafka_protocol.messages.cluster import (
     AddRaftVoterRequest,
     AddRaftVoterResponse,
-    Listener,
-)
-from pykraft.kafka_protocol.messages.alter_partition_reassignments import (
-    AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse,
-    ReassignablePartition,
-    ReassignableTopic,
-)
-from pykraft.kafka_protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumRequestPartitionData,
     DescribeQuorumRequestTopicData,
     DescribeQuorumResponse,
-)
-from pykraft.kafka_protocol.messages.elect_leaders import (
-    ElectLeadersRequest,
-    ElectLeadersResponse,
-    TopicPartitions,
-)
-from pykraft.kafka_protocol.messages.remove_raft_voter import (
+    FeatureUpdateKey,
+    Listener,
     RemoveRaftVoterRequest,
     RemoveRaftVoterResponse,
-)
-from pykraft.kafka_protocol.messages.update_features import (
-    FeatureUpdateKey,
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
+)
+from pykraft.kafka_protocol.messages.topics import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+    TopicPartitions,
 )
 from pykraft.metadata_log.controller.elections import iter_partitions
 from pykraft.metadata_log.controller.topics.topic_names import METADATA_TOPIC_NAME

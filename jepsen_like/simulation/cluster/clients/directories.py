@@ -15,13 +15,11 @@ from pykraft.jepsen_like.simulation.cluster.settings import data_dirs
 from pykraft.jepsen_like.simulation.violation import InvariantViolation
 from pykraft.kafka_protocol.enums import ConfigResourceType
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.alter_replica_log_dirs import (
+from pykraft.kafka_protocol.messages.cluster import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopic,
-)
-from pykraft.kafka_protocol.messages.describe_log_dirs import (
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
     DescribeLogDirsResult,

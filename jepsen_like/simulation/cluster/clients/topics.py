@@ -20,25 +20,18 @@ from pykraft.jepsen_like.simulation.cluster.options import TOPICS, TRANSACTIONS
 from pykraft.jepsen_like.simulation.cluster.requests import TIMEOUT_MS, ClientRequests, Operation
 from pykraft.kafka_protocol.enums import ConfigResourceType
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.create_partitions import (
+from pykraft.kafka_protocol.messages.topics import (
+    CreatableTopic,
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopic,
-)
-from pykraft.kafka_protocol.messages.create_topics import (
-    CreatableTopic,
     CreateTopicsRequest,
     CreateTopicsResponse,
-)
-from pykraft.kafka_protocol.messages.delete_topics import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from pykraft.kafka_protocol.messages.write_txn_markers import (
-    WriteTxnMarkersRequest,
-    WriteTxnMarkersResponse,
-)
+from pykraft.kafka_protocol.messages.transactions import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 if TYPE_CHECKING:
     from pykraft.jepsen_like.simulation.cluster.node import SimNode
