@@ -26,9 +26,8 @@ class ProcessLoggers:
     def levels(self) -> dict[str, str]:
         """Every logger and its effective level."""
         known = {ROOT: logging.getLogger()}
-        for name, logger in logging.Logger.manager.loggerDict.items():
-            if isinstance(logger, logging.Logger):
-                known[name] = logger
+        made = logging.Logger.manager.loggerDict.items()
+        known |= {name: logger for name, logger in made if isinstance(logger, logging.Logger)}
         return {name: _word(logger.getEffectiveLevel()) for name, logger in sorted(known.items())}
 
     def set_level(self, name: str, level: str | None) -> None:

@@ -234,6 +234,5 @@ class TransactionCoordinatorService:
                     continue  # the ids of a partition that has moved are listed by their new coordinator
                 raise
             now_ms = self._clock.wall_ms()
-            async for one in paced(list_transactions.iter_listed(state, wanted, now_ms)):
-                found.append(one)
+            found += [one async for one in paced(list_transactions.iter_listed(state, wanted, now_ms))]
         return list_transactions.build_response(request, found)

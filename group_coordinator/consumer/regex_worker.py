@@ -96,7 +96,7 @@ def _find(resolution: Resolution, topics: TopicsView, found: dict[str, ResolvedR
         matched: list[str] = []
         for name in topics.image.topic_ids if pattern is not None else ():
             if pattern is not None and (yield from pattern.matching(name)):
-                matched.append(name)
+                matched.append(name)  # noqa: PERF401 - a comprehension cannot yield
         found[regex] = ResolvedRegex(tuple(sorted(matched)), topics.image.offset, resolution.asked_ms)
 
 

@@ -136,8 +136,10 @@ def build_upgrade(classic: ClassicGroup, call: Call) -> Generator[None, None, Up
         CancelTimer(TimerKey(TimerKind.JOIN_PHASE, group_id)),
         CancelTimer(TimerKey(TimerKind.SYNC_PHASE, group_id)),
     ]
-    for pending_id in classic.pending_member_ids:
-        stopped.append(CancelTimer(TimerKey(TimerKind.PENDING_MEMBER, group_id, pending_id)))
+    stopped += [
+        CancelTimer(TimerKey(TimerKind.PENDING_MEMBER, group_id, pending_id))
+        for pending_id in classic.pending_member_ids
+    ]
     if classic.is_empty:
         return Upgrade(ConsumerGroup(group_id), (tombstone,), tuple(stopped))
 

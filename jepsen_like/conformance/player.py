@@ -154,11 +154,10 @@ class _Run:
 
     def _collect(self, now: int) -> None:
         """Note the answers that come after step ``now``: its own, and those of requests that waited."""
-        came: list[tuple[int, Message | str]] = []
         must_come = not isinstance(self._script.steps[now].request, JoinGroupRequest | SyncGroupRequest)
-        for lane in self._all_lanes():
-            if lane.step == now and must_come:
-                came.append((now, self._receive_settled(lane)))
+        came: list[tuple[int, Message | str]] = [
+            (now, self._receive_settled(lane)) for lane in self._all_lanes() if lane.step == now and must_come
+        ]
         deadline = time.monotonic() + self._grace_s
         while waiting := [lane for lane in self._all_lanes() if lane.step is not None]:
             left_s = deadline - time.monotonic()

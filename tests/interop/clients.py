@@ -118,7 +118,7 @@ def each_program(*features: str, **values: Sequence[str]) -> pytest.MarkDecorato
     """
     choices = [dict(zip(values, chosen, strict=True)) for chosen in product(*values.values())]
     return pytest.mark.parametrize(
-        ["name", *values],
+        ("name", *values),
         [
             pytest.param(name, *choice.values(), marks=pytest.mark.shows(name, *features))
             for name in PROGRAMS

@@ -257,7 +257,7 @@ def test_each_call_has_its_probability(shim: Shim, child: Child, data: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "state, call",
+    ("state", "call"),
     [
         ({"write_delay_ms": 50}, "os.write(file, b'abc')"),
         ({"fsync_delay_ms": 50}, "os.fsync(file)"),

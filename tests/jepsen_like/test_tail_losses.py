@@ -121,7 +121,7 @@ def test_a_position_that_was_obtained_before_the_loss_may_be_lost_whenever_it_is
 
 
 @pytest.mark.parametrize(
-    "topics, opened_before, found",
+    ("topics", "opened_before", "found"),
     [
         ((), True, set()),
         ((topic("t", "1"), topic("u", None)), True, set()),

@@ -256,7 +256,7 @@ def _forget_eligible(watch: DataWatch, model: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "features, logs_lost, exempted", [(True, False, 0), (False, False, 1), (True, True, 1)]
+    ("features", "logs_lost", "exempted"), [(True, False, 0), (False, False, 1), (True, True, 1)]
 )
 def test_records_of_an_eligible_replica_are_required_until_it_is_forgotten_with_a_reason(
     features: bool, logs_lost: bool, exempted: int
@@ -271,7 +271,7 @@ def test_records_of_an_eligible_replica_are_required_until_it_is_forgotten_with_
 
 
 @pytest.mark.parametrize(
-    "keeps_logs, elected, exempted", [(True, 1, 0), (False, 1, 2), (True, 2, 1), (False, 2, 2)]
+    ("keeps_logs", "elected", "exempted"), [(True, 1, 0), (False, 1, 2), (True, 2, 1), (False, 2, 2)]
 )
 def test_last_leader_holds_what_was_committed_if_no_machine_loses_any_of_its_logs(
     keeps_logs: bool, elected: int, exempted: int
@@ -473,7 +473,7 @@ def test_record_that_a_leader_commits_while_its_directory_fails_is_known() -> No
     assert watch.find_lost("t") == {"t-0": {(0, "committed")}}
 
 
-@pytest.mark.parametrize("began_anew_at, repeats", [(0, False), (1, False), (2, True), (3, True)])
+@pytest.mark.parametrize(("began_anew_at", "repeats"), [(0, False), (1, False), (2, True), (3, True)])
 def test_record_is_repeated_only_by_a_leader_that_began_anew_behind_its_producer(
     began_anew_at: int, repeats: bool
 ) -> None:

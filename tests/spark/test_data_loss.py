@@ -81,7 +81,7 @@ def start(session: "SparkSession", cluster: ProcessCluster, topic: str, fails: s
 
 
 @pytest.mark.parametrize(
-    "lose, named",
+    ("lose", "named"),
     [
         (expire, r"offset 10 is outside the log, which holds 13 up to 14"),
         (delete, r"does not exist"),

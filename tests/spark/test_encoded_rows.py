@@ -86,7 +86,7 @@ def test_given_topic_goes_before_that_of_the_rows() -> None:
 
 
 @pytest.mark.parametrize(
-    "bad, message", [((None, 0, "k", b"v"), "names no topic"), (("a", -2, "k", b"v"), "partition -2")]
+    ("bad", "message"), [((None, 0, "k", b"v"), "names no topic"), (("a", -2, "k", b"v"), "partition -2")]
 )
 def test_rows_that_cannot_be_written_are_refused(bad: tuple[Any, ...], message: str) -> None:
     with pytest.raises(WriteError, match=message):

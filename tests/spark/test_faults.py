@@ -45,7 +45,7 @@ def test_each_record_once_is_clean_also_without_an_answer() -> None:
 
 
 @pytest.mark.parametrize(
-    "what, source, sink, parquet",
+    ("what", "source", "sink", "parquet"),
     [
         ("1 acknowledged and not where the broker has said: 12", [A, B], [A, B], [A, B]),
         ("1 missing in the sink topic", [A, B, C], [A, C], [A, B, C]),

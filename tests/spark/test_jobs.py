@@ -161,7 +161,7 @@ def test_single_file_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments, message",
+    ("arguments", "message"),
     [
         (["export", "--out", "x"], "give either --topic or --topics-pattern"),
         (["export", "--out", "x", "--topic", "t", "--topics-pattern", "t"], "give either"),

@@ -289,7 +289,7 @@ def test_options_of_streams() -> None:
 
 
 @pytest.mark.parametrize(
-    "text, ms",
+    ("text", "ms"),
     [
         *(("7", 7), ("7ms", 7), ("0s", 0), ("7 s", 7_000), ("2m", 120_000)),
         *(("2min", 120_000), ("1h", 3_600_000), (" 1D ", 86_400_000)),

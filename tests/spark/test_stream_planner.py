@@ -214,7 +214,7 @@ def _loses(logs: Logs, what: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "what, left",
+    ("what", "left"),
     [
         ("the end of t-0 went back", []),
         ("deleted: t-1", []),

@@ -29,7 +29,7 @@ def test_settings_of_kafkas_producer_are_honoured() -> None:
 
 
 @pytest.mark.parametrize(
-    "message, changes",
+    ("message", "changes"),
     [
         ("'deliveryGuarantee' is 'at_least_once' or 'exactly_once'", {"deliveryGuarantee": "once"}),
         ("needs 'all'", {"deliveryGuarantee": "exactly_once", "kafka.acks": "1"}),
@@ -48,7 +48,7 @@ def test_what_is_wrong_is_refused(message: str, changes: dict[str, str]) -> None
 
 
 @pytest.mark.parametrize(
-    "message, columns, topic",
+    ("message", "columns", "topic"),
     [
         ("no column 'value'", [("key", "string")], "t"),
         ("no column 'topic': name the topic", [("value", "string")], None),

@@ -79,12 +79,7 @@ class FetchReader:
         is_committed = request.reads_committed
         needs_leader = request.needs_leader
         rack = request.rack_id if self._selects and not is_replica and request.rack_id else None
-        refusal: KafkaError | None = None
-        if not is_replica:
-            try:
-                self._replicas.refuse_if_fenced()
-            except KafkaError as error:
-                refusal = error
+        refusal = None if is_replica else self._refusal_if_fenced()
         found: Results = []
         total = read_bytes
         is_final = is_short = False
@@ -144,6 +139,13 @@ class FetchReader:
                     )
                 )
         return Found(found, total, is_final, is_short)
+
+    def _refusal_if_fenced(self) -> KafkaError | None:
+        try:
+            self._replicas.refuse_if_fenced()
+        except KafkaError as error:
+            return error
+        return None
 
     def _said(self, error: KafkaError) -> KafkaError:
         """What a consumer is told: past its lease a broker cannot know that an offset is in no log."""

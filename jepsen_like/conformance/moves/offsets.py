@@ -30,15 +30,14 @@ _MAX_METADATA = 4096
 def commit(draw: Draw, actor: int) -> None:
     """By a member, by a former member, or by nobody in particular."""
     anonymous = draw.rarely(4)
-    topics = []
-    for name in dict.fromkeys(draw.topic() for _ in range(draw.some((4, 1), (2, 2), (1, 0)))):
-        topics.append(
-            OffsetCommitRequestTopic(
-                name=name,
-                topic_id=draw.topic_id(name),
-                partitions=[_committed(draw, index) for index in {draw.partition(name) for _ in range(2)}],
-            )
+    topics = [
+        OffsetCommitRequestTopic(
+            name=name,
+            topic_id=draw.topic_id(name),
+            partitions=[_committed(draw, index) for index in {draw.partition(name) for _ in range(2)}],
         )
+        for name in dict.fromkeys(draw.topic() for _ in range(draw.some((4, 1), (2, 2), (1, 0))))
+    ]
     draw.add(
         actor,
         draw.version(OffsetCommitRequest),

@@ -39,8 +39,10 @@ def dump_replica(log_dir: Path, node_id: int, topic: str, partition: int, histor
             producer = (header.producer_id, header.producer_epoch, header.base_sequence)
             batches.append((*offsets, header.partition_leader_epoch, header.crc, *producer))
             if not header.is_control:
-                for record in decode_batch(batch, header):
-                    records.append((record.offset, record_text(record.key, record.value)))
+                records += [
+                    (record.offset, record_text(record.key, record.value))
+                    for record in decode_batch(batch, header)
+                ]
             if len(records) >= RECORDS_PER_EVENT:
                 write()
                 total += len(records)

@@ -194,20 +194,10 @@ def _checked(given: Mapping[str, Any]) -> str:
             )
     if has("describe"):
         need_groups("describe")
-        if sum(map(has, ("members", "offsets", "state"))) > 1:
-            raise click.UsageError(
-                "Option [describe] takes at most one of these options: [members], [offsets], [state]"
-            )
-        if given["state"]:
-            raise click.UsageError("Option [describe] does not take a value for [state]")
+        _check_describe(has, takes_value=bool(given["state"]))
     if has("delete"):
         need_groups("delete")
-        if has("topic"):
-            raise click.UsageError(
-                "The consumer does not support topic-specific offset deletion from a consumer group."
-            )
-    if has("delete-offsets") and not (has("group") and has("topic")):
-        raise click.UsageError("Option [delete-offsets] takes the following options: [group], [topic]")
+    _check_topics(has)
     if has("reset-offsets"):
         _check_reset(has, refuse, need_groups)
     refuse("group", ("all-groups", "list"))
@@ -219,6 +209,24 @@ def _checked(given: Mapping[str, Any]) -> str:
     if chosen[0] == "delete-offsets" and len(given["groups"]) > 1:
         raise click.UsageError("Found multiple arguments for option group, but you asked for only one")
     return chosen[0]
+
+
+def _check_topics(has: Has) -> None:
+    if has("delete") and has("topic"):
+        raise click.UsageError(
+            "The consumer does not support topic-specific offset deletion from a consumer group."
+        )
+    if has("delete-offsets") and not (has("group") and has("topic")):
+        raise click.UsageError("Option [delete-offsets] takes the following options: [group], [topic]")
+
+
+def _check_describe(has: Has, *, takes_value: bool) -> None:
+    if sum(map(has, ("members", "offsets", "state"))) > 1:
+        raise click.UsageError(
+            "Option [describe] takes at most one of these options: [members], [offsets], [state]"
+        )
+    if takes_value:
+        raise click.UsageError("Option [describe] does not take a value for [state]")
 
 
 _ONLY_WITH: Final = {
