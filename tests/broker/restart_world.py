@@ -37,7 +37,7 @@ from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.broker.at_once import AtOnce, Logs, now
 from tests.broker.crash import abandon
 from tests.broker.isr_controller import IsrWorld, between, log_values, values_of
-from tests.faults import unexpected
+from tests.unexpected import unexpected
 
 NODES = (1, 2, 3)
 KEY = ("t", 0)

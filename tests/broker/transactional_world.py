@@ -24,7 +24,7 @@ from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.broker.at_once import AtOnce, Logs, now
 from tests.broker.crash import abandon
-from tests.faults import unexpected
+from tests.unexpected import unexpected
 
 KEY = ("t", 0)
 TOPIC_ID = Uuid(b"t" * 16)

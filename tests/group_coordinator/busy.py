@@ -10,9 +10,9 @@ from pykraft.group_coordinator.state.result import CoordinatorResult
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE
 from pykraft.runtime.turns import TURN_US, TurnBudget
-from tests.faults import unexpected
 from tests.group_coordinator import tools
 from tests.group_coordinator.offset_rows import commit_of
+from tests.unexpected import unexpected
 
 
 class BusyWorld:

@@ -35,8 +35,8 @@ from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage, TopicImage
 from pykraft.runtime.clock import Clock
-from tests.faults import unexpected
 from tests.group_coordinator import tools
+from tests.unexpected import unexpected
 
 CONFIG = GroupConfig(
     offsets_topic_num_partitions=1,

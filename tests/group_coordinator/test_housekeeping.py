@@ -48,9 +48,9 @@ from pykraft.kafka_protocol.messages.offsets import (
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE
 from pykraft.metadata_log.persistent import Map, drain
-from tests.faults import unexpected
 from tests.group_coordinator import tools
 from tests.narrowing import present
+from tests.unexpected import unexpected
 
 CONFIG = GroupConfig(offsets_topic_num_partitions=1)
 BIG = 5 * SLICE_STEPS

@@ -32,10 +32,10 @@ from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE
 from pykraft.runtime.turns import TURN_STEPS, TurnBudget
 from tests.broker.answers import as_read
-from tests.faults import unexpected
 from tests.group_coordinator import tools
 from tests.group_coordinator.offset_rows import commit_of
 from tests.narrowing import as_type
+from tests.unexpected import unexpected
 
 CONFIG = GroupConfig(offsets_topic_num_partitions=1)
 CONTEXT = RequestContext(client_id="cli", client_address="127.0.0.1")

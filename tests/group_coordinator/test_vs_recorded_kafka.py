@@ -20,9 +20,9 @@ from pykraft.kafka_protocol.messages.groups import (
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE
-from tests.faults import unexpected
 from tests.group_coordinator import kafka_scripts, tools
 from tests.narrowing import present
+from tests.unexpected import unexpected
 
 RECORDED = kafka_scripts.recorded()
 CONFIG = GroupConfig(offsets_topic_num_partitions=1, consumer_assignment_interval_ms=0, consumer_max_size=4)

@@ -16,9 +16,9 @@ from pykraft.log_store.log.log import Log
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.os_disk import OsDisk
 from pykraft.runtime.tasks import TaskSupervisor, Workers
-from tests.faults import unexpected
 from tests.interop.java_jars import KafkaTools
 from tests.interop.kafka_logs import Committed, log_files
+from tests.unexpected import unexpected
 
 DUMP: Final = "org.apache.kafka.tools.DumpLogSegments"
 TOPIC: Final = "written"

@@ -34,10 +34,10 @@ from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE
 from pykraft.runtime.simulated.virtual_loop import VirtualClock, VirtualLoop
-from tests.faults import unexpected
 from tests.group_coordinator.tools import MemoryWriter, answer, make_image, topic_id
 from tests.kafka_client.scripted import HOST, Later, Outcome, ScriptedCluster
 from tests.kafka_client.virtual_cluster import VirtualNetwork, network_of
+from tests.unexpected import unexpected
 
 SESSION_MS = 6_000
 HEARTBEAT_MS = 1_000

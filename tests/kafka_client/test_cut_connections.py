@@ -13,8 +13,8 @@ from pykraft.kafka_client.producer.producer import Producer, ProducerConfig
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.messages.cluster import MetadataRequest, MetadataResponse
 from pykraft.runtime.address import Address
+from tests.kafka_client.producer.test_producer import Leaders
 from tests.kafka_client.scripted import ScriptedCluster
-from tests.kafka_client.test_producer import Leaders
 from tests.kafka_client.virtual_cluster import SILENCE, VirtualNetwork, network_of, run_virtual
 
 T = TypeVar("T")

@@ -7,8 +7,8 @@ import pytest
 from pykraft.log_store.epoch_cache import LeaderEpochCache, encode_entries
 from pykraft.log_store.interface import CorruptLogError
 from pykraft.log_store.log.log import Log
+from tests.log_store.log.test_log_model import DIRECTORY, Model
 from tests.log_store.places import Batch, MakeBatch
-from tests.log_store.test_log_model import DIRECTORY, Model
 
 EPOCH_BYTES = range(12, 16)
 """Of a batch: no checksum covers its leader epoch."""

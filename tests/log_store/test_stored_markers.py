@@ -12,7 +12,7 @@ from pykraft.log_store.index_build import IndexBuild
 from pykraft.log_store.interface import CorruptLogError
 from pykraft.log_store.log.log import Log
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
-from tests.broker.test_log_checkpoints import CONFIG, KEY, OLD_ID, fill, manager
+from tests.broker.logs.test_log_checkpoints import CONFIG, KEY, OLD_ID, fill, manager
 from tests.log_store.cleaned_logs import clean
 
 MARKER = Marker(COMMIT, 3)

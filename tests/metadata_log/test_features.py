@@ -253,7 +253,7 @@ def test_metadata_version_is_not_lowered_while_that_forgets_cordoned_directories
 def test_metadata_version_is_not_lowered_while_directories_are_to_be_cordoned(
     old: ControllerHarness,
 ) -> None:
-    from tests.metadata_log.test_config_commands import alter
+    from tests.metadata_log.controller.test_config_commands import alter
 
     update(old, ("metadata.version", 30, UP))
     old.register(7, log_dirs=(Uuid(b"a log directory."),))
@@ -441,7 +441,7 @@ def test_new_cluster_with_eligible_leader_replicas_keeps_the_min_isr_of_its_firs
 def test_switching_eligible_leader_replicas_off_clears_them_safely_only_if_no_partition_needs_them(
     old: ControllerHarness,
 ) -> None:
-    from tests.metadata_log.test_config_commands import alter
+    from tests.metadata_log.controller.test_config_commands import alter
 
     update(old, ("metadata.version", 30, UP), (ELR, 1, UP))
     old.create_assigned("kept", [1, 2, 3])

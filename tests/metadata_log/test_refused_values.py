@@ -17,8 +17,8 @@ from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage
 from pykraft.metadata_log.persistent import Map
 from pykraft.metadata_log.records import ConfigRecord
 from pykraft.metadata_log.refused_values import MOST_LINES, RefusedValues, TopicOverrides
+from tests.metadata_log.controller.test_config_commands import DELETE, SET, alter
 from tests.metadata_log.harness import ControllerHarness
-from tests.metadata_log.test_config_commands import DELETE, SET, alter
 
 TOPIC, BROKER = ConfigResourceType.TOPIC, ConfigResourceType.BROKER
 GROUP, METRICS = ConfigResourceType.GROUP, ConfigResourceType.CLIENT_METRICS

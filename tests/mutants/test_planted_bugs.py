@@ -50,16 +50,16 @@ def test_every_test_that_a_patch_names_exists(patch: Path) -> None:
     "world",
     [
         "broker/restart_world.py",
-        "broker/test_partition_simulation.py",
-        "group_coordinator/test_classic_simulation.py",
-        "group_coordinator/test_consumer_simulation.py",
-        "metadata_log/test_leadership_simulation.py",
+        "broker/replicas/partition/test_partition_simulation.py",
+        "group_coordinator/classic/test_classic_simulation.py",
+        "group_coordinator/consumer/test_consumer_simulation.py",
+        "metadata_log/controller/test_leadership_simulation.py",
     ],
 )
 def test_bugs_that_a_simulation_names_are_planted_for_it(world: str) -> None:
     """The bugs that keep a world of its own beside the simulation of whole nodes."""
     head = (MUTANTS.parent / world).read_text(encoding="utf-8").split('"""')[1]
-    simulation = world.replace("/restart_world", "/test_restart_simulation")
+    simulation = world.replace("/restart_world", "/replicas/partition/test_restart_simulation")
     found_by_it = {patch.stem for patch in PATCHES if f"tests/{simulation}::" in patch.read_text("utf-8")}
     named = set(re.findall(r"``([a-z]+(?:-[a-z]+)+)``", head))
     assert named and named <= found_by_it

@@ -29,7 +29,7 @@ from pykraft.runtime.free_ports import free_ports
 from pykraft.runtime.os_disk import OsDisk
 from pykraft.runtime.tasks import Workers
 from pykraft.testing.processes.waits import PATIENCE_S
-from tests.faults import unexpected
+from tests.unexpected import unexpected
 
 HOST = "127.0.0.1"
 TIMEOUT_S = PATIENCE_S

@@ -19,8 +19,8 @@ from pykraft.runtime.address import Address
 from pykraft.runtime.late_grpc import LateGrpcServer, make_grpc_transport
 from pykraft.runtime.rpc import RpcFailure
 from pykraft.testing.processes.waits import PATIENCE_S
-from tests.faults import unexpected
 from tests.node.test_node_start import HOST, broker_port, controller_port, make_config, make_node, run
+from tests.unexpected import unexpected
 
 FIRST_ANSWER = """
 import asyncio, os, struct, sys

@@ -17,9 +17,9 @@ from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.free_ports import free_ports
 from pykraft.runtime.grpc_rpc import GrpcServer, GrpcTransport
 from pykraft.runtime.os_disk import OsDisk
-from tests.faults import unexpected
 from tests.narrowing import present
 from tests.quorum.nodes import Recorder
+from tests.unexpected import unexpected
 
 CONFIG = QuorumConfig(
     election_timeout_ms=300,

@@ -13,7 +13,7 @@ from pykraft.runtime.address import Address
 from pykraft.runtime.grpc_rpc import GrpcServer, GrpcTransport
 from pykraft.runtime.rpc import RpcFailure
 from pykraft.runtime.rpc_limits import ServerLimits
-from tests.faults import unexpected
+from tests.unexpected import unexpected
 
 
 async def _call(

@@ -13,7 +13,7 @@ from pykraft.runtime.address import Address
 from pykraft.runtime.late_grpc import LateGrpcServer, make_grpc_transport
 from pykraft.runtime.own_calls import OwnCalls
 from pykraft.runtime.rpc import RpcFailure
-from tests.faults import unexpected
+from tests.unexpected import unexpected
 
 HOST = "127.0.0.1"
 

@@ -8,7 +8,7 @@ from pykraft.runtime.own_calls import OwnCalls, OwnFirstTransport
 from pykraft.runtime.rpc import PendingCall, RpcFailure
 from pykraft.runtime.rpc_limits import ServerLimits
 from pykraft.runtime.simulated.virtual_loop import VirtualLoop
-from tests.faults import unexpected
+from tests.unexpected import unexpected
 
 HERE, ELSEWHERE = Address("here", 1), Address("elsewhere", 2)
 LIMITS = ServerLimits(calls_of_a_connection=2, request_bytes=100, served_bytes=150)

@@ -7,7 +7,7 @@ import pytest
 import uvloop
 
 from pykraft.runtime.tasks import TaskSupervisor
-from tests.faults import unexpected
+from tests.unexpected import unexpected
 
 LOOPS = pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 

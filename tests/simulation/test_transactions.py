@@ -28,7 +28,7 @@ from pykraft.kafka_protocol.markers import ABORT, COMMIT
 from pykraft.kafka_protocol.record_codec import Record, RecordInput, decode_batch, encode_batch
 from pykraft.kafka_protocol.records import BatchHeader, read_header
 from pykraft.transaction_coordinator.transaction import TransactionState
-from tests.broker.test_marker_sender import HERE, PEER, Place, in_virtual_time
+from tests.broker.peers.test_marker_sender import HERE, PEER, Place, in_virtual_time
 
 Batch = tuple[BatchHeader, list[Record]]
 

@@ -17,8 +17,8 @@ from pykraft.jepsen_like.faults.watch.server import WatchPage
 from pykraft.kafka_client.loop_thread import LoopThread
 from pykraft.runtime.free_ports import free_ports
 from pykraft.testing.processes.waits import PATIENCE_S, wait_until
-from tests.jepsen_like.histories import fault, steadily
-from tests.jepsen_like.test_watch import begin, write
+from tests.faults.histories import fault, steadily
+from tests.faults.reports.test_watch import begin, write
 from tests.node.web.browser import Browser, browser, need_browser
 from tests.node.web.console_data import HOSTILE, MODERN, ORDERS, STRANGE, fill, groups
 
