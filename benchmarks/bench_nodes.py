@@ -36,13 +36,13 @@ from pykraft.metadata_log.image import MetadataImage
 from pykraft.metadata_log.pb import controller_pb2 as pb
 from pykraft.node.broker_node import BrokerNode
 from pykraft.node.config import load_server_config
-from pykraft.node.dev_cluster import free_ports
 from pykraft.node.incarnation import draw_uuid, enter_directories
 from pykraft.node.node import Node
 from pykraft.node.run import make_world
 from pykraft.runtime.address import Address
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.directory_lock import DirectoryLock
+from pykraft.runtime.free_ports import free_ports
 from pykraft.runtime.grpc_rpc import GrpcTransport
 
 CLUSTER_ID = "bench-metadata-cluste"
@@ -248,7 +248,7 @@ class NodeProcess:
 
 def make_cluster(directory: Path, controllers: int, brokers: int, **overrides: str) -> list[NodeSpec]:
     """Formatted nodes: controllers 1, 2, …, then brokers 101, 102, …; in ``overrides`` _ stands for a dot."""
-    ports = free_ports(HOST, controllers + brokers)
+    ports = free_ports(controllers + brokers)
     voters = ",".join(f"{n + 1}@{HOST}:{ports[n]}" for n in range(controllers))
     specs = [NodeSpec(n + 1, directory, 0, ports[n]) for n in range(controllers)]
     specs += [NodeSpec(101 + n, directory, ports[controllers + n], 0) for n in range(brokers)]

@@ -32,6 +32,7 @@ from pykraft.kafka_protocol.messages import cluster
 from pykraft.kafka_protocol.messages import records as record_messages
 from pykraft.kafka_protocol.messages import topics as topic_messages
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
+from pykraft.runtime.free_ports import free_ports
 
 GB = 1_000_000_000
 MIB = 1 << 20
@@ -100,16 +101,6 @@ class Node:
     def rss_mib(self) -> float:
         with open(f"/proc/{self.pid}/statm") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / MIB
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for item in sockets:
-        item.bind(("127.0.0.1", 0))
-    ports = [item.getsockname()[1] for item in sockets]
-    for item in sockets:
-        item.close()
-    return ports
 
 
 def start_cluster(directory: str, count: int, more_properties: list[str]) -> list[Node]:

@@ -21,7 +21,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from pykraft.node.dev_cluster import free_ports
+from pykraft.runtime.free_ports import free_ports
 
 API_VERSIONS_V0 = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 GIVE_UP_S = 30
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def _format(directory: Path) -> tuple[Path, int]:
-    port, controller_port = free_ports("127.0.0.1", 2)
+    port, controller_port = free_ports(2)
     properties = directory / "server.properties"
     properties.write_text(
         f"""process.roles=broker,controller

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import re
-import socket
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Final
@@ -19,12 +18,12 @@ from pykraft.node.config import ServerConfig, load_server_config, parse_listener
 from pykraft.node.format import format_directories, read_directory
 from pykraft.runtime.address import Address
 from pykraft.runtime.disk import Disk
+from pykraft.runtime.free_ports import free_ports
 
 _NODE_PREFIX: Final = "node-"
 _QUORUM: Final = "CONTROLLER"
 _NO_HOST: Final = frozenset({"", "0.0.0.0", "::"})
 """Listeners on every address."""
-_NEAR: Final = 100
 _LISTENERS_OF_A_NODE: Final = 8
 """For so many free ports are drawn."""
 
@@ -39,44 +38,17 @@ class DevCluster:
     bootstrap_controllers: str
     http_addresses: tuple[str, ...] = ()
     """Of each node, if it serves HTTP."""
+    drawn_ports: tuple[int, ...] = ()
+    """For whoever ends the cluster to :func:`~pykraft.runtime.free_ports.give_back`."""
 
 
-def free_ports(host: str, count: int) -> list[int]:
-    """Different ports that are free at the moment. :class:`ConfigError` if there is no such ``host`` here."""
-    sockets = [_socket(host) for _ in range(count)]
+def _draw_ports(host: str, count: int) -> list[int]:
     try:
-        for item in sockets:
-            item.bind((host, 0))
-        return [item.getsockname()[1] for item in sockets]
+        return free_ports(count, host)
     except OSError as error:
         is_foreign = error.errno == errno.EADDRNOTAVAIL
-        reason = "it is not an address of this machine" if is_foreign else error.strerror
+        reason = "it is not an address of this machine" if is_foreign else error.strerror or error
         raise ConfigError(f"cannot listen on {host}: {reason}") from None
-    finally:
-        for item in sockets:
-            item.close()
-
-
-def _socket(host: str) -> socket.socket:
-    return socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-
-
-def first_of_free_ports(host: str, first: int, count: int) -> int:
-    """The first of ``count`` free ports in a row, from ``first`` on; 0 if that would be far from there."""
-    for start in range(first, first + _NEAR):
-        sockets = [_socket(host) for _ in range(count)]
-        try:
-            for port, item in enumerate(sockets, start):
-                item.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                item.bind((host, port))
-            return start
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE:
-                break  # no other port would do better, and a name is looked up each time
-        finally:
-            for item in sockets:
-                item.close()
-    return 0
 
 
 def prepare_dev_cluster(
@@ -102,7 +74,8 @@ def prepare_dev_cluster(
     given = dict(overrides or {})
     wanted = [f"{_NODE_PREFIX}{n + 1}" for n in range(nodes)]
     _check_present(disk, directory, wanted)
-    drawn = iter(free_ports(host, _LISTENERS_OF_A_NODE * nodes))
+    drawn_ports = _draw_ports(host, _LISTENERS_OF_A_NODE * nodes)
+    drawn = iter(drawn_ports)
     ports, http_ports = (list(islice(drawn, nodes)) for _ in range(2))
     if port:
         ports = list(range(port, port + nodes))
@@ -146,6 +119,7 @@ def prepare_dev_cluster(
             for listener in config.controller_client_listeners[:1]
         ),
         tuple(str(config.http_listener) for config in configs if config.http_listener is not None),
+        tuple(drawn_ports),
     )
 
 

@@ -3,27 +3,33 @@
 Asking the kernel for port 0 gives one from the range that every outgoing connection draws from, so by the
 time a restarted node binds it again it may be taken. Ports are therefore drawn below that range and tried.
 And other processes that draw ports must not take one while nobody listens there yet, or a node is down: a
-port stays with the process that drew it until that ends, by a name that only one socket of the machine can
-have (Linux only).
+port stays with the process that drew it until that ends or gives it back, by a name that only one socket of
+the machine can have (Linux only).
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
 LOWEST_PORT = 15_000
 EPHEMERAL_RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 DEFAULT_EPHEMERAL_START = 32_768
+_NEAR = 100
+
+_names: dict[int, socket.socket] = {}
+"""Of the ports that this process has drawn."""
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """``count`` different ports that could be bound a moment ago. :class:`OSError` when none can be found."""
+    """``count`` different ports that could be bound a moment ago. :class:`OSError` if there are not so many,
+    or ``host`` is none of this machine."""
     ports = list(islice((port for port in _candidates() if _take(port, host)), count))
     if len(ports) < count:
         raise OSError(f"no {count} free ports on {host}")
@@ -38,14 +44,46 @@ def first_in_a_row(count: int, host: str = "127.0.0.1") -> int:
     raise OSError(f"no {count} free ports in a row on {host}")
 
 
+def first_of_free_ports(host: str, first: int, count: int) -> int:
+    """The first of ``count`` free ports in a row, from ``first`` on; 0 if that would be far from there. They
+    are not kept from others: somebody wants just these."""
+    for start in range(first, first + _NEAR):
+        sockets = [_socket(host) for _ in range(count)]
+        try:
+            for port, item in enumerate(sockets, start):
+                item.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                item.bind((host, port))
+            return start
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                break  # no other port would do better, and a name is looked up each time
+        finally:
+            for item in sockets:
+                item.close()
+    return 0
+
+
+def give_back(ports: Iterable[int]) -> None:
+    """Others may draw these again: those who were to listen there have ended."""
+    for port in ports:
+        if name := _names.pop(port, None):
+            name.close()
+
+
 def _take(port: int, host: str) -> bool:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+    with _socket(host) as probe:
         try:
             probe.bind((host, port))
             _reserve(port)
-        except OSError:
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
             return False
     return True
+
+
+def _socket(host: str) -> socket.socket:
+    return socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
 
 
 def _reserve(port: int) -> None:
@@ -57,7 +95,7 @@ def _reserve(port: int) -> None:
     except OSError:
         name.close()
         raise
-    name.detach()  # open until the process ends
+    _names[port] = name
 
 
 def _candidates() -> Iterator[int]:

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Protocol
 
 from pykraft.node.dev_cluster import DevCluster, prepare_dev_cluster
-from pykraft.node.errors import StartError
 from pykraft.node.incarnation import draw_uuid
 from pykraft.runtime.clock import SystemClock
+from pykraft.runtime.free_ports import give_back
 from pykraft.runtime.os_disk import OsDisk
 from pykraft.testing.clock import SettableClock
 from pykraft.testing.node_process import NodeInProcess
 from pykraft.testing.node_thread import NodeThread
 from pykraft.testing.request_faults import RequestFaults
-
-_TRIES: Final = 5
-"""A free port may be taken by somebody else before a node has it."""
 
 
 class Node(Protocol):
@@ -97,16 +93,8 @@ class Nodes:
         if self._directory is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="pykraft-test-", ignore_cleanup_errors=True)
         try:
-            for tries_left in reversed(range(_TRIES)):
-                try:
-                    self._make()
-                    self.begin(self)
-                    return
-                except StartError as error:
-                    self._end()
-                    if not tries_left or not _is_address_in_use(error):
-                        raise
-            raise AssertionError("unreachable")
+            self._make()
+            self.begin(self)
         except BaseException:
             self.stop()
             raise
@@ -161,7 +149,6 @@ class Nodes:
             for _ in pool.map(lambda node: node.kill() if self._temporary else node.stop(), nodes):
                 pass
         self._nodes.clear()
-
-
-def _is_address_in_use(error: StartError) -> bool:
-    return os.strerror(errno.EADDRINUSE).lower() in str(error).lower()
+        if self._described is not None:
+            give_back(self._described.drawn_ports)
+            self._described = None

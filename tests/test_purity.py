@@ -46,7 +46,6 @@ ADAPTERS = {
     "runtime/network/tcp.py": {"asyncio", "socket"},
     # The environment of a process, and processes that start others.
     "node/run.py": {"asyncio", "concurrent", "os", "random", "socket", "uvloop"},
-    "node/dev_cluster.py": {"socket"},
     "node/os_errors.py": {"os"},
     "node/metrics/exposition.py": EVENT_LOOP,
     "node/web/listening.py": {"asyncio", "socket"},

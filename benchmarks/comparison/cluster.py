@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from comparison.systems import CLUSTER_ID, System
-from data_path import Client, Node, delete_topic, free_ports, stop_cluster, wait_for
+from data_path import Client, Node, delete_topic, stop_cluster, wait_for
 
 from pykraft.kafka_protocol.messages import cluster as cluster_messages
+from pykraft.runtime.free_ports import free_ports
 
 _LOG_TAIL_CHARACTERS = 600
 _START_TIMEOUT_S = 180

@@ -14,7 +14,8 @@ from pykraft.kafka_protocol.ids import Uuid, make_uuid
 from pykraft.node.cli.dev import dev
 from pykraft.node.cli.dev.run import DevOptions
 from pykraft.node.cli.root import cli
-from pykraft.node.dev_cluster import DevCluster, first_of_free_ports, prepare_dev_cluster
+from pykraft.node.dev_cluster import DevCluster, prepare_dev_cluster
+from pykraft.runtime.free_ports import first_of_free_ports
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.node.ipv6 import needs_ipv6
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from pykraft.runtime import free_ports as module
-from pykraft.runtime.free_ports import EPHEMERAL_RANGE_FILE, free_ports
+from pykraft.runtime.free_ports import EPHEMERAL_RANGE_FILE, free_ports, give_back
 
 
 def test_ports_are_different_free_and_not_those_of_outgoing_connections() -> None:
@@ -28,3 +28,5 @@ def test_port_is_drawn_once_before_it_is_bound(monkeypatch: pytest.MonkeyPatch) 
     candidates = range(drawn, drawn + 1)
     with pytest.raises(OSError, match="no 1 free ports"):
         free_ports(1)
+    give_back([drawn])
+    assert free_ports(1) == [drawn]

@@ -25,7 +25,7 @@ from pykraft.node.cli.dev.summary import summary
 from pykraft.node.cli.dev.topics import check_replicas, parse_topics
 from pykraft.node.cli.shared.common import pairs
 from pykraft.node.cli.shared.logging_setup import LEVEL_VARIABLE
-from pykraft.node.dev_cluster import first_of_free_ports
+from pykraft.runtime.free_ports import first_of_free_ports
 
 DEFAULT_PORT = 9092
 HTTP_PORT = 9080

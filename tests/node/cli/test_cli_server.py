@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from pykraft import __version__
+from pykraft.runtime.free_ports import free_ports
 
 pytestmark = pytest.mark.slow
 
@@ -25,10 +26,7 @@ Pykraft = Callable[..., Any]
 
 @pytest.fixture
 def port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        number: int = probe.getsockname()[1]
-        return number
+    return free_ports(1)[0]
 
 
 def refusal(pykraft: Pykraft, *arguments: str) -> str:
