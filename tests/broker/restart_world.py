@@ -284,7 +284,7 @@ class World(IsrWorld):
         if partition.high_watermark >= info.next_offset:
             batch.offset_committed()
         else:
-            partition.wait_for_commit(info.next_offset, batch)
+            partition.committed_waiters.add(info.next_offset, batch)
         return True
 
     def is_stale(self, partition: Partition) -> bool:

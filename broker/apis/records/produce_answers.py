@@ -106,13 +106,13 @@ class PendingProduce:
         """Wait for ``next_offset``; the answer will be the next entry of ``results``."""
         batch = _PendingBatch(self, results, len(results))
         self._waiting[batch] = None
-        partition.wait_for_commit(next_offset, batch)
+        partition.committed_waiters.add(next_offset, batch)
 
     def add_flush(self, partition: Partition, next_offset: int, results: list[ProduceResult]) -> None:
         """As :meth:`add`, until the batch is flushed and this leader may still answer."""
         batch = _FlushedBatch(self, results, len(results))
         self._waiting[batch] = None
-        partition.wait_for_flush(next_offset, batch)
+        partition.flushed_waiters.add(next_offset, batch)
 
     def refusal(self) -> ErrorCode | None:
         """Why nothing may be confirmed any more without the ISR; None if it may."""

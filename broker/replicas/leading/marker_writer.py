@@ -55,7 +55,7 @@ class MarkerWriter:
 
     async def _until_committed(self, partition: Partition, offset: int) -> None:
         pending = _PendingMarker(asyncio.get_running_loop().create_future())
-        partition.wait_for_commit(offset, pending)
+        partition.committed_waiters.add(offset, pending)
         self._wakeups.wait_until(pending, self._clock.monotonic_ms() + TIMEOUT_MS)
         try:
             code = await pending.outcome

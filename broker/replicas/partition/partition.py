@@ -28,7 +28,7 @@ from pykraft.broker.replicas.partition.isr import (
     lagging_members,
     without,
 )
-from pykraft.broker.replicas.partition.purgatory import OffsetQueue, OffsetWaiter
+from pykraft.broker.replicas.partition.purgatory import OffsetQueue
 from pykraft.broker.replicas.traffic import Traffic
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
@@ -178,7 +178,11 @@ class Partition:
         self._has_enough = False  # at least min.insync.replicas are in sync
         self._may_commit = False
         self.committed_waiters = OffsetQueue()
+        """Told once all below their offset is committed, or this replica can no longer tell."""
         self.flushed_waiters = OffsetQueue()
+        """Told once all below their offset is flushed as far as the topic asks for it
+        (:attr:`.Log.acknowledged_end_offset`), or this replica no longer leads.
+        """
         self.consumer_waiters: dict[FetchWaiter, None] = {}
         self.replica_waiters: dict[FetchWaiter, None] = {}
         self.log_start_waiters: dict[FetchWaiter, None] = {}
@@ -406,16 +410,6 @@ class Partition:
         if stable != self.last_stable_offset:
             self.last_stable_offset = stable
             self._events.high_watermark_moved(self)
-
-    def wait_for_commit(self, offset: int, waiter: OffsetWaiter) -> None:
-        """Notify ``waiter`` once all below ``offset`` is committed, or this replica can no longer tell."""
-        self.committed_waiters.add(offset, waiter)
-
-    def wait_for_flush(self, offset: int, waiter: OffsetWaiter) -> None:
-        """Notify ``waiter`` once all below ``offset`` is flushed as far as the topic asks for it
-        (:attr:`.Log.acknowledged_end_offset`), or this replica no longer leads.
-        """
-        self.flushed_waiters.add(offset, waiter)
 
     def log_flushed(self) -> None:
         """A flush is complete that a leader waited for."""

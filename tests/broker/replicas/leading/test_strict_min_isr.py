@@ -37,7 +37,7 @@ def test_below_the_minimum_nothing_is_committed_until_enough_are_in_sync_again()
     leader.apply(state(1, 0, 0, (1,)), 0)
     waiter = Waiter()
     end = append(leader)
-    leader.wait_for_commit(end, waiter)
+    leader.committed_waiters.add(end, waiter)
     assert (leader.high_watermark, waiter.outcome) == (0, None)
     leader.handle_follower_fetch(2, end, 7, 0, 0)
     assert leader.high_watermark == 0
@@ -66,7 +66,7 @@ def test_acks_all_requires_no_more_than_the_number_of_replicas(strict: bool) -> 
     leader.apply(PartitionRegistration((1, 2), (1, 2), 1, 0, 0), 0)
     waiter = Waiter()
     end = append(leader, all_acks=True)
-    leader.wait_for_commit(end, waiter)
+    leader.committed_waiters.add(end, waiter)
     leader.handle_follower_fetch(2, end, 7, 0, 0)
     assert waiter.outcome == "committed"
     leader.apply(PartitionRegistration((1, 2), (1,), 1, 0, 1), 0)

@@ -30,7 +30,7 @@ def test_high_watermark_is_the_smallest_end_over_the_isr() -> None:
     for _ in range(3):
         append(partition)
     waiter = Waiter()
-    partition.wait_for_commit(3, waiter)
+    partition.committed_waiters.add(3, waiter)
     acknowledge(partition, 3, 2)
     assert partition.high_watermark == 0
     acknowledge(partition, 2, 3)
@@ -106,10 +106,10 @@ def test_duplicate_of_an_uncommitted_batch_waits_like_the_original() -> None:
     append(partition, base_sequence=0, **ids)
     append(partition, base_sequence=1, **ids)
     later, again = Waiter(), Waiter()
-    partition.wait_for_commit(2, later)
+    partition.committed_waiters.add(2, later)
     info = append(partition, base_sequence=0, **ids)
     assert (info.base_offset, info.next_offset) == (0, 1)
-    partition.wait_for_commit(info.next_offset, again)
+    partition.committed_waiters.add(info.next_offset, again)
     acknowledge(partition, 1, 2, 3)
     assert (again.outcome, later.outcome) == ("committed", None)
 
@@ -145,7 +145,7 @@ def test_losing_leadership_refuses_waiting_requests() -> None:
     partition.apply(state(1), 0)
     append(partition)
     waiter = Waiter()
-    partition.wait_for_commit(1, waiter)
+    partition.committed_waiters.add(1, waiter)
     assert partition.apply(state(2, epoch=1, version=1), 0)
     assert waiter.outcome is ErrorCode.NOT_LEADER_OR_FOLLOWER
     with pytest.raises(KafkaError):
@@ -192,7 +192,7 @@ def test_batch_that_is_committed_by_too_few_is_not_acknowledged() -> None:
     partition = make(min_isr=2)
     partition.apply(state(1), 0)
     waiter = Waiter()
-    partition.wait_for_commit(append(partition).next_offset, waiter)
+    partition.committed_waiters.add(append(partition).next_offset, waiter)
     partition.apply(state(1, version=1, isr=(1,)), 0)
     assert (partition.high_watermark, waiter.outcome) == (1, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 

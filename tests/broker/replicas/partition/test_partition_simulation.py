@@ -155,7 +155,7 @@ class World(IsrWorld):
         if partition.high_watermark >= info.next_offset:
             write.offset_committed()
         else:
-            partition.wait_for_commit(info.next_offset, write)
+            partition.committed_waiters.add(info.next_offset, write)
 
     def fetch(self, node: Node) -> None:
         """One round trip of a follower; request and answer may be lost, and the request may arrive late."""
