@@ -133,7 +133,7 @@ _FENCED_COORDINATOR = ErrorCode.COORDINATOR_NOT_AVAILABLE
 """The error that makes clients look for another coordinator."""
 
 _ON_BROKERS = (
-    HotApi(ProduceRequest, ProduceResponse, produce.make_handler, advertised_min=0, max_items=MAX_ELEMENTS),
+    HotApi(ProduceRequest, ProduceResponse, produce.ProduceHandler, advertised_min=0, max_items=MAX_ELEMENTS),
     HotApi(FetchRequest, FetchResponse, fetch.make_handler),
     HandledApi(
         ListOffsetsRequest, ListOffsetsResponse, list_offsets.handle, partitions=list_offsets.partitions_of

@@ -16,10 +16,10 @@ from typing import NamedTuple
 from pykraft.kafka_protocol.codec.pace import MAX_ITEMS, MAX_LISTS, SLICE_BYTES, TooManyItemsError, at_once
 from pykraft.kafka_protocol.codec.tagged import read_tag, read_tag_count
 from pykraft.kafka_protocol.framing import SIZE_BYTES
-from pykraft.kafka_protocol.hot.produce import NodeEndpoint, write_node_endpoints
 from pykraft.kafka_protocol.hot.wire import (
     INT32_BYTES,
     UUID_BYTES,
+    NodeEndpoint,
     TaggedStruct,
     check_count,
     layout,
@@ -33,6 +33,7 @@ from pykraft.kafka_protocol.hot.wire import (
     skip_tags,
     unpack_int32,
     write_count,
+    write_node_endpoints,
 )
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages import records as tables

@@ -13,12 +13,12 @@ from struct import error as struct_error
 from typing import NamedTuple
 
 from pykraft.kafka_protocol.codec.pace import SLICE_BYTES
-from pykraft.kafka_protocol.codec.tagged import write_tagged_field
 from pykraft.kafka_protocol.framing import SIZE_BYTES
 from pykraft.kafka_protocol.hot.wire import (
     INT16_BYTES,
     INT32_BYTES,
     UUID_BYTES,
+    NodeEndpoint,
     TaggedStruct,
     check_count,
     layout,
@@ -33,6 +33,7 @@ from pykraft.kafka_protocol.hot.wire import (
     unpack_int16,
     unpack_int32,
     write_compact_text,
+    write_node_endpoints,
     write_text,
 )
 from pykraft.kafka_protocol.ids import Uuid
@@ -62,32 +63,29 @@ _LEADERS_FROM = since(tables.PartitionProduceResponse, "current_leader")
 _RESULT_V3 = layout(tables.PartitionProduceResponse, "index", tables.ProduceResponse.MIN_VERSION)
 _RESULT_V5 = layout(tables.PartitionProduceResponse, "index", _LOG_START_FROM)
 _LEADER = TaggedStruct(tables.PartitionProduceResponse, "current_leader", "leader_id")
-_ENDPOINTS_TAG = 0
 _MALFORMED = (struct_error, IndexError, UnicodeDecodeError)
 
 
-class ProducePartition(NamedTuple):
-    """One partition's record set; ``records`` is None where the client sent null."""
+class ProduceRow(NamedTuple):
+    """One partition's record set; None where the client sent null. ``topic`` up to version 12, ``topic_id``
+    from version 13; the other is None.
+    """
 
+    topic: str | None
+    topic_id: Uuid | None
     partition: int
     records: memoryview | None
 
 
-class ProduceTopic(NamedTuple):
-    """``name`` up to version 12, ``topic_id`` from version 13; the other is None."""
-
-    name: str | None
-    topic_id: Uuid | None
-    partitions: list[ProducePartition]
-
-
 class ProduceRequestView(NamedTuple):
-    """A parsed request. ``topics`` keeps the client's order, which the response repeats."""
+    """A parsed request. ``rows`` and ``topics`` keep the client's order, which the response repeats."""
 
     transactional_id: str | None
     acks: int
     timeout_ms: int
-    topics: list[ProduceTopic]
+    topics: list[tuple[str | Uuid, int]]
+    """What the response repeats of each topic, and how many rows are of it."""
+    rows: list[ProduceRow]
 
 
 class ProduceResult(NamedTuple):
@@ -103,15 +101,6 @@ class ProduceResult(NamedTuple):
     error_message: str | None = None
     leader: tuple[int, int] | None = None
     record_errors: Sequence[tuple[int, str]] = ()
-
-
-class NodeEndpoint(NamedTuple):
-    """The address of a hinted leader."""
-
-    node_id: int
-    host: str
-    port: int
-    rack: str | None
 
 
 def parse_if_short(body: memoryview, position: int, version: int) -> ProduceRequestView | None:
@@ -163,7 +152,8 @@ def _parse_classic(
     position += INT32_BYTES
     check_count(topic_count, end - position, _MIN_TOPIC_BYTES)
     allowed = MAX_ELEMENTS - topic_count
-    topics: list[ProduceTopic] = []
+    topics: list[tuple[str | Uuid, int]] = []
+    rows: list[ProduceRow] = []
     pause_at = position + SLICE_BYTES
     for _ in range(topic_count):
         if position >= pause_at:
@@ -176,7 +166,7 @@ def _parse_classic(
         allowed -= partition_count
         if allowed < 0:
             raise _too_many()
-        partitions: list[ProducePartition] = []
+        topics.append((name, partition_count))
         for _ in range(partition_count):
             if position >= pause_at:
                 yield
@@ -184,17 +174,16 @@ def _parse_classic(
             index, size = _INDEX_SIZE.unpack_from(body, position)
             position += _INDEX_SIZE_BYTES
             if size < 0:
-                partitions.append(ProducePartition(index, None))
+                rows.append(ProduceRow(name, None, index, None))
                 continue
             following = position + size
             if following > end:
                 raise ProtocolError("a record set reaches past the end of the request")
             pause_at += size
-            partitions.append(ProducePartition(index, body[position:following]))
+            rows.append(ProduceRow(name, None, index, body[position:following]))
             position = following
-        topics.append(ProduceTopic(name, None, partitions))
     _check_end(body, position)
-    return ProduceRequestView(transactional_id, acks, timeout_ms, topics)
+    return ProduceRequestView(transactional_id, acks, timeout_ms, topics, rows)
 
 
 def _parse_flexible(
@@ -206,25 +195,28 @@ def _parse_flexible(
     count, position = read_uvarint(body, position + _ACKS_TIMEOUT_BYTES)
     check_count(count - 1, end - position, _MIN_TOPIC_BYTES)
     allowed = MAX_ELEMENTS - (count - 1)
-    topics: list[ProduceTopic] = []
+    topics: list[tuple[str | Uuid, int]] = []
+    rows: list[ProduceRow] = []
     pause_at = position + SLICE_BYTES
     for _ in range(count - 1):
         if position >= pause_at:
             yield
             pause_at = position + SLICE_BYTES
+        key: str | Uuid
         name: str | None = None
         topic_id: Uuid | None = None
         if version >= _TOPIC_IDS_FROM:
-            topic_id = Uuid(bytes(body[position : position + UUID_BYTES]))
+            key = topic_id = Uuid(bytes(body[position : position + UUID_BYTES]))
             position += UUID_BYTES
         else:
             name, position = read_compact_text(body, position)
+            key = name
         partition_count, position = read_uvarint(body, position)
         check_count(partition_count - 1, end - position, _MIN_PARTITION_BYTES)
         allowed -= partition_count - 1
         if allowed < 0:
             raise _too_many()
-        partitions: list[ProducePartition] = []
+        topics.append((key, partition_count - 1))
         for _ in range(partition_count - 1):
             if position >= pause_at:
                 yield
@@ -239,13 +231,12 @@ def _parse_flexible(
                 records = body[position:following]
                 pause_at += size
                 position = following
-            partitions.append(ProducePartition(index, records))
+            rows.append(ProduceRow(name, topic_id, index, records))
             position = skip_tags(body, position, end)
-        topics.append(ProduceTopic(name, topic_id, partitions))
         position = skip_tags(body, position, end)
     position = skip_tags(body, position, end)
     _check_end(body, position)
-    return ProduceRequestView(transactional_id, acks, timeout_ms, topics)
+    return ProduceRequestView(transactional_id, acks, timeout_ms, topics, rows)
 
 
 def _check_end(body: memoryview, position: int) -> None:
@@ -257,37 +248,22 @@ def _too_many() -> ProtocolError:
     return ProtocolError(f"more than {MAX_ELEMENTS} topics and partitions in a Produce request")
 
 
-def build_produce_response(
-    version: int,
-    correlation_id: int,
-    topics: Sequence[tuple[str | Uuid, Sequence[ProduceResult]]],
-    *,
-    throttle_time_ms: int = 0,
-    endpoints: Sequence[NodeEndpoint] = (),
-) -> bytearray:
-    """The whole frame, size prefix and response header included."""
-    out = bytearray(SIZE_BYTES)
-    out += pack_int32(correlation_id)
-    write = _write_flexible if version >= _FLEXIBLE_FROM else _write_classic
-    for _ in write(out, version, topics, throttle_time_ms, endpoints):
-        pass  # it is short
-    pack_int32_into(out, 0, len(out) - SIZE_BYTES)
-    return out
-
-
 def build_in_slices(
     version: int,
     correlation_id: int,
-    topics: Sequence[tuple[str | Uuid, Sequence[ProduceResult]]],
+    topics: Sequence[tuple[str | Uuid, int]],
+    results: Sequence[ProduceResult],
     *,
     throttle_time_ms: int = 0,
     endpoints: Sequence[NodeEndpoint] = (),
 ) -> Generator[None, None, bytearray]:
-    """As :func:`build_produce_response`; yields between slices of :data:`RESULTS_PER_SLICE`."""
+    """The whole frame, size prefix and response header included. ``topics`` are those of the request;
+    ``results`` are in the order of its rows. Yields between slices of :data:`RESULTS_PER_SLICE`.
+    """
     out = bytearray(SIZE_BYTES)
     out += pack_int32(correlation_id)
     write = _write_flexible if version >= _FLEXIBLE_FROM else _write_classic
-    yield from write(out, version, topics, throttle_time_ms, endpoints)
+    yield from write(out, version, topics, results, throttle_time_ms, endpoints)
     pack_int32_into(out, 0, len(out) - SIZE_BYTES)
     return out
 
@@ -295,13 +271,14 @@ def build_in_slices(
 def _write_classic(
     out: bytearray,
     version: int,
-    topics: Sequence[tuple[str | Uuid, Sequence[ProduceResult]]],
+    topics: Sequence[tuple[str | Uuid, int]],
+    results: Sequence[ProduceResult],
     throttle_time_ms: int,
     endpoints: Sequence[NodeEndpoint],
 ) -> Generator[None, None, None]:
     out += pack_int32(len(topics))
-    left = RESULTS_PER_SLICE
-    for name, results in topics:
+    left, end = RESULTS_PER_SLICE, 0
+    for name, count in topics:
         if left <= 0:
             yield
             left = RESULTS_PER_SLICE
@@ -309,8 +286,9 @@ def _write_classic(
         raw = name.encode() if isinstance(name, str) else name
         out += pack_int16(len(raw))
         out += raw
-        out += pack_int32(len(results))
-        for result in results:
+        out += pack_int32(count)
+        position, end = end, end + count
+        for result in results[position:end]:
             if left <= 0:
                 yield
                 left = RESULTS_PER_SLICE
@@ -332,14 +310,15 @@ def _write_classic(
 def _write_flexible(
     out: bytearray,
     version: int,
-    topics: Sequence[tuple[str | Uuid, Sequence[ProduceResult]]],
+    topics: Sequence[tuple[str | Uuid, int]],
+    results: Sequence[ProduceResult],
     throttle_time_ms: int,
     endpoints: Sequence[NodeEndpoint],
 ) -> Generator[None, None, None]:
     out.append(0)  # no tagged fields in the response header
     write_uvarint(out, len(topics) + 1)
-    left = RESULTS_PER_SLICE
-    for topic, results in topics:
+    left, end = RESULTS_PER_SLICE, 0
+    for topic, count in topics:
         if left <= 0:
             yield
             left = RESULTS_PER_SLICE
@@ -350,8 +329,9 @@ def _write_flexible(
             out += raw
         else:
             out += topic
-        write_uvarint(out, len(results) + 1)
-        for result in results:
+        write_uvarint(out, count + 1)
+        position, end = end, end + count
+        for result in results[position:end]:
             if left <= 0:
                 yield
                 left = RESULTS_PER_SLICE
@@ -375,17 +355,3 @@ def _write_flexible(
         write_node_endpoints(out, endpoints)
     else:
         out.append(0)
-
-
-def write_node_endpoints(out: bytearray, endpoints: Sequence[NodeEndpoint]) -> None:
-    """A tagged section with one field: the endpoints of hinted leaders (KIP-951)."""
-    field = bytearray()
-    write_uvarint(field, len(endpoints) + 1)
-    for node in endpoints:
-        field += pack_int32(node.node_id)
-        write_compact_text(field, node.host)
-        field += pack_int32(node.port)
-        write_compact_text(field, node.rack)
-        field.append(0)
-    out.append(1)
-    write_tagged_field(out, _ENDPOINTS_TAG, field)

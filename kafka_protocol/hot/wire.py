@@ -7,12 +7,13 @@ slices, counts before lists.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from struct import Struct
-from typing import Any
+from typing import Any, NamedTuple
 
 from pykraft.kafka_protocol.codec.field_types import FIXED_FORMATS
 from pykraft.kafka_protocol.codec.plan_source import fields_at, run_format, split_runs
-from pykraft.kafka_protocol.codec.tagged import skip_tagged_fields
+from pykraft.kafka_protocol.codec.tagged import skip_tagged_fields, write_tagged_field
 from pykraft.kafka_protocol.primitives import (
     MAX_STRING_BYTES,
     ProtocolError,
@@ -32,6 +33,7 @@ unpack_int16 = INT16.unpack_from
 unpack_int32 = INT32.unpack_from
 
 _NULL_TEXT = pack_int16(-1)
+_ENDPOINTS_TAG = 0
 
 
 def layout(table: Any, first: str, version: int) -> Struct:
@@ -134,3 +136,26 @@ def write_compact_text(out: bytearray, text: str | None) -> None:
     raw = text.encode()
     write_uvarint(out, len(raw) + 1)
     out += raw
+
+
+class NodeEndpoint(NamedTuple):
+    """The address of a hinted leader."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+def write_node_endpoints(out: bytearray, endpoints: Sequence[NodeEndpoint]) -> None:
+    """A tagged section with one field: the endpoints of hinted leaders (KIP-951)."""
+    field = bytearray()
+    write_uvarint(field, len(endpoints) + 1)
+    for node in endpoints:
+        field += pack_int32(node.node_id)
+        write_compact_text(field, node.host)
+        field += pack_int32(node.port)
+        write_compact_text(field, node.rack)
+        field.append(0)
+    out.append(1)
+    write_tagged_field(out, _ENDPOINTS_TAG, field)

@@ -12,6 +12,7 @@ from pykraft.kafka_protocol.headers import decode_request_header, encode_respons
 from pykraft.kafka_protocol.hot import fetch as fetch_fast
 from pykraft.kafka_protocol.hot import fetch_follower
 from pykraft.kafka_protocol.hot import produce as produce_fast
+from pykraft.kafka_protocol.hot.wire import NodeEndpoint
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages import records
 from pykraft.kafka_protocol.primitives import ProtocolError
@@ -70,22 +71,13 @@ def test_produce_requests_parse_to_what_was_encoded(data: st.DataObject, version
         request.acks,
         request.timeout_ms,
     )
-    got = [
-        (
-            t.name,
-            t.topic_id,
-            [(p.partition, None if p.records is None else bytes(p.records)) for p in t.partitions],
-        )
-        for t in parsed.topics
-    ]
-    assert got == [
-        (
-            None if version >= 13 else t.name,
-            t.topic_id if version >= 13 else None,
-            [(p.index, p.records) for p in t.partition_data],
-        )
+    topics = [
+        (None if version >= 13 else t.name, t.topic_id if version >= 13 else None, t.partition_data)
         for t in request.topic_data
     ]
+    assert parsed.topics == [(id or name, len(data)) for name, id, data in topics]
+    got = [(*row[:3], None if row.records is None else bytes(row.records)) for row in parsed.rows]
+    assert got == [(name, id, p.index, p.records) for name, id, data in topics for p in data]
 
 
 @EXAMPLES
@@ -104,8 +96,10 @@ def test_produce_responses_decode_to_what_was_built(data: st.DataObject, version
     )
     key: st.SearchStrategy[str | Uuid] = ids if version >= 13 else names
     topics = data.draw(st.lists(st.tuples(key, st.lists(result, max_size=3)), max_size=3))
-    nodes = data.draw(st.lists(st.builds(produce_fast.NodeEndpoint, i32, names, i32, maybe_text), max_size=2))
-    frame = produce_fast.build_produce_response(version, 77, topics, throttle_time_ms=5, endpoints=nodes)
+    nodes = data.draw(st.lists(st.builds(NodeEndpoint, i32, names, i32, maybe_text), max_size=2))
+    counts, results = [(key, len(made)) for key, made in topics], [one for _, made in topics for one in made]
+    building = produce_fast.build_in_slices(version, 77, counts, results, throttle_time_ms=5, endpoints=nodes)
+    frame = at_once(building)
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     header = encode_response_header(0, version, 77)
     assert frame[4 : 4 + len(header)] == header
@@ -252,7 +246,7 @@ def records_of(result: fetch_fast.FetchResult) -> bytes:
 def test_fetch_responses_decode_to_what_was_built(data: st.DataObject, version: int) -> None:
     key: st.SearchStrategy[str | Uuid] = ids if version >= 13 else names
     topics = data.draw(st.lists(st.tuples(key, st.lists(results, max_size=3)), max_size=3))
-    nodes = data.draw(st.lists(st.builds(produce_fast.NodeEndpoint, i32, names, i32, maybe_text), max_size=2))
+    nodes = data.draw(st.lists(st.builds(NodeEndpoint, i32, names, i32, maybe_text), max_size=2))
     frame = flatten(
         fetch_fast.build_fetch_response(version, 9, topics, session_id=3, error_code=71, endpoints=nodes)
     )
@@ -361,11 +355,11 @@ def test_long_produce_messages_take_several_slices_whatever_their_records(
 
     result = produce_fast.ProduceResult(1, 0, record_errors=[(0, "refused")])
     key: str | Uuid = Uuid(b"t" * 16) if version >= 13 else "t"
-    answers = [(key, [result] * 8), *[(key, list[produce_fast.ProduceResult]())] * 16]
-    built = produce_fast.build_in_slices(version, 1, answers)
-    assert sum(1 for _ in built) >= 7
-    whole = at_once(produce_fast.build_in_slices(version, 1, answers))
-    assert whole == produce_fast.build_produce_response(version, 1, answers)
+    answers = version, 1, [(key, 8), *[(key, 0)] * 16], [result] * 8
+    assert sum(1 for _ in produce_fast.build_in_slices(*answers)) >= 7
+    frame = at_once(produce_fast.build_in_slices(*answers))
+    monkeypatch.setattr(produce_fast, "RESULTS_PER_SLICE", 1000)
+    assert frame == at_once(produce_fast.build_in_slices(*answers))
 
 
 @pytest.mark.parametrize("version", [8, 12])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.hot.produce import NodeEndpoint
+from pykraft.kafka_protocol.hot.wire import NodeEndpoint
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log.image import MetadataImage
 

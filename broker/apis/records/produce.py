@@ -15,30 +15,30 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from functools import partial
-from typing import NamedTuple
 
 from pykraft.broker.apis.records.leader_hints import HINTED, find_endpoints, find_leader
-from pykraft.broker.apis.records.produce_answers import PendingProduce, ProduceAnswer
+from pykraft.broker.apis.records.produce_answers import PendingProduce
 from pykraft.broker.apis.records.produce_transactions import RequestTransaction, Verified, is_transactional
 from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.metadata.cache import INTERNAL_TOPICS
 from pykraft.broker.replicas.leading.validate import ClientBatch, RejectedRecordsError
 from pykraft.broker.replicas.leading.validation_turns import ValidationTurns
 from pykraft.broker.replicas.partition.partition import Partition
+from pykraft.broker.replicas.partition.purgatory import OffsetQueue
 from pykraft.broker.serving.large_requests import Asked, LargeRequests
 from pykraft.kafka_protocol.codec.pace import at_once
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.headers import RequestHeader
 from pykraft.kafka_protocol.hot.produce import (
-    NodeEndpoint,
     ProduceRequestView,
     ProduceResult,
-    ProduceTopic,
+    ProduceRow,
+    build_in_slices,
     parse_if_short,
     parse_in_slices,
 )
-from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.hot.wire import NodeEndpoint
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.kafka_protocol.record_walk import MAX_REJECTED_RECORDS
 from pykraft.kafka_protocol.records import read_header
@@ -89,9 +89,8 @@ class ProduceHandler:
         replicas = self.services.replicas
         if not replicas.is_reconciled and replicas.hold_until_open(connection, _named(request)):
             return
-        answer = ProduceAnswer(self.services, connection, header, slot)
-        production = _Production(self, connection, header, request, answer)
-        for _ in production.take(request.topics):
+        production = Production(self, connection, header, request, slot)
+        for _ in production.look_for_transaction():
             pass
         if not production.run():
             self._go_on(connection, production.run_in_slices)
@@ -120,9 +119,8 @@ class ProduceHandler:
                     return
                 request = await self.slices.result(parse_in_slices(frame, 0, header.api_version))
                 await self._large.until_open(lambda: _named(request))
-                answer = ProduceAnswer(self.services, connection, header, slot, self.slices)
-                production = _Production(self, connection, header, request, answer)
-                await self.slices.finish(production.take(request.topics))
+                production = Production(self, connection, header, request, slot, self.slices)
+                await self.slices.finish(production.look_for_transaction())
                 if await self.slices.result(production.begin_transaction()):
                     await production.run_in_slices()
                     return
@@ -131,15 +129,8 @@ class ProduceHandler:
             young_only.end()
 
 
-def make_handler(services: BrokerServices, turns: Turns) -> ProduceHandler:
-    """The handler of one broker."""
-    return ProduceHandler(services, turns)
-
-
 def _named(request: ProduceRequestView) -> Iterable[Asked]:
-    for name, topic_id, partitions in request.topics:
-        for asked in partitions:
-            yield name, topic_id, asked.partition
+    return ((row.topic, row.topic_id, row.partition) for row in request.rows)
 
 
 async def _to_the_end(connection: Connection, work: Callable[[], Awaitable[None]]) -> None:
@@ -162,18 +153,7 @@ async def _to_the_end(connection: Connection, work: Callable[[], Awaitable[None]
         connection.release()
 
 
-class _Asked(NamedTuple):
-    """One partition of a request, and where its answer goes."""
-
-    topic: str | None
-    topic_id: Uuid | None
-    partition: int
-    records: memoryview | None
-    results: list[ProduceResult]
-    verified: Verified | None = None
-
-
-class _Production:
+class Production:
     """One request: its batches one after the other, and then the answer.
 
     Batches that this turn has no time to validate wait for later turns. The connection is held meanwhile, so
@@ -181,26 +161,29 @@ class _Production:
     """
 
     __slots__ = (
-        "_acks",
-        "_answer",
-        "_asked",
+        "_answer_slices",
         "_begun",
         "_connection",
+        "_endpoints",
         "_failed",
+        "_handler",
         "_has_transaction",
         "_header",
         "_listed",
-        "_next",
         "_now_ms",
         "_pending",
         "_refused",
         "_replicas",
-        "_services",
-        "_slices",
+        "_results",
+        "_rows",
         "_timeout_ms",
+        "_topics",
         "_transaction",
         "_transactional_id",
-        "_validation",
+        "_verified",
+        "acks",
+        "services",
+        "slot",
     )
 
     def __init__(
@@ -209,45 +192,42 @@ class _Production:
         connection: Connection,
         header: RequestHeader,
         request: ProduceRequestView,
-        answer: ProduceAnswer,
+        slot: ResponseSlot,
+        answer_slices: Slices | None = None,
     ) -> None:
-        self._services = handler.services
+        """``answer_slices``: the results are very many."""
+        self._handler = handler
+        self.services = handler.services
         self._replicas = handler.services.replicas
-        self._validation = handler.validation
-        self._slices = handler.slices
         self._connection = connection
         self._header = header
-        self._answer = answer
-        self._acks = request.acks
-        self._timeout_ms = request.timeout_ms
+        self.slot = slot
+        self._answer_slices = answer_slices
+        self._transactional_id, self.acks, self._timeout_ms, self._topics, self._rows = request
+        self._results: list[ProduceResult] = []
+        """One of each row that has been handled, in their order."""
+        self._endpoints: Sequence[NodeEndpoint] = ()
+        """Of the leaders that results hint at."""
         self._now_ms = handler.services.clock.wall_ms()
         self._pending: PendingProduce | None = None
         self._failed = False
         self._listed = 0
         """Records that the answer names because they were refused."""
-        self._asked: list[_Asked] = []
-        self._next = 0
         self._begun: ClientBatch | None = None
-        self._transactional_id = request.transactional_id
         self._transaction: RequestTransaction | None = None  # that its coordinator has to be asked about
+        self._verified: dict[int, Verified] = {}
+        """By the number of their row."""
         self._refused: KafkaError | None = None
         self._has_transaction = False
 
-    def take(self, topics: Iterable[ProduceTopic]) -> Generator[None, None, None]:
-        """Note what is asked; yields between slices."""
-        asked, left = self._asked, _ASKED_PER_SLICE
-        for name, topic_id, partitions in topics:
-            key: str | Uuid = name if topic_id is None else topic_id  # type: ignore[assignment]
-            results = self._answer.add_topic(key)
-            left -= 1
-            for index, records in partitions:
-                if left <= 0:
-                    yield
-                    left = _ASKED_PER_SLICE
-                left -= 1
-                asked.append(_Asked(name, topic_id, index, records, results))
-                if is_transactional(records):
-                    self._has_transaction = True
+    def look_for_transaction(self) -> Generator[None, None, None]:
+        """See whether a batch is transactional; yields between slices."""
+        for number, row in enumerate(self._rows, 1):
+            if not number % _ASKED_PER_SLICE:
+                yield
+            if is_transactional(row.records):
+                self._has_transaction = True
+                return
 
     def run(self) -> bool:
         """Append and answer; False if the turn is too short: the rest is left to :meth:`run_in_slices`."""
@@ -255,72 +235,69 @@ class _Production:
             self._keep_rest(None)
             return False
         refusal = self._refusal()
-        asked = self._asked
-        self._services.wakeups.begin_request()
+        rows, results = self._rows, self._results
+        self.services.wakeups.begin_request()
         try:
-            while self._next < len(asked):
-                if self._failed and not self._validation.has_room():
+            while len(results) < len(rows):
+                if self._failed and not self._handler.validation.has_room():
                     self._keep_rest(None)
                     return False
-                one = asked[self._next]
+                row = rows[len(results)]
                 try:
                     if refusal is not None:
                         raise refusal
-                    if one.verified is not None and one.verified.error is not None:
-                        raise one.verified.error
-                    partition = self._leader(one)
-                    batch = self._begin(one, partition)
+                    verified = self._verification()
+                    partition = self._leader(row)
+                    batch = self._begin(row, partition)
                     if not self._validate_now(batch):
                         self._keep_rest(batch)
                         return False
-                    self._append(one, partition, batch)
+                    self._append(row, partition, batch, verified)
                 except KafkaError as error:
-                    self._fail(one, error)
-                self._next += 1
+                    self._fail(row, error)
         finally:
-            self._services.wakeups.end_request()
+            self.services.wakeups.end_request()
         self._end()
         return True
 
     async def run_in_slices(self) -> None:
         """Like :meth:`run`, with a slice of the work in each turn of the event loop."""
         if self._transaction is not None:
-            await self._transaction.ask(self._slices)
-        for one in self._asked:
-            await self._append_in_slices(one)
+            await self._transaction.ask(self._handler.slices)
+        for row in self._rows:
+            await self._append_in_slices(row)
         self._end()
 
-    async def _append_in_slices(self, one: _Asked) -> None:
+    async def _append_in_slices(self, row: ProduceRow) -> None:
         try:
             if self._failed:
-                await self._validation.wait()  # a batch that is refused for its header is not walked
+                await self._handler.validation.wait()  # a batch that is refused for its header is not walked
             self._require_permission()
-            if one.verified is not None and one.verified.error is not None:
-                raise one.verified.error
-            batch, self._begun = self._begun or self._begin(one, self._leader(one)), None
+            verified = self._verification()
+            batch, self._begun = self._begun or self._begin(row, self._leader(row)), None
             await self._validate_in_slices(batch)
             self._require_permission()
-            partition = self._leader(one)  # it may have changed meanwhile
+            partition = self._leader(row)  # it may have changed meanwhile
         except KafkaError as error:
-            self._fail(one, error)
+            self._fail(row, error)
             return
-        self._services.wakeups.begin_request()
+        self.services.wakeups.begin_request()
         try:
-            self._append(one, partition, batch)
+            self._append(row, partition, batch, verified)
         except KafkaError as error:
-            self._fail(one, error)
+            self._fail(row, error)
         finally:
-            self._services.wakeups.end_request()
+            self.services.wakeups.end_request()
 
     def _refusal(self) -> KafkaError | None:
         """The error that refuses the whole request now; None if there is none."""
         if self._refused is not None:
             return self._refused
-        if self._acks not in (ACKS_ALL, 0, 1):
-            return KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {self._acks}; it must be -1, 0 or 1")
+        if self.acks not in (ACKS_ALL, 0, 1):
+            return KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {self.acks}; it must be -1, 0 or 1")
         try:
             self._replicas.refuse_if_fenced()
-            if self._acks != ACKS_ALL:
+            if self.acks != ACKS_ALL:
                 self._replicas.refuse_past_lease()
         except KafkaError as error:
             return error
@@ -340,23 +317,17 @@ class _Production:
         self._refused = self._refusal()
         if self._refused is not None:
             return True  # for good: without this look nothing may be appended in a later slice
-        asked: list[_Asked] = []
-        partitions: list[Verified] = []
-        for number, one in enumerate(self._asked, 1):
-            if not number % _ASKED_PER_SLICE:
+        for number, row in enumerate(self._rows):
+            if number % _ASKED_PER_SLICE == _ASKED_PER_SLICE - 1:
                 yield
-            if is_transactional(one.records):
-                assert one.records is not None
-                header = read_header(one.records)
+            if is_transactional(row.records):
+                assert row.records is not None
+                header = read_header(row.records)
                 if header.producer_id >= 0:  # otherwise it is refused for that
-                    partitions.append(Verified(header, partial(self._leader, one)))
-                    asked.append(one._replace(verified=partitions[-1]))
-                    continue
-            asked.append(one)
-        self._asked = asked
+                    self._verified[number] = Verified(header, partial(self._leader, row))
         version, id = self._header.api_version, self._transactional_id
         try:
-            transaction = RequestTransaction(self._services, id, version, partitions)
+            transaction = RequestTransaction(self.services, id, version, [*self._verified.values()])
         except KafkaError as error:
             self._refused = error
             return True
@@ -365,17 +336,24 @@ class _Production:
             return False
         return True
 
+    def _verification(self) -> Verified | None:
+        """Of the next row; None if it is of no transaction. Raises what it was refused for."""
+        verified = self._verified.get(len(self._results))
+        if verified is not None and verified.error is not None:
+            raise verified.error
+        return verified
+
     # -- validating ------------------------------------------------------------------------------------
 
-    def _begin(self, one: _Asked, partition: Partition) -> ClientBatch:
-        return ClientBatch(one.records, partition.log.config, self._now_ms, self._header.api_version)
+    def _begin(self, row: ProduceRow, partition: Partition) -> ClientBatch:
+        return ClientBatch(row.records, partition.log.config, self._now_ms, self._header.api_version)
 
-    def _leader(self, one: _Asked) -> Partition:
-        if one.topic_id is None:
-            assert one.topic is not None
-            partition = self._replicas.by_name(one.topic, one.partition)
+    def _leader(self, row: ProduceRow) -> Partition:
+        if row.topic_id is None:
+            assert row.topic is not None
+            partition = self._replicas.by_name(row.topic, row.partition)
         else:
-            partition = self._replicas.by_id(one.topic_id, one.partition)
+            partition = self._replicas.by_id(row.topic_id, row.partition)
         if partition.topic in INTERNAL_TOPICS:
             raise KafkaError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION, f"clients must not write to {partition.topic}"
@@ -386,21 +364,21 @@ class _Production:
 
     def _validate_now(self, batch: ClientBatch) -> bool:
         """Validate the batch if the rest of this turn is enough; whether it was."""
-        if batch.needs_recompression or not self._validation.walk_now(batch) or batch.is_large:
+        if batch.needs_recompression or not self._handler.validation.walk_now(batch) or batch.is_large:
             return False
         batch.finish()
         return True
 
     async def _validate_in_slices(self, batch: ClientBatch) -> None:
-        await self._validation.walk(batch)
+        await self._handler.validation.walk(batch)
         if not batch.is_large and not batch.needs_recompression:
             batch.finish()
             return
-        async with self._validation.memory:
+        async with self._handler.validation.memory:
             if batch.is_large:
-                await self._services.workers.run(batch.unfold)
-                await self._validation.walk(batch)
-            await self._services.workers.run(batch.finish)
+                await self.services.workers.run(batch.unfold)
+                await self._handler.validation.walk(batch)
+            await self.services.workers.run(batch.finish)
 
     def _keep_rest(self, begun: ClientBatch | None) -> None:
         """Keep the rest of the request beyond this call, after which its buffer is reused.
@@ -409,59 +387,62 @@ class _Production:
         the first batch of the rest, or None; a copied one, which is small, is validated again from its
         beginning.
         """
-        rest = self._asked[self._next :]
-        size_bytes = sum(len(one.records) for one in rest if one.records is not None)
+        rest = self._rows[len(self._results) :]
+        size_bytes = sum(len(row.records) for row in rest if row.records is not None)
         if size_bytes > _COPIED_BYTES and self._connection.keep_frame():
-            self._asked, self._begun = rest, begun
+            self._rows, self._begun = rest, begun
             return
-        self._asked = [
-            one._replace(records=None if one.records is None else memoryview(bytearray(one.records)))
-            for one in rest
+        self._rows = [
+            row._replace(records=None if row.records is None else memoryview(bytearray(row.records)))
+            for row in rest
         ]
 
     # -- appending and answering -------------------------------------------------------------------------
 
-    def _append(self, one: _Asked, partition: Partition, batch: ClientBatch) -> None:
+    def _append(
+        self, row: ProduceRow, partition: Partition, batch: ClientBatch, verified: Verified | None
+    ) -> None:
         """Append one batch and note its answer, which may have to wait until it is committed."""
         try:
             base_offset, next_offset, append_time_ms = partition.append_as_leader(
                 batch.records,
                 batch.header,
                 self._now_ms,
-                all_acks=self._acks == ACKS_ALL,
-                guard=None if one.verified is None else one.verified.guard,
+                all_acks=self.acks == ACKS_ALL,
+                guard=None if verified is None else verified.guard,
             )
         except STORAGE_ERRORS as error:
             raise partition.storage_failed(error) from error
-        if self._acks != ACKS_ALL:
+        if self.acks != ACKS_ALL:
             # The process may have been suspended, or stuck in the disk, since the lease was checked.
             self._replicas.refuse_past_lease()
-            if self._acks == 1 and next_offset > partition.log.acknowledged_end_offset:
-                self._begin_to_wait().add_flush(partition, next_offset, one.results)
+            if self.acks == 1 and next_offset > partition.log.acknowledged_end_offset:
+                self._wait_in(partition.flushed_waiters, next_offset)
         elif next_offset > partition.high_watermark:
-            self._begin_to_wait().add(partition, next_offset, one.results)
+            self._wait_in(partition.committed_waiters, next_offset)
         log_start_offset = partition.log.log_start_offset
-        one.results.append(ProduceResult(one.partition, _NONE, base_offset, append_time_ms, log_start_offset))
+        result = ProduceResult(row.partition, _NONE, base_offset, append_time_ms, log_start_offset)
+        self._results.append(result)
 
-    def _begin_to_wait(self) -> PendingProduce:
+    def _wait_in(self, queue: OffsetQueue, next_offset: int) -> None:
         if self._pending is None:
-            self._pending = PendingProduce(self._answer)
-        return self._pending
+            self._pending = PendingProduce(self)
+        self._pending.add(queue, next_offset, len(self._results))
 
-    def _fail(self, one: _Asked, error: KafkaError) -> None:
+    def _fail(self, row: ProduceRow, error: KafkaError) -> None:
         self._failed = True
         self._replicas.table.traffic.failed_produce += 1
         leader = None
         if error.code in HINTED:
-            image = self._services.metadata.image
-            leader = find_leader(image, one.topic, one.topic_id, one.partition, self._replicas.node_id)
+            image = self.services.metadata.image
+            leader = find_leader(image, row.topic, row.topic_id, row.partition, self._replicas.node_id)
         record_errors: Sequence[tuple[int, str]] = ()
         if isinstance(error, RejectedRecordsError):
             record_errors = error.record_errors[: MAX_REJECTED_RECORDS - self._listed]
             self._listed += len(record_errors)
-        one.results.append(
+        self._results.append(
             ProduceResult(
-                one.partition,
+                row.partition,
                 int(error.code),
                 error_message=error.message,
                 leader=leader,
@@ -471,23 +452,51 @@ class _Production:
 
     def _end(self) -> None:
         """Answer, now or when what was appended is committed."""
-        if self._acks == 0:
+        pending, self._pending = self._pending, None
+        # While it waits for its answer it keeps no records, in which a whole frame would stay.
+        self._rows, self._verified, self._transaction = [], {}, None
+        if self.acks == 0:
             self._end_without_answer()
             return
-        endpoints: Sequence[NodeEndpoint] = ()
         if self._failed:
-            leaders = {result.leader[0] for result in self._answer.results() if result.leader is not None}
-            image = self._services.metadata.image
-            endpoints = find_endpoints(image, leaders, self._connection.listener_name)
-        self._answer.endpoints = endpoints
-        if self._pending is not None:
-            self._pending.park(self._timeout_ms)
+            leaders = {result.leader[0] for result in self._results if result.leader is not None}
+            image = self.services.metadata.image
+            self._endpoints = find_endpoints(image, leaders, self._connection.listener_name)
+        if pending is not None:
+            pending.park(self._timeout_ms)
         else:
-            self._answer.send()
+            self.send()
 
     def _end_without_answer(self) -> None:
         if self._failed:
-            codes = {result.error_code for result in self._answer.results() if result.error_code}
+            codes = {result.error_code for result in self._results if result.error_code}
             names = sorted(ErrorCode(code).name for code in codes)
             self._connection.close(f"a Produce request with acks=0 failed: {', '.join(names)}")
-        self._answer.send_nothing()
+        self.slot.complete_without_response()
+
+    def refuse(self, index: int, error_code: int) -> None:
+        """A batch that was appended is not confirmed after all."""
+        self._results[index] = ProduceResult(self._results[index].partition, int(error_code))
+
+    def send(self) -> None:
+        if not (self.slot.done or self.slot.abandoned):
+            self.do(self._send_in_slices())
+
+    def _send_in_slices(self) -> Generator[None, None, None]:
+        version, id = self._header.api_version, self._header.correlation_id
+        frame = yield from build_in_slices(
+            version, id, self._topics, self._results, endpoints=self._endpoints
+        )
+        if not (self.slot.done or self.slot.abandoned):
+            self.slot.complete_framed((frame,))
+
+    def do(self, work: Generator[None, None, None]) -> None:
+        """Do work whose length depends on the number of results."""
+        if self._answer_slices is None:
+            at_once(work)
+        else:
+            self._answer_slices.run(work, self._fail_connection)
+
+    def _fail_connection(self, error: Exception) -> None:
+        logger.error("no answer to Produce", exc_info=error)
+        self._connection.close("internal error")

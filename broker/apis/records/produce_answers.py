@@ -1,206 +1,129 @@
-"""The answer to a Produce request, and the wait until what it confirms is committed, or flushed.
+"""The wait of a Produce request until what it confirms is committed, or flushed.
 
-A request for very many partitions is answered, and expires, in slices.
+A request for very many partitions expires in slices.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator
+from typing import TYPE_CHECKING
 
-from pykraft.broker.apis.services import BrokerServices
-from pykraft.broker.replicas.partition.partition import Partition
-from pykraft.kafka_protocol.codec.pace import at_once
-from pykraft.kafka_protocol.connection import Connection, ResponseSlot
+from pykraft.broker.replicas.partition.purgatory import OffsetQueue, OffsetWaiter
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.headers import RequestHeader
-from pykraft.kafka_protocol.hot.produce import (
-    NodeEndpoint,
-    ProduceResult,
-    build_in_slices,
-    build_produce_response,
-)
-from pykraft.kafka_protocol.ids import Uuid
-from pykraft.runtime.slices import Slices
 
-logger = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from pykraft.broker.apis.records.produce import Production
 
 _EXPIRED_AT_ONCE = 1_000
-
-
-class ProduceAnswer:
-    """The results of one request, and where they go. ``slices``: they are very many."""
-
-    __slots__ = ("_connection", "_header", "_slices", "_topics", "endpoints", "services", "slot")
-
-    def __init__(
-        self,
-        services: BrokerServices,
-        connection: Connection,
-        header: RequestHeader,
-        slot: ResponseSlot,
-        slices: Slices | None = None,
-    ) -> None:
-        self.services = services
-        self.slot = slot
-        self.endpoints: Sequence[NodeEndpoint] = ()
-        """Of the leaders that results hint at."""
-        self._connection = connection
-        self._header = header
-        self._slices = slices
-        self._topics: list[tuple[str | Uuid, list[ProduceResult]]] = []
-
-    def add_topic(self, key: str | Uuid) -> list[ProduceResult]:
-        """Where the results of the next topic go."""
-        results: list[ProduceResult] = []
-        self._topics.append((key, results))
-        return results
-
-    def results(self) -> Iterator[ProduceResult]:
-        for _, results in self._topics:
-            yield from results
-
-    def send(self) -> None:
-        if self.slot.done or self.slot.abandoned:
-            return
-        if self._slices is not None:
-            self._slices.run(self._send_in_slices(), self._fail)
-            return
-        version, correlation_id = self._header.api_version, self._header.correlation_id
-        frame = build_produce_response(version, correlation_id, self._topics, endpoints=self.endpoints)
-        self.slot.complete_framed([frame])
-
-    def _send_in_slices(self) -> Generator[None, None, None]:
-        version, correlation_id = self._header.api_version, self._header.correlation_id
-        frame = yield from build_in_slices(version, correlation_id, self._topics, endpoints=self.endpoints)
-        if not (self.slot.done or self.slot.abandoned):
-            self.slot.complete_framed([frame])
-
-    def send_nothing(self) -> None:
-        self.slot.complete_without_response()
-
-    def run(self, work: Generator[None, None, None]) -> None:
-        """Do work whose length depends on the number of results."""
-        if self._slices is None:
-            at_once(work)
-        else:
-            self._slices.run(work, self._fail)
-
-    def _fail(self, error: Exception) -> None:
-        logger.error("no answer to Produce", exc_info=error)
-        self._connection.close("internal error")
+_NONE = int(ErrorCode.NONE)
 
 
 class PendingProduce:
-    """A request that waits until all of its batches are committed, or flushed."""
+    """A request that waits until all of its batches are committed, or flushed.
 
-    __slots__ = ("_answer", "_services", "_waiting", "bucket")
+    It waits for one of its batches itself; each of the others has a waiter of its own.
+    """
 
-    def __init__(self, answer: ProduceAnswer) -> None:
-        self._answer = answer
-        self._services = answer.services
-        self._waiting: dict[_PendingBatch, None] = {}
+    __slots__ = ("_production", "_waiting", "bucket")
+
+    def __init__(self, production: Production) -> None:
+        self._production: Production | None = production
+        """None once it is answered, or nobody waits for the answer any more: a partition may refer to this
+        for long, and must not keep the request alive.
+        """
+        self._waiting: dict[OffsetWaiter, int] = {}
+        """The waiters and the place of their batch in the results."""
         self.bucket = -1
 
-    def add(self, partition: Partition, next_offset: int, results: list[ProduceResult]) -> None:
-        """Wait for ``next_offset``; the answer will be the next entry of ``results``."""
-        batch = _PendingBatch(self, results, len(results))
-        self._waiting[batch] = None
-        partition.committed_waiters.add(next_offset, batch)
+    def add(self, queue: OffsetQueue, next_offset: int, index: int) -> None:
+        """Wait in a partition's queue for ``next_offset``; ``index`` is the place of the batch's result."""
+        waiter: OffsetWaiter = _OneMore(self) if self in self._waiting else self
+        self._waiting[waiter] = index
+        queue.add(next_offset, waiter)
 
-    def add_flush(self, partition: Partition, next_offset: int, results: list[ProduceResult]) -> None:
-        """As :meth:`add`, until the batch is flushed and this leader may still answer."""
-        batch = _FlushedBatch(self, results, len(results))
-        self._waiting[batch] = None
-        partition.flushed_waiters.add(next_offset, batch)
+    def offset_committed(self) -> None:
+        self.batch_done(self, _NONE)
 
-    def refusal(self) -> ErrorCode | None:
-        """Why nothing may be confirmed any more without the ISR; None if it may."""
+    def offset_refused(self, error_code: int) -> None:
+        self.batch_done(self, error_code)
+
+    def batch_done(self, waiter: OffsetWaiter, error_code: int) -> None:
+        index = self._waiting.pop(waiter, None)
+        if index is None:
+            return  # it has expired, or its client has disconnected
+        production = self._production
+        assert production is not None
+        if error_code == _NONE and production.acks == 1:  # it waited for flushes
+            error_code = self._refusal(production)
+        if error_code != _NONE:
+            production.refuse(index, error_code)
+        if not self._waiting and self.bucket >= 0:
+            production.services.wakeups.deadlines.remove(self)
+            self._production = None
+            production.send()
+
+    def _refusal(self, production: Production) -> int:
+        """Why nothing may be confirmed without the ISR: the lease may have expired during the flush."""
         try:
-            self._services.replicas.refuse_past_lease()
+            production.services.replicas.refuse_past_lease()
         except KafkaError as error:
-            return error.code
-        return None
+            return int(error.code)
+        return _NONE
 
     def park(self, timeout_ms: int) -> None:
         """Wait until the batches are committed. Some may be already, and the client may have disconnected."""
-        if self._answer.slot.abandoned:
-            self._forget_batches()
+        production = self._production
+        assert production is not None
+        if production.slot.abandoned:
+            self._forget()
             return
         if not self._waiting:
-            self._answer.send()
+            self._forget()
+            production.send()
             return
-        self._answer.slot.on_abandon = self._abandon
-        deadline_ms = self._services.clock.monotonic_ms() + max(timeout_ms, 0)
-        self._services.wakeups.wait_until(self, deadline_ms)
-
-    def batch_done(self, batch: _PendingBatch) -> None:
-        self._waiting.pop(batch, None)
-        if not self._waiting and self.bucket >= 0:
-            self._services.wakeups.deadlines.remove(self)
-            self._answer.send()
+        production.slot.on_abandon = self._abandon
+        services = production.services
+        services.wakeups.wait_until(self, services.clock.monotonic_ms() + max(timeout_ms, 0))
 
     def expire(self) -> None:
         """Answer with an error that says the outcome is unknown: the batches may still be committed."""
-        self._answer.run(self._expire_in_slices())
+        assert self._production is not None
+        self._production.do(self._expire_in_slices(self._production))
 
-    def _expire_in_slices(self) -> Generator[None, None, None]:
+    def _expire_in_slices(self, production: Production) -> Generator[None, None, None]:
         self.bucket = -1
         left = _EXPIRED_AT_ONCE
         while self._waiting:
-            batch, _ = self._waiting.popitem()
-            batch.fail(ErrorCode.REQUEST_TIMED_OUT)
-            batch.request = None
+            _, index = self._waiting.popitem()
+            production.refuse(index, ErrorCode.REQUEST_TIMED_OUT)
             left -= 1
             if not left:
                 yield
                 left = _EXPIRED_AT_ONCE
-        self._answer.send()
+        self._forget()
+        production.send()
 
     def _abandon(self) -> None:
         """The client has disconnected."""
-        self._services.wakeups.deadlines.remove(self)
-        self._forget_batches()
+        if self._production is not None:
+            self._production.services.wakeups.deadlines.remove(self)
+        self._forget()
 
-    def _forget_batches(self) -> None:
-        """A batch may keep waiting in its partition for long; it must not keep the request alive."""
-        for batch in self._waiting:
-            batch.request = None
+    def _forget(self) -> None:
+        self._production = None
         self._waiting.clear()
 
 
-class _PendingBatch:
-    """One batch of a waiting request."""
+class _OneMore:
+    """Waits for another batch of a request."""
 
-    __slots__ = ("_index", "_results", "request")
+    __slots__ = ("_request",)
 
-    def __init__(self, request: PendingProduce, results: list[ProduceResult], index: int) -> None:
-        self.request: PendingProduce | None = request
-        self._results = results
-        self._index = index
+    def __init__(self, request: PendingProduce) -> None:
+        self._request = request
 
     def offset_committed(self) -> None:
-        if self.request is not None:
-            self.request.batch_done(self)
+        self._request.batch_done(self, _NONE)
 
     def offset_refused(self, error_code: int) -> None:
-        if self.request is not None:
-            self.fail(error_code)
-            self.request.batch_done(self)
-
-    def fail(self, error_code: int) -> None:
-        partition = self._results[self._index].partition
-        self._results[self._index] = ProduceResult(partition, int(error_code))
-
-
-class _FlushedBatch(_PendingBatch):
-    """One batch of a request with acks=1. The lease may have expired while it was flushed."""
-
-    __slots__ = ()
-
-    def offset_committed(self) -> None:
-        refusal = None if self.request is None else self.request.refusal()
-        if refusal is None:
-            super().offset_committed()
-        else:
-            self.offset_refused(refusal)
+        self._request.batch_done(self, error_code)

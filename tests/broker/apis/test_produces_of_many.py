@@ -297,14 +297,14 @@ def test_transaction_of_a_fenced_broker_is_refused_whole_though_it_is_unfenced_m
         async with data_plane.cluster(1) as cluster:
             topics = await create_many(cluster)
             coordinator, lease = use(cluster, Coordinator()), cluster.brokers[1].lease
-            begin = produce_api._Production.begin_transaction
+            begin = produce_api.Production.begin_transaction
 
-            def begin_and_unfence(production: produce_api._Production) -> Generator[None, None, bool]:
+            def begin_and_unfence(production: produce_api.Production) -> Generator[None, None, bool]:
                 has_begun = yield from begin(production)
                 lease.is_fenced = False
                 return has_begun
 
-            monkeypatch.setattr(produce_api._Production, "begin_transaction", begin_and_unfence)
+            monkeypatch.setattr(produce_api.Production, "begin_transaction", begin_and_unfence)
             client = await cluster.client(1)
             batches = [(topic, in_transaction(0)) for topic in topics]
             for is_fenced, code in ((True, ErrorCode.NOT_LEADER_OR_FOLLOWER), (False, ErrorCode.NONE)):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import uvloop
 
-from pykraft.broker.apis.records.produce_answers import PendingProduce
+from pykraft.broker.apis.records.produce import Production
 from pykraft.broker.serving.listener import KafkaListener
 from pykraft.kafka_protocol.connection import FRAMES_PER_CALLBACK, Connection, ResponseSlot
 from pykraft.kafka_protocol.errors import ErrorCode
@@ -85,7 +85,7 @@ async def _read_or_reset(reader: asyncio.StreamReader) -> bytes:
 
 def pending() -> int:
     gc.collect()
-    return sum(isinstance(found, PendingProduce) for found in gc.get_objects())
+    return sum(isinstance(found, Production) for found in gc.get_objects())
 
 
 @pytest.mark.parametrize("leaves", [False, True])
