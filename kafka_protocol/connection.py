@@ -83,14 +83,14 @@ class Holdable(Protocol):
 
 
 class AnswerObserver(Protocol):
-    """Told what becomes of one answer. It must not fail, and must not complete other answers."""
+    """Told what becomes of answers. It must not fail, and must not complete other answers."""
 
-    def answer_completed(self) -> None: ...
-    def answer_sent(self, *, has_waited: bool) -> None:
+    def answer_completed(self, slot: ResponseSlot) -> None: ...
+    def answer_sent(self, slot: ResponseSlot, *, has_waited: bool) -> None:
         """It was handed to the transport; ``has_waited``: later than it was completed."""
         ...
 
-    def answer_abandoned(self) -> None:
+    def answer_abandoned(self, slot: ResponseSlot) -> None:
         """The connection has ended before it could be sent."""
         ...
 
@@ -98,14 +98,25 @@ class AnswerObserver(Protocol):
 class ResponseSlot:
     """The place of one answer in the order of answers. Completed exactly once.
 
-    ``on_abandon`` is called if the connection ends first, so that parked work can be dropped.
+    ``on_abandon`` is called if the connection ends first, so that parked work can be dropped. The times are
+    the ``observer``'s.
     """
 
-    __slots__ = ("_chunks", "_connection", "done", "observer", "on_abandon")
+    __slots__ = (
+        "_chunks",
+        "completed_us",
+        "connection",
+        "done",
+        "handled_us",
+        "observer",
+        "on_abandon",
+        "received_us",
+    )
 
     def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+        self.connection = connection
         self._chunks: Sequence[Chunk] = ()
+        self.received_us = self.handled_us = self.completed_us = 0
         self.done = False
         self.observer: AnswerObserver | None = None
         self.on_abandon: Callable[[], object] | None = None
@@ -113,7 +124,7 @@ class ResponseSlot:
     @property
     def abandoned(self) -> bool:
         """Whether the connection has ended, so that the answer cannot be sent."""
-        return self._connection.closed
+        return self.connection.closed
 
     def complete(self, chunks: Sequence[Chunk]) -> None:
         """Answer with a response header and body; the size prefix is added here."""
@@ -131,8 +142,8 @@ class ResponseSlot:
         self._chunks = chunks
         self.on_abandon = None
         if self.observer is not None:
-            self.observer.answer_completed()
-        self._connection._slot_done(self)
+            self.observer.answer_completed(self)
+        self.connection._slot_done(self)
 
     def complete_without_response(self) -> None:
         """Complete the slot without sending anything (Produce with acks=0)."""
@@ -295,7 +306,7 @@ class Connection:
         slots, self._slots = self._slots, deque()
         for slot in slots:
             if slot.observer is not None:
-                slot.observer.answer_abandoned()
+                slot.observer.answer_abandoned(slot)
             if slot.on_abandon is not None:
                 abandon, slot.on_abandon = slot.on_abandon, None
                 abandon()
@@ -311,7 +322,7 @@ class Connection:
             if sent._chunks:
                 self._link.write(sent._chunks)
             if sent.observer is not None:
-                sent.observer.answer_sent(has_waited=sent is not slot)
+                sent.observer.answer_sent(sent, has_waited=sent is not slot)
         if self.stalled:
             self._maybe_receive_more()
 

@@ -180,7 +180,7 @@ class _LostAnswer(ResponseSlot):
 
     def complete_framed(self, chunks: Sequence[Chunk]) -> None:
         self.done = True
-        self._connection.close("a test loses its answer")
+        self.connection.close("a test loses its answer")
 
     def _abandon(self) -> None:
         if self.on_abandon is not None:

@@ -134,7 +134,7 @@ _FENCED_COORDINATOR = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 _ON_BROKERS = (
     HotApi(ProduceRequest, ProduceResponse, produce.ProduceHandler, advertised_min=0, max_items=MAX_ELEMENTS),
-    HotApi(FetchRequest, FetchResponse, fetch.make_handler),
+    HotApi(FetchRequest, FetchResponse, fetch.FetchHandler),
     HandledApi(
         ListOffsetsRequest, ListOffsetsResponse, list_offsets.handle, partitions=list_offsets.partitions_of
     ),
@@ -230,7 +230,7 @@ _ON_BROKERS = (
     HotApi(
         OffsetCommitRequest,
         OffsetCommitResponse,
-        offset_commit.make_handler,
+        offset_commit.OffsetCommitHandler,
         refused_when_fenced=_FENCED_COORDINATOR,
     ),
     HandledApi(

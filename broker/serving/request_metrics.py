@@ -23,6 +23,9 @@ from pykraft.runtime.durations import Durations
 logger = logging.getLogger("pykraft.request")
 """At DEBUG one line a request, as Kafka's ``kafka.request.logger``; slow requests at WARNING."""
 
+MOST_OBSERVERS = 1_000
+"""More than there are versions of all APIs. A client may name any version, and its frame is refused later."""
+
 
 class ApiTimes:
     """The requests of one API: ``requests`` received by version, the phases of those that were answered, and
@@ -57,92 +60,78 @@ class MeasuredRequests:
         self, handler: RequestHandler, names: Mapping[int, str], now_us: Callable[[], int], slow_ms: int = 0
     ) -> None:
         self._handler = handler
-        self._now_us = now_us
+        self.now_us = now_us
         self.slow_us = slow_ms * 1000 if slow_ms > 0 else 1 << 62
         self.times = {key: ApiTimes(name) for key, name in names.items()}
+        self._observers: dict[int, _Observer] = {}
+        """By the four bytes that a frame begins with: API and version."""
 
     def handle_frame(self, connection: Connection, frame: memoryview, slot: ResponseSlot) -> None:
         # A frame of less than four bytes, or of another API or version, is the handler's to refuse.
-        times = self.times.get(frame[0] << 8 | frame[1]) if len(frame) >= 4 else None
-        if times is None:
+        observer = self._observer(frame) if len(frame) >= 4 else None
+        if observer is None:
             self._handler.handle_frame(connection, frame, slot)
             return
-        version = frame[2] << 8 | frame[3]
         if connection.held_since_ms is None:  # not one that was received before, and held
-            requests = times.requests
-            requests[version] = requests.get(version, 0) + 1
-        measured = slot.observer = _Measured(self, times, connection, version, self._now_us())
+            requests = observer.times.requests
+            requests[observer.version] = requests.get(observer.version, 0) + 1
+        slot.observer = observer
+        slot.received_us = self.now_us()
         self._handler.handle_frame(connection, frame, slot)
         if not slot.done:
-            measured.handled_us = self._now_us()
+            slot.handled_us = self.now_us()
 
-    def finish(self, measured: _Measured, sent_us: int) -> None:
-        """The answer has been handed to the transport."""
-        times, received_us, completed_us = measured.times, measured.received_us, measured.completed_us
-        handled_us = measured.handled_us or completed_us
+    def _observer(self, frame: memoryview) -> _Observer | None:
+        key, version = frame[0] << 8 | frame[1], frame[2] << 8 | frame[3]
+        observer = self._observers.get(key << 16 | version)
+        if observer is None and (times := self.times.get(key)) is not None:
+            observer = _Observer(self, times, version)
+            if len(self._observers) < MOST_OBSERVERS:
+                self._observers[key << 16 | version] = observer
+        return observer
+
+
+class _Observer:
+    """Measures the requests of one API and version. It holds none of them."""
+
+    __slots__ = ("_requests", "times", "version")
+
+    def __init__(self, requests: MeasuredRequests, times: ApiTimes, version: int) -> None:
+        self._requests = requests
+        self.times = times
+        self.version = version
+
+    def answer_completed(self, slot: ResponseSlot) -> None:
+        slot.completed_us = self._requests.now_us()
+
+    def answer_sent(self, slot: ResponseSlot, *, has_waited: bool) -> None:
+        times, received_us, completed_us = self.times, slot.received_us, slot.completed_us
+        sent_us = self._requests.now_us() if has_waited else completed_us
+        handled_us = slot.handled_us or completed_us  # it was complete when its handler returned
         total_us = sent_us - received_us
         times.local.add(handled_us - received_us)
         times.remote.add(completed_us - handled_us)
         times.response_queue.add(sent_us - completed_us)
         times.total.add(total_us)
-        if total_us >= self.slow_us:
-            logger.warning("slow request: %s", _describe(measured, sent_us))
+        if total_us >= self._requests.slow_us:
+            logger.warning("slow request: %s", _describe(self, slot, sent_us))
         elif logger.isEnabledFor(logging.DEBUG):
-            logger.debug("%s", _describe(measured, sent_us))
+            logger.debug("%s", _describe(self, slot, sent_us))
 
-    def now_us(self) -> int:
-        return self._now_us()
-
-
-class _Measured:
-    """One request on its way. ``handled_us`` is 0 if its answer was complete when its handler returned."""
-
-    __slots__ = (
-        "_requests",
-        "completed_us",
-        "connection",
-        "handled_us",
-        "received_us",
-        "times",
-        "version",
-    )
-
-    def __init__(
-        self,
-        requests: MeasuredRequests,
-        times: ApiTimes,
-        connection: Connection,
-        version: int,
-        received_us: int,
-    ) -> None:
-        self._requests = requests
-        self.times = times
-        self.connection = connection
-        self.version = version
-        self.received_us = received_us
-        self.handled_us = 0
-        self.completed_us = 0
-
-    def answer_completed(self) -> None:
-        self.completed_us = self._requests.now_us()
-
-    def answer_sent(self, *, has_waited: bool) -> None:
-        sent_us = self._requests.now_us() if has_waited else self.completed_us
-        self._requests.finish(self, sent_us)
-
-    def answer_abandoned(self) -> None:
+    def answer_abandoned(self, slot: ResponseSlot) -> None:
         self.times.abandoned += 1
 
 
-def _describe(measured: _Measured, sent_us: int) -> str:
-    connection, handled_us = measured.connection, measured.handled_us or measured.completed_us
+def _describe(observer: _Observer, slot: ResponseSlot, sent_us: int) -> str:
+    connection, completed_us = slot.connection, slot.completed_us
+    handled_us = slot.handled_us or completed_us
     caller = connection.state
     client_id = caller.client_id if isinstance(caller, RequestContext) else ""
     return (
-        f"{measured.times.name} version {measured.version} from {connection.peer_address}"
+        f"{observer.times.name} version {observer.version} from {connection.peer_address}"
         f" (client.id {client_id!r}, listener {connection.listener_name}, connection"
-        f" {connection.connection_id}) took {(sent_us - measured.received_us) / 1000:.1f} ms: local"
-        f" {(handled_us - measured.received_us) / 1000:.1f}, remote"
-        f" {(measured.completed_us - handled_us) / 1000:.1f}, response queue"
-        f" {(sent_us - measured.completed_us) / 1000:.1f}"
+        f" {connection.connection_id}) took {(sent_us - slot.received_us) / 1000:.1f} ms: local"
+        f" {(handled_us - slot.received_us) / 1000:.1f}, remote"
+        f" {(completed_us - handled_us) / 1000:.1f}, response queue"
+        f" {(sent_us - completed_us) / 1000:.1f}"
     )

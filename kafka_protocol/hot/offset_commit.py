@@ -9,7 +9,7 @@ bodies raise :class:`ProtocolError`; bytes after the body are ignored, as in Kaf
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from struct import Struct, pack, unpack
 from struct import error as struct_error
 from typing import NamedTuple, TypeAlias
@@ -345,23 +345,20 @@ def build_offset_commit_response(
 
     ``codes``: one error for everything; or for each topic one, or one for each of its partitions.
     """
-    out = _start_response(version, correlation_id, len(topics))
-    for number, topic in enumerate(topics):
-        _write_topic(out, version, topic, codes if isinstance(codes, int) else codes[number])
-    _end_response(out, version)
-    return out
+    return at_once(build_in_slices(version, correlation_id, topics, codes))
 
 
 def build_in_slices(
-    out: bytearray, version: int, correlation_id: int, topics: Sequence[CommitTopic], codes: CommitCodes
-) -> Iterator[None]:
-    """As :func:`build_offset_commit_response`, into ``out``; yields after each slice."""
-    out += _start_response(version, correlation_id, len(topics))
+    version: int, correlation_id: int, topics: Sequence[CommitTopic], codes: CommitCodes
+) -> Generator[None, None, bytearray]:
+    """As :func:`build_offset_commit_response`; yields after each slice."""
+    out = _start_response(version, correlation_id, len(topics))
     for number, topic in enumerate(topics):
         if number and not number % SLICE_TOPICS:
             yield
         _write_topic(out, version, topic, codes if isinstance(codes, int) else codes[number])
     _end_response(out, version)
+    return out
 
 
 def _start_response(version: int, correlation_id: int, topic_count: int) -> bytearray:

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator
 
 from pykraft.broker.apis.services import BrokerServices
 from pykraft.group_coordinator.state.result import CommitCodes
+from pykraft.kafka_protocol.codec.pace import at_once
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.headers import RequestHeader
@@ -23,7 +24,6 @@ from pykraft.kafka_protocol.hot.offset_commit import (
     CommitTopic,
     UsualCommit,
     build_in_slices,
-    build_offset_commit_response,
     parse_in_slices,
     parse_offset_commit,
 )
@@ -208,33 +208,24 @@ class _Commit:
     def _answer(self, codes: CommitCodes) -> None:
         if self.done():
             return
+        work = self._answer_in_slices(codes)
         if self._slices is not None:
-            self._slices.run(self._answer_in_slices(codes), self._fail)
+            self._slices.run(work, self._fail)
             return
         try:
-            response = self._build(codes)
+            at_once(work)
         except Exception as error:
             self._fail(error)
-        else:
-            self._slot.complete_framed([response])
 
-    def _build(self, codes: CommitCodes) -> bytearray:
+    def _answer_in_slices(self, codes: CommitCodes) -> Generator[None, None, None]:
         if self._usual is not None and codes == [0]:
-            return self._usual.accept(self._correlation_id)
-        return build_offset_commit_response(self._version, self._correlation_id, self._topics, codes)
-
-    def _answer_in_slices(self, codes: CommitCodes) -> Iterator[None]:
-        response = bytearray()
-        yield from build_in_slices(response, self._version, self._correlation_id, self._topics, codes)
+            response = self._usual.accept(self._correlation_id)
+        else:
+            response = yield from build_in_slices(self._version, self._correlation_id, self._topics, codes)
         if not self.done():
-            self._slot.complete_framed([response])
+            self._slot.complete_framed((response,))
 
     def _fail(self, error: Exception) -> None:
         """A bug costs only this connection: others wait for the same batch."""
         logger.error("no answer to OffsetCommit version %d", self._version, exc_info=error)
         self._connection.close("internal error")
-
-
-def make_handler(services: BrokerServices, turns: Turns) -> OffsetCommitHandler:
-    """The handler of one broker."""
-    return OffsetCommitHandler(services, turns)

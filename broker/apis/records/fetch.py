@@ -105,8 +105,3 @@ class FetchHandler:
             connection,
             ((topic.name, topic.topic_id, asked.partition) for topic in topics for asked in topic.partitions),
         )
-
-
-def make_handler(services: BrokerServices, turns: Turns) -> FetchHandler:
-    """The handler of one broker."""
-    return FetchHandler(services, turns)
