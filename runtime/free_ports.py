@@ -23,8 +23,8 @@ EPHEMERAL_RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 DEFAULT_EPHEMERAL_START = 32_768
 _NEAR = 100
 
-_names: dict[int, socket.socket] = {}
-"""Of the ports that this process has drawn."""
+_names: dict[int, int] = {}
+"""The descriptors that keep the ports which this process has drawn."""
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
@@ -66,8 +66,8 @@ def first_of_free_ports(host: str, first: int, count: int) -> int:
 def give_back(ports: Iterable[int]) -> None:
     """Others may draw these again: those who were to listen there have ended."""
     for port in ports:
-        if name := _names.pop(port, None):
-            name.close()
+        if port in _names:
+            os.close(_names.pop(port))
 
 
 def _take(port: int, host: str) -> bool:
@@ -95,7 +95,7 @@ def _reserve(port: int) -> None:
     except OSError:
         name.close()
         raise
-    _names[port] = name
+    _names[port] = name.detach()
 
 
 def _candidates() -> Iterator[int]:
