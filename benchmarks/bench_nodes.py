@@ -305,7 +305,7 @@ class ControllerClient:
             self._turn += 1
             await asyncio.sleep(0.005)
 
-    async def forward(self, request: Any, version: int, response_class: Any) -> Any:
+    async def forward(self, request: Any, version: int) -> Any:
         """A client's request, as a broker forwards it."""
         message = pb.ForwardRequest(
             api_key=request.API_KEY, api_version=version, body=request.encode(version),
@@ -313,7 +313,7 @@ class ControllerClient:
             listener="PLAINTEXT", timeout_ms=60_000,
         )  # fmt: skip
         answer = await self.call("Forward", message, pb.ForwardResponse)
-        return response_class.decode(answer.body, version)
+        return request.RESPONSE.decode(answer.body, version)
 
     async def close(self) -> None:
         await self._transport.close()
@@ -334,8 +334,8 @@ class KafkaClient:
         (length,) = struct.unpack(">i", await self._reader.readexactly(4))
         return await self._reader.readexactly(length)
 
-    async def call(self, request: Any, version: int, response_class: Any) -> Any:
-        return decode_answer(await self.ask(request, version), version, response_class)
+    async def call(self, request: Any, version: int) -> Any:
+        return decode_answer(await self.ask(request, version), version, request.RESPONSE)
 
     def close(self) -> None:
         self._writer.close()

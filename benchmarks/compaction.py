@@ -38,7 +38,6 @@ from pykraft.kafka_protocol.messages.configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
 )
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.log_store.checkpoint import CLEANER_OFFSET_CHECKPOINT, read_offset_checkpoint
@@ -60,7 +59,7 @@ def alter(node: Node, kind: int, name: str, **values: str) -> None:
     ]
     resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
     request = IncrementalAlterConfigsRequest(resources=[resource])
-    answer = Client(node.port).call(request, 1, IncrementalAlterConfigsResponse)
+    answer = Client(node.port).call(request, 1)
     assert answer.responses[0].error_code == 0, answer.responses[0]
 
 

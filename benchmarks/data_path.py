@@ -52,11 +52,11 @@ class Client:
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", ANSWER_TIMEOUT_S, 0))
         self._buffer = bytearray(4 * MIB)
 
-    def call(self, request: Any, version: int, response_class: Any) -> Any:
+    def call(self, request: Any, version: int) -> Any:
         self.socket.sendall(frame_of(request, version))
         data = self.receive()
-        _, at = decode_response_header(response_class.API_KEY, version, data)
-        return response_class.decode(bytes(data[at:]), version)
+        _, at = decode_response_header(request.API_KEY, version, data)
+        return request.RESPONSE.decode(bytes(data[at:]), version)
 
     def receive(self) -> memoryview:
         """The next frame, valid until the next call."""
@@ -169,13 +169,13 @@ def create_topic(nodes: list[Node], name: str, partitions: int, replication_fact
         name=name, num_partitions=partitions, replication_factor=replication_factor, configs=configs
     )
     request = topic_messages.CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
-    result = client.call(request, 7, topic_messages.CreateTopicsResponse).topics[0]
+    result = client.call(request, 7).topics[0]
     assert result.error_code in (0, 36), result
     leaders: list[int] = []
 
     def ready() -> bool:
         asked = [cluster.MetadataRequestTopic(name=name)]
-        response = client.call(cluster.MetadataRequest(topics=asked), 9, cluster.MetadataResponse)
+        response = client.call(cluster.MetadataRequest(topics=asked), 9)
         found = sorted(response.topics[0].partitions, key=lambda p: p.partition_index)
         leaders[:] = [p.leader_id for p in found]
         return len(found) == partitions and all(p.error_code == 0 for p in found)
@@ -194,7 +194,7 @@ def delete_topic(node: Node, name: str) -> None:
     """Free the logs' memory, so that the next measurement uses memory that the system has used before."""
     topics = [topic_messages.DeleteTopicState(name=name)]
     request = topic_messages.DeleteTopicsRequest(topics=topics, timeout_ms=30_000)
-    Client(node.port).call(request, 6, topic_messages.DeleteTopicsResponse)
+    Client(node.port).call(request, 6)
     time.sleep(0.5)
 
 

@@ -36,7 +36,6 @@ from pykraft.kafka_protocol.messages.topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreateTopicsRequest,
-    CreateTopicsResponse,
 )
 from pykraft.quorum.core.config import QuorumConfig
 
@@ -64,7 +63,7 @@ class Creator:
                 assignments=[CreatableReplicaAssignment(partition_index=0, broker_ids=[SYNTHETIC])],
             )  # fmt: skip
             request = CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
-            response = await self._client.call(request, 7, CreateTopicsResponse)
+            response = await self._client.call(request, 7)
             result = response.topics[0]
             if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                 self.failed.append(f"{result.name}: {result.error_code} {result.error_message}")

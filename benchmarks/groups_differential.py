@@ -53,9 +53,9 @@ def prepare(system: Any, client: Client) -> None:
 def coordinates_groups(client: Client) -> bool:
     """Ask for a coordinator, which creates the offsets topic, and whether it is at work."""
     request = groups.FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
-    client.call(request, 4, groups.FindCoordinatorResponse)
+    client.call(request, 4)
     probe = groups.HeartbeatRequest(group_id="g", member_id="nobody", generation_id=1)
-    code = client.call(probe, 4, groups.HeartbeatResponse).error_code
+    code = client.call(probe, 4).error_code
     return bool(code == ErrorCode.UNKNOWN_MEMBER_ID)
 
 

@@ -41,7 +41,6 @@ from pykraft.kafka_protocol.messages.topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreateTopicsRequest,
-    CreateTopicsResponse,
 )
 from pykraft.metadata_log.codec import encode_record
 from pykraft.metadata_log.loader import MetadataLoader
@@ -104,7 +103,7 @@ class Cluster:
                 for name in names
             ],
         )  # fmt: skip
-        response = await self.client.forward(request, 7, CreateTopicsResponse)
+        response = await self.client.forward(request, 7)
         for topic in response.topics:
             assert topic.error_code == 0, topic.error_message
             self.topic_ids[topic.name] = topic.topic_id

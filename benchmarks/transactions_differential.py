@@ -46,9 +46,9 @@ def prepare(system: Any, client: Client) -> None:
 
 def _coordinates(client: Client) -> bool:
     request = groups.FindCoordinatorRequest(key_type=1, coordinator_keys=["t"])
-    client.call(request, 4, groups.FindCoordinatorResponse)
+    client.call(request, 4)
     probe = transactions.InitProducerIdRequest(transactional_id="probe", transaction_timeout_ms=1000)
-    answer = client.call(probe, 4, transactions.InitProducerIdResponse)
+    answer = client.call(probe, 4)
     return bool(answer.error_code == ErrorCode.NONE)
 
 

@@ -13,9 +13,9 @@ from pykraft.kafka_client.connection import Connection, R
 from pykraft.kafka_client.errors import ClientTimeoutError, ConnectionFailedError
 from pykraft.kafka_client.metadata import MetadataCache, Partition, Topic
 from pykraft.kafka_client.network import Network
-from pykraft.kafka_protocol.codec.schema import Message
+from pykraft.kafka_protocol.codec.schema import Request
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.cluster import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from pykraft.kafka_protocol.messages.cluster import MetadataRequest, MetadataRequestTopic
 from pykraft.lazy_dataclass import dataclass
 from pykraft.runtime.address import Address
 
@@ -132,15 +132,11 @@ class Cluster:
         self._turn = 0
         raise ConnectionFailedError("no broker answers: " + "; ".join(failures))
 
-    async def ask_any(
-        self, request: Message, response_type: type[R], deadline_ms: int, *, max_version: int | None = None
-    ) -> R:
+    async def ask_any(self, request: Request[R], deadline_ms: int, *, max_version: int | None = None) -> R:
         """One attempt at any broker. After a failure the next attempt is made at another one."""
         connection = await self.any_broker(deadline_ms)
         try:
-            return await connection.call(
-                request, response_type, self.request_deadline(deadline_ms), max_version=max_version
-            )
+            return await connection.call(request, self.request_deadline(deadline_ms), max_version=max_version)
         except KafkaError:
             self._turn += 1
             raise
@@ -148,17 +144,14 @@ class Cluster:
     async def ask_broker(
         self,
         broker_id: int,
-        request: Message,
-        response_type: type[R],
+        request: Request[R],
         deadline_ms: int,
         *,
         max_version: int | None = None,
     ) -> R:
         """One attempt at a broker by id."""
         connection = await self.broker(broker_id, deadline_ms)
-        return await connection.call(
-            request, response_type, self.request_deadline(deadline_ms), max_version=max_version
-        )
+        return await connection.call(request, self.request_deadline(deadline_ms), max_version=max_version)
 
     async def retrying(self, what: str, attempt: Callable[[], Awaitable[T]], deadline_ms: int) -> T:
         """Repeat ``attempt``, with growing pauses, while its error is retriable and until the deadline."""
@@ -198,9 +191,7 @@ class Cluster:
         """
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
-        response = await self.ask_any(
-            request, MetadataResponse, deadline_ms, max_version=_METADATA_VERSION_WITH_TOPIC_IDS
-        )
+        response = await self.ask_any(request, deadline_ms, max_version=_METADATA_VERSION_WITH_TOPIC_IDS)
         self.metadata.replay(response, complete=topics is None)
 
     async def topics(self, names: Sequence[str] | None, deadline_ms: int) -> list[Topic]:

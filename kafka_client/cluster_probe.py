@@ -13,16 +13,14 @@ from typing import TypeVar
 
 from pykraft.kafka_client.blocking import BlockingNetwork, run
 from pykraft.kafka_client.connection import Connection
-from pykraft.kafka_protocol.codec.schema import Message
+from pykraft.kafka_protocol.codec.schema import Message, Request
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.kafka_protocol.messages.cluster import (
     DescribeQuorumRequest,
     DescribeQuorumRequestPartitionData,
     DescribeQuorumRequestTopicData,
-    DescribeQuorumResponse,
     MetadataRequest,
     MetadataRequestTopic,
-    MetadataResponse,
 )
 from pykraft.runtime.address import Address
 
@@ -81,7 +79,7 @@ class ClusterProbe:
     def topic(self, node_id: int, topic: str, timeout_ms: int = PROBE_TIMEOUT_MS) -> TopicView | None:
         """What this broker knows of the topic; None if it does not answer in time."""
         request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
-        response = self._call(node_id, request, MetadataResponse, timeout_ms)
+        response = self._call(node_id, request, timeout_ms)
         if response is None:
             return None
         partitions = {
@@ -98,7 +96,7 @@ class ClusterProbe:
         partition = DescribeQuorumRequestPartitionData(partition_index=0)
         topic = DescribeQuorumRequestTopicData(topic_name=CLUSTER_METADATA_TOPIC, partitions=[partition])
         request = DescribeQuorumRequest(topics=[topic])
-        response = self._call(node_id, request, DescribeQuorumResponse, timeout_ms)
+        response = self._call(node_id, request, timeout_ms)
         if response is None or response.error_code:
             return None
         for found in response.topics:
@@ -112,7 +110,7 @@ class ClusterProbe:
             connection.close()
         self._connections.clear()
 
-    def _call(self, node_id: int, request: Message, response_type: type[R], timeout_ms: int) -> R | None:
+    def _call(self, node_id: int, request: Request[R], timeout_ms: int) -> R | None:
         deadline_ms = self._network.now_ms() + timeout_ms
         try:
             connection = self._connections.get(node_id)
@@ -120,7 +118,7 @@ class ClusterProbe:
                 address = self._addresses[node_id]
                 opened = Connection.open(self._network, address, self._client_id, deadline_ms)
                 connection = self._connections[node_id] = run(opened)
-            return run(connection.call(request, response_type, deadline_ms))
+            return run(connection.call(request, deadline_ms))
         except (KafkaError, OSError):
             dropped = self._connections.pop(node_id, None)
             if dropped is not None:

@@ -19,7 +19,7 @@ from pykraft.kafka_client.errors import (
 )
 from pykraft.kafka_client.network import Channel, Network
 from pykraft.kafka_protocol.api_keys import ApiKey
-from pykraft.kafka_protocol.codec.schema import Message
+from pykraft.kafka_protocol.codec.schema import Message, Request
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.headers import decode_response_header, encode_request
 from pykraft.kafka_protocol.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
@@ -89,14 +89,12 @@ class Connection:
             )
         return version
 
-    async def call(
-        self, request: Message, response_type: type[R], deadline_ms: int, *, max_version: int | None = None
-    ) -> R:
+    async def call(self, request: Request[R], deadline_ms: int, *, max_version: int | None = None) -> R:
         """Send a request and wait for its answer. Calls of several tasks are made one after another."""
         async with self._calls:
             assert not self._in_flight, "call() while a request that send() sent is in flight"
             await self.send(request, deadline_ms, max_version=max_version)
-            return await self.receive(response_type, deadline_ms)
+            return await self.receive(request.RESPONSE, deadline_ms)
 
     async def send(
         self,
@@ -135,7 +133,7 @@ class Connection:
             # All encodings begin with the error code.
             error_code = int.from_bytes(body[:2], "big", signed=True)
             if error_code not in (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_REQUEST):
-                response = self._decode(ApiVersionsResponse, body, version)
+                response = self._decode(request.RESPONSE, body, version)
                 break
             if version == 0:
                 raise UnsupportedByBrokerError(f"{self.address} refuses every version of ApiVersions")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pykraft.kafka_client.cluster import Cluster
 from pykraft.kafka_client.connection import Connection, R
 from pykraft.kafka_client.coordinators import GROUP_KEY, ask_for_coordinator
-from pykraft.kafka_protocol.codec.schema import Message
+from pykraft.kafka_protocol.codec.schema import Request
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.runtime.address import Address
 
@@ -46,13 +46,11 @@ class CoordinatorLink:
             self.forget()
             raise
 
-    async def call(
-        self, request: Message, response_type: type[R], deadline_ms: int, *, max_version: int | None = None
-    ) -> R:
+    async def call(self, request: Request[R], deadline_ms: int, *, max_version: int | None = None) -> R:
         """One attempt. Any failure may mean that the coordinator is elsewhere by now."""
         connection = await self.connection(deadline_ms)
         try:
-            return await connection.call(request, response_type, deadline_ms, max_version=max_version)
+            return await connection.call(request, deadline_ms, max_version=max_version)
         except BaseException:
             self.forget()
             raise

@@ -15,13 +15,9 @@ from pykraft.kafka_client.cluster import Cluster, is_passing
 from pykraft.kafka_client.connection import Connection, R
 from pykraft.kafka_client.errors import UnsupportedByBrokerError
 from pykraft.kafka_client.results import BrokerDescription
-from pykraft.kafka_protocol.codec.schema import Message
+from pykraft.kafka_protocol.codec.schema import Request
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.groups import (
-    Coordinator,
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-)
+from pykraft.kafka_protocol.messages.groups import Coordinator, FindCoordinatorRequest
 from pykraft.runtime.address import Address
 
 GROUP_KEY: Final = 0
@@ -55,8 +51,7 @@ async def ask_for_coordinator(
 async def ask_coordinator(
     cluster: Cluster,
     coordinator: BrokerDescription,
-    request: Message,
-    response_type: type[R],
+    request: Request[R],
     deadline_ms: int,
     *,
     max_version: int | None = None,
@@ -64,7 +59,7 @@ async def ask_coordinator(
     """One attempt."""
     connection = await connection_to(cluster, coordinator, deadline_ms)
     by = cluster.request_deadline(deadline_ms)
-    return await connection.call(request, response_type, by, max_version=max_version)
+    return await connection.call(request, by, max_version=max_version)
 
 
 async def connection_to(cluster: Cluster, coordinator: BrokerDescription, deadline_ms: int) -> Connection:
@@ -138,7 +133,7 @@ async def _ask_for_coordinators(
         return {
             key: (await _ask_for_coordinators(cluster, [key], deadline_ms, key_type))[key] for key in keys
         }
-    response = await cluster.ask_any(request, FindCoordinatorResponse, deadline_ms)
+    response = await cluster.ask_any(request, deadline_ms)
     if not response.coordinators:
         check(response.error_code, response.error_message, f"FindCoordinator of {keys[0]}")
         return {keys[0]: BrokerDescription(response.node_id, response.host, response.port, None)}

@@ -75,7 +75,7 @@ async def list_offsets(
         for leader_id, partitions in sorted(by_leader.items()):
             try:
                 request = _request(partitions, timestamps, isolation_level)
-                response = await cluster.ask_broker(leader_id, request, ListOffsetsResponse, deadline_ms)
+                response = await cluster.ask_broker(leader_id, request, deadline_ms)
                 _collect(response, found)
             except KafkaError as error:
                 if not is_passing(error):
@@ -104,7 +104,7 @@ async def list_each_offset(
         leader_id: int, partitions: list[Partition]
     ) -> dict[TopicPartition, ListedOffset | KafkaError]:
         request = _request(partitions, timestamps, isolation_level)
-        response = await cluster.ask_broker(leader_id, request, ListOffsetsResponse, deadline_ms)
+        response = await cluster.ask_broker(leader_id, request, deadline_ms)
         return _results(response)
 
     return await ask_leaders(cluster, "ListOffsets", timestamps, ask, deadline_ms)

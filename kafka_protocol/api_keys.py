@@ -5,9 +5,9 @@ from __future__ import annotations
 from enum import IntEnum
 from functools import cache, lru_cache
 from importlib import import_module
-from typing import Final, cast
+from typing import Any, Final, cast
 
-from pykraft.kafka_protocol.codec.schema import NEVER_FLEXIBLE, Message
+from pykraft.kafka_protocol.codec.schema import NEVER_FLEXIBLE, Request
 
 
 class ApiKey(IntEnum):
@@ -122,15 +122,15 @@ _FAMILY: Final = {api: family for family, apis in _FAMILIES.items() for api in a
 
 
 @cache
-def request_class(api_key: int) -> type[Message]:
+def request_class(api_key: int) -> type[Request[Any]]:
     """The request class of an API, imported on first use. :class:`KeyError` if there is none."""
-    return _message_class(api_key, "Request")
-
-
-@cache
-def response_class(api_key: int) -> type[Message]:
-    """The response class of an API, imported on first use. :class:`KeyError` if there is none."""
-    return _message_class(api_key, "Response")
+    try:
+        name = ApiKey(api_key).name.lower()
+        module = import_module(f"pykraft.kafka_protocol.messages.{_FAMILY[name]}")
+    except (ValueError, KeyError):
+        raise KeyError(f"no message table for API {api_key}") from None
+    class_name = "".join(part.capitalize() for part in name.split("_")) + "Request"
+    return cast(type[Request[Any]], getattr(module, class_name))
 
 
 @lru_cache(maxsize=256)
@@ -144,13 +144,3 @@ def flexible_from(api_key: int) -> int:
         return request_class(api_key).FLEXIBLE_FROM
     except KeyError:
         return NEVER_FLEXIBLE
-
-
-def _message_class(api_key: int, suffix: str) -> type[Message]:
-    try:
-        name = ApiKey(api_key).name.lower()
-        module = import_module(f"pykraft.kafka_protocol.messages.{_FAMILY[name]}")
-    except (ValueError, KeyError):
-        raise KeyError(f"no message table for API {api_key}") from None
-    class_name = "".join(part.capitalize() for part in name.split("_")) + suffix
-    return cast(type[Message], getattr(module, class_name))

@@ -5,7 +5,7 @@ import socket
 import struct
 from typing import Self, TypeVar
 
-from pykraft.kafka_protocol.codec.schema import Message
+from pykraft.kafka_protocol.codec.schema import Message, Request
 from pykraft.kafka_protocol.headers import decode_response_header, encode_request
 from pykraft.runtime.address import Address
 from pykraft.testing.processes.waits import PATIENCE_S
@@ -45,12 +45,12 @@ class WireClient:
         size = self._exactly(4)
         return None if size is None else self._exactly(struct.unpack(">i", size)[0])
 
-    def call(self, request: Message, version: int, response_class: type[M]) -> M:
+    def call(self, request: Request[M], version: int) -> M:
         """Send a request and decode its answer, whole."""
         self.send_frame(encode_request(request, version, 7, "test"))
         frame = self.receive()
         assert frame is not None, f"connection closed instead of an answer to {request}"
-        return decode_answer(response_class, version, frame)
+        return decode_answer(request.RESPONSE, version, frame)
 
     def _exactly(self, size: int) -> bytes | None:
         data = b""

@@ -132,9 +132,7 @@ class Cluster:
         try:
             client = Client(port)
             with client.socket:
-                answer = client.call(
-                    cluster_messages.MetadataRequest(topics=[]), 9, cluster_messages.MetadataResponse
-                )
+                answer = client.call(cluster_messages.MetadataRequest(topics=[]), 9)
         except OSError:
             return False
         return len(answer.brokers) == len(self.ports)

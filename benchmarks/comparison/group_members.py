@@ -25,18 +25,14 @@ from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatRequestTopicPartitions,
-    ConsumerGroupHeartbeatResponse,
     HeartbeatRequest,
-    HeartbeatResponse,
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     JoinGroupResponse,
     LeaveGroupRequest,
-    LeaveGroupResponse,
     MemberIdentity,
     SyncGroupRequest,
     SyncGroupRequestAssignment,
-    SyncGroupResponse,
 )
 
 NOT_YET: Final = (
@@ -55,7 +51,6 @@ _REBALANCE_TIMEOUT_MS: Final = 60_000
 class Ask(NamedTuple):
     request: Any
     version: int
-    response_class: Any
 
 
 Steps = Generator[Ask | None, Any, None]
@@ -102,12 +97,12 @@ class ClassicLife(Life):
 
     def goodbye(self) -> Ask:
         members = [MemberIdentity(member_id=self._member_id)]
-        return Ask(LeaveGroupRequest(group_id=self.group, members=members), 3, LeaveGroupResponse)
+        return Ask(LeaveGroupRequest(group_id=self.group, members=members), 3)
 
     def _join(self) -> Steps:
         self.owned = frozenset()
         while True:
-            joined = yield Ask(self._join_request(), 5, JoinGroupResponse)
+            joined = yield Ask(self._join_request(), 5)
             if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
                 self._member_id = joined.member_id
                 continue
@@ -118,7 +113,7 @@ class ClassicLife(Life):
                 group_id=self.group, generation_id=self._generation, member_id=self._member_id,
                 assignments=assignments,
             )  # fmt: skip
-            synced = yield Ask(request, 3, SyncGroupResponse)
+            synced = yield Ask(request, 3)
             if synced.error_code == ErrorCode.REBALANCE_IN_PROGRESS:
                 continue
             check(synced.error_code, "SyncGroup")
@@ -157,7 +152,7 @@ class ClassicLife(Life):
         request = HeartbeatRequest(
             group_id=self.group, generation_id=self._generation, member_id=self._member_id
         )
-        answer = yield Ask(request, 3, HeartbeatResponse)
+        answer = yield Ask(request, 3)
         if answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS:
             yield from self._join()
         else:
@@ -173,11 +168,11 @@ class ConsumerLife(Life):
         self._epoch = 0
 
     def goodbye(self) -> Ask:
-        return Ask(self._request(-1), 1, ConsumerGroupHeartbeatResponse)
+        return Ask(self._request(-1), 1)
 
     def beat(self) -> Ask:
         """One that says nothing new."""
-        return Ask(self._request(self._epoch), 1, ConsumerGroupHeartbeatResponse)
+        return Ask(self._request(self._epoch), 1)
 
     def _join(self) -> Steps:
         yield from self._say(
@@ -197,7 +192,7 @@ class ConsumerLife(Life):
     def _say(self, request: ConsumerGroupHeartbeatRequest) -> Steps:
         """And say at once what it owns now, as long as the answers change that."""
         while True:
-            answer = yield Ask(request, 1, ConsumerGroupHeartbeatResponse)
+            answer = yield Ask(request, 1)
             check(answer.error_code, "ConsumerGroupHeartbeat")
             self._epoch = answer.member_epoch
             self.interval_s = answer.heartbeat_interval_ms / 1000

@@ -40,7 +40,7 @@ def end_offset(port: int, topic: str, index: int) -> int:
     partition = records.ListOffsetsPartition(partition_index=index, timestamp=LATEST)
     topics = [records.ListOffsetsTopic(name=topic, partitions=[partition])]
     request = records.ListOffsetsRequest(replica_id=-1, topics=topics)
-    answer = Client(port).call(request, 5, records.ListOffsetsResponse)
+    answer = Client(port).call(request, 5)
     found = answer.topics[0].partitions[0]
     check(found.error_code, "ListOffsets")
     return int(found.offset)
@@ -52,13 +52,13 @@ def request_topic(client: Client, name: str, partitions: int, replication_factor
         name=name, num_partitions=partitions, replication_factor=replication_factor
     )
     request = topic_messages.CreateTopicsRequest(topics=[topic], timeout_ms=60_000)
-    check(client.call(request, 7, topic_messages.CreateTopicsResponse).topics[0].error_code, "CreateTopics")
+    check(client.call(request, 7).topics[0].error_code, "CreateTopics")
 
 
 def is_in_sync(client: Client, names: list[str], replicas: int) -> bool:
     """Whether all partitions of these topics are led and have so many replicas in sync."""
     asked = [cluster.MetadataRequestTopic(name=name) for name in names]
-    answer = client.call(cluster.MetadataRequest(topics=asked), 9, cluster.MetadataResponse)
+    answer = client.call(cluster.MetadataRequest(topics=asked), 9)
     return all(
         topic.error_code == 0
         and topic.partitions
@@ -69,11 +69,11 @@ def is_in_sync(client: Client, names: list[str], replicas: int) -> bool:
 
 def topic_id(client: Client, name: str) -> Any:
     asked = [cluster.MetadataRequestTopic(name=name)]
-    answer = client.call(cluster.MetadataRequest(topics=asked), 10, cluster.MetadataResponse)
+    answer = client.call(cluster.MetadataRequest(topics=asked), 10)
     return answer.topics[0].topic_id
 
 
 def has_coordinator(client: Client, group: str) -> bool:
     request = groups.FindCoordinatorRequest(coordinator_keys=[group])
-    answer = client.call(request, 4, groups.FindCoordinatorResponse)
+    answer = client.call(request, 4)
     return bool(answer.coordinators[0].error_code == 0)

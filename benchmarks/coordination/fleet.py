@@ -186,7 +186,7 @@ class Fleet:
 
     def _take(self, seat: Seat, frame: bytes) -> None:
         assert seat.asked is not None
-        answer = decode(seat.asked.response_class, seat.asked.version, frame)
+        answer = decode(seat.asked.request.RESPONSE, seat.asked.version, frame)
         if seat.is_leaving:
             self._leaving -= 1
             self._hang_up(seat)

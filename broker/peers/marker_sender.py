@@ -161,9 +161,7 @@ class MarkerSender:
             if node_id == self._node_id:
                 response = await self._write_here(request)
             else:
-                response = await self._peers.call(
-                    node_id, request, WriteTxnMarkersResponse, _REQUEST_TIMEOUT_MS
-                )
+                response = await self._peers.call(node_id, request, _REQUEST_TIMEOUT_MS)
         except KafkaError as error:
             logger.debug("markers to broker %d: %s", node_id, error)
             self._send_later(due)

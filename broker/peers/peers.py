@@ -10,7 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, TypeVar
 
 from pykraft.broker.replicas.ports import ImageSource
-from pykraft.kafka_protocol.codec.schema import Message
+from pykraft.kafka_protocol.codec.schema import Message, Request
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.runtime.address import Address
 
@@ -33,7 +33,7 @@ class Peers:
         self._peers: dict[tuple[int, int], _Peer] = {}
         """By broker and API."""
 
-    async def call(self, node_id: int, request: Message, response_type: type[R], timeout_ms: int) -> R:
+    async def call(self, node_id: int, request: Request[R], timeout_ms: int) -> R:
         """Send a request, behind those of the same API to the same broker that are not answered yet.
 
         NETWORK_EXCEPTION if no answer came: the request may have been carried out.
@@ -43,7 +43,7 @@ class Peers:
         async with peer.turn:
             try:
                 connection = await self._connect(peer, node_id, deadline_ms)
-                return await connection.call(request, response_type, deadline_ms)
+                return await connection.call(request, deadline_ms)
             except KafkaError as error:
                 raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"broker {node_id}: {error.message}") from error
 

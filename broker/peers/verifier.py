@@ -132,9 +132,7 @@ class CoordinatorVerifier:
             if node_id == self._node_id:
                 response = await self._ask_here(request, _VERSION)
             else:
-                response = await self._peers.call(
-                    node_id, request, AddPartitionsToTxnResponse, _REQUEST_TIMEOUT_MS
-                )
+                response = await self._peers.call(node_id, request, _REQUEST_TIMEOUT_MS)
         except KafkaError as error:
             _fail_all(batch, error.code, error.message)
             return

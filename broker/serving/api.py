@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Iterable
 from dataclasses import field
-from typing import Final, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.codec.pace import MAX_ITEMS, TooManyItemsError, at_once
-from pykraft.kafka_protocol.codec.schema import Message
+from pykraft.kafka_protocol.codec.schema import Message, Request
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
 from pykraft.kafka_protocol.error_answers import error_answer_in_slices, has_own_error
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
@@ -27,7 +27,7 @@ from pykraft.runtime.turns import Turns
 S = TypeVar("S", contravariant=True)
 """The parts that a handler may use: those of a broker, of a controller, or those that both have."""
 
-Q = TypeVar("Q", bound=Message)
+Q = TypeVar("Q", bound=Request[Any])
 R = TypeVar("R", bound=Message)
 
 Handler: TypeAlias = Callable[[S, RequestContext, Q, int], Awaitable[R | bytes]]
@@ -162,7 +162,8 @@ class Api(Generic[S, Q, R]):
     def error_in_slices(self, request: Q, version: int, error: KafkaError) -> Generator[None, None, R]:
         """As :meth:`error_response`; yields after each item."""
         if self.build_error is None:
-            return (yield from error_answer_in_slices(self.response, request, version, error))
+            answer: R = yield from error_answer_in_slices(request, version, error)
+            return answer
         built = self.build_error(request, version, error)
         return (yield from built) if isinstance(built, Generator) else built
 

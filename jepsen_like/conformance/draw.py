@@ -17,7 +17,7 @@ from pykraft.jepsen_like.conformance.script import (
     TopicId,
     blank,
 )
-from pykraft.kafka_protocol.codec.schema import Message
+from pykraft.kafka_protocol.codec.schema import Message, Request
 
 T = TypeVar("T")
 
@@ -65,7 +65,7 @@ class Draw:
     def serves(self, request: type[Message]) -> bool:
         return request.API_KEY in self.versions
 
-    def add(self, actor: int, version: int, request: Message) -> None:
+    def add(self, actor: int, version: int, request: Request[Any]) -> None:
         self.steps.append(Step(actor, version, request))
 
     def group(self) -> Any:

@@ -215,7 +215,8 @@ class _Run:
         if frame is None:
             lane.reconnect()
             return "no answer"
-        return decode(step.request, step.version, frame)
+        answer: Message = decode(step.request, step.version, frame)
+        return answer
 
     def _note(self, now: int, came: list[tuple[int, Message | str]]) -> None:
         for _, answer in came:

@@ -5,43 +5,30 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Final
+from typing import Final, TypeVar
 
 from pykraft.jepsen_like.conformance.lane import ANSWER_TIMEOUT_S, Lane
 from pykraft.jepsen_like.conformance.script import TOPICS
-from pykraft.kafka_protocol.api_keys import response_class
-from pykraft.kafka_protocol.codec.schema import Message
+from pykraft.kafka_protocol.codec.schema import Message, Request
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.headers import decode_response_header, encode_request
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.messages.cluster import (
-    ApiVersionsRequest,
-    ApiVersionsResponse,
-    MetadataRequest,
-    MetadataRequestTopic,
-    MetadataResponse,
-)
-from pykraft.kafka_protocol.messages.records import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
+from pykraft.kafka_protocol.messages.cluster import ApiVersionsRequest, MetadataRequest, MetadataRequestTopic
+from pykraft.kafka_protocol.messages.records import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from pykraft.kafka_protocol.messages.topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
-    CreateTopicsResponse,
     DeleteTopicsRequest,
 )
 from pykraft.kafka_protocol.messages.transactions import (
     DescribedTransaction,
     DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
     InitProducerIdRequest,
-    InitProducerIdResponse,
 )
 from pykraft.runtime.address import Address
+
+M = TypeVar("M", bound=Message)
 
 _SETTLING_ROUND_TRIPS: Final = 2
 _METADATA_VERSION: Final = 12
@@ -69,7 +56,6 @@ class Probe:
     def _ask_versions(self) -> dict[int, tuple[int, int]]:
         request = ApiVersionsRequest(client_software_name="script", client_software_version="1")
         answer = self._call(request, 3)
-        assert isinstance(answer, ApiVersionsResponse)
         return {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
 
     @cached_property
@@ -77,7 +63,6 @@ class Probe:
         """The ids of :data:`TOPICS`."""
         request = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in TOPICS])
         answer = self._call(request, _METADATA_VERSION)
-        assert isinstance(answer, MetadataResponse)
         found = {
             topic.name: Uuid(topic.topic_id) for topic in answer.topics if topic.name and not topic.error_code
         }
@@ -93,7 +78,6 @@ class Probe:
         ]
         request = CreateTopicsRequest(topics=topics, timeout_ms=_TIMEOUT_MS)
         answer = self._call(request, _CREATE_TOPICS_VERSION)
-        assert isinstance(answer, CreateTopicsResponse)
         failed = {topic.name: topic.error_code for topic in answer.topics if topic.error_code}
         assert not failed, f"{self.name} does not create {failed}"
         deadline = time.monotonic() + ANSWER_TIMEOUT_S
@@ -113,7 +97,6 @@ class Probe:
             for name, count in partitions.items()
         ]
         answer = self._call(ListOffsetsRequest(replica_id=-1, topics=asked), _LIST_OFFSETS_VERSION)
-        assert isinstance(answer, ListOffsetsResponse)
         return all(part.error_code == ErrorCode.NONE for topic in answer.topics for part in topic.partitions)
 
     def drop_topics(self, names: list[str]) -> None:
@@ -126,14 +109,12 @@ class Probe:
         )
         for _ in range(2 * epoch):
             answer = self._call(request, _INIT_PRODUCER_ID_VERSION)
-            assert isinstance(answer, InitProducerIdResponse)
             if answer.error_code == ErrorCode.NONE and answer.producer_epoch >= epoch:
                 return
         raise AssertionError(f"{self.name} does not reach epoch {epoch} of {transactional_id}")
 
     def describe_transaction(self, transactional_id: str) -> DescribedTransaction:
         answer = self._call(DescribeTransactionsRequest(transactional_ids=[transactional_id]), 0)
-        assert isinstance(answer, DescribeTransactionsResponse)
         return answer.transaction_states[0]
 
     def settle(self) -> None:
@@ -144,13 +125,13 @@ class Probe:
     def close(self) -> None:
         self._probe.close()
 
-    def _call(self, request: Message, version: int) -> Message:
+    def _call(self, request: Request[M], version: int) -> M:
         self._probe.send(encode_request(request, version, 1, "probe"))
         frame = self._probe.receive(ANSWER_TIMEOUT_S)
         assert frame is not None, f"{self.name} does not answer"
         return decode(request, version, frame)
 
 
-def decode(request: Message, version: int, frame: bytes) -> Message:
+def decode(request: Request[M], version: int, frame: bytes) -> M:
     _, body_at = decode_response_header(request.API_KEY, version, frame)
-    return response_class(request.API_KEY).decode(frame[body_at:], version)
+    return request.RESPONSE.decode(frame[body_at:], version)

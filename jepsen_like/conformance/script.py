@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from pykraft.kafka_protocol.codec.schema import Message
+from pykraft.kafka_protocol.codec.schema import Message, Request
 from pykraft.kafka_protocol.ids import Uuid
 
 TOPICS: Final = {"apples": 3, "berries": 2, "cherries": 1}
@@ -189,7 +189,7 @@ class Step:
 
     actor: int
     version: int
-    request: Message
+    request: Request[Any]
     until_ended: bool = False
 
     def __repr__(self) -> str:

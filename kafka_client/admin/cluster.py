@@ -19,14 +19,11 @@ from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages.cluster import (
     DescribeClusterRequest,
-    DescribeClusterResponse,
     DescribeQuorumRequest,
     DescribeQuorumRequestPartitionData,
     DescribeQuorumRequestTopicData,
-    DescribeQuorumResponse,
     ReplicaState,
     UnregisterBrokerRequest,
-    UnregisterBrokerResponse,
 )
 from pykraft.kafka_protocol.messages.configs import (
     AlterableConfig,
@@ -34,9 +31,7 @@ from pykraft.kafka_protocol.messages.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,
-    DescribeConfigsResponse,
     IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
 )
 from pykraft.runtime.address import Address
 
@@ -61,7 +56,7 @@ async def describe_cluster(
         if not connection.serves(request.API_KEY):
             await cluster.refresh([], deadline_ms)
             return _from_metadata(cluster)
-        response = await cluster.ask_any(request, DescribeClusterResponse, deadline_ms)
+        response = await cluster.ask_any(request, deadline_ms)
         check(response.error_code, response.error_message, "DescribeCluster")
         return ClusterDescription(
             cluster_id=response.cluster_id,
@@ -80,7 +75,7 @@ async def unregister_broker(cluster: Cluster, broker_id: int, deadline_ms: int) 
 
     async def attempt() -> None:
         request = UnregisterBrokerRequest(broker_id=broker_id)
-        response = await cluster.ask_any(request, UnregisterBrokerResponse, deadline_ms)
+        response = await cluster.ask_any(request, deadline_ms)
         check(response.error_code, response.error_message, f"UnregisterBroker of {broker_id}")
 
     await cluster.retrying("UnregisterBroker", attempt, deadline_ms)
@@ -93,7 +88,7 @@ async def describe_quorum(cluster: Cluster, deadline_ms: int) -> QuorumDescripti
         partition = DescribeQuorumRequestPartitionData(partition_index=0)
         topic = DescribeQuorumRequestTopicData(topic_name=METADATA_TOPIC, partitions=[partition])
         request = DescribeQuorumRequest(topics=[topic])
-        response = await cluster.ask_any(request, DescribeQuorumResponse, deadline_ms)
+        response = await cluster.ask_any(request, deadline_ms)
         check(response.error_code, response.error_message, "DescribeQuorum")
         result = response.topics[0].partitions[0]
         check(result.error_code, result.error_message, "DescribeQuorum")
@@ -135,9 +130,9 @@ async def describe_configs(
         )
         if resource_type in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER) and name:
             await _find_broker(cluster, int(name), deadline_ms)
-            response = await cluster.ask_broker(int(name), request, DescribeConfigsResponse, deadline_ms)
+            response = await cluster.ask_broker(int(name), request, deadline_ms)
         else:
-            response = await cluster.ask_any(request, DescribeConfigsResponse, deadline_ms)
+            response = await cluster.ask_any(request, deadline_ms)
         result = response.results[0]
         check(result.error_code, result.error_message, f"DescribeConfigs of {name}")
         return [_entry(config) for config in result.configs]
@@ -174,9 +169,9 @@ async def alter_configs(
         request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
         if is_for_one:
             await _find_broker(cluster, int(name), deadline_ms)
-            answer = cluster.ask_broker(int(name), request, IncrementalAlterConfigsResponse, deadline_ms)
+            answer = cluster.ask_broker(int(name), request, deadline_ms)
         else:
-            answer = cluster.ask_any(request, IncrementalAlterConfigsResponse, deadline_ms)
+            answer = cluster.ask_any(request, deadline_ms)
         for result in (await answer).responses:
             check(result.error_code, result.error_message, f"IncrementalAlterConfigs of {name}")
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from pykraft.kafka_client.admin.cluster import check
 from pykraft.kafka_client.cluster import Cluster
 from pykraft.kafka_protocol.enums import ConfigResourceType
-from pykraft.kafka_protocol.messages.configs import ListConfigResourcesRequest, ListConfigResourcesResponse
+from pykraft.kafka_protocol.messages.configs import ListConfigResourcesRequest
 
 
 class ConfigResource(NamedTuple):
@@ -23,7 +23,7 @@ async def list_config_resources(
 
     async def attempt() -> list[ConfigResource]:
         request = ListConfigResourcesRequest(resource_types=[int(it) for it in types])
-        response = await cluster.ask_any(request, ListConfigResourcesResponse, deadline_ms)
+        response = await cluster.ask_any(request, deadline_ms)
         check(response.error_code, None, "ListConfigResources")
         return [
             ConfigResource(ConfigResourceType(it.resource_type), it.resource_name)

@@ -13,7 +13,6 @@ from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
-    DeleteRecordsResponse,
     DeleteRecordsTopic,
 )
 
@@ -41,7 +40,7 @@ async def delete_records(
             topics=[DeleteRecordsTopic(name=name, partitions=asked) for name, asked in by_topic.items()],
             timeout_ms=max(left_ms // 2, left_ms - _ANSWER_TIME_MS),
         )
-        response = await cluster.ask_broker(leader_id, request, DeleteRecordsResponse, deadline_ms)
+        response = await cluster.ask_broker(leader_id, request, deadline_ms)
         return {
             TopicPartition(topic.name, it.partition_index): it.low_watermark
             if it.error_code == ErrorCode.NONE

@@ -60,9 +60,8 @@ async def _as_consumer_groups(
     cluster: Cluster, coordinator: BrokerDescription, group_ids: Sequence[str], deadline_ms: int
 ) -> Described:
     request = groups.ConsumerGroupDescribeRequest(group_ids=list(group_ids))
-    answer = groups.ConsumerGroupDescribeResponse
     try:
-        response = await ask_coordinator(cluster, coordinator, request, answer, deadline_ms)
+        response = await ask_coordinator(cluster, coordinator, request, deadline_ms)
     except UnsupportedByBrokerError as error:
         return dict.fromkeys(group_ids, error)
     return {group.group_id: _consumer_group(group, coordinator) for group in response.groups}
@@ -107,8 +106,7 @@ async def _as_classic_groups(
     cluster: Cluster, coordinator: BrokerDescription, group_ids: Sequence[str], deadline_ms: int
 ) -> Described:
     request = groups.DescribeGroupsRequest(groups=list(group_ids))
-    answer = groups.DescribeGroupsResponse
-    response = await ask_coordinator(cluster, coordinator, request, answer, deadline_ms)
+    response = await ask_coordinator(cluster, coordinator, request, deadline_ms)
     return {group.group_id: _classic_group(group, coordinator) for group in response.groups}
 
 

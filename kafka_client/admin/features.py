@@ -9,10 +9,8 @@ from pykraft.kafka_client.cluster import Cluster
 from pykraft.kafka_client.results import ClusterFeatures, FeatureDescription, FeatureUpdate
 from pykraft.kafka_protocol.messages.cluster import (
     ApiVersionsRequest,
-    ApiVersionsResponse,
     FeatureUpdateKey,
     UpdateFeaturesRequest,
-    UpdateFeaturesResponse,
 )
 
 
@@ -21,7 +19,7 @@ async def describe_features(cluster: Cluster, deadline_ms: int) -> ClusterFeatur
 
     async def attempt() -> ClusterFeatures:
         request = ApiVersionsRequest(client_software_name="pykraft", client_software_version="admin")
-        response = await cluster.ask_any(request, ApiVersionsResponse, deadline_ms)
+        response = await cluster.ask_any(request, deadline_ms)
         check(response.error_code, None, "ApiVersions")
         finalized = {key.name: key.max_version_level for key in response.finalized_features}
         supported = {key.name: (key.min_version, key.max_version) for key in response.supported_features}
@@ -53,7 +51,7 @@ async def update_features(
             ],
             validate_only=validate_only,
         )
-        response = await cluster.ask_any(request, UpdateFeaturesResponse, deadline_ms)
+        response = await cluster.ask_any(request, deadline_ms)
         check(response.error_code, response.error_message, "UpdateFeatures")
         for result in response.results:
             check(result.error_code, result.error_message, f"UpdateFeatures of {result.feature}")

@@ -11,7 +11,7 @@ from pykraft.kafka_client.cluster import Cluster
 from pykraft.kafka_client.coordinators import ask_coordinator, ask_for_coordinator, connection_to
 from pykraft.kafka_client.errors import UnsupportedByBrokerError
 from pykraft.kafka_client.results import MemberToRemove, Outcome
-from pykraft.kafka_protocol.messages.groups import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from pykraft.kafka_protocol.messages.groups import LeaveGroupRequest, MemberIdentity
 
 _SEVERAL_MEMBERS_VERSION = 3
 _REASON = "member was removed by an admin"
@@ -50,7 +50,7 @@ async def remove_group_members(
         connection = await connection_to(cluster, coordinator, deadline_ms)
         if connection.version_for(request) < _SEVERAL_MEMBERS_VERSION:
             raise UnsupportedByBrokerError("the broker removes members only at their own request")
-        response = await ask_coordinator(cluster, coordinator, request, LeaveGroupResponse, deadline_ms)
+        response = await ask_coordinator(cluster, coordinator, request, deadline_ms)
         check(response.error_code, None, f"LeaveGroup of {group_id}")
         named = ((it.group_instance_id or it.member_id, it.error_code) for it in response.members)
         return [Outcome(name, error_of(code, None, name)) for name, code in named]

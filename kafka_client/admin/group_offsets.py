@@ -19,12 +19,10 @@ from pykraft.kafka_protocol.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
-    OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
-    OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
 )
 
@@ -60,7 +58,6 @@ async def alter_group_offsets(
             cluster,
             coordinator,
             request,
-            OffsetCommitResponse,
             deadline_ms,
             max_version=_LAST_COMMIT_BY_NAME,
         )
@@ -87,7 +84,7 @@ async def delete_group_offsets(
 
     async def attempt() -> Altered:
         coordinator = await ask_for_coordinator(cluster, group_id, deadline_ms)
-        response = await ask_coordinator(cluster, coordinator, request, OffsetDeleteResponse, deadline_ms)
+        response = await ask_coordinator(cluster, coordinator, request, deadline_ms)
         check(response.error_code, None, what)
         return _whole({topic.name: topic.partitions for topic in response.topics}, partitions, what)
 

@@ -14,18 +14,12 @@ from pykraft.kafka_client.group.config import GroupIdentity
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_client.results import BrokerDescription, CommittedOffset, GroupListing, Outcome
 from pykraft.kafka_protocol.errors import KafkaError
-from pykraft.kafka_protocol.messages.groups import (
-    DeleteGroupsRequest,
-    DeleteGroupsResponse,
-    ListGroupsRequest,
-    ListGroupsResponse,
-)
+from pykraft.kafka_protocol.messages.groups import DeleteGroupsRequest, ListGroupsRequest, ListGroupsResponse
 from pykraft.kafka_protocol.messages.offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
-    OffsetFetchResponse,
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
@@ -57,7 +51,7 @@ async def list_groups(
             connection = await cluster.broker(broker_id, deadline_ms)
             if connection.version_for(request) < needed:
                 raise UnsupportedByBrokerError(f"broker {broker_id} cannot list groups by state or type")
-            response = await cluster.ask_broker(broker_id, request, ListGroupsResponse, deadline_ms)
+            response = await cluster.ask_broker(broker_id, request, deadline_ms)
             found |= {group.group_id: group for group in _listed(response, broker_id)}
         kept = (it for it in found.values() if not protocol_types or it.protocol_type in protocol_types)
         return sorted(kept, key=lambda it: it.group_id)
@@ -67,7 +61,7 @@ async def list_groups(
 
 async def list_groups_of_broker(cluster: Cluster, broker_id: int, deadline_ms: int) -> list[GroupListing]:
     """The groups that one broker coordinates, by id, in one attempt; it is in the cluster's metadata."""
-    response = await cluster.ask_broker(broker_id, ListGroupsRequest(), ListGroupsResponse, deadline_ms)
+    response = await cluster.ask_broker(broker_id, ListGroupsRequest(), deadline_ms)
     return sorted(_listed(response, broker_id), key=lambda it: it.group_id)
 
 
@@ -84,7 +78,7 @@ async def delete_groups(cluster: Cluster, group_ids: Sequence[str], deadline_ms:
         coordinator: BrokerDescription, group_ids: Sequence[str]
     ) -> dict[str, Outcome | KafkaError]:
         request = DeleteGroupsRequest(groups_names=list(group_ids))
-        response = await ask_coordinator(cluster, coordinator, request, DeleteGroupsResponse, deadline_ms)
+        response = await ask_coordinator(cluster, coordinator, request, deadline_ms)
         return {
             result.group_id: error_of(result.error_code, None, result.group_id) or Outcome(result.group_id)
             for result in response.results
@@ -119,7 +113,6 @@ async def group_offsets(
             cluster,
             coordinator,
             request,
-            OffsetFetchResponse,
             deadline_ms,
             max_version=_LAST_OFFSET_FETCH_BY_NAME,
         )

@@ -13,11 +13,8 @@ from pykraft.kafka_protocol.enums import ElectionType
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.topics import (
     AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse,
     ElectLeadersRequest,
-    ElectLeadersResponse,
     ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse,
     ReassignablePartition,
     ReassignableTopic,
     TopicPartitions,
@@ -37,7 +34,7 @@ async def elect_leaders(
 
     async def attempt() -> list[PartitionOutcome]:
         request = ElectLeadersRequest(election_type=int(election_type), topic_partitions=asked)
-        response = await cluster.ask_any(request, ElectLeadersResponse, deadline_ms)
+        response = await cluster.ask_any(request, deadline_ms)
         check(response.error_code, None, "ElectLeaders")
         return [
             _outcome(topic.topic, result.partition_id, result.error_code, result.error_message)
@@ -74,7 +71,7 @@ async def alter_reassignments(
         request = AlterPartitionReassignmentsRequest(
             topics=topics, allow_replication_factor_change=allow_replication_factor_change
         )
-        response = await cluster.ask_any(request, AlterPartitionReassignmentsResponse, deadline_ms)
+        response = await cluster.ask_any(request, deadline_ms)
         check(response.error_code, response.error_message, "AlterPartitionReassignments")
         return [
             _outcome(topic.name, result.partition_index, result.error_code, result.error_message)
@@ -92,7 +89,7 @@ async def list_reassignments(
 
     async def attempt() -> dict[TopicPartition, PartitionReassignment]:
         request = ListPartitionReassignmentsRequest(topics=None)
-        response = await cluster.ask_any(request, ListPartitionReassignmentsResponse, deadline_ms)
+        response = await cluster.ask_any(request, deadline_ms)
         check(response.error_code, response.error_message, "ListPartitionReassignments")
         return {
             TopicPartition(topic.name, found.partition_index): PartitionReassignment(

@@ -12,11 +12,9 @@ from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.cluster import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
-    AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopic,
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
-    DescribeLogDirsResponse,
     DescribeLogDirsResult,
 )
 
@@ -40,7 +38,7 @@ async def describe_log_dirs(
         await cluster.refresh([], deadline_ms)
         found = {}
         for broker_id in broker_ids:
-            response = await cluster.ask_broker(broker_id, request, DescribeLogDirsResponse, deadline_ms)
+            response = await cluster.ask_broker(broker_id, request, deadline_ms)
             check(response.error_code, None, f"DescribeLogDirs of broker {broker_id}")
             found[broker_id] = [_describe(result) for result in response.results]
         return found
@@ -80,7 +78,7 @@ async def alter_replica_log_dirs(
 
     async def attempt() -> dict[TopicPartition, ErrorCode]:
         await cluster.refresh([], deadline_ms)
-        response = await cluster.ask_broker(broker_id, request, AlterReplicaLogDirsResponse, deadline_ms)
+        response = await cluster.ask_broker(broker_id, request, deadline_ms)
         return {
             TopicPartition(result.topic_name, partition.partition_index): ErrorCode(partition.error_code)
             for result in response.results

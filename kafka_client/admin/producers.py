@@ -19,7 +19,6 @@ from pykraft.kafka_protocol.messages.transactions import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
-    WriteTxnMarkersResponse,
 )
 
 Producers = tuple[ProducerState, ...]
@@ -85,7 +84,7 @@ async def _ask(
     request = wire.DescribeProducersRequest(
         topics=[wire.TopicRequest(name=name, partition_indexes=indexes) for name, indexes in by_topic.items()]
     )
-    response = await cluster.ask_broker(broker_id, request, wire.DescribeProducersResponse, deadline_ms)
+    response = await cluster.ask_broker(broker_id, request, deadline_ms)
     found: Found = {
         (key := TopicPartition(topic.name, it.partition_index)): _producers(key, it)
         for topic in response.topics
@@ -148,7 +147,7 @@ async def abort_transaction(cluster: Cluster, spec: AbortTransactionSpec, deadli
     )
 
     async def ask(leader_id: int, led: list[Partition]) -> dict[TopicPartition, KafkaError | None]:
-        response = await cluster.ask_broker(leader_id, request, WriteTxnMarkersResponse, deadline_ms)
+        response = await cluster.ask_broker(leader_id, request, deadline_ms)
         answers = [
             (marker.producer_id, topic.name, it.partition_index, it.error_code)
             for marker in response.markers

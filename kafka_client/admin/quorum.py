@@ -11,13 +11,7 @@ from collections.abc import Mapping
 from pykraft.kafka_client.admin.cluster import check
 from pykraft.kafka_client.cluster import Cluster
 from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.messages.cluster import (
-    AddRaftVoterRequest,
-    AddRaftVoterResponse,
-    Listener,
-    RemoveRaftVoterRequest,
-    RemoveRaftVoterResponse,
-)
+from pykraft.kafka_protocol.messages.cluster import AddRaftVoterRequest, Listener, RemoveRaftVoterRequest
 from pykraft.runtime.address import Address
 
 
@@ -36,12 +30,12 @@ async def add_raft_voter(
         voter_directory_id=directory_id,
         listeners=[Listener(name=name, host=at.host, port=at.port) for name, at in endpoints.items()],
     )
-    response = await cluster.ask_any(request, AddRaftVoterResponse, deadline_ms)
+    response = await cluster.ask_any(request, deadline_ms)
     check(response.error_code, response.error_message, "AddRaftVoter")
 
 
 async def remove_raft_voter(cluster: Cluster, voter_id: int, directory_id: Uuid, deadline_ms: int) -> None:
     """Make a voter an observer."""
     request = RemoveRaftVoterRequest(cluster_id=None, voter_id=voter_id, voter_directory_id=directory_id)
-    response = await cluster.ask_any(request, RemoveRaftVoterResponse, deadline_ms)
+    response = await cluster.ask_any(request, deadline_ms)
     check(response.error_code, response.error_message, "RemoveRaftVoter")

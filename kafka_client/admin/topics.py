@@ -30,16 +30,12 @@ from pykraft.kafka_protocol.messages.topics import (
     CreatableTopicResult,
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
-    CreatePartitionsResponse,
     CreatePartitionsTopic,
     CreateTopicsRequest,
-    CreateTopicsResponse,
     DeleteTopicsRequest,
-    DeleteTopicsResponse,
     DeleteTopicState,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsRequestCursor,
-    DescribeTopicPartitionsResponse,
     DescribeTopicPartitionsResponseTopic,
     TopicRequest,
 )
@@ -60,7 +56,7 @@ async def create_topics(
             timeout_ms=_broker_timeout(cluster, deadline_ms),
             validate_only=validate_only,
         )
-        response = await cluster.ask_any(request, CreateTopicsResponse, deadline_ms)
+        response = await cluster.ask_any(request, deadline_ms)
         return [_created(result) for result in response.topics]
 
     return await each(cluster, "CreateTopics", list(wanted), attempt, deadline_ms)
@@ -73,7 +69,7 @@ async def delete_topics(cluster: Cluster, names: Sequence[str], deadline_ms: int
             topic_names=list(left),
             timeout_ms=_broker_timeout(cluster, deadline_ms),
         )
-        response = await cluster.ask_any(request, DeleteTopicsResponse, deadline_ms)
+        response = await cluster.ask_any(request, deadline_ms)
         return [
             Outcome(result.name or "", error_of(result.error_code, result.error_message, result.name))
             for result in response.responses
@@ -102,7 +98,7 @@ async def create_partitions(
             timeout_ms=_broker_timeout(cluster, deadline_ms),
             validate_only=validate_only,
         )
-        response = await cluster.ask_any(request, CreatePartitionsResponse, deadline_ms)
+        response = await cluster.ask_any(request, deadline_ms)
         return [
             Outcome(result.name, error_of(result.error_code, result.error_message, result.name))
             for result in response.results
@@ -235,7 +231,7 @@ async def _describe_by_cursor(
             response_partition_limit=page_partitions or _PAGE_PARTITIONS,
             cursor=cursor,
         )
-        response = await cluster.ask_any(request, DescribeTopicPartitionsResponse, deadline_ms)
+        response = await cluster.ask_any(request, deadline_ms)
         for topic in response.topics:
             if topic.error_code:
                 code = ErrorCode(topic.error_code)

@@ -22,11 +22,8 @@ from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.transactions import (
     DescribedTransaction,
     DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
     InitProducerIdRequest,
-    InitProducerIdResponse,
     ListTransactionsRequest,
-    ListTransactionsResponse,
 )
 
 _DURATION_VERSION: Final = 1
@@ -73,7 +70,7 @@ async def list_transactions(
                 raise UnsupportedByBrokerError(
                     f"broker {broker_id} cannot list transactions by duration or pattern"
                 )
-            response = await cluster.ask_broker(broker_id, request, ListTransactionsResponse, deadline_ms)
+            response = await cluster.ask_broker(broker_id, request, deadline_ms)
             if response.error_code:
                 asked = f"ListTransactions request sent to broker {broker_id}"
                 code = ErrorCode(response.error_code)
@@ -94,9 +91,7 @@ async def describe_transactions(
 
     async def describe(coordinator: BrokerDescription, ids: Sequence[str]) -> Described:
         request = DescribeTransactionsRequest(transactional_ids=list(ids))
-        response = await ask_coordinator(
-            cluster, coordinator, request, DescribeTransactionsResponse, deadline_ms
-        )
+        response = await ask_coordinator(cluster, coordinator, request, deadline_ms)
         return {it.transactional_id: _described(it, coordinator.id) for it in response.transaction_states}
 
     what = "DescribeTransactions"
@@ -131,9 +126,7 @@ async def fence_producers(
     async def fence_one(coordinator: BrokerDescription, id: str) -> ProducerIdAndEpoch | KafkaError:
         request = InitProducerIdRequest(transactional_id=id, transaction_timeout_ms=transaction_timeout_ms)
         try:
-            response = await ask_coordinator(
-                cluster, coordinator, request, InitProducerIdResponse, deadline_ms
-            )
+            response = await ask_coordinator(cluster, coordinator, request, deadline_ms)
         except KafkaError as error:
             return error
         if response.error_code:

@@ -31,17 +31,14 @@ from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID
 from pykraft.kafka_protocol.messages.groups import (
     HeartbeatRequest,
-    HeartbeatResponse,
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     JoinGroupResponse,
     JoinGroupResponseMember,
     LeaveGroupRequest,
-    LeaveGroupResponse,
     MemberIdentity,
     SyncGroupRequest,
     SyncGroupRequestAssignment,
-    SyncGroupResponse,
 )
 from pykraft.kafka_protocol.primitives import ProtocolError
 
@@ -109,7 +106,7 @@ class ClassicMembership:
             member_id=self.member_id,
             members=[MemberIdentity(member_id=self.member_id)],
         )
-        await link.call(request, LeaveGroupResponse, deadline_ms)
+        await link.call(request, deadline_ms)
 
     def stop(self) -> None:
         """Nothing runs beside :meth:`step`."""
@@ -131,7 +128,7 @@ class ClassicMembership:
             group_instance_id=self._config.group_instance_id,
         )
         self._sent_ms = sent_ms = self._network.now_ms()
-        response = await self._link.call(request, HeartbeatResponse, self._deadline_ms())
+        response = await self._link.call(request, self._deadline_ms())
         self._link.check(response.error_code, "Heartbeat")
         self._renew(sent_ms)
         self._take_missing()  # taken by a lapse, but still assigned
@@ -166,7 +163,7 @@ class ClassicMembership:
             )
             self._sent_ms = self._network.now_ms()
             deadline_ms = self._sent_ms + self._config.max_poll_interval_ms + _MORE_TIME_TO_JOIN_MS
-            response = await self._link.call(request, JoinGroupResponse, deadline_ms)
+            response = await self._link.call(request, deadline_ms)
             if response.error_code != ErrorCode.MEMBER_ID_REQUIRED:
                 self._link.check(response.error_code, "JoinGroup")
                 return response
@@ -215,7 +212,7 @@ class ClassicMembership:
         )
         self._sent_ms = sent_ms = self._network.now_ms()
         deadline_ms = sent_ms + self._config.max_poll_interval_ms + _MORE_TIME_TO_JOIN_MS
-        response = await self._link.call(request, SyncGroupResponse, deadline_ms)
+        response = await self._link.call(request, deadline_ms)
         self._link.check(response.error_code, "SyncGroup")
         self._renew(sent_ms)
         if not response.assignment:

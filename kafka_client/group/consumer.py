@@ -86,7 +86,7 @@ class ConsumerMembership:
         self._sent_ms = sent_ms = self._network.now_ms()
         timeout_ms = min(self._link.cluster.config.request_timeout_ms, self._config.session_timeout_ms // 3)
         try:
-            response = await self._link.call(request, ConsumerGroupHeartbeatResponse, sent_ms + timeout_ms)
+            response = await self._link.call(request, sent_ms + timeout_ms)
             self._link.check(response.error_code, response.error_message or "ConsumerGroupHeartbeat")
             await self._answered(request, response, sent_ms)
         except KafkaError as error:
@@ -104,7 +104,7 @@ class ConsumerMembership:
             member_epoch=epoch,
             instance_id=self._config.group_instance_id,
         )
-        await link.call(request, ConsumerGroupHeartbeatResponse, deadline_ms)
+        await link.call(request, deadline_ms)
 
     def stop(self) -> None:
         if self._reconciliation is not None:

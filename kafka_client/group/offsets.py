@@ -20,7 +20,6 @@ from pykraft.kafka_protocol.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
-    OffsetCommitResponse,
 )
 from pykraft.lazy_dataclass import dataclass
 
@@ -81,7 +80,6 @@ async def commit_offsets(
         try:
             response = await connection.call(
                 request,
-                OffsetCommitResponse,
                 link.cluster.request_deadline(deadline_ms),
                 max_version=_LAST_VERSION_WITH_NAMES,
             )

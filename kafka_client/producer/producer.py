@@ -37,7 +37,7 @@ from pykraft.kafka_client.producer.transaction_requests import (
 )
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.records import PartitionProduceResponse, ProduceResponse
-from pykraft.kafka_protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
+from pykraft.kafka_protocol.messages.transactions import InitProducerIdRequest
 from pykraft.kafka_protocol.record_codec import EncodedRecords, RecordInput
 from pykraft.kafka_protocol.records import NO_TIMESTAMP
 from pykraft.runtime.address import Address
@@ -522,7 +522,7 @@ class Producer:
     async def _init_producer_id(self, deadline_ms: int) -> ProducerIdentity:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0x7FFFFFFF)
         response = await self._cluster.ask_any(
-            request, InitProducerIdResponse, deadline_ms, max_version=LAST_INIT_PRODUCER_ID_VERSION
+            request, deadline_ms, max_version=LAST_INIT_PRODUCER_ID_VERSION
         )
         if response.error_code:
             raise KafkaError(ErrorCode(response.error_code), "InitProducerId")

@@ -29,18 +29,13 @@ from pykraft.kafka_protocol.messages.offsets import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
-    TxnOffsetCommitResponse,
 )
 from pykraft.kafka_protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
-    AddOffsetsToTxnResponse,
     AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopic,
     EndTxnRequest,
-    EndTxnResponse,
     InitProducerIdRequest,
-    InitProducerIdResponse,
 )
 
 LAST_INIT_PRODUCER_ID_VERSION: Final = 5
@@ -136,9 +131,7 @@ async def init_producer_id(
     if known is not None:
         request.producer_id, request.producer_epoch = known
         await _need(link, request, _INIT_PRODUCER_ID_VERSION_WITH_EPOCH, deadline_ms)
-    response = await link.call(
-        request, InitProducerIdResponse, deadline_ms, max_version=LAST_INIT_PRODUCER_ID_VERSION
-    )
+    response = await link.call(request, deadline_ms, max_version=LAST_INIT_PRODUCER_ID_VERSION)
     _check(link, response.error_code, "InitProducerId")
     return ProducerIdentity(response.producer_id, response.producer_epoch)
 
@@ -162,7 +155,6 @@ async def add_partitions(
     request.v3_and_below_producer_id, request.v3_and_below_producer_epoch = _identity(transaction)
     response = await link.call(
         request,
-        AddPartitionsToTxnResponse,
         deadline_ms,
         max_version=_LAST_ADD_PARTITIONS_VERSION_OF_CLIENTS,
     )
@@ -185,7 +177,7 @@ async def add_offsets(
         producer_epoch=producer_epoch,
         group_id=group_id,
     )
-    response = await link.call(request, AddOffsetsToTxnResponse, deadline_ms)
+    response = await link.call(request, deadline_ms)
     _check(link, response.error_code, f"AddOffsetsToTxn of group {group_id}")
 
 
@@ -222,7 +214,7 @@ async def commit_offsets(
     if transaction.is_implicit:
         await _need(group_link, request, _IMPLICIT_TXN_OFFSET_COMMIT_VERSION, deadline_ms)
     ceiling = None if transaction.is_implicit else _IMPLICIT_TXN_OFFSET_COMMIT_VERSION - 1
-    response = await group_link.call(request, TxnOffsetCommitResponse, deadline_ms, max_version=ceiling)
+    response = await group_link.call(request, deadline_ms, max_version=ceiling)
     codes = {partition.error_code for topic in response.topics for partition in topic.partitions}
     _check_worst(group_link, codes, f"TxnOffsetCommit of group {group_link.key}")
 
@@ -241,7 +233,7 @@ async def end_txn(
     if transaction.is_implicit:
         await _need(link, request, _IMPLICIT_END_TXN_VERSION, deadline_ms)
     ceiling = None if transaction.is_implicit else _IMPLICIT_END_TXN_VERSION - 1
-    response = await link.call(request, EndTxnResponse, deadline_ms, max_version=ceiling)
+    response = await link.call(request, deadline_ms, max_version=ceiling)
     _check(link, response.error_code, "EndTxn")
     if not transaction.is_implicit:
         return identity

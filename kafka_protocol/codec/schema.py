@@ -22,7 +22,7 @@ from __future__ import annotations
 import struct as struct_module
 from collections.abc import Callable, Generator
 from sys import getrefcount
-from typing import Any, ClassVar, Final, Self, TypeVar, dataclass_transform
+from typing import Any, ClassVar, Final, Generic, Self, TypeVar, dataclass_transform
 
 from pykraft.kafka_protocol.codec import pace
 from pykraft.kafka_protocol.codec.decode_plan import Decoder, decoder, sliced_decoder
@@ -66,7 +66,9 @@ __all__ = [
     "EncodedRuns",
     "Message",
     "ProtocolError",
+    "Request",
     "message",
+    "response_to",
     "struct",
     "array",
     "boolean",
@@ -238,6 +240,14 @@ class Message:
             )
 
 
+class Request(Message, Generic[_M]):
+    """A message that is answered: its class knows the class of its response (:func:`response_to`)."""
+
+    __slots__ = ()
+
+    RESPONSE: type[_M]
+
+
 def _release(value: Any) -> Generator[int, None, None]:
     """Yields how many elements were looked at, or freed, since the last time."""
     for spec in value.FIELDS:
@@ -270,16 +280,32 @@ def message(
 ) -> Callable[[type[_M]], type[_M]]:
     """Class decorator: a message with the versions that exist and those that are flexible (KIP-482)."""
     existing, compact = VersionRange.parse(versions), VersionRange.parse(flexible)
+    flexible_from = compact.lowest if compact.highest >= 0 else NEVER_FLEXIBLE
+    return lambda cls: _make_message(cls, api_key, existing.lowest, existing.highest, flexible_from)
+
+
+@dataclass_transform(kw_only_default=True)
+def response_to(request: type[Request[_M]]) -> Callable[[type[_M]], type[_M]]:
+    """Class decorator: the response to a request, in the request's versions."""
+    table: Any = request
 
     def decorate(cls: type[_M]) -> type[_M]:
-        result = table_class(cls)
-        result.API_KEY = api_key
-        result.MIN_VERSION = existing.lowest
-        result.MAX_VERSION = existing.highest
-        result.FLEXIBLE_FROM = compact.lowest if compact.highest >= 0 else NEVER_FLEXIBLE
-        result._ENCODERS = {}
-        result._SLICED_ENCODERS = {}
-        result._DECODERS = {}
-        return result
+        table.RESPONSE = _make_message(
+            cls, table.API_KEY, table.MIN_VERSION, table.MAX_VERSION, table.FLEXIBLE_FROM
+        )
+        made: type[_M] = table.RESPONSE
+        return made
 
     return decorate
+
+
+def _make_message(cls: type[_M], api_key: int, lowest: int, highest: int, flexible_from: int) -> type[_M]:
+    result = table_class(cls)
+    result.API_KEY = api_key
+    result.MIN_VERSION = lowest
+    result.MAX_VERSION = highest
+    result.FLEXIBLE_FROM = flexible_from
+    result._ENCODERS = {}
+    result._SLICED_ENCODERS = {}
+    result._DECODERS = {}
+    return result

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pykraft.kafka_protocol.codec.schema import (
     Body,
     Message,
+    Request,
     array,
     boolean,
     byte_string,
@@ -13,6 +14,7 @@ from pykraft.kafka_protocol.codec.schema import (
     int32,
     int64,
     message,
+    response_to,
     string,
     struct,
     uint16,
@@ -22,7 +24,7 @@ from pykraft.kafka_protocol.ids import Uuid
 
 
 @message(18, versions="0-4", flexible="3+")
-class ApiVersionsRequest(Message):
+class ApiVersionsRequest(Request["ApiVersionsResponse"]):
     """ApiVersions (18): which APIs and features a node serves. The first request on most connections.
 
     The one API that is answered even when its version is not supported: the answer is then a version 0 body
@@ -58,7 +60,7 @@ class FinalizedFeatureKey:
     min_version_level: int = int16()
 
 
-@message(18, versions="0-4", flexible="3+")
+@response_to(ApiVersionsRequest)
 class ApiVersionsResponse(Message):
     error_code: int = int16()
     api_keys: list[ApiVersion] = array(ApiVersion)
@@ -76,7 +78,7 @@ class MetadataRequestTopic:
 
 
 @message(3, versions="0-13", flexible="9+")
-class MetadataRequest(Message):
+class MetadataRequest(Request["MetadataResponse"]):
     """Metadata (3): brokers, topics, partitions and their leaders, as the answering broker knows them.
 
     All topics: null list from version 1 on, an empty list in version 0. From version 1 an empty list means
@@ -121,7 +123,7 @@ class MetadataResponseTopic:
     topic_authorized_operations: int = int32("8+", default=-(2**31))
 
 
-@message(3, versions="0-13", flexible="9+")
+@response_to(MetadataRequest)
 class MetadataResponse(Message):
     throttle_time_ms: int = int32("3+")
     brokers: list[MetadataResponseBroker] = array(MetadataResponseBroker)
@@ -139,7 +141,7 @@ class MetadataResponse(Message):
 
 
 @message(60, versions="0-2", flexible="0+")
-class DescribeClusterRequest(Message):
+class DescribeClusterRequest(Request["DescribeClusterResponse"]):
     """DescribeCluster (60): cluster id, controller and broker endpoints without any topics.
 
     Version 1 tells broker from controller endpoints, version 2 can include fenced brokers.
@@ -159,7 +161,7 @@ class DescribeClusterBroker:
     is_fenced: bool = boolean("2+")
 
 
-@message(60, versions="0-2", flexible="0+")
+@response_to(DescribeClusterRequest)
 class DescribeClusterResponse(Message):
     throttle_time_ms: int = int32()
     error_code: int = int16()
@@ -183,7 +185,7 @@ class DescribeQuorumRequestTopicData:
 
 
 @message(55, versions="0-2", flexible="0+")
-class DescribeQuorumRequest(Message):
+class DescribeQuorumRequest(Request["DescribeQuorumResponse"]):
     """DescribeQuorum (55): leader, epoch, high watermark and progress of voters and observers.
 
     Version 1 adds fetch and caught-up times, 2 directory ids and the voters' endpoints (KIP-853).
@@ -232,7 +234,7 @@ class Node:
     listeners: list[Listener] = array(Listener)
 
 
-@message(55, versions="0-2", flexible="0+")
+@response_to(DescribeQuorumRequest)
 class DescribeQuorumResponse(Message):
     error_code: int = int16()
     error_message: str | None = string("2+", nullable="2+")
@@ -241,7 +243,7 @@ class DescribeQuorumResponse(Message):
 
 
 @message(80, versions="0-1", flexible="0+")
-class AddRaftVoterRequest(Message):
+class AddRaftVoterRequest(Request["AddRaftVoterResponse"]):
     """AddRaftVoter (80): add a controller to the voters of the quorum (KIP-853).
 
     Version 1 can ask for an answer before the change is committed.
@@ -255,7 +257,7 @@ class AddRaftVoterRequest(Message):
     ack_when_committed: bool = boolean("1+", default=True)
 
 
-@message(80, versions="0-1", flexible="0+")
+@response_to(AddRaftVoterRequest)
 class AddRaftVoterResponse(Message):
     throttle_time_ms: int = int32()
     error_code: int = int16()
@@ -263,7 +265,7 @@ class AddRaftVoterResponse(Message):
 
 
 @message(81, versions="0", flexible="0+")
-class RemoveRaftVoterRequest(Message):
+class RemoveRaftVoterRequest(Request["RemoveRaftVoterResponse"]):
     """RemoveRaftVoter (81): remove a controller, named by id and directory, from the voters (KIP-853)."""
 
     cluster_id: str | None = string(nullable="0+")
@@ -271,7 +273,7 @@ class RemoveRaftVoterRequest(Message):
     voter_directory_id: Uuid = uuid()
 
 
-@message(81, versions="0", flexible="0+")
+@response_to(RemoveRaftVoterRequest)
 class RemoveRaftVoterResponse(Message):
     throttle_time_ms: int = int32()
     error_code: int = int16()
@@ -287,7 +289,7 @@ class FeatureUpdateKey:
 
 
 @message(57, versions="0-2", flexible="0+")
-class UpdateFeaturesRequest(Message):
+class UpdateFeaturesRequest(Request["UpdateFeaturesResponse"]):
     """UpdateFeatures (57): raise or lower finalized feature levels (KIP-584).
 
     Version 1 replaces the downgrade flag by an upgrade type and can validate only; 2 drops the per-feature
@@ -306,7 +308,7 @@ class UpdatableFeatureResult:
     error_message: str | None = string(nullable="0+")
 
 
-@message(57, versions="0-2", flexible="0+")
+@response_to(UpdateFeaturesRequest)
 class UpdateFeaturesResponse(Message):
     throttle_time_ms: int = int32()
     error_code: int = int16()
@@ -315,13 +317,13 @@ class UpdateFeaturesResponse(Message):
 
 
 @message(64, versions="0", flexible="0+")
-class UnregisterBrokerRequest(Message):
+class UnregisterBrokerRequest(Request["UnregisterBrokerResponse"]):
     """UnregisterBroker (64): remove the registration of a broker that will not come back."""
 
     broker_id: int = int32()
 
 
-@message(64, versions="0", flexible="0+")
+@response_to(UnregisterBrokerRequest)
 class UnregisterBrokerResponse(Message):
     throttle_time_ms: int = int32()
     error_code: int = int16()
@@ -335,7 +337,7 @@ class DescribableLogDirTopic:
 
 
 @message(35, versions="1-5", flexible="2+")
-class DescribeLogDirsRequest(Message):
+class DescribeLogDirsRequest(Request["DescribeLogDirsResponse"]):
     """DescribeLogDirs (35): log directories with the partitions in them and their sizes.
 
     Version 3 adds an error for the whole answer, 4 the sizes of the volume, 5 whether the directory is
@@ -369,7 +371,7 @@ class DescribeLogDirsResult:
     is_cordoned: bool = boolean("5+")
 
 
-@message(35, versions="1-5", flexible="2+")
+@response_to(DescribeLogDirsRequest)
 class DescribeLogDirsResponse(Message):
     throttle_time_ms: int = int32()
     error_code: int = int16("3+")
@@ -389,7 +391,7 @@ class AlterReplicaLogDir:
 
 
 @message(34, versions="1-2", flexible="2+")
-class AlterReplicaLogDirsRequest(Message):
+class AlterReplicaLogDirsRequest(Request["AlterReplicaLogDirsResponse"]):
     """AlterReplicaLogDirs (34): moves replicas of one broker to other log directories of it (KIP-113)."""
 
     dirs: list[AlterReplicaLogDir] = array(AlterReplicaLogDir)
@@ -407,34 +409,34 @@ class AlterReplicaLogDirTopicResult:
     partitions: list[AlterReplicaLogDirPartitionResult] = array(AlterReplicaLogDirPartitionResult)
 
 
-@message(34, versions="1-2", flexible="2+")
+@response_to(AlterReplicaLogDirsRequest)
 class AlterReplicaLogDirsResponse(Message):
     throttle_time_ms: int = int32()
     results: list[AlterReplicaLogDirTopicResult] = array(AlterReplicaLogDirTopicResult)
 
 
 @message(17, versions="0-1")
-class SaslHandshakeRequest(Message):
+class SaslHandshakeRequest(Request["SaslHandshakeResponse"]):
     """SaslHandshake (17): choose a SASL mechanism. From version 1 SaslAuthenticate carries the tokens."""
 
     mechanism: str = string()
 
 
-@message(17, versions="0-1")
+@response_to(SaslHandshakeRequest)
 class SaslHandshakeResponse(Message):
     error_code: int = int16()
     mechanisms: list[str] = array("string")
 
 
 @message(36, versions="0-2", flexible="2+")
-class SaslAuthenticateRequest(Message):
+class SaslAuthenticateRequest(Request["SaslAuthenticateResponse"]):
     """SaslAuthenticate (36): one step of the SASL exchange. Version 1 adds the session's lifetime
     (KIP-368)."""
 
     auth_bytes: bytes = byte_string()
 
 
-@message(36, versions="0-2", flexible="2+")
+@response_to(SaslAuthenticateRequest)
 class SaslAuthenticateResponse(Message):
     error_code: int = int16()
     error_message: str | None = string(nullable="0+")

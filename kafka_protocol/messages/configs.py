@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pykraft.kafka_protocol.codec.schema import (
     Message,
+    Request,
     array,
     boolean,
     int8,
     int16,
     int32,
     message,
+    response_to,
     string,
     struct,
 )
@@ -23,7 +25,7 @@ class DescribeConfigsResource:
 
 
 @message(32, versions="1-4", flexible="4+")
-class DescribeConfigsRequest(Message):
+class DescribeConfigsRequest(Request["DescribeConfigsResponse"]):
     """DescribeConfigs (32): configuration of topics, brokers and groups, with where values come from.
 
     Version 1 adds the source and the synonyms of each value, 3 types and documentation. A list of keys that
@@ -65,7 +67,7 @@ class DescribeConfigsResult:
     configs: list[DescribeConfigsResourceResult] = array(DescribeConfigsResourceResult)
 
 
-@message(32, versions="1-4", flexible="4+")
+@response_to(DescribeConfigsRequest)
 class DescribeConfigsResponse(Message):
     throttle_time_ms: int = int32()
     results: list[DescribeConfigsResult] = array(DescribeConfigsResult)
@@ -86,7 +88,7 @@ class AlterConfigsResource:
 
 
 @message(44, versions="0-1", flexible="1+")
-class IncrementalAlterConfigsRequest(Message):
+class IncrementalAlterConfigsRequest(Request["IncrementalAlterConfigsResponse"]):
     """IncrementalAlterConfigs (44): set, delete, append to or subtract from single configs.
 
     The operation is 0 set, 1 delete, 2 append, 3 subtract. Keys that are not named keep their value, which is
@@ -105,7 +107,7 @@ class AlterConfigsResourceResponse:
     resource_name: str = string()
 
 
-@message(44, versions="0-1", flexible="1+")
+@response_to(IncrementalAlterConfigsRequest)
 class IncrementalAlterConfigsResponse(Message):
     throttle_time_ms: int = int32()
     responses: list[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse)
@@ -125,7 +127,7 @@ class LegacyAlterConfigsResource:
 
 
 @message(33, versions="0-2", flexible="2+")
-class AlterConfigsRequest(Message):
+class AlterConfigsRequest(Request["AlterConfigsResponse"]):
     """AlterConfigs (33): replace all configs of a resource at once. Superseded, but old clients still use
     it."""
 
@@ -133,14 +135,14 @@ class AlterConfigsRequest(Message):
     validate_only: bool = boolean()
 
 
-@message(33, versions="0-2", flexible="2+")
+@response_to(AlterConfigsRequest)
 class AlterConfigsResponse(Message):
     throttle_time_ms: int = int32()
     responses: list[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse)
 
 
 @message(74, versions="0-1", flexible="0+")
-class ListConfigResourcesRequest(Message):
+class ListConfigResourcesRequest(Request["ListConfigResourcesResponse"]):
     """ListConfigResources (74): the resources that have configurations of their own.
 
     Version 0 lists client metrics only; 1 names the types of resources wanted, where an empty list means all.
@@ -155,7 +157,7 @@ class ConfigResource:
     resource_type: int = int8("1+", default=16)
 
 
-@message(74, versions="0-1", flexible="0+")
+@response_to(ListConfigResourcesRequest)
 class ListConfigResourcesResponse(Message):
     throttle_time_ms: int = int32()
     error_code: int = int16()

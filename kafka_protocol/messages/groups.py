@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pykraft.kafka_protocol.codec.schema import (
     Message,
+    Request,
     array,
     boolean,
     byte_string,
@@ -12,6 +13,7 @@ from pykraft.kafka_protocol.codec.schema import (
     int32,
     message,
     nested,
+    response_to,
     string,
     struct,
     uuid,
@@ -20,7 +22,7 @@ from pykraft.kafka_protocol.ids import Uuid
 
 
 @message(10, versions="0-6", flexible="3+")
-class FindCoordinatorRequest(Message):
+class FindCoordinatorRequest(Request["FindCoordinatorResponse"]):
     """FindCoordinator (10): which broker coordinates a group or a transactional id.
 
     Key type 0 is a group, 1 a transactional id, 2 a share partition. Version 4 asks for many keys at once and
@@ -42,7 +44,7 @@ class Coordinator:
     error_message: str | None = string(nullable="0+")
 
 
-@message(10, versions="0-6", flexible="3+")
+@response_to(FindCoordinatorRequest)
 class FindCoordinatorResponse(Message):
     throttle_time_ms: int = int32("1+")
     error_code: int = int16("0-3")
@@ -60,7 +62,7 @@ class JoinGroupRequestProtocol:
 
 
 @message(11, versions="0-9", flexible="6+")
-class JoinGroupRequest(Message):
+class JoinGroupRequest(Request["JoinGroupResponse"]):
     """JoinGroup (11): enter a classic group and wait for the rebalance.
 
     From version 4 a member without an id is refused with MEMBER_ID_REQUIRED and given an id to join with;
@@ -85,7 +87,7 @@ class JoinGroupResponseMember:
     metadata: bytes = byte_string()
 
 
-@message(11, versions="0-9", flexible="6+")
+@response_to(JoinGroupRequest)
 class JoinGroupResponse(Message):
     throttle_time_ms: int = int32("2+")
     error_code: int = int16()
@@ -105,7 +107,7 @@ class SyncGroupRequestAssignment:
 
 
 @message(14, versions="0-5", flexible="4+")
-class SyncGroupRequest(Message):
+class SyncGroupRequest(Request["SyncGroupResponse"]):
     """SyncGroup (14): the leader of a classic group hands in the assignment, every member gets its share."""
 
     group_id: str = string()
@@ -117,7 +119,7 @@ class SyncGroupRequest(Message):
     assignments: list[SyncGroupRequestAssignment] = array(SyncGroupRequestAssignment)
 
 
-@message(14, versions="0-5", flexible="4+")
+@response_to(SyncGroupRequest)
 class SyncGroupResponse(Message):
     throttle_time_ms: int = int32("1+")
     error_code: int = int16()
@@ -127,7 +129,7 @@ class SyncGroupResponse(Message):
 
 
 @message(12, versions="0-4", flexible="4+")
-class HeartbeatRequest(Message):
+class HeartbeatRequest(Request["HeartbeatResponse"]):
     """Heartbeat (12): a member of a classic group reports that it is alive; the answer may tell it to
     rejoin."""
 
@@ -137,7 +139,7 @@ class HeartbeatRequest(Message):
     group_instance_id: str | None = string("3+", nullable="3+", default=None)
 
 
-@message(12, versions="0-4", flexible="4+")
+@response_to(HeartbeatRequest)
 class HeartbeatResponse(Message):
     throttle_time_ms: int = int32("1+")
     error_code: int = int16()
@@ -151,7 +153,7 @@ class MemberIdentity:
 
 
 @message(13, versions="0-5", flexible="4+")
-class LeaveGroupRequest(Message):
+class LeaveGroupRequest(Request["LeaveGroupResponse"]):
     """LeaveGroup (13): members leave a classic group. Version 3 removes many, by member or instance id."""
 
     group_id: str = string()
@@ -166,7 +168,7 @@ class MemberResponse:
     error_code: int = int16()
 
 
-@message(13, versions="0-5", flexible="4+")
+@response_to(LeaveGroupRequest)
 class LeaveGroupResponse(Message):
     throttle_time_ms: int = int32("1+")
     error_code: int = int16()
@@ -174,7 +176,7 @@ class LeaveGroupResponse(Message):
 
 
 @message(15, versions="0-6", flexible="5+")
-class DescribeGroupsRequest(Message):
+class DescribeGroupsRequest(Request["DescribeGroupsResponse"]):
     """DescribeGroups (15): state and members of classic groups.
 
     Version 6 adds a message and answers GROUP_ID_NOT_FOUND; before, an unknown group is described as dead.
@@ -206,14 +208,14 @@ class DescribedGroup:
     authorized_operations: int = int32("3+", default=-(2**31))
 
 
-@message(15, versions="0-6", flexible="5+")
+@response_to(DescribeGroupsRequest)
 class DescribeGroupsResponse(Message):
     throttle_time_ms: int = int32("1+")
     groups: list[DescribedGroup] = array(DescribedGroup)
 
 
 @message(16, versions="0-5", flexible="3+")
-class ListGroupsRequest(Message):
+class ListGroupsRequest(Request["ListGroupsResponse"]):
     """ListGroups (16): the groups this broker coordinates.
 
     Version 4 filters by state, 5 by type; an empty filter selects every group.
@@ -231,7 +233,7 @@ class ListedGroup:
     group_type: str = string("5+")
 
 
-@message(16, versions="0-5", flexible="3+")
+@response_to(ListGroupsRequest)
 class ListGroupsResponse(Message):
     throttle_time_ms: int = int32("1+")
     error_code: int = int16()
@@ -239,7 +241,7 @@ class ListGroupsResponse(Message):
 
 
 @message(42, versions="0-2", flexible="2+")
-class DeleteGroupsRequest(Message):
+class DeleteGroupsRequest(Request["DeleteGroupsResponse"]):
     """DeleteGroups (42): delete groups that have no members, and their offsets."""
 
     groups_names: list[str] = array("string", distinct=True)
@@ -251,7 +253,7 @@ class DeletableGroupResult:
     error_code: int = int16()
 
 
-@message(42, versions="0-2", flexible="2+")
+@response_to(DeleteGroupsRequest)
 class DeleteGroupsResponse(Message):
     throttle_time_ms: int = int32()
     results: list[DeletableGroupResult] = array(DeletableGroupResult)
@@ -264,7 +266,7 @@ class ConsumerGroupHeartbeatRequestTopicPartitions:
 
 
 @message(68, versions="0-1", flexible="0+")
-class ConsumerGroupHeartbeatRequest(Message):
+class ConsumerGroupHeartbeatRequest(Request["ConsumerGroupHeartbeatResponse"]):
     """ConsumerGroupHeartbeat (68): the whole consumer group protocol of KIP-848 in one request.
 
     Member epoch 0 joins, -1 leaves, -2 leaves but keeps a static member's place. A null field means unchanged
@@ -301,7 +303,7 @@ class HeartbeatAssignment:
     )
 
 
-@message(68, versions="0-1", flexible="0+")
+@response_to(ConsumerGroupHeartbeatRequest)
 class ConsumerGroupHeartbeatResponse(Message):
     throttle_time_ms: int = int32()
     error_code: int = int16()
@@ -313,7 +315,7 @@ class ConsumerGroupHeartbeatResponse(Message):
 
 
 @message(69, versions="0-1", flexible="0+")
-class ConsumerGroupDescribeRequest(Message):
+class ConsumerGroupDescribeRequest(Request["ConsumerGroupDescribeResponse"]):
     """ConsumerGroupDescribe (69): state, members, current and target assignments of KIP-848 groups.
 
     Version 1 says for each member whether it still speaks the classic protocol.
@@ -363,7 +365,7 @@ class ConsumerDescribedGroup:
     authorized_operations: int = int32(default=-(2**31))
 
 
-@message(69, versions="0-1", flexible="0+")
+@response_to(ConsumerGroupDescribeRequest)
 class ConsumerGroupDescribeResponse(Message):
     throttle_time_ms: int = int32()
     groups: list[ConsumerDescribedGroup] = array(ConsumerDescribedGroup)

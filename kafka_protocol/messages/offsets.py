@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pykraft.kafka_protocol.codec.schema import (
     Message,
+    Request,
     array,
     boolean,
     int16,
     int32,
     int64,
     message,
+    response_to,
     string,
     struct,
     uuid,
@@ -33,7 +35,7 @@ class OffsetCommitRequestTopic:
 
 
 @message(8, versions="2-10", flexible="8+")
-class OffsetCommitRequest(Message):
+class OffsetCommitRequest(Request["OffsetCommitResponse"]):
     """OffsetCommit (8): store a group's offsets.
 
     From version 9 ``generation_id_or_member_epoch`` may be a KIP-848 member epoch and STALE_MEMBER_EPOCH an
@@ -62,7 +64,7 @@ class OffsetCommitResponseTopic:
     partitions: list[OffsetCommitResponsePartition] = array(OffsetCommitResponsePartition)
 
 
-@message(8, versions="2-10", flexible="8+")
+@response_to(OffsetCommitRequest)
 class OffsetCommitResponse(Message):
     throttle_time_ms: int = int32("3+")
     topics: list[OffsetCommitResponseTopic] = array(OffsetCommitResponseTopic)
@@ -90,7 +92,7 @@ class OffsetFetchRequestGroup:
 
 
 @message(9, versions="1-10", flexible="6+")
-class OffsetFetchRequest(Message):
+class OffsetFetchRequest(Request["OffsetFetchResponse"]):
     """OffsetFetch (9): read a group's committed offsets.
 
     Versions up to 7 ask for one group at the top level; 8 has a list of groups. Version 2 allows a null topic
@@ -142,7 +144,7 @@ class OffsetFetchResponseGroup:
     error_code: int = int16()
 
 
-@message(9, versions="1-10", flexible="6+")
+@response_to(OffsetFetchRequest)
 class OffsetFetchResponse(Message):
     throttle_time_ms: int = int32("3+")
     topics: list[OffsetFetchResponseTopic] = array(OffsetFetchResponseTopic, "1-7")
@@ -162,7 +164,7 @@ class OffsetDeleteRequestTopic:
 
 
 @message(47, versions="0")
-class OffsetDeleteRequest(Message):
+class OffsetDeleteRequest(Request["OffsetDeleteResponse"]):
     """OffsetDelete (47): delete a group's offsets of single partitions. Never flexible."""
 
     group_id: str = string()
@@ -181,7 +183,7 @@ class OffsetDeleteResponseTopic:
     partitions: list[OffsetDeleteResponsePartition] = array(OffsetDeleteResponsePartition)
 
 
-@message(47, versions="0")
+@response_to(OffsetDeleteRequest)
 class OffsetDeleteResponse(Message):
     error_code: int = int16()
     throttle_time_ms: int = int32()
@@ -203,7 +205,7 @@ class TxnOffsetCommitRequestTopic:
 
 
 @message(28, versions="0-5", flexible="3+")
-class TxnOffsetCommitRequest(Message):
+class TxnOffsetCommitRequest(Request["TxnOffsetCommitResponse"]):
     """TxnOffsetCommit (28): store a group's offsets as part of a transaction.
 
     Version 3 adds the group's member and generation for fencing (KIP-447); 5 enrols the offsets by itself
@@ -232,7 +234,7 @@ class TxnOffsetCommitResponseTopic:
     partitions: list[TxnOffsetCommitResponsePartition] = array(TxnOffsetCommitResponsePartition)
 
 
-@message(28, versions="0-5", flexible="3+")
+@response_to(TxnOffsetCommitRequest)
 class TxnOffsetCommitResponse(Message):
     throttle_time_ms: int = int32()
     topics: list[TxnOffsetCommitResponseTopic] = array(TxnOffsetCommitResponseTopic)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pykraft.kafka_protocol.codec.schema import (
     Message,
+    Request,
     array,
     int8,
     int16,
@@ -12,6 +13,7 @@ from pykraft.kafka_protocol.codec.schema import (
     message,
     nested,
     records,
+    response_to,
     string,
     struct,
     uuid,
@@ -33,7 +35,7 @@ class TopicProduceData:
 
 
 @message(0, versions="3-13", flexible="9+")
-class ProduceRequest(Message):
+class ProduceRequest(Request["ProduceResponse"]):
     """Produce (0): append record batches to partitions.
 
     A request with acks=0 has no response at all. Version 9 is flexible, 10 adds the new leader's address to
@@ -88,7 +90,7 @@ class NodeEndpoint:
     rack: str | None = string(nullable="0+", default=None)
 
 
-@message(0, versions="3-13", flexible="9+")
+@response_to(ProduceRequest)
 class ProduceResponse(Message):
     responses: list[TopicProduceResponse] = array(TopicProduceResponse)
     throttle_time_ms: int = int32()
@@ -128,7 +130,7 @@ class ReplicaState:
 
 
 @message(1, versions="4-18", flexible="12+")
-class FetchRequest(Message):
+class FetchRequest(Request["FetchResponse"]):
     """Fetch (1): read record batches, for consumers and for followers alike.
 
     Version 7 adds fetch sessions (KIP-227), 9 leader epoch fencing (KIP-320), 11 the consumer's rack, 12
@@ -193,7 +195,7 @@ class FetchableTopicResponse:
     partitions: list[PartitionData] = array(PartitionData)
 
 
-@message(1, versions="4-18", flexible="12+")
+@response_to(FetchRequest)
 class FetchResponse(Message):
     throttle_time_ms: int = int32()
     error_code: int = int16("7+")
@@ -216,7 +218,7 @@ class ListOffsetsTopic:
 
 
 @message(2, versions="1-11", flexible="6+")
-class ListOffsetsRequest(Message):
+class ListOffsetsRequest(Request["ListOffsetsResponse"]):
     """ListOffsets (2): the offset that belongs to a time, or to an end of the log.
 
     A negative timestamp asks for a special offset: -1 latest, -2 earliest, -3 the record with the greatest
@@ -245,7 +247,7 @@ class ListOffsetsTopicResponse:
     partitions: list[ListOffsetsPartitionResponse] = array(ListOffsetsPartitionResponse)
 
 
-@message(2, versions="1-11", flexible="6+")
+@response_to(ListOffsetsRequest)
 class ListOffsetsResponse(Message):
     throttle_time_ms: int = int32("2+")
     topics: list[ListOffsetsTopicResponse] = array(ListOffsetsTopicResponse)
@@ -265,7 +267,7 @@ class OffsetForLeaderTopic:
 
 
 @message(23, versions="2-4", flexible="4+")
-class OffsetForLeaderEpochRequest(Message):
+class OffsetForLeaderEpochRequest(Request["OffsetForLeaderEpochResponse"]):
     """OffsetForLeaderEpoch (23): where a leader epoch ends in the log (KIP-101, KIP-320).
 
     Asked by consumers that check their position after a leader change and by followers of older brokers. The
@@ -290,7 +292,7 @@ class OffsetForLeaderTopicResult:
     partitions: list[EpochEndOffset] = array(EpochEndOffset)
 
 
-@message(23, versions="2-4", flexible="4+")
+@response_to(OffsetForLeaderEpochRequest)
 class OffsetForLeaderEpochResponse(Message):
     throttle_time_ms: int = int32()
     topics: list[OffsetForLeaderTopicResult] = array(OffsetForLeaderTopicResult)
@@ -309,7 +311,7 @@ class DeleteRecordsTopic:
 
 
 @message(21, versions="0-2", flexible="2+")
-class DeleteRecordsRequest(Message):
+class DeleteRecordsRequest(Request["DeleteRecordsResponse"]):
     """DeleteRecords (21): raise the log start offset of partitions; -1 means up to the high watermark."""
 
     topics: list[DeleteRecordsTopic] = array(DeleteRecordsTopic)
@@ -329,7 +331,7 @@ class DeleteRecordsTopicResult:
     partitions: list[DeleteRecordsPartitionResult] = array(DeleteRecordsPartitionResult)
 
 
-@message(21, versions="0-2", flexible="2+")
+@response_to(DeleteRecordsRequest)
 class DeleteRecordsResponse(Message):
     throttle_time_ms: int = int32()
     topics: list[DeleteRecordsTopicResult] = array(DeleteRecordsTopicResult)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pykraft.kafka_protocol.codec.schema import (
     Message,
+    Request,
     array,
     boolean,
     int8,
@@ -11,6 +12,7 @@ from pykraft.kafka_protocol.codec.schema import (
     int32,
     message,
     nested,
+    response_to,
     string,
     struct,
     uuid,
@@ -40,7 +42,7 @@ class CreatableTopic:
 
 
 @message(19, versions="2-7", flexible="5+")
-class CreateTopicsRequest(Message):
+class CreateTopicsRequest(Request["CreateTopicsResponse"]):
     """CreateTopics (19): create topics, optionally with explicit placement and configs.
 
     Partition count and replication factor may be -1 for the cluster's defaults (version 4). Version 5 answers
@@ -73,7 +75,7 @@ class CreatableTopicResult:
     configs: list[CreatableTopicConfigs] | None = array(CreatableTopicConfigs, "5+", nullable="5+")
 
 
-@message(19, versions="2-7", flexible="5+")
+@response_to(CreateTopicsRequest)
 class CreateTopicsResponse(Message):
     throttle_time_ms: int = int32()
     topics: list[CreatableTopicResult] = array(CreatableTopicResult)
@@ -86,7 +88,7 @@ class DeleteTopicState:
 
 
 @message(20, versions="1-6", flexible="4+")
-class DeleteTopicsRequest(Message):
+class DeleteTopicsRequest(Request["DeleteTopicsResponse"]):
     """DeleteTopics (20): delete topics by name or, from version 6, by id.
 
     Versions up to 5 carry plain names in ``topic_names``; 6 has ``topics`` with a name or an id each.
@@ -105,7 +107,7 @@ class DeletableTopicResult:
     error_message: str | None = string("5+", nullable="5+", default=None)
 
 
-@message(20, versions="1-6", flexible="4+")
+@response_to(DeleteTopicsRequest)
 class DeleteTopicsResponse(Message):
     throttle_time_ms: int = int32()
     responses: list[DeletableTopicResult] = array(DeletableTopicResult)
@@ -124,7 +126,7 @@ class CreatePartitionsTopic:
 
 
 @message(37, versions="0-3", flexible="2+")
-class CreatePartitionsRequest(Message):
+class CreatePartitionsRequest(Request["CreatePartitionsResponse"]):
     """CreatePartitions (37): raise the partition count of topics; ``count`` is the new total."""
 
     topics: list[CreatePartitionsTopic] = array(CreatePartitionsTopic)
@@ -139,7 +141,7 @@ class CreatePartitionsTopicResult:
     error_message: str | None = string(nullable="0+", default=None)
 
 
-@message(37, versions="0-3", flexible="2+")
+@response_to(CreatePartitionsRequest)
 class CreatePartitionsResponse(Message):
     throttle_time_ms: int = int32()
     results: list[CreatePartitionsTopicResult] = array(CreatePartitionsTopicResult)
@@ -158,7 +160,7 @@ class ReassignableTopic:
 
 
 @message(45, versions="0-1", flexible="0+")
-class AlterPartitionReassignmentsRequest(Message):
+class AlterPartitionReassignmentsRequest(Request["AlterPartitionReassignmentsResponse"]):
     """AlterPartitionReassignments (45): move replicas; null replicas cancel a move (KIP-455).
 
     Version 1 can forbid a change of the replication factor.
@@ -182,7 +184,7 @@ class ReassignableTopicResponse:
     partitions: list[ReassignablePartitionResponse] = array(ReassignablePartitionResponse)
 
 
-@message(45, versions="0-1", flexible="0+")
+@response_to(AlterPartitionReassignmentsRequest)
 class AlterPartitionReassignmentsResponse(Message):
     throttle_time_ms: int = int32()
     allow_replication_factor_change: bool = boolean("1+", default=True)
@@ -198,7 +200,7 @@ class ListPartitionReassignmentsTopics:
 
 
 @message(46, versions="0", flexible="0+")
-class ListPartitionReassignmentsRequest(Message):
+class ListPartitionReassignmentsRequest(Request["ListPartitionReassignmentsResponse"]):
     """ListPartitionReassignments (46): the moves under way; null topics ask for all."""
 
     timeout_ms: int = int32(default=60000)
@@ -221,7 +223,7 @@ class OngoingTopicReassignment:
     partitions: list[OngoingPartitionReassignment] = array(OngoingPartitionReassignment)
 
 
-@message(46, versions="0", flexible="0+")
+@response_to(ListPartitionReassignmentsRequest)
 class ListPartitionReassignmentsResponse(Message):
     throttle_time_ms: int = int32()
     error_code: int = int16()
@@ -236,7 +238,7 @@ class TopicPartitions:
 
 
 @message(43, versions="0-2", flexible="2+")
-class ElectLeadersRequest(Message):
+class ElectLeadersRequest(Request["ElectLeadersResponse"]):
     """ElectLeaders (43): trigger preferred (0) or unclean (1) leader elections."""
 
     election_type: int = int8("1+")
@@ -257,7 +259,7 @@ class ReplicaElectionResult:
     partition_result: list[PartitionResult] = array(PartitionResult)
 
 
-@message(43, versions="0-2", flexible="2+")
+@response_to(ElectLeadersRequest)
 class ElectLeadersResponse(Message):
     throttle_time_ms: int = int32()
     error_code: int = int16("1+")
@@ -276,7 +278,7 @@ class DescribeTopicPartitionsRequestCursor:
 
 
 @message(75, versions="0", flexible="0+")
-class DescribeTopicPartitionsRequest(Message):
+class DescribeTopicPartitionsRequest(Request["DescribeTopicPartitionsResponse"]):
     """DescribeTopicPartitions (75): topics a page at a time, with eligible leader replicas (KIP-966).
 
     An answer that hits the partition limit carries a cursor; sending it back continues there.
@@ -320,7 +322,7 @@ class DescribeTopicPartitionsResponseCursor:
     partition_index: int = int32()
 
 
-@message(75, versions="0", flexible="0+")
+@response_to(DescribeTopicPartitionsRequest)
 class DescribeTopicPartitionsResponse(Message):
     throttle_time_ms: int = int32()
     topics: list[DescribeTopicPartitionsResponseTopic] = array(DescribeTopicPartitionsResponseTopic)

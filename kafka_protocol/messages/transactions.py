@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pykraft.kafka_protocol.codec.schema import (
     Message,
+    Request,
     array,
     boolean,
     int8,
@@ -11,13 +12,14 @@ from pykraft.kafka_protocol.codec.schema import (
     int32,
     int64,
     message,
+    response_to,
     string,
     struct,
 )
 
 
 @message(22, versions="0-5", flexible="2+")
-class InitProducerIdRequest(Message):
+class InitProducerIdRequest(Request["InitProducerIdResponse"]):
     """InitProducerId (22): hand out a producer id and epoch, or bump the epoch of a known one.
 
     Every idempotent producer asks for this, transactional or not. Version 3 lets a producer name its current
@@ -30,7 +32,7 @@ class InitProducerIdRequest(Message):
     producer_epoch: int = int16("3+", default=-1)
 
 
-@message(22, versions="0-5", flexible="2+")
+@response_to(InitProducerIdRequest)
 class InitProducerIdResponse(Message):
     throttle_time_ms: int = int32()
     error_code: int = int16()
@@ -54,7 +56,7 @@ class AddPartitionsToTxnTransaction:
 
 
 @message(24, versions="0-5", flexible="3+")
-class AddPartitionsToTxnRequest(Message):
+class AddPartitionsToTxnRequest(Request["AddPartitionsToTxnResponse"]):
     """AddPartitionsToTxn (24): enrol partitions in a transaction.
 
     Versions up to 3 are sent by clients and carry one transaction; 4 and up by brokers that verify, many at
@@ -86,7 +88,7 @@ class AddPartitionsToTxnResult:
     topic_results: list[AddPartitionsToTxnTopicResult] = array(AddPartitionsToTxnTopicResult)
 
 
-@message(24, versions="0-5", flexible="3+")
+@response_to(AddPartitionsToTxnRequest)
 class AddPartitionsToTxnResponse(Message):
     throttle_time_ms: int = int32()
     results_by_topic_v3_and_below: list[AddPartitionsToTxnTopicResult] = array(
@@ -97,7 +99,7 @@ class AddPartitionsToTxnResponse(Message):
 
 
 @message(25, versions="0-4", flexible="3+")
-class AddOffsetsToTxnRequest(Message):
+class AddOffsetsToTxnRequest(Request["AddOffsetsToTxnResponse"]):
     """AddOffsetsToTxn (25): enrol a group's offsets in a transaction."""
 
     transactional_id: str = string()
@@ -106,14 +108,14 @@ class AddOffsetsToTxnRequest(Message):
     group_id: str = string()
 
 
-@message(25, versions="0-4", flexible="3+")
+@response_to(AddOffsetsToTxnRequest)
 class AddOffsetsToTxnResponse(Message):
     throttle_time_ms: int = int32()
     error_code: int = int16()
 
 
 @message(26, versions="0-5", flexible="3+")
-class EndTxnRequest(Message):
+class EndTxnRequest(Request["EndTxnResponse"]):
     """EndTxn (26): commit or abort a transaction. Version 5 answers with the bumped producer epoch
     (KIP-890)."""
 
@@ -123,7 +125,7 @@ class EndTxnRequest(Message):
     committed: bool = boolean()
 
 
-@message(26, versions="0-5", flexible="3+")
+@response_to(EndTxnRequest)
 class EndTxnResponse(Message):
     throttle_time_ms: int = int32()
     error_code: int = int16()
@@ -148,7 +150,7 @@ class WritableTxnMarker:
 
 
 @message(27, versions="1-2", flexible="1+")
-class WriteTxnMarkersRequest(Message):
+class WriteTxnMarkersRequest(Request["WriteTxnMarkersResponse"]):
     """WriteTxnMarkers (27): brokers tell partition leaders how transactions ended.
 
     Version 2 carries the transaction version, so that leaders can require a bumped epoch (KIP-1228).
@@ -175,7 +177,7 @@ class WritableTxnMarkerResult:
     topics: list[WritableTxnMarkerTopicResult] = array(WritableTxnMarkerTopicResult)
 
 
-@message(27, versions="1-2", flexible="1+")
+@response_to(WriteTxnMarkersRequest)
 class WriteTxnMarkersResponse(Message):
     markers: list[WritableTxnMarkerResult] = array(WritableTxnMarkerResult)
 
@@ -187,7 +189,7 @@ class TopicRequest:
 
 
 @message(61, versions="0", flexible="0+")
-class DescribeProducersRequest(Message):
+class DescribeProducersRequest(Request["DescribeProducersResponse"]):
     """DescribeProducers (61): the active producers of partitions, with open transactions (KIP-664)."""
 
     topics: list[TopicRequest] = array(TopicRequest)
@@ -217,14 +219,14 @@ class TopicResponse:
     partitions: list[PartitionResponse] = array(PartitionResponse)
 
 
-@message(61, versions="0", flexible="0+")
+@response_to(DescribeProducersRequest)
 class DescribeProducersResponse(Message):
     throttle_time_ms: int = int32()
     topics: list[TopicResponse] = array(TopicResponse)
 
 
 @message(65, versions="0", flexible="0+")
-class DescribeTransactionsRequest(Message):
+class DescribeTransactionsRequest(Request["DescribeTransactionsResponse"]):
     """DescribeTransactions (65): the transactions of some transactional ids, with their partitions
     (KIP-664)."""
 
@@ -249,14 +251,14 @@ class DescribedTransaction:
     topics: list[TopicData] = array(TopicData)
 
 
-@message(65, versions="0", flexible="0+")
+@response_to(DescribeTransactionsRequest)
 class DescribeTransactionsResponse(Message):
     throttle_time_ms: int = int32()
     transaction_states: list[DescribedTransaction] = array(DescribedTransaction)
 
 
 @message(66, versions="0-2", flexible="0+")
-class ListTransactionsRequest(Message):
+class ListTransactionsRequest(Request["ListTransactionsResponse"]):
     """ListTransactions (66): the transactional ids that this broker coordinates (KIP-664).
 
     Version 1 filters by how long transactions have been open (KIP-994), 2 by a regular expression (KIP-1152).
@@ -276,7 +278,7 @@ class ListedTransaction:
     transaction_state: str = string()
 
 
-@message(66, versions="0-2", flexible="0+")
+@response_to(ListTransactionsRequest)
 class ListTransactionsResponse(Message):
     throttle_time_ms: int = int32()
     error_code: int = int16()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Final, TypeVar
+from typing import Final
 
 from pykraft.configuration.keys import ConfigError, ConfigKey, ConfigType, split_list
 from pykraft.kafka_protocol.enums import ConfigOperation
@@ -24,7 +24,6 @@ from pykraft.metadata_log.image import MetadataImage
 from pykraft.metadata_log.records import ConfigRecord
 
 _Entry = configs.AlterableConfig | configs.LegacyAlterableConfig
-Answer = TypeVar("Answer", configs.AlterConfigsResourceResponse, configs.AlterConfigsResourceResponse)
 
 MAX_VALUE_CHARS: Final = 32_767
 """The longest value accepted, Kafka's longest plain string: every node keeps all values in memory."""
@@ -55,7 +54,7 @@ def handle_incremental_alter_configs(
         )
         for resource in request.resources
     ]
-    records, answers = _answer_each(image, config, wanted, configs.AlterConfigsResourceResponse)
+    records, answers = _answer_each(image, config, wanted)
     return ControllerResult(records, configs.IncrementalAlterConfigsResponse(responses=answers))
 
 
@@ -72,16 +71,16 @@ def handle_alter_configs(
         )
         for resource in request.resources
     ]
-    records, answers = _answer_each(image, config, wanted, configs.AlterConfigsResourceResponse)
+    records, answers = _answer_each(image, config, wanted)
     return ControllerResult(records, configs.AlterConfigsResponse(responses=answers))
 
 
 def _answer_each(
-    image: MetadataImage, config: ControllerConfig, wanted: Sequence[_Wanted], answer_class: type[Answer]
-) -> tuple[tuple[ConfigRecord, ...], list[Answer]]:
+    image: MetadataImage, config: ControllerConfig, wanted: Sequence[_Wanted]
+) -> tuple[tuple[ConfigRecord, ...], list[configs.AlterConfigsResourceResponse]]:
     records, errors = _alter_each(image, config, wanted)
     answers = [
-        answer_class(
+        configs.AlterConfigsResourceResponse(
             error_code=ErrorCode.NONE if error is None else error.code,
             error_message=None if error is None else error.message,
             resource_type=resource.resource_type,

@@ -27,7 +27,7 @@ from pykraft.broker.replicas.ports import TopicCoordinator
 from pykraft.broker.replicas.replica_table import ReplicaTable
 from pykraft.broker.serving.api import HotHandler
 from pykraft.broker.serving.listener import KafkaListener
-from pykraft.kafka_protocol.codec.schema import Message
+from pykraft.kafka_protocol.codec.schema import Message, Request
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.headers import decode_request_header, decode_response_header, encode_request
@@ -471,11 +471,11 @@ class DataClient:
         self._correlation_id = 0
         self._asked: list[tuple[int, type[Message], int]] = []
 
-    def send(self, request: Message, version: int, response_class: type[Message]) -> None:
+    def send(self, request: Request[Any], version: int) -> None:
         self._correlation_id += 1
         body = encode_request(request, version, self._correlation_id, "test")
         self.writer.write(struct.pack(">i", len(body)) + body)
-        self._asked.append((self._correlation_id, response_class, version))
+        self._asked.append((self._correlation_id, request.RESPONSE, version))
 
     async def receive(self) -> Any:
         correlation_id, response_class, version = self._asked.pop(0)
@@ -512,7 +512,7 @@ class DataClient:
         key = {"topic_id": id_of(topic)} if version >= 13 else {"name": topic}
         topics = [record_messages.TopicProduceData(partition_data=data, **key)]
         request = record_messages.ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=topics)
-        self.send(request, version, record_messages.ProduceResponse)
+        self.send(request, version)
 
     async def fetch(self, offset: int, **options: Unpack[FetchOptions]) -> record_messages.PartitionData:
         self.send_fetch(offset, **options)
@@ -549,7 +549,7 @@ class DataClient:
             topics=[record_messages.FetchTopic(partitions=[partition], **key)],
             rack_id=rack,
         )
-        self.send(request, version, record_messages.FetchResponse)
+        self.send(request, version)
 
     def close(self) -> None:
         self.writer.close()

@@ -24,7 +24,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from pykraft.kafka_protocol.codec.schema import Message
+from pykraft.kafka_protocol.codec.schema import Request
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages import groups as describe
 from pykraft.kafka_protocol.messages import offsets as commit
@@ -45,7 +45,7 @@ MEMBERS = ("a", "b", "c", "d", "e")
 INSTANCES = {"c": "i", "d": "i", "e": "j"}
 _SPOILED = "epoch owned instance names regex timeout assignor rack group member version".split()
 
-Send = Callable[[Message, int], Awaitable[Any]]
+Send = Callable[[Any, int], Awaitable[Any]]
 Step = dict[str, Any]
 
 
@@ -270,32 +270,31 @@ def recorded() -> list[list[Any]]:
 
 
 async def _record(address: str) -> list[list[Any]]:
-    from pykraft.kafka_protocol.api_keys import response_class
     from pykraft.kafka_protocol.messages import cluster
     from pykraft.kafka_protocol.messages import topics as topic_messages
-    from pykraft.kafka_protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
+    from pykraft.kafka_protocol.messages.groups import FindCoordinatorRequest
     from pykraft.runtime.address import Address
     from tests.wire_client import WireClient
 
     host, _, port = address.rpartition(":")
     client = WireClient(Address(host, int(port)))
 
-    async def send(request: Message, version: int) -> Any:
-        return client.call(request, version, response_class(request.API_KEY))
+    async def send(request: Request[Any], version: int) -> Any:
+        return client.call(request, version)
 
     topics = [
         topic_messages.CreatableTopic(name=name, num_partitions=count, replication_factor=1)
         for name, count in TOPICS.items()
     ]
     create = topic_messages.CreateTopicsRequest(topics=topics, timeout_ms=10_000)
-    client.call(create, 5, topic_messages.CreateTopicsResponse)
+    client.call(create, 5)
     find = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
     asked = [cluster.MetadataRequestTopic(name=name) for name in TOPICS]
     known: list[cluster.MetadataResponseTopic] = []
 
     def is_ready() -> bool:
-        known[:] = client.call(cluster.MetadataRequest(topics=asked), 12, cluster.MetadataResponse).topics
-        found = client.call(find, 4, FindCoordinatorResponse).coordinators
+        known[:] = client.call(cluster.MetadataRequest(topics=asked), 12).topics
+        found = client.call(find, 4).coordinators
         partitions = [partition for topic in known for partition in topic.partitions]
         codes = [one.error_code for one in known]
         codes += [one.error_code for one in partitions]

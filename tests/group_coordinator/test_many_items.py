@@ -25,7 +25,7 @@ from pykraft.group_coordinator.state.result import CoordinatorResult
 from pykraft.group_coordinator.state.shard_state import Group
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.codec.pace import TooManyItemsError, at_once
-from pykraft.kafka_protocol.codec.schema import Message
+from pykraft.kafka_protocol.codec.schema import Message, Request
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.groups import (
     ConsumerGroupDescribeRequest,
@@ -254,7 +254,7 @@ def test_very_many_members_leave_over_several_turns(consumer: bool, monkeypatch:
     ],
 )
 def test_more_than_anybody_needs_is_refused_before_it_is_read(
-    request_made: Callable[[int], Message], version: int, admitted: int
+    request_made: Callable[[int], Request[Any]], version: int, admitted: int
 ) -> None:
     request = request_made(admitted)
     row = ROWS[ApiKey(request.API_KEY)]

@@ -7,7 +7,7 @@ be compared.
 from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
-from pykraft.kafka_protocol.codec.schema import Message
+from pykraft.kafka_protocol.codec.schema import Message, Request
 from pykraft.kafka_protocol.consumer_protocol import (
     AssignmentTopicPartition,
     ConsumerProtocolAssignment,
@@ -16,44 +16,34 @@ from pykraft.kafka_protocol.consumer_protocol import (
     encode_subscription,
 )
 from pykraft.kafka_protocol.headers import encode_request
-from pykraft.kafka_protocol.messages.cluster import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from pykraft.kafka_protocol.messages.cluster import MetadataRequest, MetadataRequestTopic
 from pykraft.kafka_protocol.messages.groups import (
     ConsumerGroupDescribeRequest,
-    ConsumerGroupDescribeResponse,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     DeleteGroupsRequest,
-    DeleteGroupsResponse,
     DescribeGroupsRequest,
-    DescribeGroupsResponse,
     FindCoordinatorRequest,
-    FindCoordinatorResponse,
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     JoinGroupResponse,
     LeaveGroupRequest,
-    LeaveGroupResponse,
     ListGroupsRequest,
-    ListGroupsResponse,
     MemberIdentity,
     SyncGroupRequest,
     SyncGroupRequestAssignment,
-    SyncGroupResponse,
 )
 from pykraft.kafka_protocol.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
-    OffsetCommitResponse,
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
-    OffsetDeleteResponse,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
-    OffsetFetchResponse,
 )
-from pykraft.kafka_protocol.messages.topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from pykraft.kafka_protocol.messages.topics import CreatableTopic, CreateTopicsRequest
 from pykraft.runtime.address import Address
 from pykraft.testing.processes.waits import PATIENCE_S, wait_until
 from tests.wire_client import WireClient, decode_answer
@@ -97,15 +87,15 @@ class GroupScript:
     def close(self) -> None:
         self._client.close()
 
-    def call(self, request: Message, version: int, response: type[M]) -> M:
-        return self._client.call(request, version, response)
+    def call(self, request: Request[M], version: int) -> M:
+        return self._client.call(request, version)
 
     def prepare(self) -> None:
         topics = [
             CreatableTopic(name=name, num_partitions=count, replication_factor=1)
             for name, count in (("t", 2), ("u", 2))
         ]
-        self.call(CreateTopicsRequest(topics=topics, timeout_ms=10_000), 5, CreateTopicsResponse)
+        self.call(CreateTopicsRequest(topics=topics, timeout_ms=10_000), 5)
         wait_until("the topics and the coordinator are there", self._ready, PATIENCE_S)
         self.commit("simple", [("t", (0, 1)), ("u", (0,))])
         joined = self._join()
@@ -117,8 +107,8 @@ class GroupScript:
             self.commit(group_id, [("t", (0,)), ("u", (0,))], member, generation)
         self.commit("consumer", [("t", (0,)), ("u", (0,))], "member-of-consumer", epoch)
         leave = LeaveGroupRequest(group_id="left", members=[MemberIdentity(member_id=joined["left"][0])])
-        assert self.call(leave, 4, LeaveGroupResponse).error_code == 0
-        pending = self.call(_join_request("pending", "consumer", SUBSCRIBED), 5, JoinGroupResponse)
+        assert self.call(leave, 4).error_code == 0
+        pending = self.call(_join_request("pending", "consumer", SUBSCRIBED), 5)
         assert pending.error_code == 79, "the member has an id, and has yet to join"
 
     def commit(self, group_id: str, topics: Topics, member_id: str = "", generation: int = -1) -> None:
@@ -139,7 +129,7 @@ class GroupScript:
                 for name, indexes in topics
             ],
         )
-        answer = self.call(request, 9, OffsetCommitResponse)
+        answer = self.call(request, 9)
         assert {p.error_code for t in answer.topics for p in t.partitions} == {0}, answer
 
     def delete_offsets(self, group_id: str, topics: Topics) -> object:
@@ -152,41 +142,41 @@ class GroupScript:
                 for name, indexes in topics
             ],
         )
-        return _masked(self.call(request, 0, OffsetDeleteResponse))
+        return _masked(self.call(request, 0))
 
     def offsets(self, group_id: str) -> dict[tuple[str, int], int]:
         request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)])
-        (group,) = self.call(request, 9, OffsetFetchResponse).groups
+        (group,) = self.call(request, 9).groups
         return {(t.name, p.partition_index): p.committed_offset for t in group.topics for p in t.partitions}
 
     def list_groups(self, version: int, states: Sequence[str] = (), types: Sequence[str] = ()) -> object:
         request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
-        answer = self.call(request, version, ListGroupsResponse)
+        answer = self.call(request, version)
         return sorted((_masked(group) for group in answer.groups), key=str), answer.error_code
 
     def describe_classic(self, version: int, names: Sequence[str] = (*NAMES, "")) -> object:
-        answer = self.call(DescribeGroupsRequest(groups=list(names)), version, DescribeGroupsResponse)
+        answer = self.call(DescribeGroupsRequest(groups=list(names)), version)
         return sorted((_masked(group) for group in answer.groups), key=str)
 
     def describe_consumer(self, names: Sequence[str] = (*NAMES, "")) -> object:
         request = ConsumerGroupDescribeRequest(group_ids=list(names))
-        answer = self.call(request, 1, ConsumerGroupDescribeResponse)
+        answer = self.call(request, 1)
         return sorted((_masked(group) for group in answer.groups), key=str)
 
     def delete_groups(self, names: Sequence[str]) -> object:
-        answer = self.call(DeleteGroupsRequest(groups_names=list(names)), 2, DeleteGroupsResponse)
+        answer = self.call(DeleteGroupsRequest(groups_names=list(names)), 2)
         return sorted((result.group_id, result.error_code) for result in answer.results)
 
     def _ready(self) -> bool:
         wanted = [MetadataRequestTopic(name=name) for name in ("t", "u")]
-        found = self.call(MetadataRequest(topics=wanted), 9, MetadataResponse)
+        found = self.call(MetadataRequest(topics=wanted), 9)
         if any(topic.error_code or not topic.partitions for topic in found.topics):
             return False
         asked = FindCoordinatorRequest(coordinator_keys=list(NAMES))
-        answer = self.call(asked, 4, FindCoordinatorResponse)
+        answer = self.call(asked, 4)
         if any(coordinator.error_code for coordinator in answer.coordinators):
             return False
-        described = self.call(DescribeGroupsRequest(groups=list(NAMES)), 5, DescribeGroupsResponse)
+        described = self.call(DescribeGroupsRequest(groups=list(NAMES)), 5)
         return not any(group.error_code for group in described.groups)
 
     def _join(self) -> dict[str, tuple[str, int]]:
@@ -209,7 +199,7 @@ class GroupScript:
                 member_id=answer.member_id,
                 assignments=[SyncGroupRequestAssignment(member_id=answer.member_id, assignment=ASSIGNED)],
             )
-            assert client.call(sync, 3, SyncGroupResponse).error_code == 0
+            assert client.call(sync, 3).error_code == 0
             client.close()
         return joined
 
@@ -219,7 +209,7 @@ class GroupScript:
         if epoch == 0:
             request.rebalance_timeout_ms, request.topic_partitions = 60_000, []
             request.subscribed_topic_names = ["t"]
-        answer = self.call(request, 1, ConsumerGroupHeartbeatResponse)
+        answer = self.call(request, 1)
         assert answer.error_code == 0, answer
         return answer
 

@@ -7,14 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from pykraft.broker.apis.table import make_apis
-from pykraft.kafka_protocol.api_keys import ApiKey, request_class, response_class
+from pykraft.kafka_protocol.api_keys import ApiKey, request_class
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.cluster import (
-    ApiVersionsResponse,
-    MetadataRequest,
-    MetadataRequestTopic,
-    MetadataResponse,
-)
+from pykraft.kafka_protocol.messages.cluster import ApiVersionsResponse, MetadataRequest, MetadataRequestTopic
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.testing import Cluster
 from tests.interop.peer import SEED, Peer, batch
@@ -69,7 +64,7 @@ def expect_sane_outcome(cluster: Cluster, api_key: ApiKey, version: int, body: b
             return
     if frame is not None:
         assert frame[:4] == struct.pack(">i", 7)
-        answer = decode_answer(response_class(api_key), version, frame)
+        answer = decode_answer(request_class(api_key).RESPONSE, version, frame)
         error = getattr(answer, "error_code", 0)
         assert error != ErrorCode.UNKNOWN_SERVER_ERROR, f"{api_key.name} v{version}: {answer} for {body!r}"
     else:
@@ -111,7 +106,7 @@ def test_random_bodies_about_existing_topics_and_groups_are_answered(
     words = [topic, group, member, "", "range", "uniform", "consumer", "retention.ms", "100", "1"]
     with Peer(single) as peer:
         about = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
-        (described,) = peer.call(about, 12, MetadataResponse).topics
+        (described,) = peer.call(about, 12).topics
     blobs = [
         bytes(batch(b"a", b"b")),
         bytes(batch(b"x", producer_id=1, producer_epoch=0, base_sequence=0)),

@@ -33,7 +33,7 @@ CONNECTIONS = 2000
 def test_impossible_frame_size_closes_the_connection_with_one_line_of_log(single: Cluster, size: int) -> None:
     lines = log_of(single).count("\n")
     with Peer(single) as peer:
-        assert peer.call(ApiVersionsRequest(), 0, ApiVersionsResponse).error_code == 0
+        assert peer.call(ApiVersionsRequest(), 0).error_code == 0
         peer.send(struct.pack(">i", size) + b"whatever follows")
         assert peer.receive() is None
     assert log_of(single).count("\n") - lines == 1
@@ -74,7 +74,7 @@ def test_thousands_of_connections_that_never_finish_a_frame_cost_little(
         wait_until("all connections to be taken", lambda: open_files(single) >= files + count, PATIENCE_S)
         other_client.check()
         with Peer(single) as peer:
-            assert peer.call(ApiVersionsRequest(), 0, ApiVersionsResponse).error_code == 0
+            assert peer.call(ApiVersionsRequest(), 0).error_code == 0
         grown = memory_bytes(single) - memory
     assert grown < MAX_GROWTH_BYTES, f"{count} connections took {grown / 2**20:.0f} MiB"
     wait_until("all connections to be given up", lambda: open_files(single) <= files + 10, PATIENCE_S)
@@ -112,5 +112,5 @@ def test_unknown_version_of_api_versions_is_answered_in_version_0(single: Cluste
         served = {item.api_key: item.max_version for item in answer.api_keys}
         assert served[ApiKey.API_VERSIONS] == 4
         named = ApiVersionsRequest(client_software_name="peer", client_software_version="1")
-        assert peer.call(named, 4, ApiVersionsResponse).error_code == 0
-        assert peer.call(ApiVersionsRequest(), 4, ApiVersionsResponse).error_code == ErrorCode.INVALID_REQUEST
+        assert peer.call(named, 4).error_code == 0
+        assert peer.call(ApiVersionsRequest(), 4).error_code == ErrorCode.INVALID_REQUEST

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from pykraft.kafka_protocol.api_keys import response_class
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages.cluster import (
@@ -17,12 +16,10 @@ from pykraft.kafka_protocol.messages.cluster import (
     DescribeQuorumRequest,
     DescribeQuorumRequestPartitionData,
     DescribeQuorumRequestTopicData,
-    DescribeQuorumResponse,
     FeatureUpdateKey,
     Listener,
     MetadataRequest,
     MetadataRequestTopic,
-    MetadataResponse,
     UpdateFeaturesRequest,
 )
 from pykraft.kafka_protocol.messages.configs import (
@@ -30,20 +27,12 @@ from pykraft.kafka_protocol.messages.configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from pykraft.kafka_protocol.messages.records import (
-    PartitionProduceData,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
+from pykraft.kafka_protocol.messages.records import PartitionProduceData, ProduceRequest, TopicProduceData
 from pykraft.kafka_protocol.messages.topics import (
     AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse,
     CreatableTopic,
     CreateTopicsRequest,
-    CreateTopicsResponse,
     ElectLeadersRequest,
-    ElectLeadersResponse,
     ReassignablePartition,
     ReassignableTopic,
     TopicPartitions,
@@ -63,7 +52,7 @@ def produce_error(peer: Peer, topic: str, records: bytes | None) -> tuple[ErrorC
             TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=records)])
         ],
     )
-    (partition,) = peer.call(request, 9, ProduceResponse).responses[0].partition_responses
+    (partition,) = peer.call(request, 9).responses[0].partition_responses
     return ErrorCode(partition.error_code), partition.base_offset
 
 
@@ -128,7 +117,7 @@ def test_bad_record_batch_is_refused_with_its_error_and_the_next_good_one_is_acc
     topic = fresh("records")
     with Peer(single) as peer:
         new = CreatableTopic(name=topic, num_partitions=1, replication_factor=1)
-        created = peer.call(CreateTopicsRequest(topics=[new], timeout_ms=10_000), 5, CreateTopicsResponse)
+        created = peer.call(CreateTopicsRequest(topics=[new], timeout_ms=10_000), 5)
         assert created.topics[0].error_code == 0
         wait_until(
             "the topic", lambda: produce_error(peer, topic, bytes(batch(b"a")))[0] is ErrorCode.NONE, 10
@@ -142,14 +131,14 @@ def test_bad_record_batch_is_refused_with_its_error_and_the_next_good_one_is_acc
 def test_illegal_topic_name_is_refused_wherever_it_is_given(single: Cluster, name: str) -> None:
     topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
     with Peer(single) as peer:
-        created = peer.call(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 5, CreateTopicsResponse)
+        created = peer.call(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 5)
         assert created.topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
         request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=True)
-        (described,) = peer.call(request, 8, MetadataResponse).topics
+        (described,) = peer.call(request, 8).topics
         assert described.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
         found, _ = produce_error(peer, name, bytes(batch(b"v")))
         assert found in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION)
-        listed = peer.call(MetadataRequest(topics=None), 8, MetadataResponse)
+        listed = peer.call(MetadataRequest(topics=None), 8)
         assert all(item.name != name for item in listed.topics)
 
 
@@ -157,7 +146,7 @@ def test_absurd_partition_count_is_refused_at_once(single: Cluster, fresh: Calla
     with Peer(single) as peer:
         for count in (2**31 - 1, 100_000, 0, -2):
             topic = CreatableTopic(name=fresh("huge"), num_partitions=count, replication_factor=1)
-            answer = peer.call(CreateTopicsRequest(topics=[topic], timeout_ms=5000), 5, CreateTopicsResponse)
+            answer = peer.call(CreateTopicsRequest(topics=[topic], timeout_ms=5000), 5)
             assert answer.topics[0].error_code != 0, count
 
 
@@ -249,10 +238,10 @@ def test_as_many_items_as_fit_into_a_request_are_answered_in_time_and_change_not
     )
     topics = MetadataRequest(topics=[MetadataRequestTopic(name="bystander")])
     with Peer(single) as peer:
-        before = peer.call(topics, 12, MetadataResponse).topics
-        answer = peer.call(request, version, response_class(request.API_KEY))
-        assert peer.call(topics, 12, MetadataResponse).topics == before
-        (described,) = peer.call(quorum, 2, DescribeQuorumResponse).topics
+        before = peer.call(topics, 12).topics
+        answer = peer.call(request, version)
+        assert peer.call(topics, 12).topics == before
+        (described,) = peer.call(quorum, 2).topics
         assert described.partitions[0].leader_epoch == 1
     assert getattr(answer, "error_code", 0) != ErrorCode.UNKNOWN_SERVER_ERROR
 
@@ -268,7 +257,7 @@ def test_refusal_with_a_very_long_name_does_not_prevent_the_rest_of_the_answer(
                 TopicPartitions(topic="bystander", partitions=[0]),
             ]
         )
-        answer = peer.call(elect, 1, ElectLeadersResponse)
+        answer = peer.call(elect, 1)
         assert answer.error_code == ErrorCode.NONE
         assert {
             item.topic: item.partition_result[0].error_code for item in answer.replica_election_results
@@ -287,7 +276,7 @@ def test_refusal_with_a_very_long_name_does_not_prevent_the_rest_of_the_answer(
                 )
             ]
         )
-        moved = peer.call(move, 0, AlterPartitionReassignmentsResponse)
+        moved = peer.call(move, 0)
         assert moved.error_code == ErrorCode.NONE
         assert [item.error_code for item in moved.responses[0].partitions] == [
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,

@@ -20,14 +20,14 @@ def create(client: WireClient, names: list[str]) -> None:
         topic_messages.CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in names
     ]
     request = topic_messages.CreateTopicsRequest(topics=topics, timeout_ms=30_000)
-    response = client.call(request, 7, topic_messages.CreateTopicsResponse)
+    response = client.call(request, 7)
     assert [topic.error_code for topic in response.topics] == [ErrorCode.NONE] * len(names)
 
 
 def leaders(client: WireClient, names: list[str]) -> dict[str, int]:
     topics = [cluster.MetadataRequestTopic(name=name) for name in names]
     request = cluster.MetadataRequest(topics=topics, allow_auto_topic_creation=False)
-    response = client.call(request, 9, cluster.MetadataResponse)
+    response = client.call(request, 9)
     return {
         present(topic.name): topic.partitions[0].leader_id for topic in response.topics if topic.partitions
     }
@@ -39,14 +39,14 @@ def write(client: WireClient, name: str) -> int:
         name=name, partition_data=[records.PartitionProduceData(index=0, records=batch)]
     )
     request = records.ProduceRequest(acks=1, timeout_ms=5000, topic_data=[data])
-    response = client.call(request, 9, records.ProduceResponse)
+    response = client.call(request, 9)
     return int(response.responses[0].partition_responses[0].error_code)
 
 
 def read(client: WireClient, name: str) -> int:
     asked = records.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
     request = records.FetchRequest(topics=[records.FetchTopic(topic=name, partitions=[asked])])
-    return int(client.call(request, 12, records.FetchResponse).responses[0].partitions[0].error_code)
+    return int(client.call(request, 12).responses[0].partitions[0].error_code)
 
 
 def look_up(client: WireClient, name: str) -> int:
@@ -54,7 +54,7 @@ def look_up(client: WireClient, name: str) -> int:
     request = records.ListOffsetsRequest(
         replica_id=-1, topics=[records.ListOffsetsTopic(name=name, partitions=[asked])]
     )
-    response = client.call(request, 5, records.ListOffsetsResponse)
+    response = client.call(request, 5)
     return int(response.topics[0].partitions[0].error_code)
 
 
@@ -88,13 +88,13 @@ def test_leader_of_a_topic_that_was_just_created_serves_as_soon_as_it_is_named(
 def error_of(client: WireClient, name: str, version: int = 12) -> ErrorCode:
     """In an answer to Metadata that allows to create the topic."""
     request = cluster.MetadataRequest(topics=[cluster.MetadataRequestTopic(name=name)])
-    (topic,) = client.call(request, version, cluster.MetadataResponse).topics
+    (topic,) = client.call(request, version).topics
     return ErrorCode(topic.error_code)
 
 
 def delete(client: WireClient, name: str) -> None:
     request = topic_messages.DeleteTopicsRequest(topic_names=[name], timeout_ms=30_000)
-    (deleted,) = client.call(request, 5, topic_messages.DeleteTopicsResponse).responses
+    (deleted,) = client.call(request, 5).responses
     assert deleted.error_code == ErrorCode.NONE
 
 

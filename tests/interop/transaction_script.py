@@ -10,29 +10,20 @@ from typing import Final, NamedTuple
 from pykraft.kafka_client.list_offsets import LATEST_TIMESTAMP, READ_COMMITTED
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
+from pykraft.kafka_protocol.messages.groups import FindCoordinatorRequest
 from pykraft.kafka_protocol.messages.records import (
     ListOffsetsPartition,
     ListOffsetsRequest,
-    ListOffsetsResponse,
     ListOffsetsTopic,
     PartitionProduceData,
     ProduceRequest,
-    ProduceResponse,
     TopicProduceData,
 )
-from pykraft.kafka_protocol.messages.topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
+from pykraft.kafka_protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from pykraft.kafka_protocol.messages.transactions import (
     AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopic,
     EndTxnRequest,
-    EndTxnResponse,
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
@@ -102,7 +93,7 @@ class TransactionScript:
                 producer_id=-1,
                 producer_epoch=-1,
             )
-            answered[:] = [self._client.call(request, 4, InitProducerIdResponse)]
+            answered[:] = [self._client.call(request, 4)]
             return answered[0].error_code not in _LATER
 
         if transactional_id is not None:
@@ -123,7 +114,7 @@ class TransactionScript:
         )
 
         def added() -> bool:
-            response = self._client.call(request, 3, AddPartitionsToTxnResponse)
+            response = self._client.call(request, 3)
             codes = {
                 it.partition_error_code
                 for topic in response.results_by_topic_v3_and_below
@@ -157,7 +148,7 @@ class TransactionScript:
             timeout_ms=30_000,
             topic_data=[TopicProduceData(name=partition.topic, partition_data=data)],
         )
-        response = self._client.call(request, 9, ProduceResponse)
+        response = self._client.call(request, 9)
         assert response.responses[0].partition_responses[0].error_code == 0
 
     def end(self, producer: Producer, commit: bool) -> None:
@@ -171,7 +162,7 @@ class TransactionScript:
 
         def ended() -> bool:
             """Repeated until the markers are written, too."""
-            return self._client.call(request, 4, EndTxnResponse).error_code == 0
+            return self._client.call(request, 4).error_code == 0
 
         wait_until("a transaction has ended", ended, PATIENCE_S)
         wait_until("its markers are written", ended, PATIENCE_S)
@@ -192,7 +183,7 @@ class TransactionScript:
                 for it in partitions
             ],
         )
-        response = self._client.call(request, 6, ListOffsetsResponse)
+        response = self._client.call(request, 6)
         return {
             TopicPartition(topic.name, it.partition_index): it.offset
             for topic in response.topics
@@ -203,7 +194,7 @@ class TransactionScript:
         request = FindCoordinatorRequest(key=transactional_id, key_type=_TRANSACTION_KEY)
 
         def found() -> bool:
-            return self._client.call(request, 3, FindCoordinatorResponse).error_code == 0
+            return self._client.call(request, 3).error_code == 0
 
         wait_until("a coordinator", found, PATIENCE_S)
 
@@ -213,5 +204,5 @@ class TransactionScript:
             for name, count in partitions.items()
         ]
         request = CreateTopicsRequest(topics=topics, timeout_ms=30_000)
-        response = self._client.call(request, 5, CreateTopicsResponse)
+        response = self._client.call(request, 5)
         assert not any(it.error_code for it in response.topics)

@@ -32,7 +32,7 @@ def open_connection(scripted: ScriptedCluster, broker_id: int = 1) -> Connection
 def test_newest_version_that_both_sides_support_is_used(scripted: ScriptedCluster) -> None:
     scripted.brokers[1].ranges[ApiKey.METADATA] = (0, 8)
     connection = open_connection(scripted)
-    run(connection.call(MetadataRequest(topics=None), MetadataResponse, 60_000))
+    run(connection.call(MetadataRequest(topics=None), 60_000))
     assert [version for _, version, _ in scripted.requests(ApiKey.METADATA)] == [8]
 
 
@@ -96,7 +96,7 @@ def test_missing_response_is_a_timeout_and_closes_the_connection(scripted: Scrip
     connection = open_connection(scripted)
     scripted.brokers[1].handlers[ApiKey.METADATA] = lambda request, version: TimeoutError()
     with pytest.raises(ClientTimeoutError, match="did not answer METADATA in time"):
-        run(connection.call(MetadataRequest(topics=None), MetadataResponse, 60_000))
+        run(connection.call(MetadataRequest(topics=None), 60_000))
     assert connection.closed
 
 
@@ -104,16 +104,16 @@ def test_broken_connection_names_the_request(scripted: ScriptedCluster) -> None:
     connection = open_connection(scripted)
     scripted.brokers[1].handlers[ApiKey.METADATA] = lambda request, version: ConnectionResetError("gone")
     with pytest.raises(ConnectionFailedError, match="broke during METADATA: gone"):
-        run(connection.call(MetadataRequest(topics=None), MetadataResponse, 60_000))
+        run(connection.call(MetadataRequest(topics=None), 60_000))
     with pytest.raises(ConnectionFailedError, match="is closed"):
-        run(connection.call(MetadataRequest(topics=None), MetadataResponse, 60_000))
+        run(connection.call(MetadataRequest(topics=None), 60_000))
 
 
 def test_malformed_answer_is_final_and_closes_the_connection(scripted: ScriptedCluster) -> None:
     connection = open_connection(scripted)
     scripted.brokers[1].handlers[ApiKey.METADATA] = lambda request, version: b"\x00\x01"
     with pytest.raises(MalformedAnswerError) as caught:
-        run(connection.call(MetadataRequest(topics=None), MetadataResponse, 60_000))
+        run(connection.call(MetadataRequest(topics=None), 60_000))
     assert not caught.value.code.retriable
     assert connection.closed
 
@@ -125,7 +125,7 @@ def test_answer_to_another_request_is_refused(
     broker = scripted.brokers[1]
     monkeypatch.setattr(broker, "answer", lambda frame: b"\x00\x00\x00\x63\x00")
     with pytest.raises(MalformedAnswerError, match="answered request 99"):
-        run(connection.call(MetadataRequest(topics=None), MetadataResponse, 60_000))
+        run(connection.call(MetadataRequest(topics=None), 60_000))
 
 
 def test_requests_sent_ahead_are_answered_in_order(scripted: ScriptedCluster) -> None:

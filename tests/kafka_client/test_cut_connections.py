@@ -33,7 +33,7 @@ def virtually(scripted: ScriptedCluster, body: Callable[[VirtualNetwork], Awaita
 
 
 def call(connection: Connection) -> Awaitable[MetadataResponse]:
-    return connection.call(MetadataRequest(topics=None), MetadataResponse, AT_MS)
+    return connection.call(MetadataRequest(topics=None), AT_MS)
 
 
 @pytest.mark.parametrize("after_ms", [5, 12, 17, 40])

@@ -2,12 +2,14 @@
 
 import pytest
 
-from pykraft.kafka_protocol.api_keys import _FAMILY, ApiKey, request_class, response_class
+from pykraft.kafka_protocol.api_keys import _FAMILY, ApiKey, request_class
 from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 API_KEYS = [key for key in ApiKey if key.name.lower() in _FAMILY]
-CLASSES: list[type[Message]] = [make(key) for key in API_KEYS for make in (request_class, response_class)]
+CLASSES: list[type[Message]] = [
+    cls for key in API_KEYS for cls in (request_class(key), request_class(key).RESPONSE)
+]
 CLASSES += [ConsumerProtocolSubscription, ConsumerProtocolAssignment]
 CASES: list[tuple[type[Message], int]] = [
     (cls, version) for cls in CLASSES for version in range(cls.MIN_VERSION, cls.MAX_VERSION + 1)

@@ -13,16 +13,13 @@ from pykraft.kafka_protocol.messages.records import (
     FetchTopic,
     PartitionProduceData,
     ProduceRequest,
-    ProduceResponse,
     TopicProduceData,
 )
 from pykraft.kafka_protocol.messages.topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
-    CreateTopicsResponse,
     DeleteTopicsRequest,
-    DeleteTopicsResponse,
     DeleteTopicState,
 )
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
@@ -118,7 +115,7 @@ def create_topic(client: WireClient, name: str, configs: Mapping[str, str] | Non
     given = [CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()]
     topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1, configs=given)
     request = CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
-    return ErrorCode(client.call(request, 7, CreateTopicsResponse).topics[0].error_code)
+    return ErrorCode(client.call(request, 7).topics[0].error_code)
 
 
 def produce_request(topic: str, batch: bytes = BATCH) -> ProduceRequest:
@@ -137,11 +134,11 @@ def fetch_request(topic: str, offset: int, wait_ms: int = 0) -> FetchRequest:
 
 def delete_topic(client: WireClient, name: str) -> ErrorCode:
     request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=30_000)
-    return ErrorCode(client.call(request, 6, DeleteTopicsResponse).responses[0].error_code)
+    return ErrorCode(client.call(request, 6).responses[0].error_code)
 
 
 def produce(client: WireClient, topic: str, batch: bytes = BATCH) -> ErrorCode:
-    answer = client.call(produce_request(topic, batch), 9, ProduceResponse)
+    answer = client.call(produce_request(topic, batch), 9)
     return ErrorCode(answer.responses[0].partition_responses[0].error_code)
 
 

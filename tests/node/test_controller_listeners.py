@@ -21,7 +21,6 @@ from pykraft.kafka_protocol.messages.cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
     MetadataRequest,
-    MetadataResponse,
 )
 from pykraft.metadata_log.features import BOOTSTRAP_FEATURES
 from pykraft.node.config import load_server_config
@@ -82,7 +81,7 @@ class Controllers:
         self, connection: Connection, endpoint_type: int = CONTROLLERS, version: int = 2
     ) -> DescribeClusterResponse:
         request = DescribeClusterRequest(endpoint_type=endpoint_type)
-        return await connection.call(request, DescribeClusterResponse, DEADLINE_MS, max_version=version)
+        return await connection.call(request, DEADLINE_MS, max_version=version)
 
     async def wait_for_active(self) -> int:
         """The active controller, once every controller lists all of them."""
@@ -136,14 +135,12 @@ def test_only_the_active_controller_decides_and_every_controller_names_it(tmp_pa
                             )
                         ]
                     ),
-                    cluster.UpdateFeaturesResponse,
                     DEADLINE_MS,
                 )
                 topics = await connection.call(
                     topic_messages.CreateTopicsRequest(
                         topics=[topic_messages.CreatableTopic(name="t", num_partitions=1)], timeout_ms=5000
                     ),
-                    topic_messages.CreateTopicsResponse,
                     DEADLINE_MS,
                 )
                 quorum = await connection.call(
@@ -155,7 +152,6 @@ def test_only_the_active_controller_decides_and_every_controller_names_it(tmp_pa
                             )
                         ]
                     ),
-                    cluster.DescribeQuorumResponse,
                     DEADLINE_MS,
                 )
                 connection.close()
@@ -206,7 +202,6 @@ def test_the_listener_serves_what_it_advertises(tmp_path: Path) -> None:
             )
             answer = await connection.call(
                 configs.DescribeConfigsRequest(resources=[own]),
-                configs.DescribeConfigsResponse,
                 DEADLINE_MS,
             )
             assert [(c.name, c.value) for c in answer.results[0].configs] == [("node.id", "1")]
@@ -214,10 +209,8 @@ def test_the_listener_serves_what_it_advertises(tmp_path: Path) -> None:
             other = await controllers.connect(1)
             other.versions[ApiKey.METADATA] = (0, 13)
             with pytest.raises(ConnectionFailedError):
-                await other.call(MetadataRequest(topics=None), MetadataResponse, DEADLINE_MS)
-            again = await connection.call(
-                DescribeClusterRequest(endpoint_type=CONTROLLERS), DescribeClusterResponse, DEADLINE_MS
-            )
+                await other.call(MetadataRequest(topics=None), DEADLINE_MS)
+            again = await connection.call(DescribeClusterRequest(endpoint_type=CONTROLLERS), DEADLINE_MS)
             assert again.error_code == ErrorCode.NONE
             connection.close()
 

@@ -10,15 +10,13 @@ from typing import Any, TypeVar
 import pytest
 
 from pykraft.kafka_protocol.api_keys import ApiKey
-from pykraft.kafka_protocol.codec.schema import Message
+from pykraft.kafka_protocol.codec.schema import Message, Request
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages.topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreateTopicsRequest,
-    CreateTopicsResponse,
     DeleteTopicsRequest,
-    DeleteTopicsResponse,
     DeleteTopicState,
 )
 from pykraft.kafka_protocol.request_context import RequestContext
@@ -98,12 +96,12 @@ class Cluster:
         directory = self.directory / f"node-{id}" / "__cluster_metadata-0"
         return sorted(path.name for path in directory.iterdir() if path.name.endswith(suffix))
 
-    async def forward(self, api_key: ApiKey, request: Message, response: type[M], version: int) -> M:
+    async def forward(self, api_key: ApiKey, request: Request[M], version: int) -> M:
         controller = self.nodes[1].controller
         assert controller is not None
         body = request.encode(version)
         answer = await controller.forward(RequestContext(), api_key, version, body, 10_000)
-        return response.decode(answer, version)
+        return request.RESPONSE.decode(answer, version)
 
     async def create(self, *names: str, broker_id: int) -> None:
         topics = [
@@ -118,14 +116,12 @@ class Cluster:
             )
             for name in names
         ]
-        answer = await self.forward(
-            ApiKey.CREATE_TOPICS, CreateTopicsRequest(topics=topics), CreateTopicsResponse, 7
-        )
+        answer = await self.forward(ApiKey.CREATE_TOPICS, CreateTopicsRequest(topics=topics), 7)
         assert [topic.error_code for topic in answer.topics] == [0] * len(names)
 
     async def delete(self, name: str) -> None:
         request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)])
-        answer = await self.forward(ApiKey.DELETE_TOPICS, request, DeleteTopicsResponse, 6)
+        answer = await self.forward(ApiKey.DELETE_TOPICS, request, 6)
         assert [topic.error_code for topic in answer.responses] == [0]
 
     @contextmanager

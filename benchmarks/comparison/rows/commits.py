@@ -65,7 +65,7 @@ def wait_until_loaded(client: Client, group: str) -> None:
     wait_for(lambda: has_coordinator(client, group), f"the coordinator of {group}")
 
     def is_committed() -> bool:
-        answer = client.call(commit_request(group, 1), _VERSION, offsets.OffsetCommitResponse)
+        answer = client.call(commit_request(group, 1), _VERSION)
         return bool(answer.topics[0].partitions[0].error_code == 0)
 
     wait_for(is_committed, f"{group} to be loaded", _LOAD_TIMEOUT_S)

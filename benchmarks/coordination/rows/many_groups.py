@@ -104,7 +104,7 @@ class _Groups:
         waiting = len(asked)
         for peer, frame in self._opened.answers():
             ask = asked[peer.number]
-            answer = decode(ask.response_class, ask.version, frame)
+            answer = decode(ask.request.RESPONSE, ask.version, frame)
             try:
                 asked[peer.number] = plays[peer.number].send(answer)
             except StopIteration:

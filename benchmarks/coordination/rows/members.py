@@ -95,7 +95,7 @@ def wait_until_coordinated(cluster: Cluster, name: str) -> None:
     probe = groups.HeartbeatRequest(group_id=name, member_id="nobody", generation_id=1)
 
     def is_loaded() -> bool:
-        answer = client.call(probe, 4, groups.HeartbeatResponse)
+        answer = client.call(probe, 4)
         return bool(answer.error_code == _UNKNOWN_MEMBER_ID)
 
     wait_for(is_loaded, f"the coordinator of {name} to be loaded")

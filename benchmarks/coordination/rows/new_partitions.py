@@ -73,7 +73,7 @@ def _measure(cluster: Cluster, figures: Figures) -> None:
 def _grow(client: Client) -> None:
     topics = [topic_messages.CreatePartitionsTopic(name=_TOPIC, count=_AFTER, assignments=None)]
     request = topic_messages.CreatePartitionsRequest(topics=topics, timeout_ms=60_000)
-    answer = client.call(request, 3, topic_messages.CreatePartitionsResponse)
+    answer = client.call(request, 3)
     check(answer.results[0].error_code, "CreatePartitions")
 
 
@@ -86,7 +86,7 @@ def _write(client: Client) -> None:
         data = [records.PartitionProduceData(index=index, records=record) for index in sorted(left)]
         topics = [records.TopicProduceData(name=_TOPIC, partition_data=data)]
         request = records.ProduceRequest(acks=1, timeout_ms=30_000, topic_data=topics)
-        answer = client.call(request, 8, records.ProduceResponse)
+        answer = client.call(request, 8)
         left -= {one.index for one in answer.responses[0].partition_responses if one.error_code == 0}
         if time.monotonic() > deadline:
             raise TimeoutError(f"{len(left)} partitions cannot be written to")

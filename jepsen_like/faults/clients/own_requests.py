@@ -23,17 +23,14 @@ from pykraft.kafka_protocol.messages.configs import (
     AlterConfigsResource,
     DescribeConfigsRequest,
     DescribeConfigsResource,
-    DescribeConfigsResponse,
     IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
 )
 from pykraft.kafka_protocol.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
-    OffsetCommitResponse,
 )
-from pykraft.kafka_protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
+from pykraft.kafka_protocol.messages.transactions import InitProducerIdRequest
 
 _LAST_COMMIT_BY_NAME: Final = 9
 _LAST_INIT_PRODUCER_ID: Final = 4
@@ -80,9 +77,7 @@ class OwnRequests:
             raise RefusedError(_text(error)) from error
         by = self._cluster.request_deadline(deadline_ms)
         try:
-            response = await connection.call(
-                request, OffsetCommitResponse, by, max_version=_LAST_COMMIT_BY_NAME
-            )
+            response = await connection.call(request, by, max_version=_LAST_COMMIT_BY_NAME)
             for answered in response.topics:
                 for one in answered.partitions:
                     link.check(one.error_code, f"OffsetCommit of {group}")
@@ -118,7 +113,7 @@ class OwnRequests:
         except KafkaError as error:
             raise RefusedError(_text(error)) from error
         try:
-            response = await connection.call(request, IncrementalAlterConfigsResponse, deadline_ms)
+            response = await connection.call(request, deadline_ms)
             for result in response.responses:
                 _check(result.error_code, result.error_message or f"IncrementalAlterConfigs of {topic}")
         except KafkaError as error:
@@ -130,9 +125,7 @@ class OwnRequests:
         )
         request = DescribeConfigsRequest(resources=[resource])
         try:
-            response = await self._cluster.ask_broker(
-                broker, request, DescribeConfigsResponse, self._request_deadline_ms()
-            )
+            response = await self._cluster.ask_broker(broker, request, self._request_deadline_ms())
             result = response.results[0]
             _check(result.error_code, result.error_message or f"DescribeConfigs of {topic}")
         except KafkaError as error:
@@ -145,7 +138,6 @@ class OwnRequests:
             response = await self._cluster.ask_broker(
                 broker,
                 request,
-                InitProducerIdResponse,
                 self._request_deadline_ms(),
                 max_version=_LAST_INIT_PRODUCER_ID,
             )

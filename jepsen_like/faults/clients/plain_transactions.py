@@ -22,30 +22,21 @@ from pykraft.jepsen_like.faults.clients.interface import (
 from pykraft.kafka_client.cluster import ClientConfig, Cluster, is_passing
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_client.network import ConcurrentNetwork
-from pykraft.kafka_protocol.codec.schema import Message
+from pykraft.kafka_protocol.codec.schema import Message, Request
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
+from pykraft.kafka_protocol.messages.groups import FindCoordinatorRequest
 from pykraft.kafka_protocol.messages.offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
-    OffsetFetchResponse,
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
-    TxnOffsetCommitResponse,
 )
-from pykraft.kafka_protocol.messages.records import (
-    PartitionProduceData,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
+from pykraft.kafka_protocol.messages.records import PartitionProduceData, ProduceRequest, TopicProduceData
 from pykraft.kafka_protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
-    AddOffsetsToTxnResponse,
     AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopic,
     EndTxnRequest,
     EndTxnResponse,
@@ -109,9 +100,7 @@ class PlainTransactions:
         )
 
         async def attempt() -> InitProducerIdResponse:
-            response = await self._ask(
-                TRANSACTION, self._config.transactional_id, request, InitProducerIdResponse, _INIT_VERSION
-            )
+            response = await self._ask(TRANSACTION, self._config.transactional_id, request, _INIT_VERSION)
             self._check(response.error_code, TRANSACTION, self._config.transactional_id)
             return response
 
@@ -176,9 +165,7 @@ class PlainTransactions:
         assert leader.leader_id is not None
         version = 12 if self._by_new_rules else 11
         try:
-            response = await cluster.ask_broker(
-                leader.leader_id, request, ProduceResponse, deadline_ms, max_version=version
-            )
+            response = await cluster.ask_broker(leader.leader_id, request, deadline_ms, max_version=version)
             answer = response.responses[0].partition_responses[0]
             if answer.error_code:
                 code = ErrorCode(answer.error_code)
@@ -204,7 +191,7 @@ class PlainTransactions:
 
         async def attempt() -> None:
             name = self._config.transactional_id
-            response = await self._ask(TRANSACTION, name, request, AddPartitionsToTxnResponse, 3)
+            response = await self._ask(TRANSACTION, name, request, 3)
             result = response.results_by_topic_v3_and_below[0].results_by_partition[0]
             self._check(result.partition_error_code, TRANSACTION, name)
 
@@ -223,7 +210,7 @@ class PlainTransactions:
             )
 
             async def attempt_to_add() -> None:
-                response = await self._ask(TRANSACTION, name, add, AddOffsetsToTxnResponse, 3)
+                response = await self._ask(TRANSACTION, name, add, 3)
                 self._check(response.error_code, TRANSACTION, name)
 
             await self._with_outcome("AddOffsetsToTxn", attempt_to_add)
@@ -245,7 +232,7 @@ class PlainTransactions:
 
         async def attempt() -> None:
             version = 5 if self._by_new_rules else 4
-            response = await self._ask(GROUP, group, request, TxnOffsetCommitResponse, version)
+            response = await self._ask(GROUP, group, request, version)
             for topic in response.topics:
                 for partition in topic.partitions:
                     self._check(partition.error_code, GROUP, group)
@@ -259,7 +246,7 @@ class PlainTransactions:
         )
 
         async def attempt() -> int | None:
-            response = await self._ask(GROUP, group, request, OffsetFetchResponse, 9)
+            response = await self._ask(GROUP, group, request, 9)
             (found,) = response.groups
             self._check(found.error_code, GROUP, group)
             for topic in found.topics:
@@ -289,7 +276,7 @@ class PlainTransactions:
 
         async def attempt() -> EndTxnResponse:
             version = 5 if self._by_new_rules else 4
-            response = await self._ask(TRANSACTION, name, request, EndTxnResponse, version)
+            response = await self._ask(TRANSACTION, name, request, version)
             self._check(response.error_code, TRANSACTION, name)
             return response
 
@@ -307,21 +294,19 @@ class PlainTransactions:
 
     # Coordinators.
 
-    async def _ask(
-        self, kind: int, key: str, request: Message, response_type: type[M], max_version: int
-    ) -> M:
+    async def _ask(self, kind: int, key: str, request: Request[M], max_version: int) -> M:
         """One attempt."""
         deadline_ms = self._cluster.deadline(self._client.request_timeout_ms)
         address = self._coordinators.get((kind, key))
         if address is None:
             find = FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=[key])
-            found = (await self._cluster.ask_any(find, FindCoordinatorResponse, deadline_ms)).coordinators[0]
+            found = (await self._cluster.ask_any(find, deadline_ms)).coordinators[0]
             if found.error_code:
                 raise KafkaError(ErrorCode(found.error_code), f"FindCoordinator of {key}")
             address = self._coordinators[kind, key] = Address(found.host, found.port)
         try:
             connection = await self._cluster.connection(address, deadline_ms)
-            return await connection.call(request, response_type, deadline_ms, max_version=max_version)
+            return await connection.call(request, deadline_ms, max_version=max_version)
         except BaseException:
             self._coordinators.pop((kind, key), None)
             raise

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 from pykraft.jepsen_like.simulation.cluster.settings import CLIENT_PORT
 from pykraft.kafka_client.aio import AsyncioNetwork
 from pykraft.kafka_client.connection import Connection
-from pykraft.kafka_protocol.codec.schema import Message
+from pykraft.kafka_protocol.codec.schema import Message, Request
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.runtime.address import Address
 from pykraft.runtime.simulated.streams import address_of
@@ -51,15 +51,13 @@ class ClientRequests:
 
         self._process.run(run())
 
-    async def call(
-        self, node: SimNode, request: Message, response_class: type[M], client_id: str = "sim"
-    ) -> M:
+    async def call(self, node: SimNode, request: Request[M], client_id: str = "sim") -> M:
         """Send one request to the broker on a connection of its own. :class:`KafkaError` if that fails."""
         deadline_ms = self._network.now_ms() + TIMEOUT_MS
         address = Address(address_of(node.id), CLIENT_PORT)
         connection = await Connection.open(self._network, address, client_id, deadline_ms)
         try:
-            return await connection.call(request, response_class, deadline_ms)
+            return await connection.call(request, deadline_ms)
         finally:
             connection.close()
 

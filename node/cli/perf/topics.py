@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pykraft.kafka_client.cluster import ClientConfig, Cluster
 from pykraft.kafka_client.network import Network
-from pykraft.kafka_protocol.messages.cluster import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from pykraft.kafka_protocol.messages.cluster import MetadataRequest, MetadataRequestTopic
 
 
 async def open_topic(network: Network, client: ClientConfig, topic: str) -> list[int]:
@@ -18,7 +18,7 @@ async def open_topic(network: Network, client: ClientConfig, topic: str) -> list
 
         async def create() -> None:
             # The answer does not name the topic yet if it is only being created.
-            await cluster.ask_any(asked, MetadataResponse, deadline_ms)
+            await cluster.ask_any(asked, deadline_ms)
 
         await cluster.retrying("metadata", create, deadline_ms)
         (found,) = await cluster.topics([topic], deadline_ms)

@@ -218,7 +218,7 @@ def send_all(
         session_epoch=epoch,
         topics=[records.FetchTopic(topic=topic, partitions=[asked]) for topic in topics],
     )
-    client.send(request, version, records.FetchResponse)
+    client.send(request, version)
 
 
 def values_of(data_plane: DataPlaneTools, response: records.FetchResponse) -> dict[str, list[bytes]]:
@@ -385,7 +385,7 @@ def test_request_is_large_by_its_partitions_however_few_bytes_they_take(
                 monkeypatch.setattr(fetch_api, "LARGE_PARTITIONS", most)
                 partitions = [records.FetchPartition(partition=0, partition_max_bytes=1)]
                 topics = [records.FetchTopic(topic=topic, partitions=partitions) for topic in TOPICS]
-                client.send(records.FetchRequest(topics=topics), version, records.FetchResponse)
+                client.send(records.FetchRequest(topics=topics), version)
                 assert len((await client.receive()).responses) == 10
                 assert begun == expected
 

@@ -28,7 +28,7 @@ def test_long_poll_ends_with_data_of_any_of_its_partitions(data_plane: DataPlane
                 await cluster.create(1, topic=name)
             producer, consumer = await cluster.client(1), await cluster.client(1)
             waiters = present(cluster.brokers[1].table.find(topic, 0)).consumer_waiters
-            consumer.send(fetch_both(0, max_wait_ms=600_000, min_bytes=1), 12, records.FetchResponse)
+            consumer.send(fetch_both(0, max_wait_ms=600_000, min_bytes=1), 12)
             async with asyncio.timeout(10):
                 while not cluster.brokers[1].data.wakeups.deadlines:
                     await asyncio.sleep(0.002)
@@ -76,7 +76,7 @@ def test_limit_of_an_answer_applies_to_all_its_partitions_together(data_plane: D
                 (3 * len(batch) + 1, [3 * len(batch), 1]),
                 (4 * len(batch), [3 * len(batch), len(batch)]),
             ):
-                client.send(fetch_both(0, max_bytes=limit, min_bytes=1), 12, records.FetchResponse)
+                client.send(fetch_both(0, max_bytes=limit, min_bytes=1), 12)
                 response = await client.receive()
                 assert [len(t.partitions[0].records or b"") for t in response.responses] == expected
 

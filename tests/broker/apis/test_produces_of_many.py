@@ -72,7 +72,7 @@ def send(
     request = record_messages.ProduceRequest(
         acks=acks, timeout_ms=timeout_ms, topic_data=data, transactional_id=transactional_id
     )
-    client.send(request, version, record_messages.ProduceResponse)
+    client.send(request, version)
 
 
 async def create_many(cluster: DataCluster) -> list[str]:

@@ -91,7 +91,7 @@ def send(
             for name, batch in zip("tu", batches, strict=False)
         ],
     )
-    client.send(request, version, records.ProduceResponse)
+    client.send(request, version)
 
 
 async def sent(client: DataClient, *batches: bytes, **options: Any) -> list[ErrorCode]:
@@ -148,7 +148,7 @@ def fetch_committed(
 
 
 async def read(client: DataClient, offset: int, **options: Any) -> records.PartitionData:
-    client.send(fetch_committed(offset, **options), 12, records.FetchResponse)
+    client.send(fetch_committed(offset, **options), 12)
     response = await client.receive()
     result: records.PartitionData = response.responses[0].partitions[0]
     return result
@@ -372,12 +372,12 @@ def test_long_poll_ends_when_a_transaction_does(data_plane: DataPlaneTools, in_s
             await sent(producer, in_transaction(0))
             session = (0, -1)
             if in_session:
-                consumer.send(fetch_committed(0, session=(0, 0)), 12, records.FetchResponse)
+                consumer.send(fetch_committed(0, session=(0, 0)), 12)
                 session = ((await consumer.receive()).session_id, 1)
             request = fetch_committed(
                 0, session=session, names_nothing=True, max_wait_ms=600_000, min_bytes=100
             )
-            consumer.send(request, 12, records.FetchResponse)
+            consumer.send(request, 12)
             await data_plane.until(lambda: cluster.brokers[1].data.wakeups.deadlines)
             await producer.produce(data_plane.batch(b"more"))  # the high watermark moves, and nothing else
             await end(cluster, producer=OTHER)
@@ -398,13 +398,13 @@ def test_session_may_change_its_isolation_level(data_plane: DataPlaneTools) -> N
             use(cluster, Coordinator())
             producer, consumer = await cluster.client(1), await cluster.client(1)
             await sent(producer, in_transaction(0))
-            consumer.send(fetch_committed(0, session=(0, 0)), 12, records.FetchResponse)
+            consumer.send(fetch_committed(0, session=(0, 0)), 12)
             opened = await consumer.receive()
             assert opened.responses[0].partitions[0].records == b""
             next_request = fetch_committed(
                 0, session=(opened.session_id, 1), names_nothing=True, isolation_level=0
             )
-            consumer.send(next_request, 12, records.FetchResponse)
+            consumer.send(next_request, 12)
             found = (await consumer.receive()).responses[0].partitions[0]
             assert data_plane.values(found.records) == [b"t"]
 

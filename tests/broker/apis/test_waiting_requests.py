@@ -47,7 +47,7 @@ def test_produce_is_answered_when_the_last_of_its_batches_is_committed(data_plan
             data = [records.PartitionProduceData(index=0, records=data_plane.batch(b"v"))]
             topics = [records.TopicProduceData(name="t", partition_data=data * 2)]
             request = records.ProduceRequest(acks=-1, timeout_ms=5000, topic_data=topics)
-            client.send(request, 9, records.ProduceResponse)
+            client.send(request, 9)
             partition = cluster.partition(1)
             await data_plane.until(lambda: len(partition.committed_waiters) == 2)
             answer = asyncio.ensure_future(client.receive())

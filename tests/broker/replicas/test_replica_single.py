@@ -231,7 +231,7 @@ def test_offsets_and_epochs_outside_are_refused(data_plane: DataPlaneTools) -> N
             assert (await client.fetch(0, epoch=2)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
             assert (await client.fetch(0, epoch=1)).error_code == 0
             request = records.FetchRequest(session_id=9, session_epoch=4)
-            client.send(request, 12, records.FetchResponse)
+            client.send(request, 12)
             assert (await client.receive()).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
     data_plane.run(body)

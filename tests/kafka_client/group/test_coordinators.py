@@ -141,7 +141,7 @@ def lookups(coordinators: Coordinators) -> int:
 
 
 def beat(link: CoordinatorLink) -> int:
-    response = run(link.call(HeartbeatRequest(), HeartbeatResponse, 60_000))
+    response = run(link.call(HeartbeatRequest(), 60_000))
     return response.error_code
 
 

@@ -13,18 +13,8 @@ from typing import Any
 import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.records import (
-    PartitionProduceData,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
-from pykraft.kafka_protocol.messages.topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
+from pykraft.kafka_protocol.messages.records import PartitionProduceData, ProduceRequest, TopicProduceData
+from pykraft.kafka_protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.runtime.address import Address
 from pykraft.runtime.free_ports import free_ports
@@ -51,7 +41,7 @@ def many_sockets() -> Iterator[None]:
 def produce(client: WireClient, topic: str) -> ErrorCode:
     partitions = [PartitionProduceData(index=0, records=BATCH)]
     topics = [TopicProduceData(name=topic, partition_data=partitions)]
-    answer = client.call(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=topics), 9, ProduceResponse)
+    answer = client.call(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=topics), 9)
     return ErrorCode(answer.responses[0].partition_responses[0].error_code)
 
 
@@ -97,7 +87,7 @@ def test_idle_connections_take_neither_segments_nor_the_node(
         client = cleanup.enter_context(WireClient(Address("127.0.0.1", port)))
         segments = [CreatableTopicConfig(name="segment.bytes", value="1048576")]
         topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1, configs=segments)
-        made = client.call(CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 7, CreateTopicsResponse)
+        made = client.call(CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 7)
         assert made.topics[0].error_code == 0
         wait_until("the topic", lambda: produce(client, "t") is ErrorCode.NONE, 30)
         for _ in range(CONNECTIONS):
@@ -141,7 +131,7 @@ def test_connections_to_the_controllers_listener_leave_the_node_its_files(
         client = cleanup.enter_context(WireClient(Address("127.0.0.1", port)))
         segments = [CreatableTopicConfig(name="segment.bytes", value="1048576")]
         topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1, configs=segments)
-        made = client.call(CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 7, CreateTopicsResponse)
+        made = client.call(CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 7)
         assert made.topics[0].error_code == 0
         wait_until("the topic", lambda: produce(client, "t") is ErrorCode.NONE, 30)
         for _ in range(10):

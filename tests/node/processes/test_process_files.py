@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.records import FetchResponse
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.testing.processes.waits import wait_until
 from tests.node.lone_node import (
@@ -64,7 +63,7 @@ def _come_and_go(node: LoneNode, client: WireClient, name: str) -> None:
         assert create_topic(visitor, name) is ErrorCode.NONE
         wait_until_led(visitor, name)
         assert produce(visitor, name, LARGE) is ErrorCode.NONE
-        read = visitor.call(fetch_request(name, 0), 4, FetchResponse)
+        read = visitor.call(fetch_request(name, 0), 4)
         assert len(read.responses[0].partitions[0].records or b"") > len(LARGE)
     assert delete_topic(client, name) is ErrorCode.NONE
 
@@ -90,7 +89,7 @@ def test_files_that_were_removed_are_closed(node: LoneNode) -> None:
     with node.client() as client, node.client() as reader:
         assert create_topic(client, "removed") is ErrorCode.NONE
         wait_until_led(client, "removed")
-        read = reader.call(fetch_request("removed", 0), 4, FetchResponse)
+        read = reader.call(fetch_request("removed", 0), 4)
         assert read.responses[0].partitions[0].records
         assert delete_topic(client, "removed") is ErrorCode.NONE
         assert create_topic(client, "short", SHORT) is ErrorCode.NONE

@@ -13,10 +13,8 @@ from pykraft.jepsen_like.faults.surroundings.surroundings import Surroundings
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.groups import (
     FindCoordinatorRequest,
-    FindCoordinatorResponse,
     JoinGroupRequest,
     JoinGroupRequestProtocol,
-    JoinGroupResponse,
 )
 from pykraft.testing.processes.waits import wait_until
 from tests.node.lone_node import HOST, IS_UP, UP_TIMEOUT_S, LoneNode, running
@@ -71,11 +69,11 @@ def _ids_of_new_members(node: LoneNode) -> set[str]:
     with node.client() as client:
 
         def draw() -> str:
-            answer = client.call(request, 5, JoinGroupResponse)
+            answer = client.call(request, 5)
             return answer.member_id if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED else ""
 
         def is_coordinated() -> bool:
-            client.call(FindCoordinatorRequest(key="g"), 3, FindCoordinatorResponse)
+            client.call(FindCoordinatorRequest(key="g"), 3)
             return draw() != ""
 
         wait_until("the group has a coordinator", is_coordinated, 60)

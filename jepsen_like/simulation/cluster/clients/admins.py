@@ -16,23 +16,17 @@ from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages.cluster import (
     AddRaftVoterRequest,
-    AddRaftVoterResponse,
     DescribeQuorumRequest,
     DescribeQuorumRequestPartitionData,
     DescribeQuorumRequestTopicData,
-    DescribeQuorumResponse,
     FeatureUpdateKey,
     Listener,
     RemoveRaftVoterRequest,
-    RemoveRaftVoterResponse,
     UpdateFeaturesRequest,
-    UpdateFeaturesResponse,
 )
 from pykraft.kafka_protocol.messages.topics import (
     AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse,
     ElectLeadersRequest,
-    ElectLeadersResponse,
     ReassignablePartition,
     ReassignableTopic,
     TopicPartitions,
@@ -97,7 +91,7 @@ class Admins:
         partition = DescribeQuorumRequestPartitionData(partition_index=0)
         topic = DescribeQuorumRequestTopicData(topic_name=METADATA_TOPIC_NAME, partitions=[partition])
         request = DescribeQuorumRequest(topics=[topic])
-        response = await self._requests.call(node, request, DescribeQuorumResponse)
+        response = await self._requests.call(node, request)
         if response.error_code != ErrorCode.NONE or not response.topics:
             raise KafkaError(ErrorCode(response.error_code), "no node describes the voters")
         voters = response.topics[0].partitions[0].current_voters
@@ -112,14 +106,14 @@ class Admins:
             listeners=[Listener(name="CONTROLLER", host=voter.address.host, port=voter.address.port)],
             ack_when_committed=self._rng.random() < 0.8,
         )
-        response = await self._requests.call(node, request, AddRaftVoterResponse)
+        response = await self._requests.call(node, request)
         self._requests.note("add the voter", str(voter.id), response.error_code)
 
     async def _remove_voter(self, node: SimNode, voter_id: int, directory_id: Uuid) -> None:
         request = RemoveRaftVoterRequest(
             cluster_id=self._world.cluster_id, voter_id=voter_id, voter_directory_id=directory_id
         )
-        response = await self._requests.call(node, request, RemoveRaftVoterResponse)
+        response = await self._requests.call(node, request)
         self._requests.note("remove the voter", str(voter_id), response.error_code)
 
     # --- partitions -------------------------------------------------------------------------------------
@@ -140,7 +134,7 @@ class Admins:
         request = ElectLeadersRequest(
             election_type=int(kind), topic_partitions=None if everything else asked, timeout_ms=5000
         )
-        response = await self._requests.call(node, request, ElectLeadersResponse)
+        response = await self._requests.call(node, request)
         for topic in response.replica_election_results:
             for answer in topic.partition_result:
                 self._requests.note(f"{kind.name.lower()} election of", topic.topic, answer.error_code)
@@ -155,7 +149,7 @@ class Admins:
         request = ElectLeadersRequest(
             election_type=int(ElectionType.UNCLEAN), topic_partitions=asked, timeout_ms=5000
         )
-        await self._requests.call(node, request, ElectLeadersResponse)
+        await self._requests.call(node, request)
 
     async def _reassign(self, node: SimNode) -> None:
         image, rng = node.image, self._rng
@@ -172,7 +166,7 @@ class Admins:
         request = AlterPartitionReassignmentsRequest(
             timeout_ms=5000, topics=[ReassignableTopic(name=name, partitions=[asked])]
         )
-        response = await self._requests.call(node, request, AlterPartitionReassignmentsResponse)
+        response = await self._requests.call(node, request)
         if response.error_code != ErrorCode.NONE:
             raise KafkaError(ErrorCode(response.error_code), "no partition is moved")
         answer = response.responses[0].partitions[0]
@@ -213,7 +207,7 @@ class Admins:
             kind = self._rng.choice((UpgradeType.SAFE_DOWNGRADE, UpgradeType.UNSAFE_DOWNGRADE))
         update = FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=int(kind))
         request = UpdateFeaturesRequest(timeout_ms=5000, feature_updates=[update])
-        response = await self._requests.call(node, request, UpdateFeaturesResponse)
+        response = await self._requests.call(node, request)
         self._requests.note(f"set the level {level} of", name, response.error_code)
         if response.error_code == ErrorCode.NONE:
             self._world.checker.feature_updated(name, level)

@@ -18,7 +18,6 @@ from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.cluster import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
-    AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopic,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
@@ -74,7 +73,7 @@ class Directories:
         path = rng.choice(paths) if rng.random() < 0.95 else "/elsewhere"
         topic = AlterReplicaLogDirTopic(name=name, partitions=[index])
         request = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=path, topics=[topic])])
-        response = await self._requests.call(node, request, AlterReplicaLogDirsResponse)
+        response = await self._requests.call(node, request)
         answer = response.results[0].partitions[0]
         self._requests.note(f"move to {path} of broker {node.id}", f"{name}-{index}", answer.error_code)
         if answer.error_code == ErrorCode.NONE and path not in paths:
@@ -112,9 +111,7 @@ class Directories:
 
     async def check(self, node: SimNode) -> None:
         """Compare the disk of a broker with its answer."""
-        response = await self._requests.call(
-            node, DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse
-        )
+        response = await self._requests.call(node, DescribeLogDirsRequest(topics=None))
         difference = self._find_difference(node, response)
         if difference is None:
             self.checked.add(node.id)

@@ -10,7 +10,6 @@ from pykraft.kafka_protocol.messages.configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
 )
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ class SettingsAdmin:
         config = AlterableConfig(name=name, config_operation=int(operation), value=value)
         asked = AlterConfigsResource(resource_type=int(kind), resource_name=resource, configs=[config])
         request = IncrementalAlterConfigsRequest(resources=[asked])
-        response = await self._requests.call(node, request, IncrementalAlterConfigsResponse)
+        response = await self._requests.call(node, request)
         for result in response.responses:
             self._requests.note(f"set {name} = {value} of", resource or "all brokers", result.error_code)
             if result.error_code == ErrorCode.NONE and value is not None:

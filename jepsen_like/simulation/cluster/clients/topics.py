@@ -23,15 +23,12 @@ from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.topics import (
     CreatableTopic,
     CreatePartitionsRequest,
-    CreatePartitionsResponse,
     CreatePartitionsTopic,
     CreateTopicsRequest,
-    CreateTopicsResponse,
     DeleteTopicsRequest,
-    DeleteTopicsResponse,
     DeleteTopicState,
 )
-from pykraft.kafka_protocol.messages.transactions import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from pykraft.kafka_protocol.messages.transactions import WriteTxnMarkersRequest
 
 if TYPE_CHECKING:
     from pykraft.jepsen_like.simulation.cluster.node import SimNode
@@ -102,7 +99,7 @@ class Clients:
             broker = node.image.brokers.get(node.id)
             if broker is not None:
                 sender = peer_client_id(broker.id, broker.incarnation_id)
-                await self.requests.call(node, request, WriteTxnMarkersResponse, sender)
+                await self.requests.call(node, request, sender)
 
         self.requests.begin(self._world.nodes[node_id], repeat_markers)
 
@@ -115,7 +112,7 @@ class Clients:
             name=name, num_partitions=self._rng.choice((1, 2, 3)), replication_factor=factor
         )
         request = CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS)
-        response = await self.requests.call(node, request, CreateTopicsResponse)
+        response = await self.requests.call(node, request)
         for result in response.topics:
             self.requests.note("create", name, result.error_code)
             if result.error_code == ErrorCode.NONE:
@@ -128,7 +125,7 @@ class Clients:
         if topic_id is not None and self._rng.random() < 0.5:
             state = DeleteTopicState(name=None, topic_id=topic_id)
         request = DeleteTopicsRequest(topics=[state], timeout_ms=TIMEOUT_MS)
-        response = await self.requests.call(node, request, DeleteTopicsResponse)
+        response = await self.requests.call(node, request)
         for result in response.responses:
             self.requests.note("delete", name, result.error_code)
             if result.error_code == ErrorCode.NONE:
@@ -145,7 +142,7 @@ class Clients:
             name=self._rng.choice(TOPICS), count=self._rng.choice((2, 3, 4)), assignments=None
         )
         request = CreatePartitionsRequest(topics=[topic], timeout_ms=TIMEOUT_MS)
-        response = await self.requests.call(node, request, CreatePartitionsResponse)
+        response = await self.requests.call(node, request)
         for result in response.results:
             self.requests.note(f"{topic.count} partitions for", topic.name, result.error_code)
             if result.error_code == ErrorCode.NONE:

@@ -11,7 +11,6 @@ from pykraft.broker.replicas.partition.partition import Partition
 from pykraft.broker.replicas.replica_manager import ReplicaManager
 from pykraft.kafka_protocol.compression import Compression
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages import records
 from pykraft.runtime.network.tcp import StreamRuntime
 from pykraft.runtime.turns import TURN_US, TurnBudget
 from tests.broker.data_cluster import DataPlaneTools
@@ -212,7 +211,7 @@ def test_turn_decompresses_no_more_than_its_budget(
             bomb = data_plane.batch(bytes(400 << 10), compression=Compression.ZSTD)
             clients = [await cluster.client(1) for _ in range(40 // partitions)]
             for client in clients:
-                client.send(produce_request(bomb, partitions), 9, records.ProduceResponse)
+                client.send(produce_request(bomb, partitions), 9)
             for client in clients:
                 for result in (await client.receive()).responses[0].partition_responses:
                     assert not result.error_code
@@ -228,7 +227,7 @@ def test_request_for_many_partitions_is_spread_over_turns(data_plane: DataPlaneT
             gate = Gate(cluster, short_at_once=False)
             client = await cluster.client(1)
             batch = data_plane.batch(b"v")
-            client.send(produce_request(batch, 1000), 9, records.ProduceResponse)
+            client.send(produce_request(batch, 1000), 9)
             await data_plane.until(lambda: gate.waiting)
             assert 0 < cluster.partition(1).log.log_end_offset < 300
             gate.is_open.set()
@@ -254,7 +253,7 @@ def test_request_whose_partitions_are_all_refused_is_spread_over_turns(
             clock.count_turns()
             client = await cluster.client(1)
             monkeypatch.setattr(ReplicaManager, "by_name", timed)
-            client.send(produce_request(b"damaged", 1000), 9, records.ProduceResponse)
+            client.send(produce_request(b"damaged", 1000), 9)
             client.send_produce(data_plane.batch(b"after"), acks=1)
             results = (await client.receive()).responses[0].partition_responses
             assert [result.error_code for result in results] == [ErrorCode.CORRUPT_MESSAGE] * 1000

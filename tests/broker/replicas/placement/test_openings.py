@@ -92,14 +92,12 @@ def test_request_to_a_leader_waits_for_its_log_whatever_it_asks(data_plane: Data
             clients[3].send(
                 records.ListOffsetsRequest(replica_id=-1, topics=topics),
                 5,
-                records.ListOffsetsResponse,
             )
             epoch_asked = records.OffsetForLeaderPartition(partition=0, leader_epoch=0)
             epoch_topics = [records.OffsetForLeaderTopic(topic="t", partitions=[epoch_asked])]
             clients[4].send(
                 records.OffsetForLeaderEpochRequest(replica_id=-1, topics=epoch_topics),
                 4,
-                records.OffsetForLeaderEpochResponse,
             )
             await held(broker, 5, data_plane.until)
             slow.let()
@@ -259,7 +257,7 @@ def test_fetch_of_a_follower_is_not_held_for_one_of_its_partitions(
                 )
                 for topic in ("new", "open")
             ]
-            client.send(records.FetchRequest(replica_id=2, topics=topics), 12, records.FetchResponse)
+            client.send(records.FetchRequest(replica_id=2, topics=topics), 12)
             async with asyncio.timeout(15):
                 answer = await client.receive()
             assert [topic.partitions[0].error_code for topic in answer.responses] == [
