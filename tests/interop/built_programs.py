@@ -1,6 +1,7 @@
 """The programs of the clients for Go and for Rust, each built once into the user's cache directory.
 
-The name of a built program is made of the content of its sources, so that a change builds it again. Without
+The name of a built program is made of the content of its sources and the version of the toolchain, so that a
+change builds it again; what it depends on is compiled again only for another toolchain or lock file. Without
 the toolchain or the registry the tests that need a program are skipped with a message; a program that does
 not compile fails them.
 """
@@ -11,18 +12,19 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from pykraft.testing.processes.maven import cache_directory
-from tests.interop.java_jars import need, run
+from tests.interop.java_jars import compile_client, fetch_server, need, run
+from tests.interop.node_packages import node_packages
 
-ROOT: Final = Path(__file__).parents[2]
 FETCH_TIMEOUT_S: Final = 180
 BUILD_TIMEOUT_S: Final = 600
 """Two slow cores need a minute or two for each program, the first time."""
@@ -40,6 +42,8 @@ class Program:
     oldest: str
     """The version of the tool that the clients need."""
     sources: Sequence[str]
+    locks: Sequence[str]
+    """Those that say what is depended on."""
     fetch: Sequence[str]
     build: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -58,6 +62,7 @@ GO_CLIENTS: Final = Program(
     "go",
     "1.21",  # from there on go fetches the version that go.mod asks for
     ("go.mod", "go.sum", "*.go"),
+    ("go.mod", "go.sum"),
     ("go", "mod", "download"),
     ("go", "build", "-mod=readonly", "-buildvcs=false", "-trimpath", "-o", "{out}/go_clients", "."),
     {"CGO_ENABLED": "0", "GOFLAGS": "", "GOWORK": "off"},
@@ -67,6 +72,7 @@ RUST_CLIENTS: Final = Program(
     "cargo",
     "1.95",
     ("Cargo.toml", "Cargo.lock", "src/*.rs"),
+    ("Cargo.toml", "Cargo.lock"),
     ("cargo", "fetch", "--quiet", "--locked", "--target", "host-tuple"),
     ("cargo", "build", "--quiet", "--locked", "--offline", "--target-dir", "{out}"),
 )
@@ -79,17 +85,16 @@ def built(program: Program) -> Path:
     found = re.search(r"\d+\.\d+", said)
     if found is None or _numbers(found[0]) < _numbers(program.oldest):
         pytest.skip(f"{program.not_tested}: {said} is older than {program.oldest}")
-    executable = cache_directory() / f"{program.name}-{_key(program)}"
+    executable = cache_directory() / f"{program.name}-{_key(program, said, program.sources)}"
     if not executable.exists():
         with _lock(cache_directory() / f"{program.name}.lock"):
             if not executable.exists():
-                _build(program, executable)
+                kept = f"{program.name}-{_key(program, said, program.locks)}"
+                _build(program, executable, cache_directory() / "build" / kept)
     return executable
 
 
-def _build(program: Program, executable: Path) -> None:
-    """What was compiled stays in the clone: after a change only the sources here are compiled again."""
-    out = ROOT / "build" / "interop" / program.name
+def _build(program: Program, executable: Path, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     fetched = _step(program, program.fetch, FETCH_TIMEOUT_S, out)
     if fetched.returncode != 0:
@@ -119,9 +124,9 @@ def _step(
         pytest.skip(f"{program.not_tested}: {' '.join(command[:2])} took more than {timeout_s:.0f} s")
 
 
-def _key(program: Program) -> str:
-    digest = hashlib.sha256()
-    for pattern in program.sources:
+def _key(program: Program, toolchain: str, patterns: Sequence[str]) -> str:
+    digest = hashlib.sha256(toolchain.encode())
+    for pattern in patterns:
         for path in sorted(program.directory.glob(pattern)):
             content = path.read_bytes()
             digest.update(f"{path.name} {len(content)}\n".encode() + content)
@@ -138,3 +143,27 @@ def _lock(path: Path) -> Iterator[None]:
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def main() -> None:
+    """Everything that clients of other languages need, ahead of the tests; what is missing is said."""
+    print(f"in {cache_directory()}:")
+    made: tuple[tuple[str, Callable[[], object]], ...] = (
+        (GO_CLIENTS.name, partial(built, GO_CLIENTS)),
+        (RUST_CLIENTS.name, partial(built, RUST_CLIENTS)),
+        ("node", node_packages),
+        ("kafka", partial(fetch_server, "KAFKA")),
+        *(
+            (f"{it}.java", partial(compile_client, it))
+            for it in ("JavaClient", "Transactions", "GroupMembers")
+        ),
+    )
+    for name, make in made:
+        try:
+            print(f"  {name}: {make()}", flush=True)
+        except pytest.skip.Exception as error:
+            print(f"  {name}: {error}")
+
+
+if __name__ == "__main__":
+    main()

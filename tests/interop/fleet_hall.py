@@ -147,9 +147,7 @@ class Hall:
 
     def _command(self, program: str) -> list[str]:
         if program == "java":
-            classes = self.directory / "classes"
-            classes.mkdir()
-            path = compile_client("GroupMembers", classes)
+            path = compile_client("GroupMembers")
             return [
                 "java",
                 "-XX:TieredStopAtLevel=1",

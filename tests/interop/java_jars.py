@@ -3,10 +3,13 @@
 Without Java, Maven or the network the tests that need them are skipped with a message.
 """
 
+import hashlib
 import json
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock, Timer
 from typing import Final
@@ -79,7 +82,9 @@ class KafkaTools:
         return answer
 
     def _start(self) -> subprocess.Popen[str]:
-        command = [*self._java, str(Path(__file__).with_name("ToolRunner.java"))]
+        classes = compiled("ToolRunner", self.jars)
+        java, *options, _, jars = self._java
+        command = [java, *options, "-cp", f"{classes}:{jars}", "ToolRunner"]
         self._runner = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -125,16 +130,31 @@ def fetch_server(what: str) -> Path:
         pytest.skip(f"{what} NOT TESTED: {error}")
 
 
-def compile_client(name: str, classes: Path) -> str:
-    """Compile ``name``.java of this directory with Kafka's client into ``classes``; the path of both."""
-    return compile_java("JAVA CLIENTS", name, classes, "kafka-clients", CLIENTS_VERSION)
+def compile_client(name: str) -> str:
+    """Compile ``name``.java of this directory with Kafka's client; the path of both."""
+    return compile_java("JAVA CLIENTS", name, "kafka-clients", CLIENTS_VERSION)
 
 
-def compile_java(what: str, name: str, classes: Path, artifact: str, version: str) -> str:
+def compile_java(what: str, name: str, artifact: str, version: str) -> str:
     """Compile ``name``.java of this directory with an artifact of Apache Kafka; the path of both."""
     need(what, "java", "javac")
     jars = fetch_jars(what, f"{artifact}-{version}", [f"org.apache.kafka:{artifact}:{version}"])
+    return f"{compiled(name, jars)}:{jars}/*"
+
+
+def compiled(name: str, jars: Path) -> Path:
+    """The classes of ``name``.java, compiled once for this source, these jars and this compiler."""
     source = Path(__file__).with_name(f"{name}.java")
-    done = run(["javac", "-cp", f"{jars}/*", "-d", str(classes), str(source)], RUN_TIMEOUT_S, classes)
-    assert done.returncode == 0, done.stderr
-    return f"{classes}:{jars}/*"
+    version = run(["javac", "-version"], RUN_TIMEOUT_S).stdout.strip()
+    key = hashlib.sha256(f"{jars.name}\n{version}\n".encode() + source.read_bytes()).hexdigest()[:16]
+    classes = cache_directory() / "classes" / f"{name}-{key}"
+    if not classes.exists():
+        classes.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=classes.parent) as directory:
+            fresh = Path(directory) / "fresh"
+            command = ["javac", "-cp", f"{jars}/*", "-d", str(fresh), str(source)]
+            done = run(command, RUN_TIMEOUT_S, Path(directory))
+            assert done.returncode == 0, done.stderr
+            with suppress(OSError):  # another process was first
+                fresh.rename(classes)
+    return classes

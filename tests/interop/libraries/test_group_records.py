@@ -2,14 +2,13 @@
 
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from pykraft.group_coordinator.state.codec import decode_record
 from tests.group_coordinator import tools
 from tests.group_coordinator.state.test_group_codec import GOLDEN
-from tests.interop.java_jars import RUN_TIMEOUT_S, KafkaTools, need, run
+from tests.interop.java_jars import RUN_TIMEOUT_S, KafkaTools, compiled, need
 
 pytestmark = pytest.mark.interop
 
@@ -18,7 +17,7 @@ PAIR = tuple[bytes, bytes | None]
 
 
 @pytest.fixture(scope="module")
-def classpath(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> str:
+def classpath(kafka_tools: KafkaTools) -> str:
     need(WHAT, "java", "javac")
     classes = tmp_path_factory.mktemp("classes")
     source = Path(__file__).parents[1] / "GroupRecords.java"

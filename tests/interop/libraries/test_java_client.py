@@ -19,9 +19,9 @@ Fresh = Callable[[str], str]
 
 
 @pytest.fixture(scope="module")
-def classpath(tmp_path_factory: pytest.TempPathFactory) -> str:
+def classpath() -> str:
     """The jars and the compiled client."""
-    return compile_client("JavaClient", tmp_path_factory.mktemp("classes"))
+    return compile_client("JavaClient")
 
 
 @pytest.mark.shows(
