@@ -1,17 +1,22 @@
 """Plants known bugs and counts how many the simulation finds: ``python tests/mutants/run_mutants.py``.
 
-Each ``<suite>/*.patch`` is one bug. Its first line describes the bug; a second line may name what to try
-first: a test, the seed of a schedule of whole nodes (ring 2), or the options of a fault run on real
-processes. It is applied to a temporary copy of the package (the product has no switches for this), and the
-suite's checker runs against that copy. A patch that no longer applies is a failure, and so is a finding in a
-copy without a bug. At the end it prints for each package of the product how many bugs were found by
-simulation (:data:`SIMULATIONS` and the rings), by unit tests and on real processes, and ``killed/planted`` as
-its last line. With ``--by-simulation`` only simulations are tried, and survivors are only counted.
+Each ``<suite>/*.patch`` is one bug. Its first line describes the bug; a second line names its killer, which
+is tried first: a test, the seed or the name of a schedule of a ring, or the options of a fault run on real
+processes. ``--name-killers`` writes the names that are missing or wrong. A patch is applied to a temporary
+copy of the package (the product has no switches for this), and the suite's checker runs against that copy. A
+patch that no longer applies is a failure, and so is a finding in a copy without a bug. At the end it prints
+for each package of the product how many bugs were found by simulation (:data:`SIMULATIONS` and the rings), by
+unit tests and on real processes, and ``killed/planted`` as its last line. With ``--by-simulation`` only
+simulations are tried, and survivors are only counted.
 
 The bugs of the suite ``processes`` are in what simulations and unit tests replace. Real processes look for
 them, which takes minutes, so it is left out unless it, or one of its patches, is named.
 
-``--share 3 --draw TEXT`` tries a third of them, another third for another text.
+``--share 3 --draw TEXT`` tries a third of them, another third for another text. ``--changed COMMIT`` tries
+those that what has changed since then can touch, and a tenth that is always the same (:func:`chosen_for`).
+
+One that survives everything is tried twice more by its killer, with other hashes; if that finds it, it says
+so at the end, since such a killer depends on chance.
 
 Exit code 0 only if at least 95 % were found and docs/reliability.md explains each survivor by its name; 2 if
 a patch no longer applies.
@@ -49,7 +54,8 @@ PYTEST = (
     *("-o", "cpu_limit_s=60", "-o", "wall_limit_s=300"),
 )
 """A planted bug may make a test run forever: the test then fails by its limit."""
-NAMED_TEST_LIMIT = ("-o", "wall_limit_s=60")
+NAMED_TEST_LIMIT = ("-o", "wall_limit_s=30")
+"""What waits for something for good is found by this."""
 FAULT_RUN = ("-m", "pykraft.node", "jepsen", "run")
 FAULT_RUN_MARKER = r"^  [a-z-]+: \d+ on "
 FAULT_RUN_CLEAN = (0, 3)
@@ -97,6 +103,12 @@ RING_2 = (
     "0",
 )
 RING_2_MARKER = "reproduce: "
+RING_1 = (
+    *("-m", "pykraft.jepsen_like.simulation", "--ring", "quorum", "--duration-ms", "10000"),
+    *("--processes", "1", "--minimise-s", "0"),
+)
+MOST_CHOSEN = 250
+"""Of what ``--changed`` chooses: after a move of whole packages that would be nearly all of them."""
 SCHEDULES_OF_WHOLE_NODES = "8"
 """Tried with ``--by-simulation``."""
 
@@ -152,10 +164,7 @@ SUITES = {
         seeds=("12", "1"),
     ),
     "quorum": Suite(
-        (
-            *("-m", "pykraft.jepsen_like.simulation", "--ring", "quorum", "--duration-ms", "10000"),
-            *("--processes", "1", "--minimise-s", "0", "--seeds"),
-        ),
+        (*RING_1, "--seeds"),
         "reproduce: ",
         seeds=("60", "5"),
         directed=("--no-directed",),
@@ -370,6 +379,7 @@ class Copy:
         for name in PACKAGES:
             shutil.copytree(ROOT / name, self._package / name, ignore=shutil.ignore_patterns("__pycache__"))
         self._patches = count(1)
+        self._hash_seed = self.environment.get("PYTHONHASHSEED", "random")
         where = self.run(("-c", "import pykraft; print(pykraft.__file__)"), TIMEOUT_S)
         if not where.stdout.startswith(str(self._package)):
             raise BrokenMutantError(f"the copy is not what gets imported, but {where.stdout}{where.stderr}")
@@ -380,12 +390,21 @@ class Copy:
             return subprocess.run(
                 [sys.executable, *arguments],
                 cwd=working_directory,
-                env=self.environment,
+                env=self.environment | {"PYTHONHASHSEED": self._hash_seed},
                 capture_output=True,
                 text=True,
                 timeout=timeout_s,
                 check=False,
             )
+
+    @contextmanager
+    def hashing(self, seed: str) -> Iterator[None]:
+        """Runs see sets of strings in the order of this seed."""
+        before, self._hash_seed = self._hash_seed, seed
+        try:
+            yield
+        finally:
+            self._hash_seed = before
 
     @contextmanager
     def planted(self, patch: Path | None) -> Iterator[None]:
@@ -446,26 +465,62 @@ def named_by(patch: Path) -> str | None:
     return named[1] if named else None
 
 
-def named_seed(patch: Path) -> tuple[str, ...] | None:
-    """The options of the schedule of whole nodes that a patch names."""
-    named = re.fullmatch(r"seed (\d+) of ring 2(?: with (\w+))?", named_by(patch) or "")
-    if named is None:
+def named_schedule(patch: Path) -> tuple[str, ...] | None:
+    """The command that runs the schedule of a ring that a patch names."""
+    named = named_by(patch) or ""
+    if directed := re.fullmatch(r"schedule ([\w-]+) of ring 1", named):
+        return (*RING_1, "--directed", directed[1])
+    if (seed := re.fullmatch(r"seed (\d+) of ring ([123])(?: with (\w+))?", named)) is None:
         return None
-    return ("--seed", named[1], *(("--workload", named[2]) if named[2] else ()))
+    number, ring, workload = seed.groups()
+    if ring == "2":
+        return (*RING_2, "--seed", number, *(("--workload", workload) if workload else ()))
+    suite = SUITES["quorum" if ring == "1" else "quorum_nodes"]
+    return (*suite.command, "1", "--first", number, *suite.directed)
 
 
-def run_schedule(suite: Suite, copy: Copy, options: tuple[str, ...]) -> str | None:
-    return check(replace(suite, marker=RING_2_MARKER), copy, (*RING_2, *options))
+def run_schedule(suite: Suite, copy: Copy, command: tuple[str, ...]) -> str | None:
+    return check(replace(suite, marker=RING_2_MARKER), copy, command)
 
 
 def run_first(suite: Suite, copy: Copy, patch: Path) -> str | None:
-    """What the test, seed or run that the patch names found; None if it names none, or that finds nothing."""
+    """What the killer that a patch names found; None if it names none, or that finds nothing."""
     named = named_by(patch)
     if named is None:
         return None
-    if seed := named_seed(patch):
-        return run_schedule(suite, copy, seed)
+    if schedule := named_schedule(patch):
+        return run_schedule(suite, copy, schedule)
     return run_named(suite, copy, named)
+
+
+def run_again(suite: Suite, copy: Copy, patch: Path) -> str | None:
+    """What the killer finds that has found nothing."""
+    for seed in ("1", "2"):
+        with copy.hashing(seed):
+            if found := run_first(suite, copy, patch):
+                return found
+    return None
+
+
+def killer_of(suite: str, found: str) -> str:
+    """How a patch names what has found its bug."""
+    if test := re.search(r"FAILED \S*?(tests/[^:]+::[^\[ ]+(?:\[.*?\](?= - |$))?)", found):
+        return test[1]
+    name = found.partition(": ")[0]
+    match suite:
+        case "quorum":
+            return f"{name if name.startswith('seed ') else f'schedule {name}'} of ring 1"
+        case "quorum_nodes":
+            return f"{name} of ring 3"
+        case _:
+            return f"{name} of ring 2{' with transactions' if suite == 'transactions' else ''}"
+
+
+def write_killer(patch: Path, killer: str) -> None:
+    """The second line of the patch."""
+    head, _, diff = patch.read_text(encoding="utf-8").partition("\n--- ")
+    head = re.sub(r"^Found by .*\.\n", "", head, flags=re.M).rstrip("\n")
+    patch.write_text(f"{head}\nFound by {killer}.\n\n--- {diff}", encoding="utf-8")
 
 
 def run_named(suite: Suite, copy: Copy, named: str) -> str | None:
@@ -521,6 +576,8 @@ class Verdict:
     """The outcome of one planted bug: ``found`` is None if it survived; ``broken``: why it is unknown.
 
     ``package``: the package of the product in which the bug is planted. ``on_processes``: as of its suite.
+    ``killer``: what the patch should name, if it names something else; ``again``: whether only a further try
+    found it.
     """
 
     name: str
@@ -529,6 +586,8 @@ class Verdict:
     found: str | None
     broken: str | None
     wall_s: float
+    killer: str | None = None
+    again: bool = False
 
     def __str__(self) -> str:
         outcome = f"BROKEN: {self.broken}" if self.broken else f"killed: {self.found}"
@@ -549,26 +608,34 @@ def try_mutant(
     """Without a patch it is reversed: the checker, and what ``chosen`` name, must then find nothing."""
     began = perf_counter()
     label = f"{name}/{patch.stem if patch else 'no bug'}"
-    found = broken = None
+    found = broken = killer = None
+    again = False
     try:
         with copy.planted(patch):
             if patch is not None:
                 found = run_first(suite, copy, patch)
             else:
-                seeds = {seed for each in chosen if (seed := named_seed(each))}
-                found = next(filter(None, (run_schedule(suite, copy, one) for one in sorted(seeds))), None)
+                named = {schedule for each in chosen if (schedule := named_schedule(each))}
+                found = next(filter(None, (run_schedule(suite, copy, one) for one in sorted(named))), None)
                 if suite.on_processes:
                     found = found or run_all_named(suite, copy, chosen)
             if by_simulation and patch is not None and suite.tests:
                 if found is None or not is_simulation(found):
                     found = run_simulations(suite, copy)
-            elif patch is not None or not suite.on_processes:
-                found = found or run(suite, copy, suite.seeds[0 if patch else 1])
+            elif patch is None:
+                found = found or (None if suite.on_processes else run(suite, copy, suite.seeds[1]))
+            elif found is None:
+                found = run(suite, copy, suite.seeds[0])
+                killer = killer_of(name, found) if found else None
+                if found is None:
+                    found = run_again(suite, copy, patch)
+                    again = found is not None
         if patch is None and found is not None:
             broken = f"the checker complains without a planted bug: {found}"
     except (BrokenMutantError, subprocess.TimeoutExpired) as error:
         broken = str(error)
-    return Verdict(label, package_of(patch), suite.on_processes, found, broken, perf_counter() - began)
+    wall_s = perf_counter() - began
+    return Verdict(label, package_of(patch), suite.on_processes, found, broken, wall_s, killer, again)
 
 
 Job = tuple[Suite, str, Path | None, list[Path]]
@@ -576,24 +643,57 @@ Job = tuple[Suite, str, Path | None, list[Path]]
 
 def is_drawn(patch: Path, share: int, draw: str) -> bool:
     """Whether it is in the part of one in ``share`` that is drawn by ``draw``."""
-    return zlib.crc32(f"{draw}/{patch.parent.name}/{patch.stem}".encode()) % share == 0
+    return _lot(patch, draw) % share == 0
 
 
-def jobs(
-    suites: list[str], only: list[str], by_chance: bool, share: int = 1, draw: str = ""
-) -> Iterator[Job]:
-    """Arguments of :func:`try_mutant` after the first: for each suite without a bug first."""
+def _lot(patch: Path, draw: str) -> int:
+    return zlib.crc32(f"{draw}/{patch.parent.name}/{patch.stem}".encode())
+
+
+def changed_since(commit: str) -> frozenset[str]:
+    """Files that differ from a commit, or from the one before HEAD if it is HEAD itself or unknown."""
+
+    def git(*arguments: str) -> str:
+        done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+        return done.stdout.strip() if done.returncode == 0 else ""
+
+    base = git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}") if commit else ""
+    if base in ("", git("rev-parse", "HEAD")):
+        base = git("rev-parse", "--verify", "--quiet", "HEAD~1^{commit}")
+    listed = f"{git('diff', '--name-only', base) if base else ''}\n" + git(
+        "ls-files", "--others", "--exclude-standard"
+    )
+    return frozenset(filter(None, listed.splitlines()))
+
+
+def is_touched(patch: Path, changed: frozenset[str]) -> bool:
+    """Whether the patch, a file that it changes or the file of its killer has changed."""
+    killer = (named_by(patch) or "").partition("::")[0]
+    return not changed.isdisjoint([*changed_files(patch), str(patch.relative_to(ROOT)), killer])
+
+
+def chosen_for(changed: frozenset[str], patches: list[Path], draw: str) -> tuple[set[Path], int]:
+    """A fixed tenth and what is touched, :data:`MOST_CHOSEN` at most; how many were left out for that."""
+    tenth = {patch for patch in patches if is_drawn(patch, 10, "the fixed tenth")}
+    touched = [patch for patch in patches if patch not in tenth and is_touched(patch, changed)]
+    touched.sort(key=lambda patch: _lot(patch, draw))
+    taken = touched[: MOST_CHOSEN - len(tenth)]
+    return tenth | set(taken), len(touched) - len(taken)
+
+
+def jobs(suites: list[str], by_chance: bool, chosen: set[Path], seen_clean: set[str]) -> Iterator[Job]:
+    """Arguments of :func:`try_mutant` after the first: for each suite without a bug first.
+
+    ``seen_clean``: suites that need no such run.
+    """
     for name in suites:
         suite = SUITES[name]
         if by_chance:
             suite = replace(suite, command=(*suite.command[:-1], *suite.directed, suite.command[-1]))
-        patches = sorted((MUTANTS / name).glob("*.patch"))
-        chosen = [
-            patch for patch in patches if (not only or patch.stem in only) and is_drawn(patch, share, draw)
-        ]
-        if chosen:
-            yield suite, name, None, chosen
-        yield from ((suite, name, patch, chosen) for patch in chosen)
+        here = sorted(patch for patch in chosen if patch.parent.name == name)
+        if here and name not in seen_clean:
+            yield suite, name, None, here
+        yield from ((suite, name, patch, here) for patch in here)
 
 
 def shares(planted: list[Verdict]) -> Iterator[str]:
@@ -606,6 +706,33 @@ def shares(planted: list[Verdict]) -> Iterator[str]:
             f"{package}: by simulation: {ways['simulation']}, by unit tests: {ways['unit tests']},"
             f" on real processes: {ways['processes']}, survived: {ways['survived']}, of {len(here)}"
         )
+
+
+def remarks(planted: list[Verdict]) -> Iterator[str]:
+    """Killers that are to be repaired, a line each."""
+    for verdict in planted:
+        if verdict.killer:
+            yield f"wrong killer: {verdict.name} was found by {verdict.killer}\n"
+        if verdict.again:
+            yield f"killer by chance: {verdict.name} was found only when tried again: {verdict.found}\n"
+
+
+def choose(options: argparse.Namespace, suites: list[str]) -> tuple[set[Path], set[str]]:
+    """Which bugs are tried, and in which suites nothing is tried without a bug."""
+    patches = [patch for name in suites for patch in sorted((MUTANTS / name).glob("*.patch"))]
+    if options.only:
+        patches = [patch for patch in patches if patch.stem in options.only]
+    if options.changed is None:
+        return {it for it in patches if is_drawn(it, options.share, options.draw)}, set()
+    changed = changed_since(options.changed)
+    chosen, left_out = chosen_for(changed, patches, options.changed)
+    print(
+        f"{len(chosen)} of {len(patches)} planted bugs; {left_out} that were touched are left out", flush=True
+    )
+    # The tests of the others have just passed without a bug; one suite shows that they do in a copy.
+    checked = {patch.parent.name for patch in chosen if is_touched(patch, changed)} or {min(suites)}
+    # make sim has run the schedules of these.
+    return chosen, set(suites) - checked | {"metadata", "transactions"}
 
 
 def way(verdict: Verdict) -> str:
@@ -625,6 +752,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="mutants tried at a time")
     parser.add_argument("--share", type=int, default=1, help="only one bug in so many, drawn by --draw")
     parser.add_argument("--draw", default="", help="any text: another one draws others")
+    parser.add_argument("--changed", metavar="COMMIT", help="what has changed since then, and a fixed tenth")
+    parser.add_argument(
+        "--name-killers", action="store_true", help="write what has found a bug into its patch"
+    )
     parser.add_argument("only", nargs="*", help="names of patches; all if none is given")
     options = parser.parse_args(arguments)
     planted: list[Verdict] = []
@@ -645,7 +776,7 @@ def main(arguments: list[str] | None = None) -> int:
         wanted = options.suite or [
             name for name, suite in sorted(SUITES.items()) if options.only or not suite.on_processes
         ]
-        tried = list(jobs(wanted, options.only, options.by_chance, options.share, options.draw))
+        tried = list(jobs(wanted, options.by_chance, *choose(options, wanted)))
         verdicts = pool.map(try_one, tried)
         for (_, _, patch, _), verdict in zip(tried, verdicts, strict=True):
             broken += verdict.broken is not None
@@ -653,11 +784,14 @@ def main(arguments: list[str] | None = None) -> int:
                 planted.append(verdict)
             if patch is not None or verdict.broken:
                 print(verdict, flush=True)
+            if patch is not None and verdict.killer and options.name_killers:
+                write_killer(patch, verdict.killer)
     print(*shares(planted), sep="\n")
     killed = sum(verdict.found is not None for verdict in planted)
     if options.by_simulation:
         print(f"{killed}/{len(planted)} killed")
         return 2 if broken else 0
+    print(*remarks(planted), sep="\n", end="")
     explained = EXPLAINED.read_text(encoding="utf-8")
     for verdict in planted:
         if verdict.found is None and not verdict.broken:

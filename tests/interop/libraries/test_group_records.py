@@ -19,11 +19,7 @@ PAIR = tuple[bytes, bytes | None]
 @pytest.fixture(scope="module")
 def classpath(kafka_tools: KafkaTools) -> str:
     need(WHAT, "java", "javac")
-    classes = tmp_path_factory.mktemp("classes")
-    source = Path(__file__).parents[1] / "GroupRecords.java"
-    done = run(["javac", "-cp", f"{kafka_tools.jars}/*", "-d", str(classes), str(source)], RUN_TIMEOUT_S)
-    assert done.returncode == 0, done.stderr
-    return f"{classes}:{kafka_tools.jars}/*"
+    return f"{compiled('GroupRecords', kafka_tools.jars)}:{kafka_tools.jars}/*"
 
 
 def kafka_writes(classpath: str, records: list[PAIR]) -> Iterator[tuple[PAIR, str]]:
