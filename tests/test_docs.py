@@ -46,6 +46,7 @@ from pykraft.kafka_protocol.codec.plan_source import has_arrays
 from pykraft.kafka_protocol.codec.tagged import MAX_TAGGED_FIELDS
 from pykraft.node.cli.root import cli
 from pykraft.node.metrics.table import SECTIONS as METRIC_SECTIONS
+from tests.reliability_page import build_reliability_page
 from tests.tools_page import build_tools_page
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -366,6 +367,7 @@ def test_every_property_that_is_read_takes_effect() -> None:
         ("configuration.md", build_configuration_page),
         ("fault-runs.md", build_fault_runs_page),
         ("metrics.md", build_metrics_page),
+        ("reliability.md", partial(build_reliability_page, GENERATED_BELOW)),
         ("tools.md", partial(build_tools_page, GENERATED_BELOW)),
     ],
 )
