@@ -6,7 +6,7 @@ in which each batch holds the offsets of one commit, then one whose records are 
 case. Memory is that of the process, before and after, with the log freed. Slices are what runs in one turn of
 the event loop.
 
-    python benchmarks/groups_offsets.py [--entries 1000000] [--partitions 1000 100 10] [--render]
+    python benchmarks/groups_offsets.py [--entries 1000000] [--partitions 1000 100 10]
 """
 
 from __future__ import annotations
@@ -21,9 +21,6 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TypeVar
-
-from comparison.machine import describe_run
-from comparison.table import replace_between_markers
 
 from pykraft.coordinator.writer import BatchBody
 from pykraft.group_coordinator.loading import Loader
@@ -48,11 +45,6 @@ from pykraft.kafka_protocol.records import HEADER_BYTES
 from pykraft.metadata_log.image import MetadataImage, PartitionRegistration, TopicImage
 from pykraft.metadata_log.persistent import Map
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "performance.md"
-MARKERS = (
-    "<!-- Begin of what `python benchmarks/groups_offsets.py --render` writes -->",
-    "<!-- End of what `python benchmarks/groups_offsets.py --render` writes -->",
-)
 T = TypeVar("T")
 TOPIC = Uuid(b"benchmark-topic-")
 NOW_MS = 1_800_000_000_000
@@ -230,17 +222,9 @@ def main() -> None:
     )
     parser.add_argument("--entries", type=int, default=1_000_000)
     parser.add_argument("--partitions", type=int, nargs="+", default=[1000, 100, 10])
-    parser.add_argument("--render", action="store_true")
     options = parser.parse_args()
-    found = []
     for line in lines(options.entries, options.partitions):
         print(line, flush=True)
-        found.append(line)
-    if options.render:
-        run = describe_run("python benchmarks/groups_offsets.py")
-        about = f"`{run['command']}`, {run['date']}, commit {run['pykraft']}, on {run['machine']}."
-        text = "\n".join([about, "", *found])
-        PAGE.write_text(replace_between_markers(PAGE.read_text(), text, *MARKERS))
 
 
 if __name__ == "__main__":

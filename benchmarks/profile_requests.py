@@ -1,12 +1,11 @@
 """Where the broker's time goes: microseconds of a Produce and of a Fetch, by what it does then.
 
-    python benchmarks/profile_requests.py [--seconds 10] [--render]
+    python benchmarks/profile_requests.py [--seconds 10]
 
 One node, and prebuilt batches over two plain sockets, as in the raw rows of ``vs_kafka.py``. The processor
 time of a request is measured without a profiler (the median of three loads); its shares are then those of the
 samples that ``profiled_node.py`` takes while the same load runs on. A sample counts for the innermost of the
-product's files in its stack. With
-``--render`` the table is written into docs/performance.md.
+product's files in its stack.
 """
 
 from __future__ import annotations
@@ -26,9 +25,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from comparison.cluster import Cluster, running
-from comparison.machine import describe_run
 from comparison.systems import Pykraft
-from comparison.table import figure, replace_between_markers
+from comparison.table import figure
 from comparison.values import batch_of, record_of
 from data_path import (
     Node,
@@ -41,12 +39,7 @@ from data_path import (
 )
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-PAGE: Final = ROOT / "docs" / "performance.md"
 PROFILED_NODE: Final = Path(__file__).resolve().parent / "profiled_node.py"
-MARKERS: Final = (
-    "<!-- Begin of what `python benchmarks/profile_requests.py --render` writes -->",
-    "<!-- End of what `python benchmarks/profile_requests.py --render` writes -->",
-)
 LOADS: Final = 3
 
 REST: Final = "event loop and receive"
@@ -104,7 +97,6 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seconds", type=float, default=10, help="for how long each load is sampled")
-    parser.add_argument("--render", action="store_true")
     options = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="profile-requests-"))
     try:
@@ -114,13 +106,7 @@ def main() -> None:
             columns = {load.name: profile(cluster, load, options.seconds, found) for load in loads(cluster)}
     finally:
         shutil.rmtree(directory)
-    text = table(columns)
-    print(text)
-    if options.render:
-        run = describe_run(f"python benchmarks/profile_requests.py --seconds {options.seconds:g}")
-        about = f"`{run['command']}`, {run['date']}, commit {run['pykraft']}, on {run['machine']}."
-        page = replace_between_markers(PAGE.read_text(), f"{about}\n\n{text}", *MARKERS)
-        PAGE.write_text(page)
+    print(table(columns))
 
 
 def loads(cluster: Cluster) -> Iterable[Load]:

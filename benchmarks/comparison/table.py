@@ -6,11 +6,11 @@ Only medians and ratios that tell most are shown: the JSON files have every meas
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Final
 
-from comparison.results import FamilyResults, Measure, Results, Row, Spread
+from comparison.results import FamilyResults, Results, Row, Spread
 
 BEGIN: Final = "<!-- Begin of what `python benchmarks/vs_kafka.py --render` writes -->"
 END: Final = "<!-- End of what `python benchmarks/vs_kafka.py --render` writes -->"
@@ -147,38 +147,25 @@ def about(families: Iterable[FamilyResults], texts: Mapping[str, str]) -> list[s
     return [f"- *{family.name}*: {texts.get(family.name, family.about)}" for family in families]
 
 
-def table(families: Iterable[FamilyResults], not_shown: Collection[str] = ()) -> list[str]:
-    """A line for each row: its first measure, and the others briefly."""
-    lines = [
-        "| what | pykraft | Apache Kafka | ratio | the rest: ratios, or ours |",
-        "|---|---:|---:|---:|---|",
-    ]
+def table(families: Iterable[FamilyResults]) -> list[str]:
+    """A line for each row, with its first measure."""
+    lines = ["| what | pykraft | Apache Kafka | ratio |", "|---|---:|---:|---:|"]
     for family in families:
-        lines += [_line(family.name, row, not_shown) for row in family.rows]
+        lines += [_line(family.name, row) for row in family.rows]
     return lines
 
 
-def _line(family: str, row: Row, not_shown: Collection[str]) -> str:
-    first, *others = row.measures
+def _line(family: str, row: Row) -> str:
+    first = row.measures[0]
     ours, theirs = (with_range(first.spread(system), first.unit) for system in ("pykraft", "kafka"))
-    rest = (told for it in others if it.name not in not_shown and (told := _briefly(it)))
     ratio = first.ratio()
     cells = [
         f"{row.name}: {first.name}" if row.name.startswith(family) else f"{family}, {row.name}: {first.name}",
         ours,
         theirs,
         _MISSING if ratio is None else figure(ratio.median),
-        ", ".join(rest) or _MISSING,
     ]
     return f"| {' | '.join(cells)} |"
-
-
-def _briefly(measure: Measure) -> str:
-    """Its ratio, or our figure if only we have one."""
-    ratio, ours = measure.ratio(), measure.spread("pykraft")
-    if ratio is not None:
-        return f"{measure.name} {figure(ratio.median)}"
-    return "" if ours is None else f"{measure.name} {figure(ours.median)} {measure.unit}"
 
 
 def side_by_side(placed: Iterable[tuple[Row, tuple[str, str]]], also: str = "") -> list[str]:

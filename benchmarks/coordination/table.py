@@ -8,10 +8,6 @@ from typing import Final
 from comparison.results import FamilyResults, Results, Row
 from comparison.table import about, describe, failures, figure, side_by_side, table
 
-_NOT_SHOWN: Final = frozenset(
-    "driver CPU|driver CPU of one|client CPU of one|requests|failed requests|before"
-    "|heartbeat to the controller, latest|longest turn, its processor time".split("|")
-)
 _BY_MEMBERS: Final = ("consumer", "classic")
 """Families whose rows are the events in groups of several sizes."""
 _WATCHED: Final = ", under watch"
@@ -60,7 +56,7 @@ def render(runs: Sequence[Results]) -> str:
     others = [family for family in families if family.name not in _BY_MEMBERS]
     lines = [*describe(runs), ""]
     if others:
-        lines += [*about(others, ABOUT), "", *table(others, _NOT_SHOWN), ""]
+        lines += [*about(others, ABOUT), "", *table(others), ""]
     if by_members:
         rows = [(family, row) for family in by_members for row in family.rows]
         timed = [(row, _place(family, row)) for family, row in rows if not row.name.endswith(_WATCHED)]

@@ -78,8 +78,8 @@ def render(results: Results, about: Mapping[str, str]) -> str:
 _SHOWN: Final = "lz4"
 
 _HEAD: Final = (
-    "| what | pykraft | rows/s | to confluent-kafka | to Spark's connector |",
-    "|---|---:|---:|---:|---:|",
+    "| what | pykraft | to confluent-kafka | to Spark's connector |",
+    "|---|---:|---:|---:|",
 )
 
 
@@ -92,7 +92,7 @@ def _is_shown(row: Row) -> bool:
 def _line(row: Row) -> str:
     ours = row.median_s(SIDES[0])
     name = ", ".join(word for word in row.name.split(", ") if word != _SHOWN)
-    cells = [f"{row.family}, {name}", _seconds(ours), f"{row.rows / ours:,.0f}" if ours and row.rows else "-"]
+    cells = [f"{row.family}, {name}", _seconds(ours)]
     for side in SIDES[1:]:
         ratio = row.ratio(side)
         cells.append("-" if ratio is None else figure(ratio))
