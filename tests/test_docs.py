@@ -37,7 +37,6 @@ from pykraft.configuration.server_keys import (
 )
 from pykraft.configuration.topic_keys import TOPIC_KEYS
 from pykraft.jepsen_like.faults.checkers.findings import Anomaly
-from pykraft.jepsen_like.faults.nemeses.choice import KINDS
 from pykraft.jepsen_like.faults.workloads.registry import WORKLOADS
 from pykraft.jepsen_like.simulation.quorum.invariants.checker import INVARIANTS
 from pykraft.kafka_protocol.api_keys import ApiKey
@@ -347,15 +346,6 @@ def build_metrics_page() -> str:
     return "\n".join(lines)
 
 
-def build_fault_runs_page() -> str:
-    """What is written by hand, and the table of faults after it."""
-    page = (ROOT / "docs" / "fault-runs.md").read_text(encoding="utf-8")
-    by_hand = page.partition(GENERATED_BELOW)[0]
-    lines = [by_hand + GENERATED_BELOW, "", "| family | fault | what happens |", "|---|---|---|"]
-    lines += [f"| {kind.family} | `{kind.name}` | {kind.does} |" for kind in KINDS.values()]
-    return "\n".join([*lines, ""])
-
-
 def test_every_property_that_is_read_takes_effect() -> None:
     assert [name for name in READ_KEYS if not has_effect(name)] == []
 
@@ -365,7 +355,6 @@ def test_every_property_that_is_read_takes_effect() -> None:
     [
         ("protocol.md", build_protocol_page),
         ("configuration.md", build_configuration_page),
-        ("fault-runs.md", build_fault_runs_page),
         ("metrics.md", build_metrics_page),
         ("reliability.md", partial(build_reliability_page, GENERATED_BELOW)),
         ("tools.md", partial(build_tools_page, GENERATED_BELOW)),

@@ -4,11 +4,9 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from itertools import chain, repeat
-from pathlib import Path
 
 from pykraft.jepsen_like.conformance.compare import Comparison
 from pykraft.jepsen_like.conformance.generate import Choice, generate
-from pykraft.jepsen_like.conformance.known.groups import KNOWN
 from pykraft.jepsen_like.conformance.masks import Masks
 from pykraft.jepsen_like.conformance.player import Event
 from pykraft.jepsen_like.conformance.script import (
@@ -114,12 +112,6 @@ def test_groups_of_other_runs_are_not_listed() -> None:
     answer = ListGroupsResponse(groups=[ListedGroup(group_id="old-g"), ListedGroup(group_id="run-g")])
     plain = Masks(frozenset(), {"run-g": "g"}, {}).plain(answer)
     assert [group["group_id"] for group in plain["groups"]] == ["g"]
-
-
-def test_every_known_difference_stands_in_the_documentation() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "groups.md").read_text(encoding="utf-8")
-    for known in KNOWN:
-        assert f"| {known.name} | {known.reason} |" in page, known.name
 
 
 class Leads:

@@ -1,6 +1,5 @@
 """The comparison of transactions with Apache Kafka, without Apache Kafka: scripts, masks, settling."""
 
-from pathlib import Path
 from typing import Any
 
 from pykraft.jepsen_like.conformance import settling
@@ -11,7 +10,6 @@ from pykraft.jepsen_like.conformance.known.producers import (
     later_sequence,
     named_twice,
 )
-from pykraft.jepsen_like.conformance.known.transactions import KNOWN_TRANSACTIONS
 from pykraft.jepsen_like.conformance.learning import learn
 from pykraft.jepsen_like.conformance.masks import Masks
 from pykraft.jepsen_like.conformance.producer_blanks import (
@@ -244,12 +242,6 @@ def test_an_aborted_transaction_that_matters_to_the_reader_must_be_told() -> Non
     assert beside_the_records([], step, answer(0), answer(0, 3))
     assert not beside_the_records([], step, answer(), answer(2))
     assert not beside_the_records([], step, answer(2), answer(3))
-
-
-def test_every_known_difference_stands_in_the_documentation() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "transactions.md").read_text(encoding="utf-8")
-    for known in KNOWN_TRANSACTIONS:
-        assert f"| {known.name} | {known.reason} |" in page, known.name
 
 
 def test_the_last_steps_look_at_all_that_is_left() -> None:
