@@ -19,7 +19,7 @@ import click
 import pytest
 
 from pykraft.broker.apis.table import make_apis, make_controller_apis
-from pykraft.broker.serving.api import Api, ForwardedApi, HandledApi, HotApi, SlicedApi
+from pykraft.broker.serving.api import Api
 from pykraft.broker.serving.request_server import MAX_DECODED_BYTES
 from pykraft.configuration.client_metrics_keys import CLIENT_METRICS_KEYS
 from pykraft.configuration.group_keys import GROUP_KEYS
@@ -71,43 +71,24 @@ of Kafka 4.3.
 
 - A request for an API or a version that is not served closes the connection, with one line in the log; only
   ApiVersions is answered for any version.
-- Client listeners support `PLAINTEXT` only. The first of `controller.listener.names` serves gRPC, for the
-  quorum. Clients reach the active controller through any broker, which forwards their requests, or through
-  the further listeners of the controllers.
+- Client listeners support `PLAINTEXT` only. Clients reach the active controller through any broker, which
+  forwards their requests, or through the further listeners of the controllers.
 - One request may ask for {MOST_ITEMS:,} *items* (the elements of all its lists together; in the table where
   it is less) in {MAX_LISTS:,} lists and {MAX_DECODED_BYTES >> 20} MiB (Produce and Fetch:
   `socket.request.max.bytes`), with {MAX_TAGGED_FIELDS} tagged fields in one place: enough to name all topics
   and partitions of a cluster of 10,000 topics with 100,000 partitions once. Beyond that it is refused as a
   whole, with INVALID_REQUEST if the response has an error of its own, otherwise by closing the connection.
   Kafka has no such bounds.
-- An element that is repeated in a list that is a set is answered once: topics of Metadata and
-  DescribeTopicPartitions, resources of DescribeConfigs and their names, groups of DeleteGroups, filters of
-  ListGroups, ListTransactions and ListConfigResources. A group or transactional id that is repeated in
-  FindCoordinator, DescribeGroups, ConsumerGroupDescribe or DescribeTransactions is answered twice, as in
-  Kafka, but an answer that would repeat more than 16 MiB is INVALID_REQUEST.
+- A repeated element of a list that is a set is answered once (topics of Metadata, groups of DeleteGroups,
+  filters …), a repeated group or transactional id twice, as in Kafka.
 - Further bounds that Kafka does not have: 100 protocols of a member (JoinGroup), 5,000 topics that a member
   subscribes to by name (ConsumerGroupHeartbeat), 20,000 partitions of a transaction, 100 names of states in
   ListTransactions: INVALID_REQUEST. 5,000 offsets of 1,000 topics in a transaction:
   INVALID_COMMIT_OFFSET_SIZE.
+
+What each API does, and where it differs from Kafka, is written in its module below `broker/apis`; the site
+has these notes on a page, *Notes on each API*.
 """
-
-
-@cache
-def module_doc(name: str) -> str:
-    text = (ROOT / f"{name.removeprefix('pykraft.').replace('.', '/')}.py").read_text(encoding="utf-8")
-    return ast.get_docstring(ast.parse(text)) or ""
-
-
-def module_of(api: Api[Any, Any, Any]) -> str:
-    match api:
-        case (
-            HandledApi(handle=handler)
-            | SlicedApi(handle=handler)
-            | ForwardedApi(forward=handler)
-            | HotApi(make_handler=handler)
-        ):
-            return handler.__module__
-    raise AssertionError(api)
 
 
 def api_name(key: ApiKey) -> str:
@@ -116,11 +97,6 @@ def api_name(key: ApiKey) -> str:
 
 def versions(low: int, high: int) -> str:
     return f"{low}" if low == high else f"{low}-{high}"
-
-
-def to_markdown(docstring: str) -> str:
-    text = re.sub(r":\w+:`~?(?:[\w.]*\.)?(\w+)`", r"`\1`", docstring)
-    return text.replace("``", "`")
 
 
 def build_protocol_page() -> str:
@@ -132,11 +108,8 @@ def build_protocol_page() -> str:
             served += f" (advertised {versions(api.advertised_min, api.max_version)})"
         items = f"{api.max_items:,}" if has_lists(api) and api.max_items != MOST_ITEMS else ""
         lines.append(f"| {int(api.key)} | {api_name(api.key)} | {served} | {items} |")
-    lines += ["", "## Notes on each", "", "From the modules of `broker/apis`.", ""]
-    for module in dict.fromkeys(module_of(api) for api in apis):
-        lines += describe_module(module, [api for api in apis if module_of(api) == module])
     served_keys = {api.key for api in apis}
-    lines += ["## On a controller's listener", "", *describe_controller_table(), ""]
+    lines += ["", "## On a controller's listener", "", *describe_controller_table(), ""]
     missing = ", ".join(api_name(key) for key in sorted(ApiKey) if key not in served_keys)
     lines += ["## Not served", "", *textwrap.wrap(f"{missing}.", 110), ""]
     return "\n".join(lines)
@@ -144,17 +117,6 @@ def build_protocol_page() -> str:
 
 def has_lists(api: Api[Any, Any, Any]) -> bool:
     return any(has_arrays(api.request, version) for version in range(api.min_version, api.max_version + 1))
-
-
-def describe_module(module: str, apis: list[Api[Any, Any, Any]]) -> list[str]:
-    title, _, text = to_markdown(module_doc(module)).partition("\n\n")
-    title = title.rstrip(".")
-    if len(apis) > 1:
-        named = ", ".join(api_name(it.key) for it in apis)
-        return [f"### {title}", "", *textwrap.wrap(f"{named}.", 110), "", *([text, ""] if text else [])]
-    name = api_name(apis[0].key)
-    assert title.startswith(name), f"{module} does not begin with the name of its API"
-    return [f"### {name}{title.removeprefix(name)}", "", text, ""]
 
 
 def describe_controller_table() -> list[str]:
@@ -166,9 +128,7 @@ def describe_controller_table() -> list[str]:
         *textwrap.wrap(f"In the versions that brokers serve: {served}.", 110),
         "",
         "Only the active controller serves these. Any other controller answers NOT_CONTROLLER, or for",
-        "requests about the quorum NOT_LEADER_OR_FOLLOWER. DescribeCluster differs from that of brokers:",
-        "",
-        to_markdown(module_doc("broker.apis.cluster.describe_controllers")).partition("\n\n")[2],
+        "requests about the quorum NOT_LEADER_OR_FOLLOWER. DescribeCluster names the controllers there.",
     ]
 
 
@@ -221,14 +181,14 @@ SECTIONS: tuple[tuple[str, str, Mapping[str, ConfigKey]], ...] = (
     ),
     (
         "Known to Kafka only",
-        "In a file each of these causes a warning, or, if it asks for security, a refusal. A broker"
-        " describes them with Kafka's defaults:",
+        "In a file the other properties of Kafka 4.3 cause a warning, or a refusal if they ask for security."
+        " They are about security (`ssl.*`, `sasl.*`, delegation tokens, authorizers), quotas, tiered storage"
+        " (`remote.*`), share and streams groups, Kafka's own metrics, thread pools and socket buffers. A"
+        " broker describes them with Kafka's defaults:"
+        " `pykraft configs --describe --all --entity-type brokers`.",
         STATIC_KEYS,
     ),
 )
-
-ONLY_NAMED = (STORED_KEYS, STATIC_KEYS)
-"""Keys of which Kafka's own documentation says the rest."""
 
 DEFINES_OR_SETS = (
     "configuration/",
@@ -286,8 +246,9 @@ def build_configuration_page() -> str:
     lines = [GENERATED, "", CONFIGURATION_HEAD]
     for title, remark, keys in SECTIONS:
         lines += [f"## {title}", ""] + ([remark, ""] if remark else [])
-        if keys in ONLY_NAMED:
+        if keys is STORED_KEYS:
             lines += [*listed(keys), ""]
+        if keys in (STORED_KEYS, STATIC_KEYS):
             continue
         without_effect = [name for name, key in keys.items() if is_without_effect(key)]
         rows = [cells_of(key) for name, key in keys.items() if name not in without_effect]
@@ -336,12 +297,10 @@ def build_metrics_page() -> str:
     page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
     lines = [page.partition(GENERATED_BELOW)[0] + GENERATED_BELOW, ""]
     for title, metrics in METRIC_SECTIONS:
-        lines += [f"## {title}", "", "| name | kind | labels | meaning | Kafka's MBean |", "|---" * 5 + "|"]
-        lines += [
-            f"| `{it.name}` | {it.kind.value} | {', '.join(f'`{label}`' for label in it.labels)}"
-            f" | {it.help} | {f'`{it.jmx}`' if it.jmx else ''} |"
-            for it in metrics
-        ]
+        lines += [f"## {title}", "", "| name and labels | meaning | Kafka's MBean |", "|---|---|---|"]
+        for it in metrics:
+            labels = f"{{{', '.join(it.labels)}}}" if it.labels else ""
+            lines.append(f"| `{it.name}{labels}` | {it.help} | {f'`{it.jmx}`' if it.jmx else ''} |")
         lines.append("")
     return "\n".join(lines)
 
