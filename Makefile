@@ -24,7 +24,7 @@ DRAW ?=
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(CURDIR)/build/bytecode
 
-.PHONY: setup pins java kcat check test docs screenshots demo jepsen jepsen-long root-tools power-loss spark-faults fuzz sim sim-determinism mutants mutants-processes mutants-random groups-differential transactions-differential bench bench-metadata bench-failover bench-kafka bench-groups bench-transactions bench-spark proto format clean
+.PHONY: setup pins java kcat check test sizes coverage docs screenshots demo jepsen jepsen-long root-tools power-loss spark-faults fuzz sim sim-determinism mutants mutants-processes mutants-random groups-differential transactions-differential bench bench-metadata bench-failover bench-kafka bench-groups bench-transactions bench-spark proto format clean
 
 setup: $(VENV)/installed build/path/pykraft
 
@@ -73,6 +73,16 @@ check: setup
 
 test: check java kcat
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "interop or spark or slow"
+
+sizes: setup
+	@$(BIN)/python -m tests.sizes
+
+# Of the tests of make check; it takes three times as long. In build/coverage.
+coverage: setup
+	$(BIN)/coverage erase
+	-$(BIN)/coverage run -m pytest -q -m "not interop and not spark and not slow" -o cpu_limit_s=1200 -o wall_limit_s=3600 $(ARGUMENTS)
+	@$(BIN)/coverage combine --quiet
+	@$(BIN)/coverage json --quiet -o - | $(BIN)/python -m tests.covered
 
 # In build/site. A warning is an error: not with --quiet, which would count none.
 docs: setup

@@ -50,7 +50,7 @@ _NO_PARTITION = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 class Producer:
     """Create it on a running event loop and :meth:`close` it there. Many tasks may use it at once.
 
-    ``transaction``: of the :class:`~.transactional_producer.TransactionalProducer` that it writes for.
+    ``transaction``: of the :class:`~.transactional.TransactionalProducer` that it writes for.
     ``pick``: a number below its argument, at random, for records that name neither partition nor key (None:
     partitions take turns).
     """

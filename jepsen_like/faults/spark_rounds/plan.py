@@ -1,6 +1,6 @@
 """What happens to the streaming queries and to their topics in a round: drawn from a seed.
 
-What happens to the brokers meanwhile is the business of :mod:`pykraft.jepsen_like.nemesis`.
+What happens to the brokers meanwhile is the business of :mod:`pykraft.jepsen_like.faults.nemeses`.
 """
 
 from __future__ import annotations
