@@ -63,7 +63,7 @@ TOPIC_KEYS: Final = table(
     TopicKey("cleanup.policy", LIST, "delete", "What happens to old segments: deleted, compacted by key, or both.", one_of("compact", "delete"), "log.cleanup.policy"),
     TopicKey("compression.gzip.level", INT, "-1", "The level used where the broker compresses with gzip.", _GZIP_LEVEL, "compression.gzip.level"),
     TopicKey("compression.lz4.level", INT, "9", "The level used where the broker compresses with lz4.", between(1, 17), "compression.lz4.level"),
-    TopicKey("compression.type", STRING, "producer", "How batches are stored: as the producer sent them, or in one given codec.", one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"), "compression.type"),
+    TopicKey("compression.type", STRING, "producer", "How batches are stored: as sent, or in one codec.", one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"), "compression.type"),
     TopicKey("compression.zstd.level", INT, "3", "The level used where the broker compresses with zstd.", between(-131072, 22), "compression.zstd.level"),
     TopicKey("delete.retention.ms", LONG, "86400000", "How long compaction keeps a tombstone.", at_least(0), "log.cleaner.delete.retention.ms"),
     TopicKey("file.delete.delay.ms", LONG, "60000", "How long a deleted segment's files stay on disk.", at_least(0), "log.segment.delete.delay.ms"),
@@ -83,7 +83,7 @@ TOPIC_KEYS: Final = table(
     TopicKey("min.cleanable.dirty.ratio", DOUBLE, "0.5", "The ratio of uncompacted bytes at which a log is compacted.", between(0, 1), "log.cleaner.min.cleanable.ratio"),
     TopicKey("min.compaction.lag.ms", LONG, "0", "The shortest time that a record stays uncompacted.", at_least(0), "log.cleaner.min.compaction.lag.ms"),
     TopicKey("min.insync.replicas", INT, "1", "The fewest in-sync replicas with which a write with acks=all is accepted.", at_least(1), "min.insync.replicas"),
-    TopicKey("preallocate", BOOLEAN, "false", "Reserve disk space ahead of the records of a segment, 64 MiB at a time (on Linux).", None, "log.preallocate"),
+    TopicKey("preallocate", BOOLEAN, "false", "Reserve disk space, 64 MiB at a time (on Linux).", None, "log.preallocate"),
     TopicKey("remote.log.copy.disable", BOOLEAN, "false", "With tiered storage: stop copying segments."),
     TopicKey("remote.log.delete.on.disable", BOOLEAN, "false", "With tiered storage: delete remote data when tiered storage is disabled."),
     TopicKey("remote.storage.enable", BOOLEAN, "false", "Tiered storage.", _FALSE),
@@ -91,9 +91,9 @@ TOPIC_KEYS: Final = table(
     TopicKey("retention.ms", LONG, "604800000", "The age at which segments are deleted; -1 for never.", at_least(-1), "log.retention.ms"),
     TopicKey("segment.bytes", INT, "1073741824", "The size at which a new segment is started.", at_least(_MIN_SEGMENT_BYTES), "log.segment.bytes"),
     TopicKey("segment.index.bytes", INT, "10485760", "The largest size of a segment's index.", at_least(4), "log.index.size.max.bytes"),
-    TopicKey("segment.jitter.ms", LONG, "0", "Random time subtracted from segment.ms, so that segments do not all roll at once.", at_least(0), "log.roll.jitter.ms"),
+    TopicKey("segment.jitter.ms", LONG, "0", "Random time subtracted from segment.ms.", at_least(0), "log.roll.jitter.ms"),
     TopicKey("segment.ms", LONG, "604800000", "The age at which a new segment is started.", at_least(1), "log.roll.ms"),
-    TopicKey("unclean.leader.election.enable", BOOLEAN, "false", "Whether a replica outside the ISR may lead if no other can, at the risk of losing records.", None, "unclean.leader.election.enable"),
+    TopicKey("unclean.leader.election.enable", BOOLEAN, "false", "Whether a replica outside the ISR may lead if no other can; records may be lost.", None, "unclean.leader.election.enable"),
 )  # fmt: skip
 
 SERVER_PROPERTY_TO_TOPIC: Final = {
