@@ -9,15 +9,23 @@ from mkdocs.structure.files import File, Files
 
 from pykraft.jepsen_like.conformance.known.groups import KNOWN
 from pykraft.jepsen_like.conformance.known.transactions import KNOWN_TRANSACTIONS
+from pykraft.jepsen_like.faults.checkers.findings import MEANING, Anomaly
 from pykraft.jepsen_like.faults.nemeses.choice import KINDS
 
 FAULTS: Final = """\
-# Faults
+# Faults and anomalies
 
-What [fault runs](../fault-runs.md) can break; `pykraft jepsen list` prints the same.
+What [fault runs](../fault-runs.md) can break, and what they look for; `pykraft jepsen list` prints the same.
 
 | family | fault | what happens |
 |---|---|---|
+"""
+ANOMALIES: Final = """\
+
+## Anomalies
+
+| anomaly | means |
+|---|---|
 """
 DIFFERENCES: Final = """\
 # Differences from Apache Kafka 4.3
@@ -33,7 +41,9 @@ The intended ones, which comparisons of [groups](../groups.md#differences-from-a
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages."""
     faults = (f"| {kind.family} | `{kind.name}` | {kind.does} |\n" for kind in KINDS.values())
+    anomalies = (f"| `{anomaly}` | {MEANING[anomaly]} |\n" for anomaly in Anomaly)
     known = (f"| {it.name} | {it.reason} |\n" for it in (*KNOWN, *KNOWN_TRANSACTIONS))
-    files.append(File.generated(config, "reference/faults.md", content=FAULTS + "".join(faults)))
+    found = "".join([FAULTS, *faults, ANOMALIES, *anomalies])
+    files.append(File.generated(config, "reference/faults.md", content=found))
     files.append(File.generated(config, "reference/differences.md", content=DIFFERENCES + "".join(known)))
     return files
