@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 
-from pykraft.coordinator.hosted import Waiting
+from pykraft.coordinator.answers import Answers
+from pykraft.coordinator.hosted import HostedShard, Waiting
 from pykraft.coordinator.lease import Lease
 from pykraft.coordinator.partitioning import OFFSETS_TOPIC
 from pykraft.coordinator.runtime import WAITING_CHECK_MS, CoordinatorRuntime
 from pykraft.coordinator.writer import PartitionWriter
 from pykraft.group_coordinator.consumer.regex_refresh import handle_resolution
 from pykraft.group_coordinator.consumer.regex_worker import Found, RegexWorker
-from pykraft.group_coordinator.hosted import HostedGroups
 from pykraft.group_coordinator.housekeeping import (
     Sweep,
     sweep_after_load,
@@ -39,6 +40,37 @@ from pykraft.metadata_log.persistent import Map
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.tasks import FatalHandler
 from pykraft.runtime.turns import Turns
+
+_NEVER_MS = 2**63
+
+
+class HostedGroups(HostedShard[ShardState, CoordinatorResult]):
+    """A shard with the joins and syncs that are parked in it, and with its unfinished sweeps."""
+
+    shard: GroupShard
+
+    def __init__(self, shard: GroupShard, answers: Answers) -> None:
+        super().__init__(shard, answers)
+        self.parked: dict[Parked, asyncio.Future[object]] = {}
+        self.deleted_while_loading: set[str] = set()
+        self.sweeps: deque[Sweep] = deque()
+        self.sweep_from_ms = 0
+        """The earliest time of the next slice: later than now only after one that could not be written."""
+        self.swept_offset: int | None = None
+        """The end of the last slice until it is committed: the replicas set the pace."""
+        self.next_cleanup_ms = 0
+
+    @property
+    def sweep_due_ms(self) -> int:
+        """When the next slice of a sweep is due; far in the future if none is."""
+        return self.sweep_from_ms if self.sweeps and self.swept_offset is None else _NEVER_MS
+
+    def drop(self) -> None:
+        for future in self.parked.values():
+            self._answers.fail(future, ErrorCode.NOT_COORDINATOR)
+        self.parked.clear()
+        super().drop()
+
 
 log = logging.getLogger(__name__)
 

@@ -26,8 +26,7 @@ from pykraft.group_coordinator.classic.sync import (
     handle_leave_group,
     handle_sync_group,
 )
-from pykraft.group_coordinator.consumer.heartbeat import handle_consumer_heartbeat
-from pykraft.group_coordinator.consumer.heartbeat_pace import HeartbeatPace
+from pykraft.group_coordinator.consumer.heartbeat import HeartbeatPace, handle_consumer_heartbeat
 from pykraft.group_coordinator.consumer.heartbeat_validation import check_request
 from pykraft.group_coordinator.error_responses import as_version_has_it
 from pykraft.group_coordinator.migration.migration import PreparedUpgrade

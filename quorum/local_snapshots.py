@@ -14,7 +14,6 @@ from pykraft.log_store.log.log import Log
 from pykraft.quorum.core.config import QuorumConfig
 from pykraft.quorum.core.events import Event, RetentionReached, SnapshotTaken
 from pykraft.quorum.core.voters import VoterSet
-from pykraft.quorum.retention import choose_log_start
 from pykraft.quorum.snapshots import SnapshotFileWriter, SnapshotId, SnapshotInfo, SnapshotStore
 from pykraft.runtime.clock import Clock
 
@@ -137,3 +136,35 @@ class LocalSnapshots:
         """This writer, or any, has ended."""
         if writer is None or writer is self._writer:
             self._writer = None
+
+
+def choose_log_start(
+    infos: Sequence[SnapshotInfo],
+    log_start_offset: int,
+    log_bytes_from: Callable[[int], int],
+    *,
+    now_ms: int,
+    max_bytes: int,
+    max_ms: int,
+) -> SnapshotId | None:
+    """The snapshot at whose end the log should start now; None if it may stay as it is. Pure.
+
+    The log may start at the end of any snapshot, and everything before it is deleted; the newest one stays.
+
+    ``infos``: oldest first. ``log_bytes_from(offset)``: size of the log if it starts there. ``max_bytes``
+    counts log and snapshots together. ``max_ms``: what is older, by the time of the last batch in a snapshot,
+    is deleted; -1 for no limit (both).
+    """
+    chosen: SnapshotId | None = None
+    start_offset = log_start_offset
+    for info in infos:
+        end_offset = info.snapshot_id.end_offset
+        if end_offset <= log_start_offset:
+            continue
+        kept_bytes = log_bytes_from(start_offset)
+        kept_bytes += sum(i.size_bytes for i in infos if i.snapshot_id.end_offset >= start_offset)
+        is_old = 0 <= max_ms < now_ms - info.last_contained_log_time_ms
+        if not is_old and not 0 <= max_bytes < kept_bytes:
+            break
+        chosen, start_offset = info.snapshot_id, end_offset
+    return chosen

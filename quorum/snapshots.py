@@ -8,7 +8,7 @@ while it is being deleted. Files that a crash leaves of either are removed at th
 have reached the disk.
 
 The 0-0 checkpoint belongs to :mod:`.bootstrap` and is no snapshot. Which snapshots are kept is decided
-elsewhere (:mod:`.retention`). Nothing here is a repair: damage is a :class:`CorruptSnapshotError`.
+elsewhere (:mod:`.local_snapshots`). Nothing here is a repair: damage is a :class:`CorruptSnapshotError`.
 """
 
 from __future__ import annotations

@@ -22,7 +22,6 @@ from pykraft.kafka_client.cluster_probe import ClusterProbe, TopicView
 from pykraft.kafka_client.network import parse_bootstrap_servers
 from pykraft.kafka_client.results import NewTopic
 from pykraft.runtime.address import parse_address
-from pykraft.testing.at_once import blocking
 from pykraft.testing.faults_on_demand import FaultsOnDemand
 from pykraft.testing.node_thread import NodeFailedError
 from pykraft.testing.nodes import Nodes
@@ -31,6 +30,29 @@ from pykraft.testing.records import Record, Writable, no_partition, produce, rea
 
 if TYPE_CHECKING:
     from pykraft.testing.async_cluster import AsyncCluster
+
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def blocking(method: Callable[P, T]) -> Callable[P, T]:
+    """A method that waits. :class:`RuntimeError` on the thread of a running event loop, which it would stop:
+    what it waits for may well have to happen there."""
+
+    @wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        if asyncio._get_running_loop() is not None:
+            raise RuntimeError(
+                f"{method.__name__}() waits, and would stop the event loop that runs in this thread: use the"
+                f" fixture kafka_async, or `async with Cluster() as cluster`, and await {method.__name__}()"
+            )
+        return method(*args, **kwargs)
+
+    return call
+
 
 TIMEOUT_S: Final = 30.0
 PROPERTIES: Final[Mapping[str, str]] = {

@@ -15,10 +15,26 @@ from pykraft.node.incarnation import draw_uuid
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.free_ports import give_back
 from pykraft.runtime.os_disk import OsDisk
-from pykraft.testing.clock import SettableClock
 from pykraft.testing.node_process import NodeInProcess
 from pykraft.testing.node_thread import NodeThread
 from pykraft.testing.request_faults import RequestFaults
+
+
+class SettableClock(SystemClock):
+    """The time of day that was set, and goes on from there. Elapsed time cannot be changed."""
+
+    def __init__(self) -> None:
+        self._ahead_ms = 0
+
+    def wall_ms(self) -> int:
+        return super().wall_ms() + self._ahead_ms
+
+    def set(self, wall_ms: int) -> None:
+        """Milliseconds since 1970-01-01 UTC."""
+        self._ahead_ms = wall_ms - super().wall_ms()
+
+    def reset(self) -> None:
+        self._ahead_ms = 0
 
 
 class Node(Protocol):

@@ -23,7 +23,7 @@ Answer: TypeAlias = Message | dict[TopicPartition, ErrorCode] | DescribedTransac
 @dataclass(slots=True)
 class CoordinatorResult:
     """``prepared``: the transactional ids whose transactions the records end. Their markers are to be written
-    once the records are committed, then :mod:`~pykraft.transaction_coordinator.requests.complete` is called.
+    once the records are committed, then :mod:`~pykraft.transaction_coordinator.requests.endings` is called.
     """
 
     response: Answer

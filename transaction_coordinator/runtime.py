@@ -8,10 +8,14 @@ finds decided.
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Coroutine
 from functools import partial
 
+from pykraft.coordinator.answers import Answers
+from pykraft.coordinator.hosted import HostedShard
 from pykraft.coordinator.lease import Lease
 from pykraft.coordinator.partitioning import TRANSACTION_STATE_TOPIC
 from pykraft.coordinator.runtime import CoordinatorRuntime
@@ -24,13 +28,12 @@ from pykraft.runtime.tasks import FatalHandler, paced
 from pykraft.runtime.turns import Turns
 from pykraft.transaction_coordinator.call import Call, NeedsProducerIdError
 from pykraft.transaction_coordinator.config import TransactionConfig
-from pykraft.transaction_coordinator.hosted import HostedTransactions
 from pykraft.transaction_coordinator.log.loading import Loader
 from pykraft.transaction_coordinator.ports import MarkersRefusedError, MarkerWriter, ProducerIds
-from pykraft.transaction_coordinator.requests.complete import handle_complete
-from pykraft.transaction_coordinator.requests.timeouts import (
+from pykraft.transaction_coordinator.requests.endings import (
     find_expired,
     find_timed_out,
+    handle_complete,
     handle_expiry,
     handle_timeout,
 )
@@ -38,6 +41,31 @@ from pykraft.transaction_coordinator.result import CoordinatorResult
 from pykraft.transaction_coordinator.shard import TransactionShard
 from pykraft.transaction_coordinator.state import ShardState
 from pykraft.transaction_coordinator.transaction import PREPARED, Transaction, TransactionVersion
+
+
+class HostedTransactions(HostedShard[ShardState, CoordinatorResult]):
+    """A shard with the transactions whose markers are being written."""
+
+    shard: TransactionShard
+
+    def __init__(self, shard: TransactionShard, answers: Answers) -> None:
+        super().__init__(shard, answers)
+        self.prepared: deque[tuple[int, tuple[str, ...]]] = deque()
+        """Decided transactions, by the offset from which on their markers may be written."""
+        self.completing: dict[asyncio.Task[None], None] = {}
+        """Their markers are being written, and then that they are complete."""
+        self.next_timeouts_ms = 0
+        self.next_expiry_ms = 0
+        self.walk: asyncio.Task[None] | None = None
+        """Looks for timeouts and expired ids."""
+
+    def drop(self) -> None:
+        for task in self.completing:
+            task.cancel()
+        if self.walk is not None:
+            self.walk.cancel()
+        super().drop()
+
 
 log = logging.getLogger(__name__)
 

@@ -43,7 +43,7 @@ from pykraft.runtime.turns import Turns, UnlimitedTurn
 from pykraft.transaction_coordinator.config import TransactionConfig
 from pykraft.transaction_coordinator.ports import MarkerWriter, ProducerIds
 from pykraft.transaction_coordinator.requests import add_partitions, describe, list_transactions
-from pykraft.transaction_coordinator.requests.add_offsets import handle_add_offsets
+from pykraft.transaction_coordinator.requests.add_partitions import handle_add_offsets
 from pykraft.transaction_coordinator.requests.end_txn import handle_end_txn
 from pykraft.transaction_coordinator.requests.init_producer_id import handle_init_producer_id
 from pykraft.transaction_coordinator.runtime import TransactionRuntime

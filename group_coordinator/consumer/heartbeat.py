@@ -8,6 +8,7 @@ This module never reads a clock and never looks at another group. Leaving is in 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from pykraft.group_coordinator.consumer.draft import (
@@ -31,6 +32,7 @@ from pykraft.group_coordinator.consumer.leave import handle_leave
 from pykraft.group_coordinator.consumer.regex_refresh import needed_resolution
 from pykraft.group_coordinator.migration.migration import PreparedUpgrade, Upgrade, upgrade_group
 from pykraft.group_coordinator.state.classic_group import ClassicGroup
+from pykraft.group_coordinator.state.config import GroupConfig
 from pykraft.group_coordinator.state.consumer_group import ConsumerGroup
 from pykraft.group_coordinator.state.member import JOIN_EPOCH, STATIC_LEAVE_EPOCH, ConsumerMember, MemberState
 from pykraft.group_coordinator.state.records import Partitions, by_topic
@@ -52,6 +54,38 @@ from pykraft.kafka_protocol.messages.groups import (
     ConsumerGroupHeartbeatResponseTopicPartitions,
     HeartbeatAssignment,
 )
+
+LEAST_INTERVAL_MS = 1_000
+
+
+class HeartbeatPace:
+    """The interval for the next answer, from the number of members that this broker coordinates (KIP-848).
+
+    A coordinator can tell a member something only when it asks: the interval is most of the time that a
+    rebalance takes. What is configured has to suit thousands of members; a broker with few can be asked more
+    often, so that their rebalances take a second, and not five.
+
+    ``count_members`` may count more than these, and takes some microseconds: it is called again only when the
+    number can have changed by an eighth.
+    """
+
+    def __init__(self, count_members: Callable[[], int]) -> None:
+        self._count_members = count_members
+        self._members = 0
+        self._answers_left = 0
+
+    def interval_ms(self, config: GroupConfig) -> int:
+        """Never more than the group's own interval; :attr:`.GroupConfig.consumer_heartbeats_per_second`, or
+        fewer, if all members obey.
+        """
+        longest_ms, rate = config.consumer_heartbeat_interval_ms, config.consumer_heartbeats_per_second
+        if not rate:
+            return longest_ms
+        if not self._answers_left:
+            self._members = self._count_members()
+            self._answers_left = 1 + self._members // 8
+        self._answers_left -= 1
+        return min(longest_ms, max(LEAST_INTERVAL_MS, self._members * 1_000 // rate))
 
 
 def handle_consumer_heartbeat(

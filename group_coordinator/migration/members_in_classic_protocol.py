@@ -32,8 +32,12 @@ from pykraft.group_coordinator.consumer.draft import (
     update_target,
 )
 from pykraft.group_coordinator.consumer.heartbeat_validation import check_static_owner
-from pykraft.group_coordinator.consumer.partitions import encode_assigned, find_partitions
-from pykraft.group_coordinator.migration.migration import downgrade_group, must_downgrade_for
+from pykraft.group_coordinator.migration.migration import (
+    downgrade_group,
+    encode_assigned,
+    find_partitions,
+    must_downgrade_for,
+)
 from pykraft.group_coordinator.state.consumer_group import ConsumerGroup
 from pykraft.group_coordinator.state.member import ConsumerMember, MemberState
 from pykraft.group_coordinator.state.records import ClassicMemberMetadata, Partitions

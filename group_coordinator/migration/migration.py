@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Generator, Iterable, Iterator, Sequence, Set
 from dataclasses import replace
+from typing import Protocol
 
 from pykraft.group_coordinator.classic.join_request import SKIP_ASSIGNMENT_VERSION
 from pykraft.group_coordinator.classic.rebalance import (
@@ -23,7 +24,6 @@ from pykraft.group_coordinator.classic.rebalance import (
     prepare_rebalance,
     select_protocol,
 )
-from pykraft.group_coordinator.consumer.partitions import decode_assigned, encode_assigned, find_partitions
 from pykraft.group_coordinator.state.classic_group import ClassicGroup, ClassicMember, ClassicState
 from pykraft.group_coordinator.state.codec import encode_record
 from pykraft.group_coordinator.state.consumer_group import ConsumerGroup, replay_group
@@ -47,6 +47,7 @@ from pykraft.group_coordinator.state.records import (
     TargetAssignmentMetadataKey,
     TargetAssignmentMetadataValue,
     TopicPartition,
+    by_topic,
 )
 from pykraft.group_coordinator.state.result import Call, Completion, Parked, ParkKind, Record
 from pykraft.group_coordinator.state.sessions import (
@@ -57,17 +58,63 @@ from pykraft.group_coordinator.state.sessions import (
     TimerKind,
     cancel_member_timers,
 )
+from pykraft.group_coordinator.state.subscription import TopicsView
 from pykraft.kafka_protocol.batch_builder import BatchBuilder
+from pykraft.kafka_protocol.codec.versioned import read_version
 from pykraft.kafka_protocol.consumer_protocol import (
     PROTOCOL_TYPE,
+    AssignmentTopicPartition,
+    ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
+    decode_assignment,
     decode_subscription,
+    encode_assignment,
 )
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.groups import SyncGroupResponse
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.lazy_dataclass import dataclass
 from pykraft.metadata_log.persistent import Map
+
+
+class NamedPartitions(Protocol):
+    """Partitions of one topic."""
+
+    topic: str
+    partitions: list[int]
+
+
+def find_partitions(named: Iterable[NamedPartitions], topics: TopicsView) -> Partitions:
+    found: set[TopicPartition] = set()
+    for one in named:
+        topic_id, count = topics.topic_id(one.topic), topics.partition_count(one.topic)
+        if topic_id is not None:
+            found.update((topic_id, index) for index in one.partitions if 0 <= index < count)
+    return frozenset(found)
+
+
+def decode_assigned(assignment: bytes, topics: TopicsView) -> tuple[Partitions, bytes]:
+    """The partitions of an assignment, and what its assignor adds for itself. May raise ProtocolError."""
+    decoded, _ = decode_assignment(assignment)
+    return find_partitions(decoded.assigned_partitions, topics), bytes(decoded.user_data or b"")
+
+
+def encode_assigned(partitions: Partitions, subscription: bytes, topics: TopicsView) -> bytes:
+    """The assignment, in the version in which the member wrote its ``subscription``."""
+    named = [
+        AssignmentTopicPartition(topic=name, partitions=indexes)
+        for topic_id, indexes in by_topic(partitions).items()
+        if (name := topics.topic_name(topic_id)) is not None
+    ]
+    try:
+        version = read_version(subscription)
+    except ProtocolError:
+        version = ConsumerProtocolAssignment.MIN_VERSION
+    version = max(
+        ConsumerProtocolAssignment.MIN_VERSION, min(version, ConsumerProtocolAssignment.MAX_VERSION)
+    )
+    return encode_assignment(ConsumerProtocolAssignment(assigned_partitions=named), version)
+
 
 _OWN_DATA_IS_NOT_NEEDED = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
 """The assignors of Kafka's clients. A leader of librdkafka writes into an assignment what the sticky ones

@@ -112,7 +112,7 @@ class Call:
 
     ``wall_ms`` is the timestamp of records. ``new_member_id`` is an unused id, if the handler needs one.
     ``heartbeat_interval_ms`` is when a member of the consumer protocol is asked to return: the group's
-    interval, or sooner (:mod:`~pykraft.group_coordinator.consumer.heartbeat_pace`).
+    interval, or sooner (:mod:`~pykraft.group_coordinator.consumer.heartbeat`).
     """
 
     config: GroupConfig

@@ -15,7 +15,7 @@ it deleted has gone before, in files that are durable.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from pykraft.kafka_protocol.markers import read_kind
 from pykraft.kafka_protocol.record_spans import iter_spans
@@ -23,7 +23,6 @@ from pykraft.kafka_protocol.records import HEADER_BYTES, BatchHeader, read_heade
 from pykraft.lazy_dataclass import dataclass
 from pykraft.log_store.compaction.candidates import Cleanable
 from pykraft.log_store.compaction.cleaned_segment import CleanedSegmentWriter
-from pykraft.log_store.compaction.grouping import group_segments
 from pykraft.log_store.compaction.offset_map import OffsetMap
 from pykraft.log_store.compaction.record_filter import (
     RECORDS_PER_PAUSE,
@@ -35,10 +34,53 @@ from pykraft.log_store.compaction.record_filter import (
 from pykraft.log_store.compaction.segment_files import CLEANED_SUFFIX, remove_files
 from pykraft.log_store.compaction.transactions import CleanedTransactions, TransactionScan
 from pykraft.log_store.epoch_cache import Epochs, find_wrong_epoch
+from pykraft.log_store.indexes.time_index import TIME_ENTRY_BYTES
 from pykraft.log_store.interface import CorruptLogError, LogConfig
 from pykraft.log_store.scan import CheckedScan, iter_headers, read_stored_marker
-from pykraft.log_store.segment.segment import Segment
+from pykraft.log_store.segment.segment import MAX_RELATIVE_OFFSET, Segment
 from pykraft.runtime.disk import Disk
+
+MAX_SEGMENTS = 64
+"""Of one group: all its files are renamed in one turn of the event loop."""
+
+
+class SourceSegment(Protocol):
+    """The input of the rules. ``end_offset``: where the next segment begins."""
+
+    @property
+    def base_offset(self) -> int: ...
+
+    @property
+    def end_offset(self) -> int: ...
+
+    @property
+    def size_bytes(self) -> int: ...
+
+
+def group_segments(segments: Sequence[SourceSegment], config: LogConfig) -> Iterator[slice]:
+    """Neighbours whose sizes, index entries and offsets together fit into one segment, oldest first.
+
+    The sizes are those before the compaction; a later round puts together what has become small.
+    """
+    start = 0
+    while start < len(segments):
+        end = start + 1
+        size = segments[start].size_bytes
+        while end < len(segments) and end - start < MAX_SEGMENTS:
+            size += segments[end].size_bytes
+            span = segments[end].end_offset - 1 - segments[start].base_offset
+            if size > config.most_segment_bytes or span > MAX_RELATIVE_OFFSET:
+                break
+            if _index_bytes(size, config) > config.index_bytes:
+                break
+            end += 1
+        yield slice(start, end)
+        start = end
+
+
+def _index_bytes(size_bytes: int, config: LogConfig) -> int:
+    """The most that a time index of so much log can take; the offset index is smaller."""
+    return (size_bytes // max(config.index_interval_bytes, HEADER_BYTES) + 1) * TIME_ENTRY_BYTES
 
 
 class Step(NamedTuple):

@@ -3,7 +3,7 @@
 import asyncio
 from random import Random
 
-from pykraft.group_coordinator.hosted import HostedGroups
+from pykraft.group_coordinator.runtime import HostedGroups
 from pykraft.group_coordinator.service import GroupCoordinatorService
 from pykraft.group_coordinator.state.config import GroupConfig
 from pykraft.group_coordinator.state.result import CoordinatorResult

@@ -11,7 +11,6 @@ import pytest
 
 from pykraft.coordinator.writer import BatchBody
 from pykraft.group_coordinator import housekeeping, runtime
-from pykraft.group_coordinator.hosted import HostedGroups
 from pykraft.group_coordinator.housekeeping import (
     SLICE_STEPS,
     Candidate,
@@ -22,7 +21,7 @@ from pykraft.group_coordinator.housekeeping import (
 from pykraft.group_coordinator.offsets.commit import handle_offset_commit
 from pykraft.group_coordinator.offsets.fetch import fetch_group_offsets
 from pykraft.group_coordinator.replay import replay, replay_all
-from pykraft.group_coordinator.runtime import GroupRuntime
+from pykraft.group_coordinator.runtime import GroupRuntime, HostedGroups
 from pykraft.group_coordinator.state.codec import decode_record, encode_record
 from pykraft.group_coordinator.state.config import GroupConfig
 from pykraft.group_coordinator.state.records import (

@@ -12,7 +12,7 @@ from pykraft.kafka_protocol.records import iter_headers
 from pykraft.quorum import control_records
 from pykraft.quorum.control_records import ControlType
 from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
-from pykraft.quorum.retention import choose_log_start
+from pykraft.quorum.local_snapshots import choose_log_start
 from pykraft.quorum.snapshots import (
     BATCH_BYTES,
     BATCH_RECORDS,

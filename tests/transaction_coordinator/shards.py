@@ -23,22 +23,22 @@ from pykraft.transaction_coordinator.config import TransactionConfig
 from pykraft.transaction_coordinator.log.codec import by_topic, decode_record, encode_record
 from pykraft.transaction_coordinator.log.records import record_of
 from pykraft.transaction_coordinator.log.replay import replay, replay_decided
-from pykraft.transaction_coordinator.requests.add_offsets import handle_add_offsets
 from pykraft.transaction_coordinator.requests.add_partitions import (
     Codes,
     Wanted,
     build_result,
+    handle_add_offsets,
     handle_add_partitions,
 )
-from pykraft.transaction_coordinator.requests.complete import handle_complete
 from pykraft.transaction_coordinator.requests.end_txn import handle_end_txn
-from pykraft.transaction_coordinator.requests.init_producer_id import handle_init_producer_id
-from pykraft.transaction_coordinator.requests.timeouts import (
+from pykraft.transaction_coordinator.requests.endings import (
     find_expired,
     find_timed_out,
+    handle_complete,
     handle_expiry,
     handle_timeout,
 )
+from pykraft.transaction_coordinator.requests.init_producer_id import handle_init_producer_id
 from pykraft.transaction_coordinator.result import CoordinatorResult
 from pykraft.transaction_coordinator.state import EMPTY_STATE, ShardState
 from pykraft.transaction_coordinator.transaction import (

@@ -6,7 +6,7 @@ import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.transaction_coordinator.call import NeedsProducerIdError
-from pykraft.transaction_coordinator.requests.timeouts import find_expired, find_timed_out, handle_timeout
+from pykraft.transaction_coordinator.requests.endings import find_expired, find_timed_out, handle_timeout
 from pykraft.transaction_coordinator.result import NOTHING
 from pykraft.transaction_coordinator.state import EMPTY_STATE
 from pykraft.transaction_coordinator.transaction import TransactionState, TransactionVersion

@@ -1,4 +1,4 @@
-"""Encodes and decodes records in Kafka's own ``__transaction_state`` format (:mod:`.record_tables`).
+"""Encodes and decodes records in Kafka's own ``__transaction_state`` format (:mod:`.records`).
 
 Unknown versions decode to None, with a warning: a reader must skip the records of a newer coordinator, for
 instance after an upgrade that was taken back. ``last_producer_epoch`` is in no version.
@@ -17,12 +17,12 @@ from pykraft.kafka_protocol.codec.versioned import (
     read_version,
 )
 from pykraft.kafka_protocol.primitives import ProtocolError
-from pykraft.transaction_coordinator.log.record_tables import (
+from pykraft.transaction_coordinator.log.records import (
     PartitionsSchema,
     TransactionLogKey,
     TransactionLogValue,
+    TransactionRecord,
 )
-from pykraft.transaction_coordinator.log.records import TransactionRecord
 from pykraft.transaction_coordinator.transaction import (
     NO_PARTITIONS,
     NO_PRODUCER_ID,

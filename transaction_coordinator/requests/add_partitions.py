@@ -17,6 +17,8 @@ from typing import Final, TypeAlias
 from pykraft.coordinator.partitioning import OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.transactions import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -214,3 +216,23 @@ def build_error(
     codes = dict.fromkeys(_partitions_of(transaction), error.code)
     failed = yield from build_result(transaction.transactional_id, codes)
     return build_response([failed], version)
+
+
+def handle_add_offsets(state: ShardState, request: AddOffsetsToTxnRequest, call: Call) -> CoordinatorResult:
+    """The offsets of a group become part of a transaction, as a partition of ``__consumer_offsets``.
+
+    Only clients of TV_0 send this; for others the group's coordinator adds its partition itself.
+    """
+    assert call.offsets_partition >= 0, "which partition holds the group?"
+    producer = AddPartitionsToTxnTransaction(
+        transactional_id=request.transactional_id,
+        producer_id=request.producer_id,
+        producer_epoch=request.producer_epoch,
+    )
+    records = add_partitions(
+        current_transaction(state, producer, call, AddOffsetsToTxnRequest.API_KEY),
+        frozenset({(OFFSETS_TOPIC, call.offsets_partition)}),
+        TransactionVersion.TV_0,
+        call,
+    )
+    return CoordinatorResult(AddOffsetsToTxnResponse(), records)

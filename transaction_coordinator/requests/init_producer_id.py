@@ -21,7 +21,7 @@ from pykraft.transaction_coordinator.errors import (
     producer_fenced,
 )
 from pykraft.transaction_coordinator.log.records import record_of
-from pykraft.transaction_coordinator.requests.fencing import fence
+from pykraft.transaction_coordinator.requests.endings import fence
 from pykraft.transaction_coordinator.result import CoordinatorResult
 from pykraft.transaction_coordinator.state import ShardState
 from pykraft.transaction_coordinator.transaction import (

@@ -7,7 +7,6 @@ of topic and index chooses one.
 from __future__ import annotations
 
 from pykraft.broker.config import BrokerConfig
-from pykraft.broker.replicas.following.fetcher_hash import fetcher_id
 from pykraft.broker.replicas.following.leader_link import LeaderLink
 from pykraft.broker.replicas.partition.partition import Partition
 from pykraft.broker.replicas.ports import BrokerLease, ImageSource
@@ -103,3 +102,23 @@ class ReplicaFetchers:
     async def stop(self) -> None:
         for key in sorted(self._links):
             await self._links[key].stop()
+
+
+_INT_MIN = -(2**31)
+
+
+def fetcher_id(topic: str, index: int, fetchers: int) -> int:
+    """Kafka's choice: ``abs(31 * hash(topic) + index) % fetchers``, in Java's 32-bit arithmetic."""
+    value = _to_int32(31 * _java_hash(topic) + index)
+    return (0 if value == _INT_MIN else abs(value)) % fetchers
+
+
+def _java_hash(text: str) -> int:
+    value = 0
+    for character in text:
+        value = _to_int32(31 * value + ord(character))
+    return value
+
+
+def _to_int32(value: int) -> int:
+    return (value + 2**31) % 2**32 - 2**31

@@ -25,7 +25,7 @@ from pykraft.kafka_protocol.codec.versioned import VERSION_BYTES, decode_version
 from pykraft.kafka_protocol.ids import uuid_to_str
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.node.cli.console.consumed_record import ConsumedRecord, UnprintableError
-from pykraft.transaction_coordinator.log.record_tables import (
+from pykraft.transaction_coordinator.log.records import (
     PartitionsSchema,
     TransactionLogKey,
     TransactionLogValue,

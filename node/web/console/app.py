@@ -16,9 +16,10 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from pykraft.kafka_client.admin.client import Admin
-from pykraft.node.web.console.broker_pages import BrokerPage, BrokersPage
+from pykraft.node.web.console.broker_pages import BrokerPage, BrokersPage, OverviewPage
 from pykraft.node.web.console.cluster_calls import CallLimits, ClusterCalls
-from pykraft.node.web.console.failures import (
+from pykraft.node.web.console.group_pages import GroupPage, GroupsPage
+from pykraft.node.web.console.page import (
     CONTROLLER_ONLY,
     EXPECTED,
     NO_FORM,
@@ -26,11 +27,9 @@ from pykraft.node.web.console.failures import (
     NO_PRODUCING,
     Failure,
     NotReadyError,
+    Page,
     failure_of,
 )
-from pykraft.node.web.console.group_pages import GroupPage, GroupsPage
-from pykraft.node.web.console.overview_page import OverviewPage
-from pykraft.node.web.console.page import Page
 from pykraft.node.web.console.parameters import BadParameterError, Parameters
 from pykraft.node.web.console.produce_page import ProducePage, parse_record, write
 from pykraft.node.web.console.quorum_page import QuorumPage

@@ -1,4 +1,4 @@
-"""The list of brokers, and one broker: its log directories and its configuration."""
+"""The first page (the cluster in numbers), the list of brokers, and one broker: directories and settings."""
 
 from __future__ import annotations
 
@@ -13,6 +13,20 @@ from pykraft.node.web.console.cluster_calls import CallLimits
 from pykraft.node.web.console.page import Facts, NotFoundError, part
 from pykraft.node.web.console.parameters import BadParameterError, Parameters
 from pykraft.node.web.console.survey import cluster_facts
+
+
+@dataclass(frozen=True, slots=True)
+class OverviewPage:
+    TEMPLATE: ClassVar[str] = "overview.html"
+    TAB: ClassVar[str] = "/console"
+
+    @classmethod
+    def parse(cls, parameters: Parameters, path: Mapping[str, str]) -> Self:
+        return cls()
+
+    async def load(self, admin: Admin, limits: CallLimits) -> Facts:
+        return await cluster_facts(admin, limits)
+
 
 _MOST_ID: Final = (1 << 31) - 1
 _MOST_REPLICAS: Final = 20

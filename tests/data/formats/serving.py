@@ -17,8 +17,8 @@ from pykraft.node.format import format_directories
 from pykraft.node.incarnation import draw_uuid
 from pykraft.runtime.free_ports import free_ports
 from pykraft.runtime.os_disk import OsDisk
-from pykraft.testing.clock import SettableClock
 from pykraft.testing.node_thread import NodeThread
+from pykraft.testing.nodes import SettableClock
 from pykraft.testing.processes.waits import PATIENCE_S
 
 HOST: Final = "127.0.0.1"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pykraft.group_coordinator.consumer.heartbeat_pace import HeartbeatPace
+from pykraft.group_coordinator.consumer.heartbeat import HeartbeatPace
 from pykraft.group_coordinator.state.config import GroupConfig
 from pykraft.metadata_log.persistent import Map
 

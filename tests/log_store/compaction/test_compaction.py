@@ -24,7 +24,7 @@ from pykraft.kafka_protocol.records import (
 )
 from pykraft.log_store.compaction import record_filter
 from pykraft.log_store.compaction.candidates import find_cleanable
-from pykraft.log_store.compaction.grouping import MAX_SEGMENTS, group_segments
+from pykraft.log_store.compaction.cleaning import MAX_SEGMENTS, group_segments
 from pykraft.log_store.compaction.offset_map import BYTES_PER_KEY, OffsetMap
 from pykraft.log_store.compaction.record_filter import ActiveProducers, BatchFilter
 from pykraft.log_store.compaction.transactions import CleanedTransactions

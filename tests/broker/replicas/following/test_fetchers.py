@@ -2,7 +2,7 @@
 
 import pytest
 
-from pykraft.broker.replicas.following.fetcher_hash import fetcher_id
+from pykraft.broker.replicas.following.replica_fetcher import fetcher_id
 from pykraft.metadata_log.records import ConfigResourceType
 from tests.broker.data_cluster import DataCluster, DataPlaneTools
 

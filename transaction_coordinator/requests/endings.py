@@ -1,22 +1,31 @@
-"""Aborts transactions that are open for too long, and deletes transactional ids that nobody uses.
+"""What ends without the producer: all markers are written, a transaction takes too long, an id expires.
 
-Both begin with a walk over the state of one moment, in steps that take microseconds, so that the caller can
-pause after any of them: a step is an id to look at, or None. What is done about an id is decided on the
-newest state: it may be in use again. Neither is in the log; a new coordinator walks again.
+The last two begin with a walk over the state of one moment, in steps that take microseconds, so that the
+caller can pause after any of them: a step is an id to look at, or None. What is done about an id is decided
+on the newest state: it may be in use again. Neither is in the log; a new coordinator walks again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from heapq import heappop, heappush
 
 from pykraft.metadata_log.persistent import drain
 from pykraft.transaction_coordinator.call import Call
 from pykraft.transaction_coordinator.log.records import TransactionRecord, record_of
-from pykraft.transaction_coordinator.requests.fencing import fence
 from pykraft.transaction_coordinator.result import NOTHING, CoordinatorResult
 from pykraft.transaction_coordinator.state import ShardState
-from pykraft.transaction_coordinator.transaction import IDLE, Transaction
+from pykraft.transaction_coordinator.transaction import (
+    IDLE,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    PREPARED,
+    Transaction,
+    TransactionState,
+    TransactionVersion,
+)
+from pykraft.transaction_coordinator.transitions import to_complete, to_fenced
 
 
 def find_timed_out(state: ShardState, now_ms: int) -> Iterator[str | None]:
@@ -61,3 +70,37 @@ def handle_expiry(state: ShardState, transactional_ids: Iterable[str], call: Cal
 def _is_expired(value: Transaction, call: Call) -> bool:
     age_ms = call.wall_ms - value.last_update_timestamp_ms
     return value.state in IDLE and age_ms >= call.config.id_expiration_ms
+
+
+def fence(old: Transaction, call: Call) -> Transaction:
+    """The aborted transaction of a producer that was replaced, or took too long.
+
+    The epoch rises in the same record, so the old producer can neither commit nor write more. By the rules
+    of TV_2 an id whose epochs are used up needs a new one.
+    """
+    assert old.state is TransactionState.ONGOING
+    needs_id = old.is_exhausted and call.transaction_version >= TransactionVersion.TV_2
+    return to_fenced(
+        old,
+        call.wall_ms,
+        server_version=call.transaction_version,
+        next_producer_id=call.take_producer_id() if needs_id else NO_PRODUCER_ID,
+    )
+
+
+def handle_complete(state: ShardState, prepared: Transaction, call: Call) -> CoordinatorResult:
+    """All markers of ``prepared`` are written: the next transaction may begin.
+
+    The report may come late, or twice: each new coordinator writes the markers again. It counts only while
+    the transaction is the one that it is about.
+    """
+    assert prepared.state in PREPARED
+    found = state.transactions.get(prepared.transactional_id)
+    if found is None or _logged(found) != _logged(prepared):
+        return NOTHING
+    return CoordinatorResult(None, (record_of(to_complete(found, call.wall_ms)),))
+
+
+def _logged(value: Transaction) -> Transaction:
+    """Without what a coordinator forgets that takes the shard over."""
+    return replace(value, last_producer_epoch=NO_PRODUCER_EPOCH)
