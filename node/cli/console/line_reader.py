@@ -11,7 +11,7 @@ from typing import Final
 
 import click
 
-from pykraft.node.cli.shared.tool_properties import ToolProperties
+from pykraft.node.cli.shared.property_options import ToolProperties
 
 PROPERTIES: Final = (
     "parse.key",

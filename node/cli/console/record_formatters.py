@@ -15,7 +15,7 @@ from pykraft.node.cli.console.coordinator_formatters import group_metadata, offs
 from pykraft.node.cli.console.librdkafka_properties import class_name
 from pykraft.node.cli.console.text_formatters import default_formatter, json_formatter
 from pykraft.node.cli.shared.logging_setup import set_up_logging
-from pykraft.node.cli.shared.tool_properties import GivenProperties, ToolProperties
+from pykraft.node.cli.shared.property_options import GivenProperties, ToolProperties
 
 DEFAULT: Final = "default"
 NAMES: Final = "default, logging, noop, json, offsets, group-metadata, transaction-log"

@@ -10,7 +10,7 @@ import click
 
 from pykraft.node.cli.console.consumed_record import ConsumedRecord, Formatter, UnprintableError
 from pykraft.node.cli.console.deserializers import Deserializer, find_deserializer, printed, text_or_base64
-from pykraft.node.cli.shared.tool_properties import GivenProperties, ToolProperties
+from pykraft.node.cli.shared.property_options import GivenProperties, ToolProperties
 
 _PARTS: Final = ("key", "value", "headers")
 _PRINTED: Final = ("timestamp", "partition", "offset", "delivery", "epoch", "headers", "key", "value")

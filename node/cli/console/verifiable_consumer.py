@@ -12,8 +12,7 @@ from pykraft.node.cli.console.verifiable_reader import VerifiableReader
 from pykraft.node.cli.shared.common import bootstrap_option
 from pykraft.node.cli.shared.interrupts import stop_request
 from pykraft.node.cli.shared.kafka_command import KafkaCommand
-from pykraft.node.cli.shared.property_options import property_options
-from pykraft.node.cli.shared.tool_properties import GivenProperties
+from pykraft.node.cli.shared.property_options import GivenProperties, property_options
 
 _RANGE: Final = "org.apache.kafka.clients.consumer.RangeAssignor"
 

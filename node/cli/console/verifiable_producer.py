@@ -17,8 +17,7 @@ from pykraft.node.cli.perf.load import pause_ms
 from pykraft.node.cli.shared.common import bootstrap_option
 from pykraft.node.cli.shared.interrupts import StopRequest, stop_request
 from pykraft.node.cli.shared.kafka_command import KafkaCommand
-from pykraft.node.cli.shared.property_options import property_options
-from pykraft.node.cli.shared.tool_properties import GivenProperties
+from pykraft.node.cli.shared.property_options import GivenProperties, property_options
 
 _STEP_S: Final = 0.1
 

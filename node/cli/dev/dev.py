@@ -19,9 +19,8 @@ import click
 from pykraft.configuration.keys import ConfigError
 from pykraft.kafka_client.results import NewTopic
 from pykraft.node.cli.dev.detached import TAIL_LINES, follow, start_detached, stop_detached, tail
-from pykraft.node.cli.dev.run import DevOptions, run_cluster
+from pykraft.node.cli.dev.run import DevOptions, run_cluster, summary
 from pykraft.node.cli.dev.state import Home, check_name, known_homes
-from pykraft.node.cli.dev.summary import summary
 from pykraft.node.cli.dev.topics import check_replicas, parse_topics
 from pykraft.node.cli.shared.common import pairs
 from pykraft.node.cli.shared.logging_setup import LEVEL_VARIABLE

@@ -19,7 +19,6 @@ from pykraft.configuration.keys import ConfigError
 from pykraft.kafka_client.results import NewTopic
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.node.cli.dev.state import DevNode, DevState, Home, new_temporary_path
-from pykraft.node.cli.dev.summary import summary
 from pykraft.node.cli.dev.topics import create_topics
 from pykraft.node.cli.shared.lazy import import_late
 from pykraft.node.cli.shared.logging_setup import LEVEL_VARIABLE, set_up_logging
@@ -31,6 +30,30 @@ from pykraft.runtime.address import Address, is_loopback
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.directory_lock import DirectoryInUseError
 from pykraft.runtime.os_disk import OsDisk
+
+BOOTSTRAP_VARIABLE = "PYKRAFT_BOOTSTRAP_SERVER"
+
+
+def summary(state: DevState, topics: Sequence[str] = (), how_to_stop: str = "") -> Iterator[str]:
+    """What is printed of a cluster that is ready, line by line."""
+    if len(state.nodes) > 1 and len({node.process_id for node in state.nodes}) > 1:
+        for node in state.nodes:
+            yield f"{_name(f'Node {node.id}')}: {node.address}, process {node.process_id}"
+    yield f"{_name('Bootstrap servers')}: {click.style(state.bootstrap_servers, fg='green')}"
+    yield f"{_name('Bootstrap controllers')}: {state.bootstrap_controllers}"
+    consoles = [f"http://{node.http}/" for node in state.nodes if node.http is not None]
+    if consoles:
+        yield f"{_name('Console')}: {click.style(' '.join(consoles), fg='cyan')} (metrics at /metrics)"
+    for said in topics:
+        yield f"{_name('Topic')} {said}"
+    yield f"export {BOOTSTRAP_VARIABLE}={state.bootstrap_servers}"
+    kept = "removed when it stops" if state.is_temporary else "kept"
+    yield f"{_name('Data')}: {state.data_dir}. It is {kept}. {how_to_stop}".rstrip()
+
+
+def _name(text: str) -> str:
+    return click.style(text, bold=True)
+
 
 EXIT_FAILED: Final = 1
 

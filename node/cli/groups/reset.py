@@ -22,8 +22,8 @@ from pykraft.kafka_client.results import GroupDescription
 from pykraft.kafka_protocol.consumer_protocol import PROTOCOL_TYPE
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.lazy_dataclass import dataclass
+from pykraft.node.cli.groups.changes import partitions_of
 from pykraft.node.cli.groups.java_times import parse_datetime, parse_duration_ms
-from pykraft.node.cli.groups.topics import partitions_of
 from pykraft.node.cli.shared.common import print_json, wants_json
 from pykraft.node.cli.shared.kafka_errors import text_of
 from pykraft.node.cli.shared.tool_errors import report

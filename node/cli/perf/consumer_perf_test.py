@@ -18,10 +18,9 @@ from pykraft.kafka_client.group.member import GroupConfig
 from pykraft.kafka_client.network import Network
 from pykraft.node.cli.perf.java_dates import date_format as make_date_format
 from pykraft.node.cli.perf.metrics import metric_lines
-from pykraft.node.cli.perf.network import MeasuredNetwork
+from pykraft.node.cli.perf.network import MeasuredNetwork, open_topic
 from pykraft.node.cli.perf.reader import GROUP, PerfReader, Reading
 from pykraft.node.cli.perf.stats import CONSUMER_COLUMNS
-from pykraft.node.cli.perf.topics import open_topic
 from pykraft.node.cli.shared.client_properties import (
     client_config,
     consumer_configs,
@@ -29,9 +28,8 @@ from pykraft.node.cli.shared.client_properties import (
 )
 from pykraft.node.cli.shared.common import bootstrap_option, version_option
 from pykraft.node.cli.shared.kafka_command import KafkaCommand, regex
-from pykraft.node.cli.shared.property_options import property_options, renamed
+from pykraft.node.cli.shared.property_options import GivenProperties, property_options, renamed
 from pykraft.node.cli.shared.reach import check_reachable
-from pykraft.node.cli.shared.tool_properties import GivenProperties
 
 _CLIENT_ID: Final = "perf-consumer-client"
 _DEPRECATED: Final = "Warning: {} is deprecated. Use {} instead."

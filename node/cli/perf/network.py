@@ -1,4 +1,4 @@
-"""The network of a performance tool: asyncio's, with sizes of the system's buffers, and counters."""
+"""The network of a performance tool: asyncio's, with sizes of the system's buffers, and counters; its topic."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from collections import deque
 from typing import Final
 
 from pykraft.kafka_client.aio import AsyncioChannel, AsyncioNetwork
-from pykraft.kafka_client.network import Channel
+from pykraft.kafka_client.cluster import ClientConfig, Cluster
+from pykraft.kafka_client.network import Channel, Network
+from pykraft.kafka_protocol.messages.cluster import MetadataRequest, MetadataRequestTopic
 from pykraft.node.cli.perf.metrics import RequestMetrics
 from pykraft.runtime.address import Address
 
@@ -62,3 +64,24 @@ class _MeasuredChannel:
 
     def close(self) -> None:
         self._channel.close()
+
+
+async def open_topic(network: Network, client: ClientConfig, topic: str) -> list[int]:
+    """The partitions of a topic that have a leader (all if none has). A broker that creates topics on demand
+    creates it. :class:`KafkaError` if there is none.
+    """
+    cluster = Cluster(network, client)
+    try:
+        deadline_ms = cluster.deadline()
+        asked = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=True)
+
+        async def create() -> None:
+            # The answer does not name the topic yet if it is only being created.
+            await cluster.ask_any(asked, deadline_ms)
+
+        await cluster.retrying("metadata", create, deadline_ms)
+        (found,) = await cluster.topics([topic], deadline_ms)
+    finally:
+        cluster.close()
+    led = [index for index, one in sorted(found.partitions.items()) if one.leader_id is not None]
+    return led or sorted(found.partitions)

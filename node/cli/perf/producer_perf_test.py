@@ -18,9 +18,8 @@ from pykraft.kafka_client.producer.batch import ProducerConfig
 from pykraft.kafka_client.producer.transaction import TransactionConfig
 from pykraft.node.cli.perf.load import Payloads, chosen_from, monotonic, random_letters, split_payloads
 from pykraft.node.cli.perf.metrics import metric_lines
-from pykraft.node.cli.perf.network import MeasuredNetwork
+from pykraft.node.cli.perf.network import MeasuredNetwork, open_topic
 from pykraft.node.cli.perf.sender import GROUP, Load, Sender
-from pykraft.node.cli.perf.topics import open_topic
 from pykraft.node.cli.shared.client_properties import (
     BOOTSTRAP_SERVERS,
     client_config,
@@ -30,9 +29,8 @@ from pykraft.node.cli.shared.client_properties import (
 )
 from pykraft.node.cli.shared.common import BOOTSTRAP_VARIABLE
 from pykraft.node.cli.shared.kafka_command import KafkaCommand
-from pykraft.node.cli.shared.property_options import property_options
+from pykraft.node.cli.shared.property_options import GivenProperties, property_options
 from pykraft.node.cli.shared.reach import check_reachable
-from pykraft.node.cli.shared.tool_properties import GivenProperties
 
 _CLIENT_ID: Final = "perf-producer-client"
 _DEPRECATED: Final = "Option {} has been deprecated and will be removed in a future version. Use {} instead."

@@ -12,14 +12,47 @@ from typing import Any, Final, cast
 import click
 from click.core import ParameterSource
 
+from pykraft.configuration.keys import ConfigError
 from pykraft.kafka_client.admin.client import AdminClient
 from pykraft.kafka_client.metadata import Broker
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.lazy_dataclass import dataclass
-from pykraft.node.cli.shared.admin_properties import read_admin_settings
+from pykraft.node.cli.shared.client_properties import CLIENT_FIELDS, read_properties
 from pykraft.node.cli.shared.common import FC, bootstrap_server_option, version_option
 from pykraft.node.cli.shared.reach import check_reachable
 from pykraft.runtime.address import Address
+
+_BOOTSTRAP: Final = frozenset({"bootstrap.servers", "bootstrap.controllers"})
+"""Kafka's tools, too, take these from their options only."""
+
+_PROTOCOL: Final = "security.protocol"
+_SECURITY: Final = ("security.", "sasl.", "ssl.")
+
+
+def read_admin_settings(path: str | None) -> dict[str, Any]:
+    """Fields of :class:`~pykraft.kafka_client.cluster.ClientConfig`, from a file of Kafka's admin client.
+
+    None without a file. A property that this client has no use for is named in a warning, as by Kafka's own
+    client. :class:`click.UsageError` for a file that cannot be read, :class:`ConfigError` for a value that is
+    not allowed and for every property that asks for security: doing without it in silence would be a leak.
+    """
+    if path is None:
+        return {}
+    given = read_properties((), "--command-config", path)
+    protocol = given.pop(_PROTOCOL, "PLAINTEXT").strip()
+    if protocol.upper() != "PLAINTEXT":
+        raise ConfigError(f"{path}: {_PROTOCOL}={protocol} is not supported, only PLAINTEXT")
+    known = {key.name: field for field, key in CLIENT_FIELDS.items()}
+    settings: dict[str, Any] = {}
+    for name, value in given.items():
+        if name.startswith(_SECURITY):
+            raise ConfigError(f"{path}: {name} is not supported: there is neither TLS nor SASL")
+        if name in known:
+            settings[known[name]] = CLIENT_FIELDS[known[name]].parse(value)
+        elif name not in _BOOTSTRAP:
+            click.echo(f"warning: {path}: {name} has no effect here", err=True)
+    return settings
+
 
 _TIMEOUT_MS: Final = 15_000
 _TIMEOUT_HINT: Final = "is a majority of the controllers running? Their logs name the leader"

@@ -23,7 +23,7 @@ from pykraft.node.cli.console.consumed_record import ConsumedRecord, Formatter, 
 from pykraft.node.cli.console.coordinator_formatters import group_metadata, offsets, transaction_log
 from pykraft.node.cli.console.record_formatters import find_formatter
 from pykraft.node.cli.console.text_formatters import json_formatter
-from pykraft.node.cli.shared.tool_properties import GivenProperties
+from pykraft.node.cli.shared.property_options import GivenProperties
 from pykraft.transaction_coordinator.log import codec as transaction_codec
 from pykraft.transaction_coordinator.log.records import TransactionRecord, record_of
 from pykraft.transaction_coordinator.transaction import Transaction, TransactionState, TransactionVersion

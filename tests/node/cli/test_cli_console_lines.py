@@ -8,7 +8,7 @@ import pytest
 from pykraft.configuration.keys import ConfigError
 from pykraft.node.cli.console.librdkafka_properties import translated
 from pykraft.node.cli.console.line_reader import PROPERTIES, LineReader, LineRecord, RefusedLineError
-from pykraft.node.cli.shared.tool_properties import GivenProperties, ToolProperties
+from pykraft.node.cli.shared.property_options import GivenProperties, ToolProperties
 
 OPTION = "--reader-property"
 

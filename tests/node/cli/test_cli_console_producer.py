@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from pykraft.kafka_client.producer.partitioner import partition_of_key
-from pykraft.node.cli.console.producer_options import producer_settings, setting_options
+from pykraft.node.cli.console.producer import producer_settings, setting_options
 from pykraft.testing import Cluster, ErrorCode
 from tests.node.cli_runner import invoke
 

@@ -26,7 +26,7 @@ from pykraft.node.cli.root import cli
 from pykraft.node.cli.shared import cluster_client
 from pykraft.node.cli.shared.tool_errors import ToolError
 from pykraft.node.cli.transactions import transactions
-from pykraft.node.cli.transactions.hanging import OpenTransaction, Search
+from pykraft.node.cli.transactions.transactions import OpenTransaction, Search
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 MINUTE_MS = 60_000
