@@ -52,7 +52,7 @@ STAGES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
         "parse the request",
         (
             "kafka_protocol/hot/produce.py:parse",
-            "kafka_protocol/hot/fetch.py:parse",
+            "kafka_protocol/hot/fetch_requests.py:parse",
             "kafka_protocol/headers.py",
         ),
     ),
@@ -68,7 +68,11 @@ STAGES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("partition and log", ("broker/replicas/", "broker/fetch_session", "log_store/")),
     (
         "build the response, gather its bytes",
-        ("kafka_protocol/hot/produce.py", "kafka_protocol/hot/fetch.py", "runtime/network/streams.py"),
+        (
+            "kafka_protocol/hot/produce.py",
+            "kafka_protocol/hot/fetch_responses.py",
+            "runtime/network/streams.py",
+        ),
     ),
     ("handler of the API", ("broker/apis/",)),
     ("framing, dispatch and turns", ("kafka_protocol/", "broker/serving/", "runtime/")),

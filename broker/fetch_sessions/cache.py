@@ -22,7 +22,7 @@ from collections.abc import Callable, Generator
 from pykraft.broker.fetch_sessions.session import NO_SESSION_ID, FetchSession, Results, Watch, is_full
 from pykraft.kafka_protocol.codec.pace import at_once
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.hot.fetch import FetchRequestView
+from pykraft.kafka_protocol.hot.fetch_requests import FetchRequestView
 from pykraft.runtime.backoff import RandomSource
 
 EVICTION_MS = 120_000

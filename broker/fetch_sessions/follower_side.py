@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from pykraft.broker.fetch_sessions.session import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION_ID, next_epoch
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.hot.fetch import FetchPartition
+from pykraft.kafka_protocol.hot.fetch_requests import FetchPartition
 from pykraft.kafka_protocol.ids import Uuid
 
 SESSIONLESS_MS = 10_000

@@ -29,7 +29,8 @@ from itertools import islice
 from typing import Protocol, TypeAlias
 
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.hot.fetch import FetchPartition, FetchResult, FetchTopic, ForgottenTopic
+from pykraft.kafka_protocol.hot.fetch_requests import FetchPartition, FetchTopic, ForgottenTopic
+from pykraft.kafka_protocol.hot.fetch_responses import FetchResult
 from pykraft.kafka_protocol.ids import Uuid
 
 NO_SESSION_ID = 0

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from pykraft.kafka_protocol.codec.tagged import read_tag, read_tag_count, skip_tagged_fields
 from pykraft.kafka_protocol.framing import SIZE_BYTES
 from pykraft.kafka_protocol.headers import CORRELATION_ID, REQUEST_HEADER
-from pykraft.kafka_protocol.hot.fetch import FetchPartition
+from pykraft.kafka_protocol.hot.fetch_requests import FetchPartition
 from pykraft.kafka_protocol.hot.wire import UUID_BYTES, TaggedStruct, layout, pack_int32, pack_int32_into
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages import records as tables

@@ -138,7 +138,7 @@ class FetchRequest(Request["FetchResponse"]):
     ``replica_state`` instead of ``replica_id``; 16 adds the new leader's address to an error, 17 the
     follower's directory, 18 the follower's high watermark.
 
-    This table is the reference for the hand-written parser in ``fetch_fast``.
+    This table is the reference for the hand-written parser in :mod:`.fetch_requests`.
     """
 
     cluster_id: str | None = string("12+", nullable="12+", default=None, tag=0)

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from pykraft.kafka_protocol.codec.pace import at_once
 from pykraft.kafka_protocol.headers import decode_request_header, encode_response_header
-from pykraft.kafka_protocol.hot import fetch as fetch_fast
-from pykraft.kafka_protocol.hot import fetch_follower
+from pykraft.kafka_protocol.hot import fetch_follower, fetch_requests, fetch_responses
 from pykraft.kafka_protocol.hot import produce as produce_fast
 from pykraft.kafka_protocol.hot.wire import NodeEndpoint
 from pykraft.kafka_protocol.ids import Uuid
@@ -119,7 +118,7 @@ def test_produce_responses_decode_to_what_was_built(data: st.DataObject, version
 
 
 @st.composite
-def fetch_requests(draw: st.DrawFn, version: int) -> records.FetchRequest:
+def drawn_fetches(draw: st.DrawFn, version: int) -> records.FetchRequest:
     fields: dict[str, st.SearchStrategy[object]] = {
         "partition": i32,
         "fetch_offset": i64,
@@ -162,9 +161,9 @@ def fetch_requests(draw: st.DrawFn, version: int) -> records.FetchRequest:
 @EXAMPLES
 @given(st.data(), fetch_versions, st.integers(0, 9))
 def test_fetch_requests_parse_to_what_was_encoded(data: st.DataObject, version: int, prefix: int) -> None:
-    request = data.draw(fetch_requests(version))
+    request = data.draw(drawn_fetches(version))
     body = memoryview(b"p" * prefix + request.encode(version))
-    parsed = fetch_fast.parse_fetch_request(body, prefix, version)
+    parsed = fetch_requests.parse_fetch_request(body, prefix, version)
     replica = request.replica_state.replica_id if version >= 15 else request.replica_id
     assert (parsed.replica_id, parsed.max_wait_ms, parsed.min_bytes, parsed.max_bytes) == (
         replica,
@@ -223,7 +222,7 @@ def flatten(chunks: Iterable[Chunk]) -> bytes:
 
 
 results = st.builds(
-    fetch_fast.FetchResult,
+    fetch_responses.FetchResult,
     partition=i32,
     error_code=i16,
     high_watermark=i64,
@@ -237,7 +236,7 @@ results = st.builds(
 )
 
 
-def records_of(result: fetch_fast.FetchResult) -> bytes:
+def records_of(result: fetch_responses.FetchResult) -> bytes:
     return b"" if result.records is None else content(result.records)
 
 
@@ -248,7 +247,7 @@ def test_fetch_responses_decode_to_what_was_built(data: st.DataObject, version: 
     topics = data.draw(st.lists(st.tuples(key, st.lists(results, max_size=3)), max_size=3))
     nodes = data.draw(st.lists(st.builds(NodeEndpoint, i32, names, i32, maybe_text), max_size=2))
     frame = flatten(
-        fetch_fast.build_fetch_response(version, 9, topics, session_id=3, error_code=71, endpoints=nodes)
+        fetch_responses.build_fetch_response(version, 9, topics, session_id=3, error_code=71, endpoints=nodes)
     )
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     header = encode_response_header(1, version, 9)
@@ -273,9 +272,9 @@ def test_fetch_responses_decode_to_what_was_built(data: st.DataObject, version: 
 @EXAMPLES
 @given(st.lists(st.tuples(ids, st.lists(results, max_size=3)), max_size=3))
 def test_follower_reads_what_a_leader_answers(
-    topics: list[tuple[Uuid, list[fetch_fast.FetchResult]]],
+    topics: list[tuple[Uuid, list[fetch_responses.FetchResult]]],
 ) -> None:
-    frame = flatten(fetch_fast.build_fetch_response(17, 12, topics, error_code=3, session_id=9))
+    frame = flatten(fetch_responses.build_fetch_response(17, 12, topics, error_code=3, session_id=9))
     response = fetch_follower.parse_follower_response(memoryview(frame)[4:])
     assert (response.correlation_id, response.error_code, response.session_id) == (12, 3, 9)
     expected = [(topic_id, result) for topic_id, sent in topics for result in sent]
@@ -289,7 +288,7 @@ def test_follower_reads_what_a_leader_answers(
 @EXAMPLES
 @given(st.data())
 def test_follower_requests_are_real_fetch_requests(data: st.DataObject) -> None:
-    partition = st.builds(fetch_fast.FetchPartition, i32, i32, i64, i32, i64, i32)
+    partition = st.builds(fetch_requests.FetchPartition, i32, i32, i64, i32, i64, i32)
     topics = data.draw(st.lists(st.tuples(ids, st.lists(partition, max_size=3)), max_size=3))
     forgotten = data.draw(st.lists(st.tuples(ids, st.lists(i32, max_size=3)), max_size=3))
     session_id, session_epoch = data.draw(i32), data.draw(i32)
@@ -311,7 +310,7 @@ def test_follower_requests_are_real_fetch_requests(data: st.DataObject) -> None:
     assert (header.api_key, header.api_version, header.client_id) == (1, 17, "broker-1-fetcher")
     request = records.FetchRequest.decode(bytes(frame[4 + position :]), 17)
     assert (request.replica_state.replica_id, request.replica_state.replica_epoch) == (1, 42)
-    parsed = fetch_fast.parse_fetch_request(memoryview(frame)[4:], position, 17)
+    parsed = fetch_requests.parse_fetch_request(memoryview(frame)[4:], position, 17)
     assert parsed.topics == [(None, topic_id, partitions) for topic_id, partitions in topics]
     assert parsed.forgotten == [(None, topic_id, indexes) for topic_id, indexes in forgotten]
     assert (parsed.replica_id, parsed.replica_epoch) == (1, 42)
@@ -329,9 +328,9 @@ def test_every_truncation_of_a_fetch_request_is_refused(version: int) -> None:
     body = request.encode(version)
     for end in range(len(body)):
         with pytest.raises(ProtocolError):
-            fetch_fast.parse_fetch_request(memoryview(body)[:end], 0, version)
+            fetch_requests.parse_fetch_request(memoryview(body)[:end], 0, version)
     with pytest.raises(ProtocolError):
-        fetch_fast.parse_fetch_request(memoryview(body + b"x"), 0, version)
+        fetch_requests.parse_fetch_request(memoryview(body + b"x"), 0, version)
 
 
 @pytest.mark.parametrize("version", [8, 12, 13])
@@ -399,7 +398,7 @@ def test_random_bodies_never_raise_anything_else(
     body: bytes, fetch_version: int, produce_version: int
 ) -> None:
     for parse, version in (
-        (fetch_fast.parse_fetch_request, fetch_version),
+        (fetch_requests.parse_fetch_request, fetch_version),
         (parse_produce_request, produce_version),
     ):
         try:

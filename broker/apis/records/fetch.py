@@ -24,12 +24,8 @@ from pykraft.broker.fetch_sessions.session import FetchSession
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.kafka_protocol.headers import RequestHeader
-from pykraft.kafka_protocol.hot.fetch import (
-    TOPIC_IDS_FROM,
-    FetchRequestView,
-    build_fetch_response,
-    parse_fetch_request,
-)
+from pykraft.kafka_protocol.hot.fetch_requests import TOPIC_IDS_FROM, FetchRequestView, parse_fetch_request
+from pykraft.kafka_protocol.hot.fetch_responses import build_fetch_response
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.runtime.turns import Turns
 

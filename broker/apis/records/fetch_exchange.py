@@ -21,13 +21,8 @@ from pykraft.kafka_protocol.codec.pace import at_once
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.headers import RequestHeader
-from pykraft.kafka_protocol.hot.fetch import (
-    TOPIC_IDS_FROM,
-    FetchRequestView,
-    FetchTopic,
-    build_fetch_response,
-    build_in_slices,
-)
+from pykraft.kafka_protocol.hot.fetch_requests import TOPIC_IDS_FROM, FetchRequestView, FetchTopic
+from pykraft.kafka_protocol.hot.fetch_responses import build_fetch_response, build_in_slices
 from pykraft.runtime.network.streams import Chunk
 from pykraft.runtime.slices import Slices
 from pykraft.runtime.turns import Turns

@@ -11,7 +11,8 @@ from pykraft.broker.fetch_sessions.session import Results, topic_key
 from pykraft.broker.replicas.partition.partition import Partition
 from pykraft.broker.replicas.replica_selector import RACK_AWARE_SELECTOR, ReplicaView, select_follower
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.hot.fetch import FetchPartition, FetchRequestView, FetchResult, FetchTopic
+from pykraft.kafka_protocol.hot.fetch_requests import FetchPartition, FetchRequestView, FetchTopic
+from pykraft.kafka_protocol.hot.fetch_responses import FetchResult
 from pykraft.log_store.interface import STORAGE_ERRORS, LogSlice
 from pykraft.log_store.segment.reading import BadIndexError
 

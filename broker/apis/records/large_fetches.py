@@ -21,14 +21,13 @@ from pykraft.kafka_protocol.codec.pace import TooManyItemsError, let_go
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.headers import RequestHeader
-from pykraft.kafka_protocol.hot.fetch import (
-    OWN_ERROR_FROM,
+from pykraft.kafka_protocol.hot.fetch_requests import (
     TOPIC_IDS_FROM,
     FetchRequestView,
     FetchTopic,
-    build_fetch_response,
     parse_in_slices,
 )
+from pykraft.kafka_protocol.hot.fetch_responses import OWN_ERROR_FROM, build_fetch_response
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.runtime.network.streams import Chunk
 from pykraft.runtime.slices import Slices

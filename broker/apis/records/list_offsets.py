@@ -30,7 +30,7 @@ from pykraft.broker.replicas.leading.offset_lookup import (
 from pykraft.broker.replicas.partition.partition import Partition
 from pykraft.kafka_protocol.codec.schema import EncodedElements
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.hot.fetch import READ_COMMITTED
+from pykraft.kafka_protocol.hot.fetch_requests import READ_COMMITTED
 from pykraft.kafka_protocol.messages.records import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,

@@ -28,12 +28,12 @@ from pykraft.broker.replicas.partition.partition import Partition
 from pykraft.broker.replicas.ports import BrokerLease, ImageSource
 from pykraft.broker.replicas.replication_quota import ReplicationQuota
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.hot.fetch import FetchPartition
 from pykraft.kafka_protocol.hot.fetch_follower import (
     FollowerResult,
     build_follower_fetch,
     parse_follower_response,
 )
+from pykraft.kafka_protocol.hot.fetch_requests import FetchPartition
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.log_store.interface import STORAGE_ERRORS
 from pykraft.runtime.clock import Clock

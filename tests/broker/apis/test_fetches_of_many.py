@@ -20,7 +20,7 @@ from pykraft.broker.fetch_sessions.follower_side import FetchNames, FetchSession
 from pykraft.broker.replicas.following import leader_link
 from pykraft.kafka_protocol.connection import Connection
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.hot import fetch as fetch_fast
+from pykraft.kafka_protocol.hot import fetch_requests
 from pykraft.kafka_protocol.messages import records
 from pykraft.runtime.turns import BULK, UnlimitedTurn
 from tests.broker.data_cluster import DataClient, DataCluster, DataPlaneTools
@@ -433,7 +433,7 @@ def test_large_request_does_not_wait_for_as_long_as_its_client_likes(
 def test_request_with_too_many_partitions_is_refused(
     data_plane: DataPlaneTools, all_large: None, monkeypatch: pytest.MonkeyPatch, bound: str
 ) -> None:
-    monkeypatch.setattr(fetch_fast, bound, {"MAX_ITEMS": 19, "MAX_LISTS": 9}[bound])
+    monkeypatch.setattr(fetch_requests, bound, {"MAX_ITEMS": 19, "MAX_LISTS": 9}[bound])
 
     async def body() -> None:
         async with data_plane.cluster(1) as cluster:

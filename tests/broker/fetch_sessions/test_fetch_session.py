@@ -10,7 +10,8 @@ from pykraft.broker.fetch_sessions.session import (
     next_epoch,
 )
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.hot.fetch import FetchPartition, FetchResult, FetchTopic, ForgottenTopic
+from pykraft.kafka_protocol.hot.fetch_requests import FetchPartition, FetchTopic, ForgottenTopic
+from pykraft.kafka_protocol.hot.fetch_responses import FetchResult
 
 ASKED = FetchPartition(0, -1, 5, -1, 0, 1000)
 QUIET = FetchResult(0, 0, 5, 0)

@@ -8,13 +8,13 @@ from pykraft.broker.fetch_sessions import cache as fetch_session_cache
 from pykraft.broker.fetch_sessions.cache import EVICTION_MS, FetchSessionCache
 from pykraft.broker.fetch_sessions.session import FetchSession, Results
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.hot.fetch import (
+from pykraft.kafka_protocol.hot.fetch_requests import (
     FetchPartition,
     FetchRequestView,
-    FetchResult,
     FetchTopic,
     ForgottenTopic,
 )
+from pykraft.kafka_protocol.hot.fetch_responses import FetchResult
 
 FOLLOWER = (2, 102)
 CONSUMER = (-1, -1)

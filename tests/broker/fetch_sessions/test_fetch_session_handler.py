@@ -10,7 +10,7 @@ from pykraft.broker.fetch_sessions.follower_side import (
     SessionState,
 )
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.hot.fetch import FetchPartition
+from pykraft.kafka_protocol.hot.fetch_requests import FetchPartition
 from pykraft.kafka_protocol.ids import Uuid
 
 A, B = Uuid(b"a" * 16), Uuid(b"b" * 16)

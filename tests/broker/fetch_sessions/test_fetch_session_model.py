@@ -18,7 +18,7 @@ from pykraft.broker.apis.records import fetch_exchange
 from pykraft.broker.fetch_sessions.follower_side import SESSION_ERRORS, FetchNames, FetchSessionHandler
 from pykraft.broker.fetch_sessions.session import FINAL_EPOCH
 from pykraft.broker.replicas.partition.partition import Partition
-from pykraft.kafka_protocol.hot.fetch import FetchPartition
+from pykraft.kafka_protocol.hot.fetch_requests import FetchPartition
 from pykraft.kafka_protocol.messages import records as record_messages
 from tests.broker.fetch_world import (
     FOLLOWER,

@@ -12,14 +12,9 @@ from pykraft.broker.fetch_sessions.follower_side import SessionState
 from pykraft.broker.replicas.following.leader_connection import Asked, Followed
 from pykraft.broker.replicas.partition.partition import Partition
 from pykraft.kafka_protocol.api_keys import ApiKey
-from pykraft.kafka_protocol.hot.fetch import (
-    FetchPartition,
-    FetchRequestView,
-    FetchResult,
-    FetchTopic,
-    build_fetch_response,
-)
 from pykraft.kafka_protocol.hot.fetch_follower import build_follower_fetch
+from pykraft.kafka_protocol.hot.fetch_requests import FetchPartition, FetchRequestView, FetchTopic
+from pykraft.kafka_protocol.hot.fetch_responses import FetchResult, build_fetch_response
 from pykraft.kafka_protocol.records import assign_offset
 from pykraft.log_store.checkpoint import RECOVERY_POINT_CHECKPOINT, read_offset_checkpoint
 from pykraft.metadata_log.delta import MetadataDelta

@@ -1,44 +1,34 @@
-"""Hand-written Fetch codec of the server: requests of version 4 to 18 parsed in place, responses as chunks.
+"""Hand-written parser of Fetch requests, version 4 to 18, in place; long ones in slices, by the same code.
 
-A response is a list of chunks: memory for the fields and, for the records, the file ranges that the log
-returned; records are never copied here. Long messages are parsed and built in slices, by the same code. The
-follower's side is in :mod:`pykraft.kafka_protocol.hot.fetch_follower`. Checked in tests against the
-table-driven messages for every version.
+Responses are in :mod:`.fetch_responses`, the follower's side in :mod:`.fetch_follower`. Checked in tests
+against the table-driven messages for every version.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from struct import Struct
 from struct import error as struct_error
 from typing import NamedTuple
 
-from pykraft.kafka_protocol.codec.pace import MAX_ITEMS, MAX_LISTS, SLICE_BYTES, TooManyItemsError, at_once
+from pykraft.kafka_protocol.codec.pace import MAX_ITEMS, MAX_LISTS, SLICE_BYTES, TooManyItemsError
 from pykraft.kafka_protocol.codec.tagged import read_tag, read_tag_count
-from pykraft.kafka_protocol.framing import SIZE_BYTES
 from pykraft.kafka_protocol.hot.wire import (
     INT32_BYTES,
     UUID_BYTES,
-    NodeEndpoint,
     TaggedStruct,
     check_count,
     layout,
-    pack_int16,
-    pack_int32,
-    pack_int32_into,
     read_compact_text,
     read_nullable_compact_text,
     read_text,
     since,
     skip_tags,
     unpack_int32,
-    write_count,
-    write_node_endpoints,
 )
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages import records as tables
-from pykraft.kafka_protocol.primitives import ProtocolError, read_uvarint, write_uvarint
-from pykraft.runtime.network.streams import Chunk, FileSlice
+from pykraft.kafka_protocol.primitives import ProtocolError, read_uvarint
 
 _VERSIONS = range(tables.FetchRequest.MIN_VERSION, tables.FetchRequest.MAX_VERSION + 1)
 _FLEXIBLE_FROM = tables.FetchRequest.FLEXIBLE_FROM
@@ -46,14 +36,11 @@ TOPIC_IDS_FROM = since(tables.FetchTopic, "topic_id")
 _REPLICA_STATE_FROM = since(tables.FetchRequest, "replica_state")
 _SESSIONS_FROM = since(tables.FetchRequest, "session_id")
 _RACK_FROM = since(tables.FetchRequest, "rack_id")
-OWN_ERROR_FROM = since(tables.FetchResponse, "error_code")
 _LEADER_EPOCH_FROM = since(tables.FetchPartition, "current_leader_epoch")
 _LOG_START_FROM = since(tables.FetchPartition, "log_start_offset")
 _MIN_TOPIC_BYTES = 3
-_RESULTS_PER_SLICE = 500
 READ_COMMITTED = 1
 """An isolation level."""
-
 _HEADS = {
     version: layout(
         tables.FetchRequest, "max_wait_ms" if version >= _REPLICA_STATE_FROM else "replica_id", version
@@ -61,22 +48,11 @@ _HEADS = {
     for version in _VERSIONS
 }
 """From the replica id (if that is tagged: from the maximum wait) to the isolation level or session epoch."""
-
 _NO_REPLICA = (-1,)
 _NO_SESSION = (0, -1)
 _PARTITIONS = {version: layout(tables.FetchPartition, "partition", version) for version in _VERSIONS}
 _CLUSTER_ID_TAG = 0
 _REPLICA_STATE = TaggedStruct(tables.FetchRequest, "replica_state", "replica_id")
-
-_RESPONSE_HEAD_V7 = layout(tables.FetchResponse, "throttle_time_ms", _SESSIONS_FROM)
-_RESULT_LOG_START_FROM = since(tables.PartitionData, "log_start_offset")
-_PREFERRED_FROM = since(tables.PartitionData, "preferred_read_replica")
-_ENDPOINTS_FROM = since(tables.FetchResponse, "node_endpoints")
-_RESULT_V4 = layout(tables.PartitionData, "partition_index", tables.FetchResponse.MIN_VERSION)
-_RESULT_V5 = layout(tables.PartitionData, "partition_index", _RESULT_LOG_START_FROM)
-_ABORTED = layout(tables.AbortedTransaction, "producer_id", tables.FetchResponse.MIN_VERSION)
-_DIVERGING = TaggedStruct(tables.PartitionData, "diverging_epoch", "epoch")
-_LEADER = TaggedStruct(tables.PartitionData, "current_leader", "leader_id")
 
 
 class FetchPartition(NamedTuple):
@@ -134,25 +110,6 @@ class FetchRequestView(NamedTuple):
     def needs_leader(self) -> bool:
         """Whether only the leader may answer it."""
         return self.replica_id >= 0 or self.rack_id is None
-
-
-class FetchResult(NamedTuple):
-    """One partition's answer. ``records`` is None where there are none.
-
-    ``diverging`` is the (epoch, end offset) by which a follower truncates; ``leader`` is a hint (KIP-951).
-    ``aborted``: (producer id, first offset) of the aborted transactions, for readers of committed ones only.
-    """
-
-    partition: int
-    error_code: int
-    high_watermark: int
-    log_start_offset: int
-    records: FileSlice | bytes | None = None
-    diverging: tuple[int, int] | None = None
-    leader: tuple[int, int] | None = None
-    preferred_read_replica: int = -1
-    last_stable_offset: int = -1
-    aborted: Sequence[tuple[int, int]] | None = None
 
 
 def parse_fetch_request(body: memoryview, position: int, version: int) -> FetchRequestView:
@@ -237,19 +194,8 @@ def _parse_classic(
         allowed -= topic_count
         if allowed < 0 or topic_count > MAX_LISTS:
             raise _too_many()
-        for _ in range(topic_count):
-            if position >= pause_at:
-                yield
-                pause_at = position + SLICE_BYTES
-            name, position = read_text(body, position)
-            (count,) = unpack_int32(body, position)
-            position += INT32_BYTES
-            check_count(count, end - position, INT32_BYTES)
-            allowed -= count
-            if allowed < 0:
-                raise _too_many()
-            forgotten.append(ForgottenTopic(name, None, _int_array(body, position, count)))
-            position += INT32_BYTES * count
+        if topic_count:
+            forgotten, position = yield from _classic_forgotten(body, position, topic_count, allowed)
     if version >= _RACK_FROM:
         rack_id, position = read_text(body, position)
     return (
@@ -269,6 +215,28 @@ def _parse_classic(
         ),
         position,
     )
+
+
+def _classic_forgotten(
+    body: memoryview, position: int, topic_count: int, allowed: int
+) -> Generator[None, None, tuple[list[ForgottenTopic], int]]:
+    end = len(body)
+    forgotten: list[ForgottenTopic] = []
+    pause_at = position + SLICE_BYTES
+    for _ in range(topic_count):
+        if position >= pause_at:
+            yield
+            pause_at = position + SLICE_BYTES
+        name, position = read_text(body, position)
+        (count,) = unpack_int32(body, position)
+        position += INT32_BYTES
+        check_count(count, end - position, INT32_BYTES)
+        allowed -= count
+        if allowed < 0:
+            raise _too_many()
+        forgotten.append(ForgottenTopic(name, None, _int_array(body, position, count)))
+        position += INT32_BYTES * count
+    return forgotten, position
 
 
 def _parse_flexible(
@@ -319,19 +287,8 @@ def _parse_flexible(
     if allowed < 0 or topic_count > MAX_LISTS:
         raise _too_many()
     forgotten: list[ForgottenTopic] = []
-    for _ in range(topic_count):
-        if position >= pause_at:
-            yield
-            pause_at = position + SLICE_BYTES
-        name, topic_id, position = _topic_key(body, position, version)
-        count, position = read_uvarint(body, position)
-        count -= 1
-        check_count(count, end - position, INT32_BYTES)
-        allowed -= count
-        if allowed < 0:
-            raise _too_many()
-        forgotten.append(ForgottenTopic(name, topic_id, _int_array(body, position, count)))
-        position = skip_tags(body, position + INT32_BYTES * count, end)
+    if topic_count:
+        forgotten, position = yield from _flexible_forgotten(body, position, version, topic_count, allowed)
     rack_id, position = read_compact_text(body, position)
     replica_epoch = -1
     cluster_id: str | None = None
@@ -364,6 +321,28 @@ def _parse_flexible(
     )
 
 
+def _flexible_forgotten(
+    body: memoryview, position: int, version: int, topic_count: int, allowed: int
+) -> Generator[None, None, tuple[list[ForgottenTopic], int]]:
+    end = len(body)
+    forgotten: list[ForgottenTopic] = []
+    pause_at = position + SLICE_BYTES
+    for _ in range(topic_count):
+        if position >= pause_at:
+            yield
+            pause_at = position + SLICE_BYTES
+        name, topic_id, position = _topic_key(body, position, version)
+        count, position = read_uvarint(body, position)
+        count -= 1
+        check_count(count, end - position, INT32_BYTES)
+        allowed -= count
+        if allowed < 0:
+            raise _too_many()
+        forgotten.append(ForgottenTopic(name, topic_id, _int_array(body, position, count)))
+        position = skip_tags(body, position + INT32_BYTES * count, end)
+    return forgotten, position
+
+
 def _too_many() -> TooManyItemsError:
     return TooManyItemsError(f"more than {MAX_ITEMS} topics and partitions, or than {MAX_LISTS} topics")
 
@@ -380,138 +359,3 @@ def _topic_key(body: memoryview, position: int, version: int) -> tuple[str | Non
 
 def _int_array(body: memoryview, position: int, count: int) -> list[int]:
     return list(Struct(f">{count}i").unpack_from(body, position))
-
-
-def build_fetch_response(
-    version: int,
-    correlation_id: int,
-    topics: Sequence[tuple[str | Uuid, Sequence[FetchResult]]],
-    *,
-    error_code: int = 0,
-    session_id: int = 0,
-    throttle_time_ms: int = 0,
-    endpoints: Sequence[NodeEndpoint] = (),
-) -> list[Chunk]:
-    """The whole frame as chunks, size prefix and response header included."""
-    return at_once(
-        build_in_slices(
-            version,
-            correlation_id,
-            topics,
-            error_code=error_code,
-            session_id=session_id,
-            throttle_time_ms=throttle_time_ms,
-            endpoints=endpoints,
-        )
-    )
-
-
-def build_in_slices(
-    version: int,
-    correlation_id: int,
-    topics: Sequence[tuple[str | Uuid, Sequence[FetchResult]]],
-    *,
-    error_code: int = 0,
-    session_id: int = 0,
-    throttle_time_ms: int = 0,
-    endpoints: Sequence[NodeEndpoint] = (),
-) -> Generator[None, None, list[Chunk]]:
-    """As :func:`build_fetch_response`; yields after each slice."""
-    flexible = version >= _FLEXIBLE_FROM
-    out = bytearray(SIZE_BYTES)
-    first = out
-    chunks: list[Chunk] = [out]
-    total = 0
-    out += pack_int32(correlation_id)
-    if flexible:
-        out.append(0)
-    if version >= _SESSIONS_FROM:
-        out += _RESPONSE_HEAD_V7.pack(throttle_time_ms, error_code, session_id)
-    else:
-        out += pack_int32(throttle_time_ms)
-    write_count(out, len(topics), flexible)
-    until_pause = _RESULTS_PER_SLICE
-    no_aborted = b"\0" if flexible else b"\xff\xff\xff\xff"
-    for topic, results in topics:
-        if isinstance(topic, str):
-            raw = topic.encode()
-            if flexible:
-                write_uvarint(out, len(raw) + 1)
-            else:
-                out += pack_int16(len(raw))
-            out += raw
-        else:
-            out += topic
-        if flexible and len(results) < 127:
-            out.append(len(results) + 1)
-        else:
-            write_count(out, len(results), flexible)
-        until_pause -= 1
-        for result in results:
-            until_pause -= 1
-            if until_pause <= 0:
-                yield
-                until_pause = _RESULTS_PER_SLICE
-            index, code, high_watermark, log_start, records, diverging, leader, preferred, stable, aborted = (
-                result
-            )
-            if version >= _RESULT_LOG_START_FROM:
-                out += _RESULT_V5.pack(index, code, high_watermark, stable, log_start)
-            else:
-                out += _RESULT_V4.pack(index, code, high_watermark, stable)
-            if aborted is None:
-                out += no_aborted
-            else:
-                _write_aborted(out, aborted, flexible)
-            if version >= _PREFERRED_FROM:
-                out += pack_int32(preferred)
-            size = 0
-            if records is not None:
-                size = len(records) if isinstance(records, bytes) else records.size_bytes
-            if not flexible:
-                out += pack_int32(size)
-            elif size:
-                write_uvarint(out, size + 1)
-            else:
-                out.append(1)
-            if size:
-                assert records is not None
-                total += len(out) + size
-                chunks.append(records)
-                out = bytearray()
-                chunks.append(out)
-            if flexible:
-                if diverging is None and leader is None:
-                    out.append(0)
-                else:
-                    _write_partition_tags(out, diverging, leader)
-        if flexible:
-            out.append(0)
-    if flexible:
-        if endpoints and version >= _ENDPOINTS_FROM:
-            write_node_endpoints(out, endpoints)
-        else:
-            out.append(0)
-    total += len(out)
-    if not out:
-        chunks.pop()
-    pack_int32_into(first, 0, total - SIZE_BYTES)
-    return chunks
-
-
-def _write_aborted(out: bytearray, aborted: Sequence[tuple[int, int]], flexible: bool) -> None:
-    write_count(out, len(aborted), flexible)
-    for transaction in aborted:
-        out += _ABORTED.pack(*transaction)
-        if flexible:
-            out.append(0)
-
-
-def _write_partition_tags(
-    out: bytearray, diverging: tuple[int, int] | None, leader: tuple[int, int] | None
-) -> None:
-    out.append((diverging is not None) + (leader is not None))
-    if diverging is not None:
-        out += _DIVERGING.encode(*diverging)
-    if leader is not None:
-        out += _LEADER.encode(*leader)
