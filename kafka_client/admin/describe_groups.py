@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pykraft.kafka_client.admin.operations import Operations
 from pykraft.kafka_client.cluster import Cluster
 from pykraft.kafka_client.coordinators import ask_coordinator, ask_coordinators
 from pykraft.kafka_client.errors import UnsupportedByBrokerError
@@ -23,28 +24,32 @@ _UNKNOWN_MEMBER_TYPE = -1
 Described = dict[str, GroupDescription | KafkaError]
 
 
-async def describe_group(cluster: Cluster, group_id: str, deadline_ms: int) -> GroupDescription:
-    """Raises GROUP_ID_NOT_FOUND for a group that does not exist."""
-    described = (await describe_groups(cluster, [group_id], deadline_ms))[group_id]
-    if isinstance(described, KafkaError):
-        raise described
-    return described
+class GroupDescriptions(Operations):
+    async def describe_group(self, group_id: str, *, timeout_ms: int | None = None) -> GroupDescription:
+        """Raises GROUP_ID_NOT_FOUND for a group that does not exist."""
+        described = (await self.describe_groups([group_id], timeout_ms=timeout_ms))[group_id]
+        if isinstance(described, KafkaError):
+            raise described
+        return described
 
+    async def describe_groups(
+        self, group_ids: Sequence[str], *, timeout_ms: int | None = None
+    ) -> dict[str, GroupDescription | KafkaError]:
+        """Groups of either protocol, or their errors."""
+        cluster, deadline_ms = self.cluster, self.cluster.deadline(timeout_ms)
 
-async def describe_groups(cluster: Cluster, group_ids: Sequence[str], deadline_ms: int) -> Described:
-    """Each group, or its error."""
+        async def describe(coordinator: BrokerDescription, group_ids: Sequence[str]) -> Described:
+            found = await _as_consumer_groups(cluster, coordinator, group_ids, deadline_ms)
+            others = [group_id for group_id in group_ids if _may_be_classic(found.get(group_id))]
+            if others:
+                classic = await _as_classic_groups(cluster, coordinator, others, deadline_ms)
+                for group_id, result in classic.items():
+                    if not (_is_missing(result) and _is_missing(found.get(group_id))):
+                        # else the first answer says more: not found, or not this kind
+                        found[group_id] = result
+            return found
 
-    async def describe(coordinator: BrokerDescription, group_ids: Sequence[str]) -> Described:
-        found = await _as_consumer_groups(cluster, coordinator, group_ids, deadline_ms)
-        others = [group_id for group_id in group_ids if _may_be_classic(found.get(group_id))]
-        if others:
-            classic = await _as_classic_groups(cluster, coordinator, others, deadline_ms)
-            for group_id, result in classic.items():
-                if not (_is_missing(result) and _is_missing(found.get(group_id))):
-                    found[group_id] = result  # else the first answer says more: not found, or not this kind
-        return found
-
-    return await ask_coordinators(cluster, "DescribeGroups", group_ids, describe, deadline_ms)
+        return await ask_coordinators(cluster, "DescribeGroups", group_ids, describe, deadline_ms)
 
 
 def _may_be_classic(result: GroupDescription | KafkaError | None) -> bool:

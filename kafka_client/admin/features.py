@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pykraft.kafka_client.admin.cluster import check
-from pykraft.kafka_client.cluster import Cluster
+from pykraft.kafka_client.admin.operations import Operations
 from pykraft.kafka_client.results import ClusterFeatures, FeatureDescription, FeatureUpdate
 from pykraft.kafka_protocol.messages.cluster import (
     ApiVersionsRequest,
@@ -14,46 +14,54 @@ from pykraft.kafka_protocol.messages.cluster import (
 )
 
 
-async def describe_features(cluster: Cluster, deadline_ms: int) -> ClusterFeatures:
-    """Supported and finalized levels, as one of the brokers knows them."""
+class FeatureOperations(Operations):
+    async def describe_features(self, *, timeout_ms: int | None = None) -> ClusterFeatures:
+        """Supported and finalized levels, as one of the brokers knows them."""
+        cluster, deadline_ms = self.cluster, self.cluster.deadline(timeout_ms)
 
-    async def attempt() -> ClusterFeatures:
-        request = ApiVersionsRequest(client_software_name="pykraft", client_software_version="admin")
-        response = await cluster.ask_any(request, deadline_ms)
-        check(response.error_code, None, "ApiVersions")
-        finalized = {key.name: key.max_version_level for key in response.finalized_features}
-        supported = {key.name: (key.min_version, key.max_version) for key in response.supported_features}
-        return ClusterFeatures(
-            epoch=response.finalized_features_epoch,
-            features=tuple(
-                FeatureDescription(name, *supported.get(name, (0, 0)), finalized_level=finalized.get(name, 0))
-                for name in sorted(supported.keys() | finalized.keys())
-            ),
-        )
+        async def attempt() -> ClusterFeatures:
+            request = ApiVersionsRequest(client_software_name="pykraft", client_software_version="admin")
+            response = await cluster.ask_any(request, deadline_ms)
+            check(response.error_code, None, "ApiVersions")
+            finalized = {key.name: key.max_version_level for key in response.finalized_features}
+            supported = {key.name: (key.min_version, key.max_version) for key in response.supported_features}
+            return ClusterFeatures(
+                epoch=response.finalized_features_epoch,
+                features=tuple(
+                    FeatureDescription(
+                        name, *supported.get(name, (0, 0)), finalized_level=finalized.get(name, 0)
+                    )
+                    for name in sorted(supported.keys() | finalized.keys())
+                ),
+            )
 
-    return await cluster.retrying("describe features", attempt, deadline_ms)
+        return await cluster.retrying("describe features", attempt, deadline_ms)
 
+    async def update_features(
+        self,
+        updates: Sequence[FeatureUpdate],
+        *,
+        validate_only: bool = False,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Finalize levels: all or none of them."""
+        cluster, deadline_ms = self.cluster, self.cluster.deadline(timeout_ms)
 
-async def update_features(
-    cluster: Cluster, updates: Sequence[FeatureUpdate], deadline_ms: int, validate_only: bool = False
-) -> None:
-    """Finalize levels: all or none of them."""
+        async def attempt() -> None:
+            request = UpdateFeaturesRequest(
+                feature_updates=[
+                    FeatureUpdateKey(
+                        feature=update.name,
+                        max_version_level=update.level,
+                        upgrade_type=int(update.upgrade_type),
+                    )
+                    for update in updates
+                ],
+                validate_only=validate_only,
+            )
+            response = await cluster.ask_any(request, deadline_ms)
+            check(response.error_code, response.error_message, "UpdateFeatures")
+            for result in response.results:
+                check(result.error_code, result.error_message, f"UpdateFeatures of {result.feature}")
 
-    async def attempt() -> None:
-        request = UpdateFeaturesRequest(
-            feature_updates=[
-                FeatureUpdateKey(
-                    feature=update.name,
-                    max_version_level=update.level,
-                    upgrade_type=int(update.upgrade_type),
-                )
-                for update in updates
-            ],
-            validate_only=validate_only,
-        )
-        response = await cluster.ask_any(request, deadline_ms)
-        check(response.error_code, response.error_message, "UpdateFeatures")
-        for result in response.results:
-            check(result.error_code, result.error_message, f"UpdateFeatures of {result.feature}")
-
-    await cluster.retrying("UpdateFeatures", attempt, deadline_ms)
+        await cluster.retrying("UpdateFeatures", attempt, deadline_ms)

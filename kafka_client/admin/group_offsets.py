@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 
 from pykraft.kafka_client.admin.cluster import check
+from pykraft.kafka_client.admin.operations import Operations
 from pykraft.kafka_client.cluster import Cluster, is_passing
 from pykraft.kafka_client.coordinators import ask_coordinator, ask_for_coordinator
 from pykraft.kafka_client.group.offsets import OffsetAndMetadata
@@ -66,29 +67,44 @@ async def alter_group_offsets(
     return await cluster.retrying(what, attempt, deadline_ms) if offsets else {}
 
 
-async def delete_group_offsets(
-    cluster: Cluster, group_id: str, partitions: Collection[TopicPartition], deadline_ms: int
-) -> Altered:
-    """Delete committed offsets; GROUP_SUBSCRIBED_TO_TOPIC for a partition that a member of the group reads.
+class OffsetOperations(Operations):
+    async def alter_group_offsets(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        *,
+        timeout_ms: int | None = None,
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Set committed offsets of a group without members; returns the error of each partition."""
+        by = self.cluster.deadline(timeout_ms)
+        return await alter_group_offsets(self.cluster, group_id, offsets, by)
 
-    Raises the error of the group as a whole, such as GROUP_ID_NOT_FOUND.
-    """
-    by_topic: dict[str, list[OffsetDeleteRequestPartition]] = defaultdict(list)
-    for topic, index in sorted(partitions):
-        by_topic[topic].append(OffsetDeleteRequestPartition(partition_index=index))
-    request = OffsetDeleteRequest(
-        group_id=group_id,
-        topics=[OffsetDeleteRequestTopic(name=name, partitions=given) for name, given in by_topic.items()],
-    )
-    what = f"OffsetDelete of {group_id}"
+    async def delete_group_offsets(
+        self, group_id: str, partitions: Collection[TopicPartition], *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Delete committed offsets; GROUP_SUBSCRIBED_TO_TOPIC for a partition that a member reads.
 
-    async def attempt() -> Altered:
-        coordinator = await ask_for_coordinator(cluster, group_id, deadline_ms)
-        response = await ask_coordinator(cluster, coordinator, request, deadline_ms)
-        check(response.error_code, None, what)
-        return _whole({topic.name: topic.partitions for topic in response.topics}, partitions, what)
+        Raises the error of the group as a whole, such as GROUP_ID_NOT_FOUND.
+        """
+        cluster, deadline_ms = self.cluster, self.cluster.deadline(timeout_ms)
+        by_topic: dict[str, list[OffsetDeleteRequestPartition]] = defaultdict(list)
+        for topic, index in sorted(partitions):
+            by_topic[topic].append(OffsetDeleteRequestPartition(partition_index=index))
+        request = OffsetDeleteRequest(
+            group_id=group_id,
+            topics=[
+                OffsetDeleteRequestTopic(name=name, partitions=given) for name, given in by_topic.items()
+            ],
+        )
+        what = f"OffsetDelete of {group_id}"
 
-    return await cluster.retrying(what, attempt, deadline_ms)
+        async def attempt() -> Altered:
+            coordinator = await ask_for_coordinator(cluster, group_id, deadline_ms)
+            response = await ask_coordinator(cluster, coordinator, request, deadline_ms)
+            check(response.error_code, None, what)
+            return _whole({topic.name: topic.partitions for topic in response.topics}, partitions, what)
+
+        return await cluster.retrying(what, attempt, deadline_ms)
 
 
 def _whole(

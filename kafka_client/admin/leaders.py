@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
 
 from pykraft.kafka_client.admin.cluster import check
-from pykraft.kafka_client.cluster import Cluster
+from pykraft.kafka_client.admin.operations import Operations
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_client.results import PartitionOutcome, PartitionReassignment
 from pykraft.kafka_protocol.enums import ElectionType
@@ -21,85 +21,92 @@ from pykraft.kafka_protocol.messages.topics import (
 )
 
 
-async def elect_leaders(
-    cluster: Cluster,
-    election_type: ElectionType,
-    partitions: Collection[TopicPartition] | None,
-    deadline_ms: int,
-) -> list[PartitionOutcome]:
-    """``partitions`` None: all partitions that need an election."""
-    asked = None
-    if partitions is not None:
-        asked = [TopicPartitions(topic=topic, partitions=indexes) for topic, indexes in _by_topic(partitions)]
+class ReplicaOperations(Operations):
+    async def elect_leaders(
+        self,
+        election_type: ElectionType,
+        partitions: Collection[TopicPartition] | None = None,
+        *,
+        timeout_ms: int | None = None,
+    ) -> list[PartitionOutcome]:
+        """``partitions`` None: every partition that needs an election; the outcomes then name only those."""
+        cluster, deadline_ms = self.cluster, self.cluster.deadline(timeout_ms)
+        asked = None
+        if partitions is not None:
+            asked = [
+                TopicPartitions(topic=topic, partitions=indexes) for topic, indexes in _by_topic(partitions)
+            ]
 
-    async def attempt() -> list[PartitionOutcome]:
-        request = ElectLeadersRequest(election_type=int(election_type), topic_partitions=asked)
-        response = await cluster.ask_any(request, deadline_ms)
-        check(response.error_code, None, "ElectLeaders")
-        return [
-            _outcome(topic.topic, result.partition_id, result.error_code, result.error_message)
-            for topic in response.replica_election_results
-            for result in topic.partition_result
-        ]
+        async def attempt() -> list[PartitionOutcome]:
+            request = ElectLeadersRequest(election_type=int(election_type), topic_partitions=asked)
+            response = await cluster.ask_any(request, deadline_ms)
+            check(response.error_code, None, "ElectLeaders")
+            return [
+                _outcome(topic.topic, result.partition_id, result.error_code, result.error_message)
+                for topic in response.replica_election_results
+                for result in topic.partition_result
+            ]
 
-    return await cluster.retrying("ElectLeaders", attempt, deadline_ms)
+        return await cluster.retrying("ElectLeaders", attempt, deadline_ms)
 
-
-async def alter_reassignments(
-    cluster: Cluster,
-    replicas: Mapping[TopicPartition, Sequence[int] | None],
-    deadline_ms: int,
-    *,
-    allow_replication_factor_change: bool = True,
-) -> list[PartitionOutcome]:
-    """Move partitions to these replicas; None cancels a reassignment and reverts it."""
-    topics = [
-        ReassignableTopic(
-            name=topic,
-            partitions=[
-                ReassignablePartition(
-                    partition_index=index, replicas=None if wanted is None else list(wanted)
-                )
-                for index in indexes
-                for wanted in [replicas[TopicPartition(topic, index)]]
-            ],
-        )
-        for topic, indexes in _by_topic(replicas)
-    ]
-
-    async def attempt() -> list[PartitionOutcome]:
-        request = AlterPartitionReassignmentsRequest(
-            topics=topics, allow_replication_factor_change=allow_replication_factor_change
-        )
-        response = await cluster.ask_any(request, deadline_ms)
-        check(response.error_code, response.error_message, "AlterPartitionReassignments")
-        return [
-            _outcome(topic.name, result.partition_index, result.error_code, result.error_message)
-            for topic in response.responses
-            for result in topic.partitions
-        ]
-
-    return await cluster.retrying("AlterPartitionReassignments", attempt, deadline_ms)
-
-
-async def list_reassignments(
-    cluster: Cluster, deadline_ms: int
-) -> dict[TopicPartition, PartitionReassignment]:
-    """All reassignments in progress."""
-
-    async def attempt() -> dict[TopicPartition, PartitionReassignment]:
-        request = ListPartitionReassignmentsRequest(topics=None)
-        response = await cluster.ask_any(request, deadline_ms)
-        check(response.error_code, response.error_message, "ListPartitionReassignments")
-        return {
-            TopicPartition(topic.name, found.partition_index): PartitionReassignment(
-                tuple(found.replicas), tuple(found.adding_replicas), tuple(found.removing_replicas)
+    async def alter_partition_reassignments(
+        self,
+        replicas: Mapping[TopicPartition, Sequence[int] | None],
+        *,
+        allow_replication_factor_change: bool = True,
+        timeout_ms: int | None = None,
+    ) -> list[PartitionOutcome]:
+        """Move partitions to these replicas; None cancels a reassignment. If the replication factor may not
+        change, partitions of which it would are refused with INVALID_REPLICATION_FACTOR.
+        """
+        cluster, deadline_ms = self.cluster, self.cluster.deadline(timeout_ms)
+        topics = [
+            ReassignableTopic(
+                name=topic,
+                partitions=[
+                    ReassignablePartition(
+                        partition_index=index, replicas=None if wanted is None else list(wanted)
+                    )
+                    for index in indexes
+                    for wanted in [replicas[TopicPartition(topic, index)]]
+                ],
             )
-            for topic in response.topics
-            for found in topic.partitions
-        }
+            for topic, indexes in _by_topic(replicas)
+        ]
 
-    return await cluster.retrying("ListPartitionReassignments", attempt, deadline_ms)
+        async def attempt() -> list[PartitionOutcome]:
+            request = AlterPartitionReassignmentsRequest(
+                topics=topics, allow_replication_factor_change=allow_replication_factor_change
+            )
+            response = await cluster.ask_any(request, deadline_ms)
+            check(response.error_code, response.error_message, "AlterPartitionReassignments")
+            return [
+                _outcome(topic.name, result.partition_index, result.error_code, result.error_message)
+                for topic in response.responses
+                for result in topic.partitions
+            ]
+
+        return await cluster.retrying("AlterPartitionReassignments", attempt, deadline_ms)
+
+    async def list_partition_reassignments(
+        self, *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, PartitionReassignment]:
+        """All reassignments in progress."""
+        cluster, deadline_ms = self.cluster, self.cluster.deadline(timeout_ms)
+
+        async def attempt() -> dict[TopicPartition, PartitionReassignment]:
+            request = ListPartitionReassignmentsRequest(topics=None)
+            response = await cluster.ask_any(request, deadline_ms)
+            check(response.error_code, response.error_message, "ListPartitionReassignments")
+            return {
+                TopicPartition(topic.name, found.partition_index): PartitionReassignment(
+                    tuple(found.replicas), tuple(found.adding_replicas), tuple(found.removing_replicas)
+                )
+                for topic in response.topics
+                for found in topic.partitions
+            }
+
+        return await cluster.retrying("ListPartitionReassignments", attempt, deadline_ms)
 
 
 def _by_topic(partitions: Collection[TopicPartition]) -> list[tuple[str, list[int]]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from pykraft.kafka_client.admin.cluster import check
+from pykraft.kafka_client.admin.operations import Operations
 from pykraft.kafka_client.cluster import Cluster
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_client.results import LogDirDescription, LogDirReplica
@@ -65,27 +66,35 @@ def _describe(result: DescribeLogDirsResult) -> LogDirDescription:
     )
 
 
-async def alter_replica_log_dirs(
-    cluster: Cluster, broker_id: int, wanted: Mapping[TopicPartition, str], deadline_ms: int
-) -> dict[TopicPartition, ErrorCode]:
-    """Move replicas of one broker to other directories of it; the outcome of each."""
-    by_dir: dict[str, dict[str, list[int]]] = {}
-    for partition, path in wanted.items():
-        by_dir.setdefault(path, {}).setdefault(partition.topic, []).append(partition.partition)
-    request = AlterReplicaLogDirsRequest(
-        dirs=[AlterReplicaLogDir(path=path, topics=_topics(topics)) for path, topics in by_dir.items()]
-    )
+class LogDirOperations(Operations):
+    async def describe_log_dirs(
+        self, broker_ids: Collection[int], *, timeout_ms: int | None = None
+    ) -> dict[int, list[LogDirDescription]]:
+        by = self.cluster.deadline(timeout_ms)
+        return await describe_log_dirs(self.cluster, broker_ids, by)
 
-    async def attempt() -> dict[TopicPartition, ErrorCode]:
-        await cluster.refresh([], deadline_ms)
-        response = await cluster.ask_broker(broker_id, request, deadline_ms)
-        return {
-            TopicPartition(result.topic_name, partition.partition_index): ErrorCode(partition.error_code)
-            for result in response.results
-            for partition in result.partitions
-        }
+    async def alter_replica_log_dirs(
+        self, broker_id: int, wanted: Mapping[TopicPartition, str], *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Move replicas of one broker to other directories of it. NONE: the move has begun."""
+        cluster, deadline_ms = self.cluster, self.cluster.deadline(timeout_ms)
+        by_dir: dict[str, dict[str, list[int]]] = {}
+        for partition, path in wanted.items():
+            by_dir.setdefault(path, {}).setdefault(partition.topic, []).append(partition.partition)
+        request = AlterReplicaLogDirsRequest(
+            dirs=[AlterReplicaLogDir(path=path, topics=_topics(topics)) for path, topics in by_dir.items()]
+        )
 
-    return await cluster.retrying("AlterReplicaLogDirs", attempt, deadline_ms)
+        async def attempt() -> dict[TopicPartition, ErrorCode]:
+            await cluster.refresh([], deadline_ms)
+            response = await cluster.ask_broker(broker_id, request, deadline_ms)
+            return {
+                TopicPartition(result.topic_name, partition.partition_index): ErrorCode(partition.error_code)
+                for result in response.results
+                for partition in result.partitions
+            }
+
+        return await cluster.retrying("AlterReplicaLogDirs", attempt, deadline_ms)
 
 
 def _topics(topics: Mapping[str, Sequence[int]]) -> list[AlterReplicaLogDirTopic]:

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Collection
 from typing import Final
 
+from pykraft.kafka_client.admin.operations import Operations
 from pykraft.kafka_client.cluster import Cluster, is_passing
 from pykraft.kafka_client.leader_requests import ask_leaders
 from pykraft.kafka_client.metadata import Partition, TopicPartition
@@ -28,17 +29,65 @@ _BY_RULES_OF_VERSION_0: Final = 0
 """By those of version 2 a marker has the epoch after the one that it ends."""
 
 
-async def describe_producers(
-    cluster: Cluster, partitions: Collection[TopicPartition], deadline_ms: int, broker_id: int | None = None
-) -> Found:
-    """The producers of each partition, or its error, from its leader or from the replica on one broker."""
-    if broker_id is not None:
-        return await _describe_at(cluster, broker_id, partitions, deadline_ms)
+class ProducerOperations(Operations):
+    async def describe_producers(
+        self,
+        partitions: Collection[TopicPartition],
+        *,
+        broker_id: int | None = None,
+        timeout_ms: int | None = None,
+    ) -> dict[TopicPartition, tuple[ProducerState, ...] | KafkaError]:
+        """The producers of each partition, or its error, as its leader or the replica on one broker says."""
+        cluster, deadline_ms = self.cluster, self.cluster.deadline(timeout_ms)
+        if broker_id is not None:
+            return await _describe_at(cluster, broker_id, partitions, deadline_ms)
 
-    async def ask(leader_id: int, led: list[Partition]) -> Found:
-        return await _ask(cluster, leader_id, [TopicPartition(it.topic, it.index) for it in led], deadline_ms)
+        async def ask(leader_id: int, led: list[Partition]) -> Found:
+            return await _ask(
+                cluster, leader_id, [TopicPartition(it.topic, it.index) for it in led], deadline_ms
+            )
 
-    return await ask_leaders(cluster, "DescribeProducers", partitions, ask, deadline_ms)
+        return await ask_leaders(cluster, "DescribeProducers", partitions, ask, deadline_ms)
+
+    async def abort_transaction(self, spec: AbortTransactionSpec, *, timeout_ms: int | None = None) -> None:
+        """Abort a hanging transaction in one partition. Its coordinator is not told: a transaction that it
+        knows is to be ended there, by :meth:`force_terminate_transaction`.
+        """
+        cluster, deadline_ms = self.cluster, self.cluster.deadline(timeout_ms)
+        request = WriteTxnMarkersRequest(
+            markers=[
+                WritableTxnMarker(
+                    producer_id=spec.producer_id,
+                    producer_epoch=spec.producer_epoch,
+                    transaction_result=False,
+                    topics=[
+                        WritableTxnMarkerTopic(
+                            name=spec.partition.topic, partition_indexes=[spec.partition.partition]
+                        )
+                    ],
+                    coordinator_epoch=spec.coordinator_epoch,
+                    transaction_version=_BY_RULES_OF_VERSION_0,
+                )
+            ]
+        )
+
+        async def ask(leader_id: int, led: list[Partition]) -> dict[TopicPartition, KafkaError | None]:
+            response = await cluster.ask_broker(leader_id, request, deadline_ms)
+            answers = [
+                (marker.producer_id, topic.name, it.partition_index, it.error_code)
+                for marker in response.markers
+                for topic in marker.topics
+                for it in topic.partitions
+            ]
+            if len(answers) != 1 or answers[0][:3] != (spec.producer_id, *spec.partition):
+                reason = f"WriteTxnMarkers response included unexpected entries: {answers}"
+                return {spec.partition: KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, reason)}
+            return {spec.partition: _marker_error(spec, answers[0][3])}
+
+        outcome = await ask_leaders(cluster, "WriteTxnMarkers", [spec.partition], ask, deadline_ms)
+        error = outcome[spec.partition]
+        if error is not None:
+            raise error
 
 
 async def _describe_at(
@@ -125,44 +174,6 @@ def _refusal(partition: TopicPartition, code: ErrorCode, said: str | None) -> Ka
     else:
         text = f"Failed to describe active producers for partition {partition} due to unexpected error"
     return KafkaError(code, text)
-
-
-async def abort_transaction(cluster: Cluster, spec: AbortTransactionSpec, deadline_ms: int) -> None:
-    """Write the marker of an abort into the partition, at its leader. Raises :class:`KafkaError`."""
-    request = WriteTxnMarkersRequest(
-        markers=[
-            WritableTxnMarker(
-                producer_id=spec.producer_id,
-                producer_epoch=spec.producer_epoch,
-                transaction_result=False,
-                topics=[
-                    WritableTxnMarkerTopic(
-                        name=spec.partition.topic, partition_indexes=[spec.partition.partition]
-                    )
-                ],
-                coordinator_epoch=spec.coordinator_epoch,
-                transaction_version=_BY_RULES_OF_VERSION_0,
-            )
-        ]
-    )
-
-    async def ask(leader_id: int, led: list[Partition]) -> dict[TopicPartition, KafkaError | None]:
-        response = await cluster.ask_broker(leader_id, request, deadline_ms)
-        answers = [
-            (marker.producer_id, topic.name, it.partition_index, it.error_code)
-            for marker in response.markers
-            for topic in marker.topics
-            for it in topic.partitions
-        ]
-        if len(answers) != 1 or answers[0][:3] != (spec.producer_id, *spec.partition):
-            reason = f"WriteTxnMarkers response included unexpected entries: {answers}"
-            return {spec.partition: KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, reason)}
-        return {spec.partition: _marker_error(spec, answers[0][3])}
-
-    outcome = await ask_leaders(cluster, "WriteTxnMarkers", [spec.partition], ask, deadline_ms)
-    error = outcome[spec.partition]
-    if error is not None:
-        raise error
 
 
 def _marker_error(spec: AbortTransactionSpec, number: int) -> KafkaError | None:

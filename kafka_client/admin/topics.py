@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, TypeVar
 
+from pykraft.kafka_client.admin.operations import Operations
 from pykraft.kafka_client.cluster import Cluster, is_passing
 from pykraft.kafka_client.metadata import Partition, Topic
 from pykraft.kafka_client.results import (
@@ -45,66 +46,104 @@ _PAGE_PARTITIONS: Final = 2000
 O = TypeVar("O", bound=Outcome)  # noqa: E741 - a type variable of one letter, as usual
 
 
-async def create_topics(
-    cluster: Cluster, topics: Sequence[NewTopic], deadline_ms: int, validate_only: bool = False
-) -> list[CreatedTopic]:
-    wanted = {topic.name: topic for topic in topics}
+class TopicOperations(Operations):
+    async def create_topics(
+        self, topics: Sequence[NewTopic], *, validate_only: bool = False, timeout_ms: int | None = None
+    ) -> list[CreatedTopic]:
+        cluster, deadline_ms = self.cluster, self.cluster.deadline(timeout_ms)
+        wanted = {topic.name: topic for topic in topics}
 
-    async def attempt(names: Sequence[str]) -> Iterable[CreatedTopic]:
-        request = CreateTopicsRequest(
-            topics=[_creatable(wanted[name]) for name in names],
-            timeout_ms=_broker_timeout(cluster, deadline_ms),
-            validate_only=validate_only,
+        async def attempt(names: Sequence[str]) -> Iterable[CreatedTopic]:
+            request = CreateTopicsRequest(
+                topics=[_creatable(wanted[name]) for name in names],
+                timeout_ms=_broker_timeout(cluster, deadline_ms),
+                validate_only=validate_only,
+            )
+            response = await cluster.ask_any(request, deadline_ms)
+            return [_created(result) for result in response.topics]
+
+        return await each(cluster, "CreateTopics", list(wanted), attempt, deadline_ms)
+
+    async def delete_topics(self, names: Sequence[str], *, timeout_ms: int | None = None) -> list[Outcome]:
+        cluster, deadline_ms = self.cluster, self.cluster.deadline(timeout_ms)
+
+        async def attempt(left: Sequence[str]) -> Iterable[Outcome]:
+            request = DeleteTopicsRequest(
+                topics=[DeleteTopicState(name=name) for name in left],
+                topic_names=list(left),
+                timeout_ms=_broker_timeout(cluster, deadline_ms),
+            )
+            response = await cluster.ask_any(request, deadline_ms)
+            return [
+                Outcome(result.name or "", error_of(result.error_code, result.error_message, result.name))
+                for result in response.responses
+            ]
+
+        return await each(cluster, "DeleteTopics", names, attempt, deadline_ms, final=_NO_SUCH_TOPIC)
+
+    async def create_partitions(
+        self,
+        totals: Mapping[str, int],
+        *,
+        assignments: Mapping[str, Sequence[Sequence[int]]] = MappingProxyType({}),
+        validate_only: bool = False,
+        timeout_ms: int | None = None,
+    ) -> list[Outcome]:
+        """Raise each topic's number of partitions to the given total.
+
+        ``assignments``: the replicas of each new partition of a topic, in place of the controller's choice.
+        """
+        cluster, deadline_ms = self.cluster, self.cluster.deadline(timeout_ms)
+
+        async def attempt(names: Sequence[str]) -> Iterable[Outcome]:
+            request = CreatePartitionsRequest(
+                topics=[
+                    CreatePartitionsTopic(
+                        name=name, count=totals[name], assignments=_assigned(assignments, name)
+                    )
+                    for name in names
+                ],
+                timeout_ms=_broker_timeout(cluster, deadline_ms),
+                validate_only=validate_only,
+            )
+            response = await cluster.ask_any(request, deadline_ms)
+            return [
+                Outcome(result.name, error_of(result.error_code, result.error_message, result.name))
+                for result in response.results
+            ]
+
+        return await each(
+            cluster, "CreatePartitions", list(totals), attempt, deadline_ms, final=_NO_SUCH_TOPIC
         )
-        response = await cluster.ask_any(request, deadline_ms)
-        return [_created(result) for result in response.topics]
 
-    return await each(cluster, "CreateTopics", list(wanted), attempt, deadline_ms)
-
-
-async def delete_topics(cluster: Cluster, names: Sequence[str], deadline_ms: int) -> list[Outcome]:
-    async def attempt(left: Sequence[str]) -> Iterable[Outcome]:
-        request = DeleteTopicsRequest(
-            topics=[DeleteTopicState(name=name) for name in left],
-            topic_names=list(left),
-            timeout_ms=_broker_timeout(cluster, deadline_ms),
-        )
-        response = await cluster.ask_any(request, deadline_ms)
+    async def list_topics(
+        self, *, include_internal: bool = False, timeout_ms: int | None = None
+    ) -> list[TopicListing]:
+        topics = await self.cluster.topics(None, self.cluster.deadline(timeout_ms))
         return [
-            Outcome(result.name or "", error_of(result.error_code, result.error_message, result.name))
-            for result in response.responses
+            TopicListing(topic.name, topic.topic_id, topic.is_internal)
+            for topic in topics
+            if include_internal or not topic.is_internal
         ]
 
-    return await each(cluster, "DeleteTopics", names, attempt, deadline_ms, final=_NO_SUCH_TOPIC)
+    async def describe_topics(
+        self, names: Sequence[str], *, page_partitions: int | None = None, timeout_ms: int | None = None
+    ) -> list[TopicDescription]:
+        """Raises UNKNOWN_TOPIC_OR_PARTITION for a name that does not exist.
 
+        ``page_partitions``: how many partitions one answer may have; the broker's own limit applies, too.
+        """
+        cluster, deadline_ms = self.cluster, self.cluster.deadline(timeout_ms)
 
-async def create_partitions(
-    cluster: Cluster,
-    totals: Mapping[str, int],
-    deadline_ms: int,
-    validate_only: bool = False,
-    assignments: Mapping[str, Sequence[Sequence[int]]] = MappingProxyType({}),
-) -> list[Outcome]:
-    """Raise each topic's number of partitions to the given total. ``assignments``: the replicas of each new
-    partition of a topic; the controller chooses those of other topics.
-    """
+        async def attempt() -> list[TopicDescription]:
+            try:
+                return await _describe_by_cursor(cluster, names, deadline_ms, page_partitions)
+            except KafkaError as error:
+                if error.code is not ErrorCode.UNSUPPORTED_VERSION:
+                    raise
+            return [_described(topic) for topic in await cluster.topics(names, deadline_ms)]
 
-    async def attempt(names: Sequence[str]) -> Iterable[Outcome]:
-        request = CreatePartitionsRequest(
-            topics=[
-                CreatePartitionsTopic(name=name, count=totals[name], assignments=_assigned(assignments, name))
-                for name in names
-            ],
-            timeout_ms=_broker_timeout(cluster, deadline_ms),
-            validate_only=validate_only,
-        )
-        response = await cluster.ask_any(request, deadline_ms)
-        return [
-            Outcome(result.name, error_of(result.error_code, result.error_message, result.name))
-            for result in response.results
-        ]
-
-    return await each(cluster, "CreatePartitions", list(totals), attempt, deadline_ms, final=_NO_SUCH_TOPIC)
+        return await cluster.retrying("DescribeTopics", attempt, deadline_ms)
 
 
 def _assigned(
@@ -113,36 +152,6 @@ def _assigned(
     if topic not in assignments:
         return None
     return [CreatePartitionsAssignment(broker_ids=list(replicas)) for replicas in assignments[topic]]
-
-
-async def list_topics(
-    cluster: Cluster, deadline_ms: int, include_internal: bool = False
-) -> list[TopicListing]:
-    topics = await cluster.topics(None, deadline_ms)
-    return [
-        TopicListing(topic.name, topic.topic_id, topic.is_internal)
-        for topic in topics
-        if include_internal or not topic.is_internal
-    ]
-
-
-async def describe_topics(
-    cluster: Cluster, names: Sequence[str], deadline_ms: int, page_partitions: int | None = None
-) -> list[TopicDescription]:
-    """Raises UNKNOWN_TOPIC_OR_PARTITION for a name that does not exist.
-
-    ``page_partitions``: how many partitions one answer may have; the broker's own limit applies, too.
-    """
-
-    async def attempt() -> list[TopicDescription]:
-        try:
-            return await _describe_by_cursor(cluster, names, deadline_ms, page_partitions)
-        except KafkaError as error:
-            if error.code is not ErrorCode.UNSUPPORTED_VERSION:
-                raise
-        return [_described(topic) for topic in await cluster.topics(names, deadline_ms)]
-
-    return await cluster.retrying("DescribeTopics", attempt, deadline_ms)
 
 
 async def each(

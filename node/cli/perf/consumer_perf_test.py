@@ -11,8 +11,8 @@ from typing import Final
 
 import click
 
-from pykraft.kafka_client.admin.topics import list_topics
-from pykraft.kafka_client.cluster import ClientConfig, Cluster
+from pykraft.kafka_client.admin.client import Admin
+from pykraft.kafka_client.cluster import ClientConfig
 from pykraft.kafka_client.fetcher import FetchConfig
 from pykraft.kafka_client.group.member import GroupConfig
 from pykraft.kafka_client.network import Network
@@ -160,11 +160,11 @@ async def _topics(network: Network, client: ClientConfig, reading: Reading) -> t
         assert reading.topic is not None
         await open_topic(network, client, reading.topic)
         return (reading.topic,)
-    cluster = Cluster(network, client)
+    admin = Admin(network, client)
     try:
-        listed = await list_topics(cluster, cluster.deadline())
+        listed = await admin.list_topics()
     finally:
-        cluster.close()
+        admin.close()
     found = tuple(topic.name for topic in listed if reading.include.fullmatch(topic.name))
     if not found:
         raise click.ClickException(f"no topic matches {reading.include.pattern}")
