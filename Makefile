@@ -19,12 +19,17 @@ SHARE ?= 1
 N ?= 300
 PACKAGES ?=
 DRAW ?=
+WORKERS ?= 3
 
 # Everything is compiled once, also where the environment forbids bytecode beside the sources.
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(CURDIR)/build/bytecode
+# Sets of strings have the same order in every run of CI; test-long draws another.
+export PYTHONHASHSEED ?= 0
 
-.PHONY: setup pins java kcat check test sizes coverage docs screenshots demo jepsen jepsen-long root-tools power-loss spark-faults fuzz sim sim-determinism mutants mutants-processes mutants-random groups-differential transactions-differential bench bench-metadata bench-failover bench-kafka bench-groups bench-transactions bench-spark proto format clean
+PYTEST = $(BIN)/python -m pytest --junitxml build/timings-$@.xml
+
+.PHONY: setup pins java kcat check test test-long clients timings sizes coverage docs screenshots demo jepsen jepsen-long root-tools power-loss spark-faults fuzz sim sim-determinism mutants mutants-processes mutants-random groups-differential transactions-differential bench bench-metadata bench-failover bench-kafka bench-groups bench-transactions bench-spark proto format clean
 
 setup: $(VENV)/installed build/path/pykraft
 
@@ -69,10 +74,24 @@ check: setup
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/python -m pytest -q -n 2 -m "not interop and not spark and not slow"
+	$(PYTEST) -q -n 2 -m "not interop and not spark and not slow and not long"
 
+# More processes than cores: most of these tests wait for something.
 test: check java kcat
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "interop or spark or slow"
+	$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "(interop or spark or slow) and not long"
+
+# What takes minutes or compares with a running Kafka (tests/long_tests.py), more seeds, and all planted bugs.
+test-long: setup java kcat
+	PYTHONHASHSEED=random $(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder -m long
+	$(MAKE) mutants mutants-processes
+
+# Ahead of the tests: programs of clients in other languages, kept in one place.
+clients: setup java
+	$(BIN)/python -m tests.interop.built_programs
+
+# Where the time of the last runs went. WRITE=yes: for the order of the next.
+timings: setup
+	$(BIN)/python -m tests.timings build/timings-*.xml $(if $(WRITE),--write)
 
 sizes: setup
 	@$(BIN)/python -m tests.sizes
@@ -80,7 +99,7 @@ sizes: setup
 # Of the tests of make check; it takes three times as long. In build/coverage.
 coverage: setup
 	$(BIN)/coverage erase
-	-$(BIN)/coverage run -m pytest -q -m "not interop and not spark and not slow" -o cpu_limit_s=1200 -o wall_limit_s=3600 $(ARGUMENTS)
+	-$(BIN)/coverage run -m pytest -q -m "not interop and not spark and not slow and not long" -o cpu_limit_s=1200 -o wall_limit_s=3600 $(ARGUMENTS)
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage json --quiet -o - | $(BIN)/python -m tests.covered
 
@@ -128,9 +147,9 @@ fuzz: setup
 sim-determinism: setup
 	$(BIN)/python -m pykraft.jepsen_like.simulation.determinism --ring quorum --seeds $(SEEDS)
 
-# SHARE=3 DRAW=TEXT: one bug in three, drawn by any text.
+# SHARE=3 DRAW=TEXT: one bug in three, drawn by any text. CHANGED=COMMIT: what has changed since, and a fixed tenth.
 mutants: setup
-	$(BIN)/python tests/mutants/run_mutants.py --share $(SHARE) --draw "$(DRAW)"
+	$(BIN)/python tests/mutants/run_mutants.py --share $(SHARE) --draw "$(DRAW)" $(if $(filter undefined,$(origin CHANGED)),,--changed "$(CHANGED)")
 
 mutants-processes: setup
 	$(BIN)/python tests/mutants/run_mutants.py --suite processes --processes 2

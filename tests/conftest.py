@@ -8,6 +8,9 @@ and teardown separately. A test that never returns to Python is ended by pytest'
 
 Hypothesis draws the same examples in every run, so that a test means the same everywhere. The profile "hunt"
 (``HYPOTHESIS_PROFILE=hunt``) draws others each time; what it finds becomes an ``@example``.
+
+What ``make test`` leaves to ``make test-long`` is listed in ``tests/long_tests.py``. Where several processes
+share the tests, the slowest files begin first.
 """
 
 import asyncio
@@ -23,6 +26,9 @@ from types import FrameType
 import pytest
 from hypothesis import settings
 
+from tests.long_tests import is_long
+from tests.timings import begin_first
+
 settings.register_profile("same", derandomize=True, database=None, deadline=None)
 settings.register_profile("hunt", database=None, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
@@ -36,6 +42,17 @@ this long after the first in wall time.
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("cpu_limit_s", "Processor time of one phase of a test", default="0")
     parser.addini("wall_limit_s", "Real time of one phase of a test", default="0")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        file, _, test = item.nodeid.partition("::")
+        if is_long(f"{file.removeprefix('tests/')}::{test}"):
+            item.add_marker(pytest.mark.long)
+    if hasattr(config, "workerinput"):
+        place = {file: number for number, file in enumerate(begin_first())}
+        items.sort(key=lambda item: place.get(item.nodeid.partition("::")[0], len(place)))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -68,16 +68,19 @@ def kafka_tools() -> Iterator[KafkaTools]:
 
 
 @pytest.fixture(scope="module")
-def hall() -> Iterator[Hall]:
+def hall(request: pytest.FixtureRequest) -> Iterator[Hall]:
     """Three nodes and the members of the fleets: a silent broker is replaced within seconds.
 
-    Not for longer than a module: the members go on reading, which costs a third of a core.
+    Only of the clients that are asked for, and not for longer than a module: the members go on reading, which
+    costs a third of a core.
     """
+    tests = [item for item in request.session.items if item.path == request.path]
+    kinds = {test.callspec.params["kind"] for test in tests if hasattr(test, "callspec")}
     with (
         tempfile.TemporaryDirectory(prefix="pykraft-fleets-") as directory,
         own_cluster(3, GROUP_PROPERTIES | fleet_hall.PROPERTIES) as cluster,
     ):
-        hall = Hall(cluster, Path(directory))
+        hall = Hall(cluster, Path(directory), kinds)
         try:
             yield hall
         finally:

@@ -1,5 +1,6 @@
 """The cluster of the fleets, and the processes that host their members."""
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
@@ -38,16 +39,17 @@ PROPERTIES: Final = {
 
 
 class Hall:
-    """The cluster, and the processes that host the members of all fleets."""
+    """The cluster, and the processes that host the members of the fleets of these kinds."""
 
-    def __init__(self, cluster: Cluster, directory: Path) -> None:
+    def __init__(self, cluster: Cluster, directory: Path, kinds: Collection[str]) -> None:
         self.cluster = cluster
+        self._kinds = {name: kind for name, kind in KINDS.items() if name in kinds}
         self.directory = directory
         self.missing: dict[str, str] = {}
         """Programs that cannot run here, and why."""
         self._commands: dict[str, list[str]] = {}
         self._processes: dict[tuple[str, int], MemberProcess] = {}
-        for program in sorted({kind.program for kind in KINDS.values()}):
+        for program in sorted({kind.program for kind in self._kinds.values()}):
             try:
                 self._commands[program] = self._command(program)
             except pytest.skip.Exception as reason:
@@ -68,7 +70,7 @@ class Hall:
         """A fleet of each client that can run here; one broker coordinates all of them."""
         return {
             name: Fleet(name, kind, group_at(COORDINATOR, OFFSETS_PARTITIONS, f"{scenario}-{name}"), produced)
-            for name, kind in KINDS.items()
+            for name, kind in self._kinds.items()
             if kind.program not in self.missing
         }
 
