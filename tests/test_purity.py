@@ -4,9 +4,8 @@ A file that is not listed runs unmodified in simulation. Adding a file to the li
 """
 
 import ast
+from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PURE_PACKAGES = (
@@ -132,19 +131,20 @@ def _imports(tree: ast.Module) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("name", _source_files())
-def test_a_file_imports_only_the_effects_it_is_allowed(name: str) -> None:
-    tree = ast.parse((ROOT / name).read_text(encoding="utf-8"))
-    assert _imports(tree) & IMPURE_MODULES <= ADAPTERS.get(name, frozenset())
+def _sources() -> Iterator[tuple[str, ast.Module]]:
+    for name in _source_files():
+        yield name, ast.parse((ROOT / name).read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("name", _source_files())
-def test_a_task_is_made_by_the_supervisor_of_its_node(name: str) -> None:
-    tree = ast.parse((ROOT / name).read_text(encoding="utf-8"))
-    called = {
-        node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr in MAKE_TASKS
-    }
-    assert bool(called) == (name in TASK_MAKERS), f"{name} calls {sorted(called)}"
+def test_a_file_imports_only_the_effects_it_is_allowed() -> None:
+    for name, tree in _sources():
+        assert _imports(tree) & IMPURE_MODULES <= ADAPTERS.get(name, frozenset()), name
+
+
+def test_a_task_is_made_by_the_supervisor_of_its_node() -> None:
+    for name, tree in _sources():
+        called = {it.attr for it in ast.walk(tree) if isinstance(it, ast.Attribute) and it.attr in MAKE_TASKS}
+        assert bool(called) == (name in TASK_MAKERS), f"{name} calls {sorted(called)}"
 
 
 def test_every_listed_adapter_exists_and_needs_to_be_listed() -> None:

@@ -1,6 +1,6 @@
 """Planted bugs: every patch applies and describes its bug; one of each suite is tried.
 
-``make mutants`` tries them all, .ci/run a third of them for every commit, and requires that they are found.
+``make mutants`` tries them all, .ci/run a fixed tenth and those that a change can touch; they must be found.
 """
 
 import re
@@ -10,10 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.run_mutants import is_drawn, named_by
+from pykraft.jepsen_like.simulation.quorum.ring import ALL_DIRECTED
+from tests.mutants.run_mutants import MOST_CHOSEN, changed_files, chosen_for, is_drawn, killer_of, named_by
 
 MUTANTS = Path(__file__).parent
 PACKAGE = MUTANTS.parents[1]
+KILLER = r"a fault run: .*|seed \d+ of ring [123](?: with \w+)?|tests/[\w/]+/test_\w+\.py"
+"""What is not a test or a schedule that was written by hand."""
 PATCHES = sorted(MUTANTS.glob("*/*.patch"))
 
 
@@ -34,16 +37,23 @@ def test_every_patch_applies_to_the_code_as_it_is(suite: str) -> None:
         assert checked.returncode == 0, f"{_name(patch)}: {checked.stderr}"
 
 
-@pytest.mark.parametrize("patch", PATCHES, ids=_name)
-def test_every_patch_describes_its_bug(patch: Path) -> None:
-    assert patch.read_text(encoding="utf-8").partition("\n--- ")[0].strip().endswith(".")
+def test_every_patch_describes_its_bug() -> None:
+    for patch in PATCHES:
+        assert patch.read_text(encoding="utf-8").partition("\n--- ")[0].strip().endswith("."), _name(patch)
 
 
-@pytest.mark.parametrize("patch", [patch for patch in PATCHES if "::" in (named_by(patch) or "")], ids=_name)
-def test_every_test_that_a_patch_names_exists(patch: Path) -> None:
-    path, _, test = (named_by(patch) or "").partition("::")
-    name = test.partition("[")[0]
-    assert re.search(rf"^def {name}\(", (PACKAGE / path).read_text(encoding="utf-8"), re.M), test
+def test_every_patch_names_a_killer_that_exists() -> None:
+    for patch in PATCHES:
+        killer = named_by(patch) or ""
+        path, _, test = killer.partition("::")
+        if test:
+            name = re.escape(test.partition("[")[0].rpartition("::")[2])
+            source = (PACKAGE / path).read_text(encoding="utf-8")
+            assert re.search(rf"^ *(?:async )?def {name}\(", source, re.M), f"{_name(patch)}: {killer}"
+        elif directed := re.fullmatch(r"schedule ([\w-]+) of ring 1", killer):
+            assert directed[1] in ALL_DIRECTED, f"{_name(patch)}: {killer}"
+        else:
+            assert re.fullmatch(KILLER, killer), f"{_name(patch)}: {killer or 'no killer: --name-killers'}"
 
 
 @pytest.mark.parametrize(
@@ -101,3 +111,39 @@ def test_a_share_is_a_part_and_another_text_draws_another() -> None:
     assert thirds[0] != thirds[1]
     assert all(len(PATCHES) / 4 < len(third) < len(PATCHES) / 2 for third in thirds)
     assert all(is_drawn(patch, 1, "any") for patch in PATCHES)
+
+
+def test_what_has_changed_is_tried_with_a_tenth_that_is_always_the_same() -> None:
+    patch = next(one for one in PATCHES if not is_drawn(one, 10, "the fixed tenth"))
+    nothing, left_out = chosen_for(frozenset(), PATCHES, "any")
+    assert len(PATCHES) / 13 < len(nothing) < len(PATCHES) / 8 and left_out == 0
+    killer = (named_by(patch) or "").partition("::")[0]
+    for changed in (changed_files(patch)[0], str(patch.relative_to(PACKAGE)), killer):
+        chosen, left_out = chosen_for(frozenset({changed}), PATCHES, "any")
+        assert patch in chosen and nothing < chosen
+    everything = frozenset(file for one in PATCHES for file in changed_files(one))
+    chosen, left_out = chosen_for(everything, PATCHES, "any")
+    assert nothing < chosen and len(chosen) == MOST_CHOSEN and left_out == len(PATCHES) - MOST_CHOSEN
+
+
+@pytest.mark.parametrize(
+    ("suite", "found", "killer"),
+    [
+        (
+            "logs",
+            "FAILED ../../x/tests/log_store/test_a.py::test_b[a - b] - OSError: no",
+            "tests/log_store/test_a.py::test_b[a - b]",
+        ),
+        (
+            "logs",
+            "FAILED tests/log_store/test_a.py::test_b - assert [1] == []",
+            "tests/log_store/test_a.py::test_b",
+        ),
+        ("quorum", "seed 31: InvariantViolation: x", "seed 31 of ring 1"),
+        ("quorum", "figure-8: InvariantViolation: x", "schedule figure-8 of ring 1"),
+        ("quorum_nodes", "seed 6: AssertionError: ", "seed 6 of ring 3"),
+        ("transactions", "seed 3: InvariantViolation: x", "seed 3 of ring 2 with transactions"),
+    ],
+)
+def test_what_has_found_a_bug_is_named_as_patches_name_it(suite: str, found: str, killer: str) -> None:
+    assert killer_of(suite, found) == killer
