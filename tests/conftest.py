@@ -6,6 +6,8 @@ makes progress never reaches it, however many other processes want the processor
 and teardown separately. A test that never returns to Python is ended by pytest's own
 ``faulthandler_timeout``, which prints the stacks.
 
+A test may be a coroutine: :mod:`tests.asynchronous` runs it.
+
 Hypothesis draws the same examples in every run, so that a test means the same everywhere. The profile "hunt"
 (``HYPOTHESIS_PROFILE=hunt``) draws others each time; what it finds becomes an ``@example``.
 
@@ -14,6 +16,7 @@ share the tests, the slowest files begin first.
 """
 
 import asyncio
+import inspect
 import os
 import signal
 import sys
@@ -26,6 +29,7 @@ from types import FrameType
 import pytest
 from hypothesis import settings
 
+from tests import asynchronous
 from tests.long_tests import is_long
 from tests.timings import begin_first
 
@@ -37,6 +41,19 @@ _AGAIN_S = 30.0
 """An event loop swallows a failure raised in a callback and may then sleep, so it is raised again,
 this long after the first in wall time.
 """
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "loop(new): the event loop of this test (asynchronous.py)")
+    config.addinivalue_line("markers", "world(**options): of the world of this test (asynchronous.py)")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    asynchronous.run(pyfuncitem)
+    return True
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -62,6 +62,7 @@ def run_limited(tmp_path: Path) -> Callable[..., str]:
         options = [word for limit in limits for word in ("-o", limit)]
         done = subprocess.run(
             [*command, "--rootdir", str(tmp_path), *options, str(tmp_path)],
+            cwd=Path(__file__).parents[1],
             capture_output=True,
             text=True,
             check=False,

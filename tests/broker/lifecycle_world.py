@@ -2,7 +2,8 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any, TypedDict, Unpack
 
 from pykraft.broker.config import BrokerConfig
@@ -132,13 +133,8 @@ class World:
         return running
 
 
-def in_virtual_time(
-    scenario: Callable[[World], Coroutine[Any, Any, None]], **options: Unpack[WorldOptions]
-) -> None:
-    async def main() -> None:
-        await scenario(World(**options))
-        for task in asyncio.all_tasks() - {asyncio.current_task()}:
-            task.cancel()
-
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(main())
+@asynccontextmanager
+async def running_world(**options: Unpack[WorldOptions]) -> AsyncIterator[World]:
+    yield World(**options)
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()

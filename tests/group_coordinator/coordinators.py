@@ -1,7 +1,8 @@
 """Group coordinators over a log in memory, and clients of them."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from random import Random
 from types import MappingProxyType
 from typing import Any, TypedDict, Unpack
@@ -498,53 +499,43 @@ class Leased(World):
         return joined.member_id, joined.generation_id
 
 
-def run_world(scenario: Callable[[World], Coroutine[Any, Any, None]]) -> None:
-    async def main() -> None:
-        made = World()
-        try:
-            await asyncio.wait_for(scenario(made), 20)
-        finally:
-            await made.service.stop()
-        assert not made.faults, made.faults
-
-    asyncio.run(main())
-
-
-def run_broker(
-    scenario: Callable[[Broker], Coroutine[Any, Any, None]], config: GroupConfig = SHORT_METADATA
-) -> None:
-    async def main() -> None:
-        world = Broker(config)
-        try:
-            await scenario(world)
-        finally:
-            await world.service.stop()
-
-    asyncio.run(main())
+@asynccontextmanager
+async def running_world() -> AsyncIterator[World]:
+    made = World()
+    try:
+        async with asyncio.timeout(20):
+            yield made
+    finally:
+        await made.service.stop()
+    assert not made.faults, made.faults
 
 
-def run_classic(
-    scenario: Callable[[Classic], Coroutine[Any, Any, None]], config: GroupConfig = CLASSIC_CONFIG
-) -> None:
-    async def main() -> None:
-        world = Classic(config)
-        await world.settle()
-        try:
-            await scenario(world)
-        finally:
-            await world.service.stop()
-
-    asyncio.run(main())
+@asynccontextmanager
+async def running_broker(config: GroupConfig = SHORT_METADATA) -> AsyncIterator[Broker]:
+    world = Broker(config)
+    try:
+        yield world
+    finally:
+        await world.service.stop()
 
 
-def run_leased(scenario: Callable[[Leased], Coroutine[Any, Any, None]]) -> None:
-    async def main() -> None:
-        made = Leased()
-        try:
-            await made.lead()
-            made.service.tick()
-            await asyncio.wait_for(scenario(made), 20)
-        finally:
-            await made.service.stop()
+@asynccontextmanager
+async def running_classic(config: GroupConfig = CLASSIC_CONFIG) -> AsyncIterator[Classic]:
+    world = Classic(config)
+    await world.settle()
+    try:
+        yield world
+    finally:
+        await world.service.stop()
 
-    asyncio.run(main())
+
+@asynccontextmanager
+async def running_leased() -> AsyncIterator[Leased]:
+    made = Leased()
+    try:
+        await made.lead()
+        made.service.tick()
+        async with asyncio.timeout(20):
+            yield made
+    finally:
+        await made.service.stop()

@@ -1,7 +1,8 @@
 """Members of both protocols in one group, over a coordinator in memory."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence, Set
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence, Set
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Unpack
@@ -171,15 +172,13 @@ def owned_by(answer: Any) -> set[int] | None:
     return {index for _, index in tools.assigned(answer)}
 
 
-def run_fleet(scenario: Callable[[Fleet], Coroutine[Any, Any, None]], **config: object) -> None:
+@asynccontextmanager
+async def running_fleet(**config: object) -> AsyncIterator[Fleet]:
     """With these settings of the coordinator."""
-
-    async def main() -> None:
-        fleet = Fleet(replace(MIGRATION_CONFIG, **config))  # type: ignore[arg-type]
-        await fleet.settle()
-        try:
-            await asyncio.wait_for(scenario(fleet), 20)
-        finally:
-            await fleet.service.stop()
-
-    asyncio.run(main())
+    fleet = Fleet(replace(MIGRATION_CONFIG, **config))  # type: ignore[arg-type]
+    await fleet.settle()
+    try:
+        async with asyncio.timeout(20):
+            yield fleet
+    finally:
+        await fleet.service.stop()

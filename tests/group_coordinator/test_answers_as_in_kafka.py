@@ -15,7 +15,10 @@ from pykraft.kafka_protocol.messages.offsets import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from tests.group_coordinator.coordinators import DELAY_MS, Classic, run_classic
+from tests.asynchronous import in_loop
+from tests.group_coordinator.coordinators import DELAY_MS, Classic, running_classic
+
+world = in_loop(running_classic)
 
 
 async def stable_one(world: Classic, **fields: str) -> str:
@@ -28,61 +31,46 @@ async def stable_one(world: Classic, **fields: str) -> str:
     return member_id
 
 
-def test_sync_names_its_protocol_from_version_5_on() -> None:
-    async def scenario(world: Classic) -> None:
-        member_id = await stable_one(world)
-        named = {"protocol_type": "consumer", "protocol_name": "range"}
-        for fields, code in (
-            (named, ErrorCode.NONE),
-            (named | {"protocol_name": None}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
-            (named | {"protocol_type": None}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
-        ):
-            sync = SyncGroupRequest(group_id="g", member_id=member_id, generation_id=1, **fields)
-            assert (await world.send(sync, 5)).error_code == code
-            assert (await world.send(sync, 4)).error_code == ErrorCode.NONE
-
-    run_classic(scenario)
+async def test_sync_names_its_protocol_from_version_5_on(world: Classic) -> None:
+    member_id = await stable_one(world)
+    named = {"protocol_type": "consumer", "protocol_name": "range"}
+    for fields, code in (
+        (named, ErrorCode.NONE),
+        (named | {"protocol_name": None}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        (named | {"protocol_type": None}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+    ):
+        sync = SyncGroupRequest(group_id="g", member_id=member_id, generation_id=1, **fields)
+        assert (await world.send(sync, 5)).error_code == code
+        assert (await world.send(sync, 4)).error_code == ErrorCode.NONE
 
 
-def test_static_member_may_join_again_without_its_instance_id() -> None:
+async def test_static_member_may_join_again_without_its_instance_id(world: Classic) -> None:
     """The member id says who it is; the member stays static."""
-
-    async def scenario(world: Classic) -> None:
-        member_id = await stable_one(world, group_instance_id="i")
-        joined = await world.join(member_id)
-        assert (joined.error_code, joined.generation_id) == (ErrorCode.NONE, 2)
-        assert [member.group_instance_id for member in joined.members] == ["i"]
-        unknown = await world.join(member_id, group_instance_id="other")
-        assert unknown.error_code == ErrorCode.UNKNOWN_MEMBER_ID
-
-    run_classic(scenario)
+    member_id = await stable_one(world, group_instance_id="i")
+    joined = await world.join(member_id)
+    assert (joined.error_code, joined.generation_id) == (ErrorCode.NONE, 2)
+    assert [member.group_instance_id for member in joined.members] == ["i"]
+    unknown = await world.join(member_id, group_instance_id="other")
+    assert unknown.error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_only_member_must_keep_a_protocol_that_it_had() -> None:
-    async def scenario(world: Classic) -> None:
-        member_id = await stable_one(world)
-        refused = await world.join(member_id, protocols={"sticky": b""})
-        assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        assert (
-            await world.join(member_id, protocols={"sticky": b"", "range": b""})
-        ).error_code == ErrorCode.NONE
-
-    run_classic(scenario)
+async def test_only_member_must_keep_a_protocol_that_it_had(world: Classic) -> None:
+    member_id = await stable_one(world)
+    refused = await world.join(member_id, protocols={"sticky": b""})
+    assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert (await world.join(member_id, protocols={"sticky": b"", "range": b""})).error_code == ErrorCode.NONE
 
 
-def test_member_may_join_a_group_whose_last_member_has_just_left() -> None:
-    async def scenario(world: Classic) -> None:
-        member_id = await stable_one(world)
-        next_id = await world.member_id()
-        await world.leave(MemberIdentity(member_id=member_id))
-        assert (await world.state()).group_state == "PreparingRebalance"
-        joined = await world.join(next_id, protocols={"sticky": b""})
-        assert (joined.error_code, joined.protocol_name) == (ErrorCode.NONE, "sticky")
-
-    run_classic(scenario)
+async def test_member_may_join_a_group_whose_last_member_has_just_left(world: Classic) -> None:
+    member_id = await stable_one(world)
+    next_id = await world.member_id()
+    await world.leave(MemberIdentity(member_id=member_id))
+    assert (await world.state()).group_state == "PreparingRebalance"
+    joined = await world.join(next_id, protocols={"sticky": b""})
+    assert (joined.error_code, joined.protocol_name) == (ErrorCode.NONE, "sticky")
 
 
-def test_partitions_that_do_not_exist_are_refused_before_the_group_is_asked() -> None:
+async def test_partitions_that_do_not_exist_are_refused_before_the_group_is_asked(world: Classic) -> None:
     def commit(*partitions: int) -> OffsetCommitRequest:
         asked = [
             OffsetCommitRequestPartition(partition_index=index, committed_offset=1) for index in partitions
@@ -92,60 +80,45 @@ def test_partitions_that_do_not_exist_are_refused_before_the_group_is_asked() ->
             group_id="g", member_id="nobody", generation_id_or_member_epoch=1, topics=[topic]
         )
 
-    async def scenario(world: Classic) -> None:
-        await stable_one(world)
-        for partitions, codes in (
-            ((0, 99), [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]),
-            ((99,), [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]),
-            ((0,), [ErrorCode.UNKNOWN_MEMBER_ID]),
-        ):
-            answer = await world.send(commit(*partitions), 8)
-            assert [p.error_code for p in answer.topics[0].partitions] == codes
-
-    run_classic(scenario)
+    await stable_one(world)
+    for partitions, codes in (
+        ((0, 99), [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]),
+        ((99,), [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]),
+        ((0,), [ErrorCode.UNKNOWN_MEMBER_ID]),
+    ):
+        answer = await world.send(commit(*partitions), 8)
+        assert [p.error_code for p in answer.topics[0].partitions] == codes
 
 
-def test_group_of_nobody_but_given_ids_may_be_deleted() -> None:
-    async def scenario(world: Classic) -> None:
-        member_id = await world.member_id()
-        deleted = await world.send(DeleteGroupsRequest(groups_names=["g", ""]), 2)
-        codes = {result.group_id: result.error_code for result in deleted.results}
-        assert codes == {"g": ErrorCode.NONE, "": ErrorCode.GROUP_ID_NOT_FOUND}
-        assert (await world.join(member_id)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
-
-    run_classic(scenario)
+async def test_group_of_nobody_but_given_ids_may_be_deleted(world: Classic) -> None:
+    member_id = await world.member_id()
+    deleted = await world.send(DeleteGroupsRequest(groups_names=["g", ""]), 2)
+    codes = {result.group_id: result.error_code for result in deleted.results}
+    assert codes == {"g": ErrorCode.NONE, "": ErrorCode.GROUP_ID_NOT_FOUND}
+    assert (await world.join(member_id)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_empty_group_id_is_refused_where_kafka_refuses_it() -> None:
-    async def scenario(world: Classic) -> None:
-        left = await world.send(LeaveGroupRequest(group_id="", members=[MemberIdentity(member_id="m")]), 5)
-        assert (left.error_code, left.members) == (ErrorCode.INVALID_GROUP_ID, [])
-        described = await world.send(ConsumerGroupDescribeRequest(group_ids=[""]), 1)
-        assert [group.error_code for group in described.groups] == [ErrorCode.INVALID_GROUP_ID]
-
-    run_classic(scenario)
+async def test_empty_group_id_is_refused_where_kafka_refuses_it(world: Classic) -> None:
+    left = await world.send(LeaveGroupRequest(group_id="", members=[MemberIdentity(member_id="m")]), 5)
+    assert (left.error_code, left.members) == (ErrorCode.INVALID_GROUP_ID, [])
+    described = await world.send(ConsumerGroupDescribeRequest(group_ids=[""]), 1)
+    assert [group.error_code for group in described.groups] == [ErrorCode.INVALID_GROUP_ID]
 
 
-def test_member_keeps_its_assignment_until_the_next_one() -> None:
-    async def scenario(world: Classic) -> None:
-        member_id = await stable_one(world)
-        joining = world.join(await world.member_id())
-        await world.settle()
-        state = await world.state()
-        assert state.group_state == "PreparingRebalance"
-        shown = {m.member_id: (m.member_metadata, m.member_assignment) for m in state.members}
-        assert shown[member_id] == (b"", b"share")
-        joining.cancel()
-        await asyncio.gather(joining, return_exceptions=True)
-
-    run_classic(scenario)
+async def test_member_keeps_its_assignment_until_the_next_one(world: Classic) -> None:
+    member_id = await stable_one(world)
+    joining = world.join(await world.member_id())
+    await world.settle()
+    state = await world.state()
+    assert state.group_state == "PreparingRebalance"
+    shown = {m.member_id: (m.member_metadata, m.member_assignment) for m in state.members}
+    assert shown[member_id] == (b"", b"share")
+    joining.cancel()
+    await asyncio.gather(joining, return_exceptions=True)
 
 
-def test_given_ids_do_not_fill_a_stable_group() -> None:
-    async def scenario(world: Classic) -> None:
-        member_id = await stable_one(world)
-        for _ in range(world.config.max_size):
-            await world.member_id()
-        assert await world.heartbeat(member_id, 1) == ErrorCode.NONE
-
-    run_classic(scenario)
+async def test_given_ids_do_not_fill_a_stable_group(world: Classic) -> None:
+    member_id = await stable_one(world)
+    for _ in range(world.config.max_size):
+        await world.member_id()
+    assert await world.heartbeat(member_id, 1) == ErrorCode.NONE

@@ -65,67 +65,63 @@ class TwoCoordinators:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_no_consumer_member_gets_an_answer_without_error_after_another_has_its_partitions(seed: int) -> None:
-    async def main() -> None:
-        w = TwoCoordinators(seed)
-        await w.old.lead()
-        w.old.service.tick()
-        epoch = (await w.old.beat("m", 0, rebalance_timeout_ms=w.rebalance_ms)).member_epoch
-        await w.elect_new()
-        other = 0
-        while w.taken_ms is None:
-            assert w.true_ms < 200_000
-            await w.step()
-            if (await w.old.beat("m", epoch)).error_code == 0:
-                w.last_well_ms = w.true_ms
-            answer = await w.new.beat("x", other, topic_partitions=[])
-            assert answer.error_code == 0
-            other = answer.member_epoch
-            if answer.assignment is not None and answer.assignment.topic_partitions:
-                w.taken_ms = w.true_ms
-        for _ in range(2_000):
-            await w.step()
-            if (await w.old.beat("m", epoch)).error_code == 0:
-                w.last_well_ms = w.true_ms
-        assert 0 <= w.last_well_ms < w.taken_ms
-        await w.old.service.stop()
-        await w.new.service.stop()
-
-    asyncio.run(main())
+async def test_no_consumer_member_gets_an_answer_without_error_after_another_has_its_partitions(
+    seed: int,
+) -> None:
+    w = TwoCoordinators(seed)
+    await w.old.lead()
+    w.old.service.tick()
+    epoch = (await w.old.beat("m", 0, rebalance_timeout_ms=w.rebalance_ms)).member_epoch
+    await w.elect_new()
+    other = 0
+    while w.taken_ms is None:
+        assert w.true_ms < 200_000
+        await w.step()
+        if (await w.old.beat("m", epoch)).error_code == 0:
+            w.last_well_ms = w.true_ms
+        answer = await w.new.beat("x", other, topic_partitions=[])
+        assert answer.error_code == 0
+        other = answer.member_epoch
+        if answer.assignment is not None and answer.assignment.topic_partitions:
+            w.taken_ms = w.true_ms
+    for _ in range(2_000):
+        await w.step()
+        if (await w.old.beat("m", epoch)).error_code == 0:
+            w.last_well_ms = w.true_ms
+    assert 0 <= w.last_well_ms < w.taken_ms
+    await w.old.service.stop()
+    await w.new.service.stop()
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_no_classic_member_gets_an_answer_without_error_after_a_rebalance_without_it(seed: int) -> None:
-    async def main() -> None:
-        w = TwoCoordinators(seed)
-        timeouts: JoinSettings = {
-            "session_timeout_ms": w.session_ms,
-            "rebalance_timeout_ms": w.rebalance_ms,
-        }
-        await w.old.lead()
-        joining = w.old.join(**timeouts)
-        await w.old.settle()
-        w.true_ms += 10
-        w.old.service.tick()
-        joined = await joining
-        member, generation = joined.member_id, joined.generation_id
-        assert (await w.old.sync(member, generation)).error_code == 0
-        await w.elect_new()
-        newcomer = w.new.join(**timeouts)
-        while w.taken_ms is None:
-            assert w.true_ms < 200_000
-            await w.step()
-            if (await w.old.heartbeat(member, generation)).error_code == 0:
-                w.last_well_ms = w.true_ms
-            if newcomer.done():
-                w.taken_ms = w.true_ms
-        assert newcomer.result().error_code == 0
-        for _ in range(2_000):
-            await w.step()
-            if (await w.old.heartbeat(member, generation)).error_code == 0:
-                w.last_well_ms = w.true_ms
-        assert 0 <= w.last_well_ms < w.taken_ms
-        await w.old.service.stop()
-        await w.new.service.stop()
-
-    asyncio.run(main())
+async def test_no_classic_member_gets_an_answer_without_error_after_a_rebalance_without_it(seed: int) -> None:
+    w = TwoCoordinators(seed)
+    timeouts: JoinSettings = {
+        "session_timeout_ms": w.session_ms,
+        "rebalance_timeout_ms": w.rebalance_ms,
+    }
+    await w.old.lead()
+    joining = w.old.join(**timeouts)
+    await w.old.settle()
+    w.true_ms += 10
+    w.old.service.tick()
+    joined = await joining
+    member, generation = joined.member_id, joined.generation_id
+    assert (await w.old.sync(member, generation)).error_code == 0
+    await w.elect_new()
+    newcomer = w.new.join(**timeouts)
+    while w.taken_ms is None:
+        assert w.true_ms < 200_000
+        await w.step()
+        if (await w.old.heartbeat(member, generation)).error_code == 0:
+            w.last_well_ms = w.true_ms
+        if newcomer.done():
+            w.taken_ms = w.true_ms
+    assert newcomer.result().error_code == 0
+    for _ in range(2_000):
+        await w.step()
+        if (await w.old.heartbeat(member, generation)).error_code == 0:
+            w.last_well_ms = w.true_ms
+    assert 0 <= w.last_well_ms < w.taken_ms
+    await w.old.service.stop()
+    await w.new.service.stop()

@@ -27,9 +27,20 @@ from pykraft.kafka_protocol.messages.offsets import (
 )
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.persistent import freeze
+from tests.asynchronous import in_loop
 from tests.group_coordinator import tools
-from tests.group_coordinator.coordinators import SHORT_METADATA, Broker, World, codes, run_broker, run_world
+from tests.group_coordinator.coordinators import (
+    SHORT_METADATA,
+    Broker,
+    World,
+    codes,
+    running_broker,
+    running_world,
+)
 from tests.narrowing import present
+
+world = in_loop(running_broker)
+coordinator = in_loop(running_world)
 
 
 def all_requests() -> list[tuple[Message, int]]:
@@ -60,159 +71,129 @@ def error_of(response: Message) -> int:
 
 
 @pytest.mark.parametrize(("request_", "version"), all_requests())
-def test_groups_of_other_brokers_are_refused(request_: Message, version: int) -> None:
-    async def scenario(world: Broker) -> None:
-        assert error_of(await world.wire(request_, version)) == ErrorCode.NOT_COORDINATOR
-
-    run_broker(scenario)
+async def test_groups_of_other_brokers_are_refused(world: Broker, request_: Message, version: int) -> None:
+    assert error_of(await world.wire(request_, version)) == ErrorCode.NOT_COORDINATOR
 
 
 @pytest.mark.parametrize(("request_", "version"), all_requests())
-def test_requests_are_refused_while_loading(request_: Message, version: int) -> None:
-    async def scenario(world: Broker) -> None:
-        world.writer.read_gate = asyncio.Event()
-        await world.lead()
-        response = error_of(await world.wire(request_, version))
-        assert response == WHILE_LOADING.get(type(request_), ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        world.writer.read_gate.set()
-        await world.settle()
-        loaded = error_of(await world.wire(request_, version))
-        assert loaded != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-
-    run_broker(scenario)
+async def test_requests_are_refused_while_loading(world: Broker, request_: Message, version: int) -> None:
+    world.writer.read_gate = asyncio.Event()
+    await world.lead()
+    response = error_of(await world.wire(request_, version))
+    assert response == WHILE_LOADING.get(type(request_), ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    world.writer.read_gate.set()
+    await world.settle()
+    loaded = error_of(await world.wire(request_, version))
+    assert loaded != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
-def test_answer_waits_for_the_high_watermark() -> None:
-    async def scenario(world: Broker) -> None:
-        await world.lead()
-        world.writer.hold = True
-        join = world.beat()
-        await world.settle()
-        assert not join.done()
-        world.service.on_high_watermark(0, len(world.writer.logs[0]) - 1)
-        await world.settle()
-        assert not join.done()
-        world.release()
-        assert (await join).member_epoch == 2
-
-    run_broker(scenario)
+async def test_answer_waits_for_the_high_watermark(world: Broker) -> None:
+    await world.lead()
+    world.writer.hold = True
+    join = world.beat()
+    await world.settle()
+    assert not join.done()
+    world.service.on_high_watermark(0, len(world.writer.logs[0]) - 1)
+    await world.settle()
+    assert not join.done()
+    world.release()
+    assert (await join).member_epoch == 2
 
 
-def test_answer_without_records_waits_for_the_records_it_is_based_on() -> None:
-    async def scenario(world: Broker) -> None:
-        await world.lead()
-        world.writer.hold = True
-        waiting = [world.beat(), world.beat("m", 2)]
-        waiting.append(world.send(ConsumerGroupDescribeRequest(group_ids=["g"]), 1))
-        waiting.append(world.send(OffsetFetchRequest(group_id="g", topics=None), 7))
-        waiting.append(world.send(ListGroupsRequest(), 5))
-        await world.settle()
-        assert not any(task.done() for task in waiting), "an uncommitted epoch leaked"
-        world.release()
-        await asyncio.gather(*waiting)
-        assert (await world.beat("m", 2)).member_epoch == 2, "nothing pending: answered at once"
-
-    run_broker(scenario)
+async def test_answer_without_records_waits_for_the_records_it_is_based_on(world: Broker) -> None:
+    await world.lead()
+    world.writer.hold = True
+    waiting = [world.beat(), world.beat("m", 2)]
+    waiting.append(world.send(ConsumerGroupDescribeRequest(group_ids=["g"]), 1))
+    waiting.append(world.send(OffsetFetchRequest(group_id="g", topics=None), 7))
+    waiting.append(world.send(ListGroupsRequest(), 5))
+    await world.settle()
+    assert not any(task.done() for task in waiting), "an uncommitted epoch leaked"
+    world.release()
+    await asyncio.gather(*waiting)
+    assert (await world.beat("m", 2)).member_epoch == 2, "nothing pending: answered at once"
 
 
-def test_resignation_fails_every_waiting_request() -> None:
-    async def scenario(world: Broker) -> None:
-        await world.lead()
-        protocols = [JoinGroupRequestProtocol(name="range", metadata=b"")]
-        parked = world.send(
-            JoinGroupRequest(
-                group_id="c", session_timeout_ms=10_000, protocol_type="consumer", protocols=protocols
-            ),
-            3,
-        )
-        world.writer.hold = True
-        waiting = [world.beat(), world.commit({("t", 0): 1}, group_id="o")]
-        await world.settle()
-        world.service.on_resigned(0)
-        assert (await parked).error_code == ErrorCode.NOT_COORDINATOR
-        assert (await waiting[0]).error_code == ErrorCode.NOT_COORDINATOR
-        assert codes(await waiting[1]) == [ErrorCode.NOT_COORDINATOR]
-        assert (await world.beat("m", 2)).error_code == ErrorCode.NOT_COORDINATOR
-
-    run_broker(scenario)
+async def test_resignation_fails_every_waiting_request(world: Broker) -> None:
+    await world.lead()
+    protocols = [JoinGroupRequestProtocol(name="range", metadata=b"")]
+    parked = world.send(
+        JoinGroupRequest(
+            group_id="c", session_timeout_ms=10_000, protocol_type="consumer", protocols=protocols
+        ),
+        3,
+    )
+    world.writer.hold = True
+    waiting = [world.beat(), world.commit({("t", 0): 1}, group_id="o")]
+    await world.settle()
+    world.service.on_resigned(0)
+    assert (await parked).error_code == ErrorCode.NOT_COORDINATOR
+    assert (await waiting[0]).error_code == ErrorCode.NOT_COORDINATOR
+    assert codes(await waiting[1]) == [ErrorCode.NOT_COORDINATOR]
+    assert (await world.beat("m", 2)).error_code == ErrorCode.NOT_COORDINATOR
 
 
-def test_new_leader_has_what_was_answered_and_holds_back_the_rest() -> None:
-    async def scenario(world: Broker) -> None:
-        await world.lead()
-        await world.commit({("t", 0): 7})
-        world.writer.hold = True
-        lost = world.commit({("t", 0): 8})
-        await world.settle()
-        await world.fail_over()
-        assert codes(await lost) == [ErrorCode.NOT_COORDINATOR]
-        reading = asyncio.ensure_future(world.fetch())
-        await world.settle()
-        assert not reading.done(), "the tail of the log is not committed yet"
-        world.release()
-        assert await reading == {("t", 0): 8}
-
-    run_broker(scenario)
+async def test_new_leader_has_what_was_answered_and_holds_back_the_rest(world: Broker) -> None:
+    await world.lead()
+    await world.commit({("t", 0): 7})
+    world.writer.hold = True
+    lost = world.commit({("t", 0): 8})
+    await world.settle()
+    await world.fail_over()
+    assert codes(await lost) == [ErrorCode.NOT_COORDINATOR]
+    reading = asyncio.ensure_future(world.fetch())
+    await world.settle()
+    assert not reading.done(), "the tail of the log is not committed yet"
+    world.release()
+    assert await reading == {("t", 0): 8}
 
 
-def test_replicas_that_take_too_long_are_not_waited_for_forever() -> None:
-    async def scenario(world: Broker) -> None:
-        await world.lead()
-        world.writer.hold = True
-        commit = world.commit({("t", 0): 1})
-        await world.settle()
-        world.clock.now_ms += SHORT_METADATA.offset_commit_timeout_ms
-        world.service.tick()
-        assert codes(await commit) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
-
-    run_broker(scenario)
+async def test_replicas_that_take_too_long_are_not_waited_for_forever(world: Broker) -> None:
+    await world.lead()
+    world.writer.hold = True
+    commit = world.commit({("t", 0): 1})
+    await world.settle()
+    world.clock.now_ms += SHORT_METADATA.offset_commit_timeout_ms
+    world.service.tick()
+    assert codes(await commit) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
 
 
-def test_newer_leader_epoch_loads_again_and_an_older_one_is_ignored() -> None:
-    async def scenario(world: Broker) -> None:
-        await world.lead(5)
-        world.service.on_elected(0, 4)
-        await world.beat()
-        world.service.on_elected(0, 6)
-        assert (await world.beat("m", 2)).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        await world.settle()
-        assert (await world.beat("m", 2)).member_epoch == 2
-        await world.commit({("t", 0): 1}, group_id="o")
-        assert [epoch for _, epoch, _ in world.writer.batches] == [5, 6]
-
-    run_broker(scenario)
+async def test_newer_leader_epoch_loads_again_and_an_older_one_is_ignored(world: Broker) -> None:
+    await world.lead(5)
+    world.service.on_elected(0, 4)
+    await world.beat()
+    world.service.on_elected(0, 6)
+    assert (await world.beat("m", 2)).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    await world.settle()
+    assert (await world.beat("m", 2)).member_epoch == 2
+    await world.commit({("t", 0): 1}, group_id="o")
+    assert [epoch for _, epoch, _ in world.writer.batches] == [5, 6]
 
 
-def test_long_log_is_loaded_slice_by_slice() -> None:
-    async def scenario(world: Broker) -> None:
-        await world.lead()
-        for offset in range(50):
-            await world.commit({("t", p): offset for p in range(4)})
-        world.writer.read_slice = 7
-        await world.service.stop()
-        world.service = world.new_service()
-        world.service.on_elected(0, 2)
-        while (await world.beat("m", 2)).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            await asyncio.sleep(0)
-        assert await world.fetch() == {("t", p): 49 for p in range(4)}
-
-    run_broker(scenario)
+async def test_long_log_is_loaded_slice_by_slice(world: Broker) -> None:
+    await world.lead()
+    for offset in range(50):
+        await world.commit({("t", p): offset for p in range(4)})
+    world.writer.read_slice = 7
+    await world.service.stop()
+    world.service = world.new_service()
+    world.service.on_elected(0, 2)
+    while (await world.beat("m", 2)).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        await asyncio.sleep(0)
+    assert await world.fetch() == {("t", p): 49 for p in range(4)}
 
 
-def test_started_service_runs_its_timers_by_itself() -> None:
-    async def scenario(world: Broker) -> None:
-        await world.service.start()
-        await world.lead()
-        await world.beat()
-        world.clock.now_ms += SHORT_METADATA.consumer_session_timeout_ms
-        await world.beat("other", group_id="h")
-        world.service.tick()
-        assert (await world.beat("m", 2)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
-
-    run_broker(scenario)
+async def test_started_service_runs_its_timers_by_itself(world: Broker) -> None:
+    await world.service.start()
+    await world.lead()
+    await world.beat()
+    world.clock.now_ms += SHORT_METADATA.consumer_session_timeout_ms
+    await world.beat("other", group_id="h")
+    world.service.tick()
+    assert (await world.beat("m", 2)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_group_with_its_own_settings_keeps_them_after_a_failover() -> None:
+async def test_group_with_its_own_settings_keeps_them_after_a_failover(world: Broker) -> None:
     def configure(world: Broker, **settings: str) -> None:
         configs = {name.replace("_", "."): value for name, value in settings.items()}
         old = world.image
@@ -221,68 +202,55 @@ def test_group_with_its_own_settings_keeps_them_after_a_failover() -> None:
             MetadataDelta(old, world.image, changed_configs=frozenset({(32, "g")})), world.image
         )
 
-    async def scenario(world: Broker) -> None:
-        await world.lead()
-        configure(world, consumer_session_timeout_ms="60000", consumer_heartbeat_interval_ms="7000")
-        assert (await world.beat()).heartbeat_interval_ms == 7000
-        await world.beat("other", group_id="h")
-        assert (await world.beat("other", 2, "h")).heartbeat_interval_ms == 1000
-        for _ in range(2):
-            world.clock.now_ms += 50_000
-            world.service.tick()
-            assert (await world.beat("other", 2, "h")).error_code == ErrorCode.UNKNOWN_MEMBER_ID
-            assert (await world.beat("m", 2)).error_code == 0
-            await world.fail_over()
-        world.clock.now_ms += 60_000
+    await world.lead()
+    configure(world, consumer_session_timeout_ms="60000", consumer_heartbeat_interval_ms="7000")
+    assert (await world.beat()).heartbeat_interval_ms == 7000
+    await world.beat("other", group_id="h")
+    assert (await world.beat("other", 2, "h")).heartbeat_interval_ms == 1000
+    for _ in range(2):
+        world.clock.now_ms += 50_000
         world.service.tick()
-        assert (await world.beat("m", 2)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
-        configure(world, consumer_heartbeat_interval_ms="40000")
-        assert (await world.beat("new")).heartbeat_interval_ms == 15_000, "the most that this broker allows"
+        assert (await world.beat("other", 2, "h")).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        assert (await world.beat("m", 2)).error_code == 0
+        await world.fail_over()
+    world.clock.now_ms += 60_000
+    world.service.tick()
+    assert (await world.beat("m", 2)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    configure(world, consumer_heartbeat_interval_ms="40000")
+    assert (await world.beat("new")).heartbeat_interval_ms == 15_000, "the most that this broker allows"
 
-    run_broker(scenario)
 
-
-def test_partitions_of_the_topic_determine_the_partition_of_a_group() -> None:
+async def test_partitions_of_the_topic_determine_the_partition_of_a_group(coordinator: World) -> None:
     """The setting applies when the topic is created; the number that it was created with counts."""
-
-    async def scenario(w: World) -> None:
-        assert w.service.partition_for("group-a") == 0
-        w.publish(tools.make_image({"t": 4, "__consumer_offsets": 7}, 2))
-        found = {w.service.partition_for(f"group-{n}") for n in range(100)}
-        assert found == set(range(7))
-
-    run_world(scenario)
+    assert coordinator.service.partition_for("group-a") == 0
+    coordinator.publish(tools.make_image({"t": 4, "__consumer_offsets": 7}, 2))
+    found = {coordinator.service.partition_for(f"group-{n}") for n in range(100)}
+    assert found == set(range(7))
 
 
-def test_unreadable_records_do_not_keep_a_partition_from_loading() -> None:
-    async def scenario(w: World) -> None:
-        odd: Sequence[tuple[bytes, bytes | None]] = [
-            (b"", b""),
-            (b"\x00", None),
-            (b"\x00\x01\x7f\xff", b"\x00\x03"),
-            (b"\x00\x08\x00\x01g\x00\x01m", b"\x00\x00" + b"\xff" * 20),
-            (b"\x7f\xff", b"later"),
-        ]
-        w.writer.append(0, 1, odd, 0)
-        await w.lead()
-        assert await w.commit(9) == 0
-        w.service.on_resigned(0)
-        await w.lead(2)
-        assert await w.fetch() == (0, {0: 9})
-
-    run_world(scenario)
+async def test_unreadable_records_do_not_keep_a_partition_from_loading(coordinator: World) -> None:
+    odd: Sequence[tuple[bytes, bytes | None]] = [
+        (b"", b""),
+        (b"\x00", None),
+        (b"\x00\x01\x7f\xff", b"\x00\x03"),
+        (b"\x00\x08\x00\x01g\x00\x01m", b"\x00\x00" + b"\xff" * 20),
+        (b"\x7f\xff", b"later"),
+    ]
+    coordinator.writer.append(0, 1, odd, 0)
+    await coordinator.lead()
+    assert await coordinator.commit(9) == 0
+    coordinator.service.on_resigned(0)
+    await coordinator.lead(2)
+    assert await coordinator.fetch() == (0, {0: 9})
 
 
-def test_background_failure_is_reported_to_the_owner(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        w = World()
-        monkeypatch.setattr(w.writer, "read", None)
-        await w.lead()
-        (error,) = w.faults
-        assert isinstance(error, TypeError)
-        await w.service.stop()
-
-    asyncio.run(main())
+async def test_background_failure_is_reported_to_the_owner(monkeypatch: pytest.MonkeyPatch) -> None:
+    w = World()
+    monkeypatch.setattr(w.writer, "read", None)
+    await w.lead()
+    (error,) = w.faults
+    assert isinstance(error, TypeError)
+    await w.service.stop()
 
 
 @pytest.mark.parametrize(
@@ -299,28 +267,21 @@ def test_background_failure_is_reported_to_the_owner(monkeypatch: pytest.MonkeyP
         (OffsetDeleteRequest(group_id=""), 0, ErrorCode.INVALID_GROUP_ID),
     ],
 )
-def test_what_is_wrong_by_itself_is_told_by_any_broker(
-    request_: Message, version: int, code: ErrorCode
+async def test_what_is_wrong_by_itself_is_told_by_any_broker(
+    world: Broker, request_: Message, version: int, code: ErrorCode
 ) -> None:
     """As in Kafka, before it is known whether the group is coordinated here, or still loaded."""
-
-    async def scenario(world: Broker) -> None:
-        assert error_of(await world.wire(request_, version)) == code
-        world.writer.read_gate = asyncio.Event()
-        await world.lead()
-        assert error_of(await world.wire(request_, version)) == code
-
-    run_broker(scenario)
+    assert error_of(await world.wire(request_, version)) == code
+    world.writer.read_gate = asyncio.Event()
+    await world.lead()
+    assert error_of(await world.wire(request_, version)) == code
 
 
-def test_partition_that_is_led_no_longer_is_not_read_on() -> None:
-    async def scenario(world: Broker) -> None:
-        world.writer.read_gate = asyncio.Event()
-        await world.lead()
-        await world.settle()
-        load = present(world.service._runtime._hosted[0].load_task)
-        world.service.on_resigned(0)
-        await world.settle()
-        assert load.cancelled()
-
-    run_broker(scenario)
+async def test_partition_that_is_led_no_longer_is_not_read_on(world: Broker) -> None:
+    world.writer.read_gate = asyncio.Event()
+    await world.lead()
+    await world.settle()
+    load = present(world.service._runtime._hosted[0].load_task)
+    world.service.on_resigned(0)
+    await world.settle()
+    assert load.cancelled()

@@ -495,24 +495,20 @@ def test_load_continues_after_a_batch_without_records(
     assert committed is not None and committed.offset == 18
 
 
-def test_timer_that_is_due_before_all_others_wakes_the_coordinator(coordinator: Coordinator) -> None:
+async def test_timer_that_is_due_before_all_others_wakes_the_coordinator(coordinator: Coordinator) -> None:
     c = coordinator
     timer = SetTimer(TimerKey(TimerKind.SESSION, "g", "a"), 1_000)
-
-    async def scenario() -> None:
-        c.runtime.elect(0, 1)
-        await present(c.hosted.load_task)
-        c.runtime.start()
-        for _ in range(20):
-            await asyncio.sleep(0)
-        assert c.runtime._sleeping_until_ms > c.clock.now_ms + 1_000
-        await c.runtime.write(0, lambda _: CoordinatorResult(HeartbeatResponse(), timers=(timer,)))
-        for _ in range(20):
-            await asyncio.sleep(0)
-        assert c.runtime._sleeping_until_ms == c.clock.now_ms + 1_000
-        await c.runtime.stop()
-
-    asyncio.run(scenario())
+    c.runtime.elect(0, 1)
+    await present(c.hosted.load_task)
+    c.runtime.start()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert c.runtime._sleeping_until_ms > c.clock.now_ms + 1_000
+    await c.runtime.write(0, lambda _: CoordinatorResult(HeartbeatResponse(), timers=(timer,)))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert c.runtime._sleeping_until_ms == c.clock.now_ms + 1_000
+    await c.runtime.stop()
 
 
 def test_offset_goes_with_its_topic_although_a_commit_in_its_place_is_taken_back(

@@ -2,7 +2,8 @@
 
 import asyncio
 import copy
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from random import Random
 from typing import Any, TypeVar
 
@@ -48,6 +49,7 @@ from pykraft.kafka_protocol.messages.offsets import (
 from pykraft.kafka_protocol.messages.transactions import DescribeTransactionsRequest
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.persistent import Map
+from tests.asynchronous import in_loop
 from tests.group_coordinator import tools
 from tests.group_coordinator.busy import BusyWorld
 
@@ -102,15 +104,16 @@ class World(BusyWorld):
         return asyncio.ensure_future(tools.answer(self.service, CONTEXT, request, version))
 
 
-def in_a_busy_world(scenario: Callable[[World], Coroutine[Any, Any, None]], sizes: dict[str, int]) -> None:
-    async def main() -> None:
-        world = World(sizes)
-        for _ in range(10):
-            await asyncio.sleep(0)
-        await scenario(world)
-        await world.service.stop()
+@asynccontextmanager
+async def begun(*, sizes: dict[str, int]) -> AsyncIterator[World]:
+    world = World(sizes)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    yield world
+    await world.service.stop()
 
-    asyncio.run(main())
+
+world = in_loop(begun)
 
 
 async def turns_of(asked: Awaitable[T]) -> tuple[T, int]:
@@ -142,98 +145,91 @@ def test_name_that_is_repeated_counts_as_in_kafka(
 
 
 @pytest.mark.parametrize("consumer", [True, False])
-def test_group_that_is_named_again_and_again_is_looked_at_once(
-    consumer: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.world(sizes={"t": 1})
+async def test_group_that_is_named_again_and_again_is_looked_at_once(
+    world: World, consumer: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario(world: World) -> None:
-        world.put(consumers("g", MEMBERS[:9]) if consumer else classic("g", MEMBERS[:9]))
-        names = ["g", "none", *["g"] * 500]
-        request = (
-            ConsumerGroupDescribeRequest(group_ids=[*names])
-            if consumer
-            else DescribeGroupsRequest(groups=[*names])
-        )
-        version = 1 if consumer else 6
-        answer, turns = await turns_of(world.send(copy.deepcopy(request), version))
-        assert [group.group_id for group in answer.groups] == names
-        assert {len(group.members) for group in answer.groups if group.group_id == "g"} == {9}
-        assert turns < 100, "not for each"
-        monkeypatch.setattr(descriptions, "MOST_REPEATED_BYTES", 10_000)
-        refused, _ = await turns_of(world.send(request, version))
-        assert {group.error_code for group in refused.groups} == {ErrorCode.INVALID_REQUEST}
-        once = (
-            DescribeGroupsRequest(groups=["g"])
-            if not consumer
-            else ConsumerGroupDescribeRequest(group_ids=["g"])
-        )
-        assert len((await world.send(once, version)).groups[0].members) == 9
-
-    in_a_busy_world(scenario, {"t": 1})
+    world.put(consumers("g", MEMBERS[:9]) if consumer else classic("g", MEMBERS[:9]))
+    names = ["g", "none", *["g"] * 500]
+    request = (
+        ConsumerGroupDescribeRequest(group_ids=[*names])
+        if consumer
+        else DescribeGroupsRequest(groups=[*names])
+    )
+    version = 1 if consumer else 6
+    answer, turns = await turns_of(world.send(copy.deepcopy(request), version))
+    assert [group.group_id for group in answer.groups] == names
+    assert {len(group.members) for group in answer.groups if group.group_id == "g"} == {9}
+    assert turns < 100, "not for each"
+    monkeypatch.setattr(descriptions, "MOST_REPEATED_BYTES", 10_000)
+    refused, _ = await turns_of(world.send(request, version))
+    assert {group.error_code for group in refused.groups} == {ErrorCode.INVALID_REQUEST}
+    once = (
+        DescribeGroupsRequest(groups=["g"]) if not consumer else ConsumerGroupDescribeRequest(group_ids=["g"])
+    )
+    assert len((await world.send(once, version)).groups[0].members) == 9
 
 
 @pytest.mark.parametrize("consumer", [True, False])
-def test_group_with_very_many_members_is_described_over_several_turns(consumer: bool) -> None:
-    async def scenario(world: World) -> None:
-        world.put(consumers("g", MEMBERS) if consumer else classic("g", MEMBERS))
-        request = (
-            ConsumerGroupDescribeRequest(group_ids=["g"]) if consumer else DescribeGroupsRequest(groups=["g"])
-        )
-        describing = world.send(request, 1 if consumer else 6)
-        for _ in range(50):
-            await asyncio.sleep(0)
-        assert not describing.done()
-        world.put(consumers("g", MEMBERS[:3]) if consumer else classic("g", MEMBERS[:3]))
-        answer, turns = await turns_of(describing)
-        assert turns > len(MEMBERS) // 10
-        assert [one.member_id for one in answer.groups[0].members] == MEMBERS, "of one moment"
+@pytest.mark.world(sizes={"t": 1})
+async def test_group_with_very_many_members_is_described_over_several_turns(
+    world: World, consumer: bool
+) -> None:
+    world.put(consumers("g", MEMBERS) if consumer else classic("g", MEMBERS))
+    request = (
+        ConsumerGroupDescribeRequest(group_ids=["g"]) if consumer else DescribeGroupsRequest(groups=["g"])
+    )
+    describing = world.send(request, 1 if consumer else 6)
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert not describing.done()
+    world.put(consumers("g", MEMBERS[:3]) if consumer else classic("g", MEMBERS[:3]))
+    answer, turns = await turns_of(describing)
+    assert turns > len(MEMBERS) // 10
+    assert [one.member_id for one in answer.groups[0].members] == MEMBERS, "of one moment"
 
-    in_a_busy_world(scenario, {"t": 1})
 
-
-def test_very_many_groups_are_listed_over_several_turns() -> None:
-    async def scenario(world: World) -> None:
-        names = [f"g{number}" for number in range(3_000)]
-        world.put(
-            *[classic(name, []) for name in names[1_000:]], *[consumers(name, []) for name in names[:1_000]]
-        )
-        answer, turns = await turns_of(world.send(ListGroupsRequest(), 5))
-        assert sorted(group.group_id for group in answer.groups) == sorted(names)
-        assert turns > 5
-        answer, turns = await turns_of(
-            world.send(ListGroupsRequest(states_filter=[" EMPTY"], types_filter=["Consumer"]), 5)
-        )
-        assert sorted(group.group_id for group in answer.groups) == sorted(names[:1_000])
-        assert turns > 5
-        answer, _ = await turns_of(world.send(ListGroupsRequest(states_filter=["none"]), 5))
-        assert answer.groups == []
-
-    in_a_busy_world(scenario, {"t": 1})
+@pytest.mark.world(sizes={"t": 1})
+async def test_very_many_groups_are_listed_over_several_turns(world: World) -> None:
+    names = [f"g{number}" for number in range(3_000)]
+    world.put(
+        *[classic(name, []) for name in names[1_000:]], *[consumers(name, []) for name in names[:1_000]]
+    )
+    answer, turns = await turns_of(world.send(ListGroupsRequest(), 5))
+    assert sorted(group.group_id for group in answer.groups) == sorted(names)
+    assert turns > 5
+    answer, turns = await turns_of(
+        world.send(ListGroupsRequest(states_filter=[" EMPTY"], types_filter=["Consumer"]), 5)
+    )
+    assert sorted(group.group_id for group in answer.groups) == sorted(names[:1_000])
+    assert turns > 5
+    answer, _ = await turns_of(world.send(ListGroupsRequest(states_filter=["none"]), 5))
+    assert answer.groups == []
 
 
 @pytest.mark.parametrize("consumer", [True, False])
-def test_very_many_members_leave_over_several_turns(consumer: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.world(sizes={"t": 1})
+async def test_very_many_members_leave_over_several_turns(
+    world: World, consumer: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(leave_group, "MEMBERS_AT_ONCE", 10)
     named = [*MEMBERS[:300], "nobody", MEMBERS[5], *MEMBERS[300:]]
-
-    async def scenario(world: World) -> None:
-        world.put(consumers("g", MEMBERS) if consumer else classic("g", MEMBERS))
-        identities = [MemberIdentity(member_id=name) for name in named]
-        leaving = world.send(LeaveGroupRequest(group_id="g", members=identities), 5)
-        answer, turns = await turns_of(leaving)
-        assert [one.member_id for one in answer.members] == named
-        codes = [ErrorCode.NONE] * len(named)
-        codes[300:302] = [ErrorCode.UNKNOWN_MEMBER_ID] * 2
-        assert [one.error_code for one in answer.members] == codes
-        assert turns > 50
-        request = (
-            ConsumerGroupDescribeRequest(group_ids=["g"]) if consumer else DescribeGroupsRequest(groups=["g"])
-        )
-        (left,) = (await world.send(request, 1 if consumer else 6)).groups
-        assert left.members == []
-        nobody = await world.send(LeaveGroupRequest(group_id="g", members=[]), 5)
-        assert (nobody.error_code, nobody.members) == (ErrorCode.NONE, [])
-
-    in_a_busy_world(scenario, {"t": 1})
+    world.put(consumers("g", MEMBERS) if consumer else classic("g", MEMBERS))
+    identities = [MemberIdentity(member_id=name) for name in named]
+    leaving = world.send(LeaveGroupRequest(group_id="g", members=identities), 5)
+    answer, turns = await turns_of(leaving)
+    assert [one.member_id for one in answer.members] == named
+    codes = [ErrorCode.NONE] * len(named)
+    codes[300:302] = [ErrorCode.UNKNOWN_MEMBER_ID] * 2
+    assert [one.error_code for one in answer.members] == codes
+    assert turns > 50
+    request = (
+        ConsumerGroupDescribeRequest(group_ids=["g"]) if consumer else DescribeGroupsRequest(groups=["g"])
+    )
+    (left,) = (await world.send(request, 1 if consumer else 6)).groups
+    assert left.members == []
+    nobody = await world.send(LeaveGroupRequest(group_id="g", members=[]), 5)
+    assert (nobody.error_code, nobody.members) == (ErrorCode.NONE, [])
 
 
 @pytest.mark.parametrize(
@@ -269,29 +265,27 @@ def test_more_than_anybody_needs_is_refused_before_it_is_read(
     assert answer is not None and answer.error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_subscription_names_many_topics_and_not_any_number() -> None:
+@pytest.mark.world(sizes={f"t{number}": 1 for number in range(1000)})
+async def test_subscription_names_many_topics_and_not_any_number(world: World) -> None:
     names = [f"t{number}" for number in range(MAX_TOPIC_NAMES + 1)]
 
-    async def scenario(world: World) -> None:
-        def join(count: int) -> asyncio.Task[Any]:
-            request = ConsumerGroupHeartbeatRequest(
-                group_id="g",
-                member_id="m",
-                member_epoch=0,
-                rebalance_timeout_ms=60_000,
-                subscribed_topic_names=names[:count],
-                topic_partitions=[],
-            )
-            return world.send(request, 1)
+    def join(count: int) -> asyncio.Task[Any]:
+        request = ConsumerGroupHeartbeatRequest(
+            group_id="g",
+            member_id="m",
+            member_epoch=0,
+            rebalance_timeout_ms=60_000,
+            subscribed_topic_names=names[:count],
+            topic_partitions=[],
+        )
+        return world.send(request, 1)
 
-        answer, turns = await turns_of(join(MAX_TOPIC_NAMES))
-        assert answer.error_code == 0 and len(answer.assignment.topic_partitions) == 1_000
-        assert turns > MAX_TOPIC_NAMES // 1_000, "its topics are looked at before"
-        answer, _ = await turns_of(join(MAX_TOPIC_NAMES + 1))
-        assert answer.error_code == ErrorCode.INVALID_REQUEST
-        assert "regular expression" in answer.error_message
-
-    in_a_busy_world(scenario, dict.fromkeys(names[:1_000], 1))
+    answer, turns = await turns_of(join(MAX_TOPIC_NAMES))
+    assert answer.error_code == 0 and len(answer.assignment.topic_partitions) == 1_000
+    assert turns > MAX_TOPIC_NAMES // 1_000, "its topics are looked at before"
+    answer, _ = await turns_of(join(MAX_TOPIC_NAMES + 1))
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+    assert "regular expression" in answer.error_message
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -337,42 +331,40 @@ def test_names_are_looked_through_and_answered_in_slices(monkeypatch: pytest.Mon
     assert not names, "they are let go within its slices"
 
 
-def test_groups_of_a_shard_that_is_elsewhere_are_refused_over_several_turns(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.world(sizes={"t": 1})
+async def test_groups_of_a_shard_that_is_elsewhere_are_refused_over_several_turns(
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario(world: World) -> None:
-        def refuse(partition: int) -> None:
-            raise KafkaError(ErrorCode.NOT_COORDINATOR, "elsewhere")
+    def refuse(partition: int) -> None:
+        raise KafkaError(ErrorCode.NOT_COORDINATOR, "elsewhere")
 
-        monkeypatch.setattr(world.service._runtime, "state_of", refuse)
-        names = [f"group-{number}" for number in range(300)]
-        turns = []
-        for most in (300, 1):
-            monkeypatch.setattr(service, "_REFUSED_AT_ONCE", most)
-            answer, count = await turns_of(world.send(DeleteGroupsRequest(groups_names=[*names]), 2))
-            assert {one.group_id: one.error_code for one in answer.results} == dict.fromkeys(
-                names, ErrorCode.NOT_COORDINATOR
-            )
-            turns.append(count)
-        assert turns[1] - turns[0] >= 299
-
-    in_a_busy_world(scenario, {"t": 1})
+    monkeypatch.setattr(world.service._runtime, "state_of", refuse)
+    names = [f"group-{number}" for number in range(300)]
+    turns = []
+    for most in (300, 1):
+        monkeypatch.setattr(service, "_REFUSED_AT_ONCE", most)
+        answer, count = await turns_of(world.send(DeleteGroupsRequest(groups_names=[*names]), 2))
+        assert {one.group_id: one.error_code for one in answer.results} == dict.fromkeys(
+            names, ErrorCode.NOT_COORDINATOR
+        )
+        turns.append(count)
+    assert turns[1] - turns[0] >= 299
 
 
-def test_more_offsets_than_a_transaction_commits_are_refused_over_several_turns_and_nobody_is_asked() -> None:
+@pytest.mark.world(sizes={"t": 1})
+async def test_more_offsets_than_a_transaction_commits_are_refused_over_several_turns_and_nobody_is_asked(
+    world: World,
+) -> None:
     count = 10 * MAX_PARTITIONS
 
     async def verify(partition: int) -> Callable[[], None]:
         raise AssertionError("the coordinator of the transaction is asked")
 
-    async def scenario(world: World) -> None:
-        one = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
-        topic = TxnOffsetCommitRequestTopic(name="t", partitions=[one] * count)
-        request = TxnOffsetCommitRequest(transactional_id="id", group_id="g", producer_id=1, topics=[topic])
-        answer, turns = await turns_of(world.service.txn_offset_commit(CONTEXT, request, 5, verify))
-        (refused,) = answer.topics
-        codes = {one.error_code for one in refused.partitions}
-        assert (len(refused.partitions), codes) == (count, {ErrorCode.INVALID_COMMIT_OFFSET_SIZE})
-        assert turns > 20
-
-    in_a_busy_world(scenario, {"t": 1})
+    one = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
+    topic = TxnOffsetCommitRequestTopic(name="t", partitions=[one] * count)
+    request = TxnOffsetCommitRequest(transactional_id="id", group_id="g", producer_id=1, topics=[topic])
+    answer, turns = await turns_of(world.service.txn_offset_commit(CONTEXT, request, 5, verify))
+    (refused,) = answer.topics
+    codes = {one.error_code for one in refused.partitions}
+    assert (len(refused.partitions), codes) == (count, {ErrorCode.INVALID_COMMIT_OFFSET_SIZE})
+    assert turns > 20

@@ -93,89 +93,75 @@ def most_in_a_turn(answered: list[tuple[int, int]]) -> int:
     return max(Counter(turn for turn, _ in answered).values())
 
 
-def test_answers_that_the_replicas_release_together_are_sent_over_several_turns() -> None:
-    async def main() -> None:
-        w = World()
-        await w.lead()
-        waiting, answered = await w.park()
-        w.writer.watermarks[0] = len(w.writer.logs[0])
-        w.service.on_high_watermark(0, w.writer.watermarks[0])
-        await asyncio.gather(*waiting)
-        assert {code for _, code in answered} == {0}
-        assert len(answered) == MANY
-        assert most_in_a_turn(answered) <= TURN_STEPS
-        await w.stop()
-
-    asyncio.run(main())
+async def test_answers_that_the_replicas_release_together_are_sent_over_several_turns() -> None:
+    w = World()
+    await w.lead()
+    waiting, answered = await w.park()
+    w.writer.watermarks[0] = len(w.writer.logs[0])
+    w.service.on_high_watermark(0, w.writer.watermarks[0])
+    await asyncio.gather(*waiting)
+    assert {code for _, code in answered} == {0}
+    assert len(answered) == MANY
+    assert most_in_a_turn(answered) <= TURN_STEPS
+    await w.stop()
 
 
 @pytest.mark.parametrize("by", ["resignation", "deadline"])
-def test_requests_that_fail_together_are_answered_over_several_turns(by: str) -> None:
-    async def main() -> None:
-        w = World()
-        await w.lead()
-        waiting, answered = await w.park()
-        if by == "resignation":
-            w.service.on_resigned(0)
-        else:
-            w.clock.now_ms += CONFIG.offset_commit_timeout_ms
-            w.service.tick()
-        await asyncio.gather(*waiting)
-        codes = {"resignation": ErrorCode.NOT_COORDINATOR, "deadline": ErrorCode.COORDINATOR_NOT_AVAILABLE}
-        assert {code for _, code in answered} == {codes[by]}
-        assert most_in_a_turn(answered) <= TURN_STEPS
-        await w.stop()
-
-    asyncio.run(main())
+async def test_requests_that_fail_together_are_answered_over_several_turns(by: str) -> None:
+    w = World()
+    await w.lead()
+    waiting, answered = await w.park()
+    if by == "resignation":
+        w.service.on_resigned(0)
+    else:
+        w.clock.now_ms += CONFIG.offset_commit_timeout_ms
+        w.service.tick()
+    await asyncio.gather(*waiting)
+    codes = {"resignation": ErrorCode.NOT_COORDINATOR, "deadline": ErrorCode.COORDINATOR_NOT_AVAILABLE}
+    assert {code for _, code in answered} == {codes[by]}
+    assert most_in_a_turn(answered) <= TURN_STEPS
+    await w.stop()
 
 
-def test_one_request_about_many_groups_looks_them_up_over_several_turns() -> None:
-    async def main() -> None:
-        w = World()
-        await w.lead()
-        looked_up: list[tuple[int, int]] = []
-        read = w.service._runtime.read
+async def test_one_request_about_many_groups_looks_them_up_over_several_turns() -> None:
+    w = World()
+    await w.lead()
+    looked_up: list[tuple[int, int]] = []
+    read = w.service._runtime.read
 
-        async def counted(partition: int, view: Callable[[ShardState], T]) -> T:
-            looked_up.append((w.turn, 0))
-            return await read(partition, view)
+    async def counted(partition: int, view: Callable[[ShardState], T]) -> T:
+        looked_up.append((w.turn, 0))
+        return await read(partition, view)
 
-        w.service._runtime.read = counted  # type: ignore[method-assign]
-        names = [f"g{n}" for n in range(MANY)]
-        response = await w.service.describe_groups(CONTEXT, DescribeGroupsRequest(groups=[*names]), 5)
-        assert [group.group_id for group in as_read(response, 5).groups] == names
-        assert most_in_a_turn(looked_up) <= 20
-        await w.stop()
-
-    asyncio.run(main())
+    w.service._runtime.read = counted  # type: ignore[method-assign]
+    names = [f"g{n}" for n in range(MANY)]
+    response = await w.service.describe_groups(CONTEXT, DescribeGroupsRequest(groups=[*names]), 5)
+    assert [group.group_id for group in as_read(response, 5).groups] == names
+    assert most_in_a_turn(looked_up) <= 20
+    await w.stop()
 
 
-def test_many_partitions_at_once_are_loaded_one_slice_per_turn(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def main() -> None:
-        w = World()
-        slices: list[tuple[int, int]] = []
-        load = Loader.load
+async def test_many_partitions_at_once_are_loaded_one_slice_per_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    w = World()
+    slices: list[tuple[int, int]] = []
+    load = Loader.load
 
-        def counted(loader: Loader, batches: Sequence[BatchBody]) -> Iterator[int]:
-            for steps in load(loader, batches):
-                slices.append((w.turn, steps))
-                yield steps
+    def counted(loader: Loader, batches: Sequence[BatchBody]) -> Iterator[int]:
+        for steps in load(loader, batches):
+            slices.append((w.turn, steps))
+            yield steps
 
-        monkeypatch.setattr(Loader, "load", counted)
-        for partition in range(20):
-            w.writer.append(partition, 1, [(b"\x7f\xff", b"later")] * 70, 0)
-        for partition in range(20):
-            w.service.on_elected(partition, 1)
-        while not all(hosted.shard.loaded for hosted in w.service._runtime._hosted.values()):
-            await asyncio.sleep(0)
-        assert len(slices) == 20 * 2
-        assert most_in_a_turn(slices) == 1
-        assert max(steps for _, steps in slices) == loading.SLICE_STEPS
-        await w.stop()
-
-    asyncio.run(main())
+    monkeypatch.setattr(Loader, "load", counted)
+    for partition in range(20):
+        w.writer.append(partition, 1, [(b"\x7f\xff", b"later")] * 70, 0)
+    for partition in range(20):
+        w.service.on_elected(partition, 1)
+    while not all(hosted.shard.loaded for hosted in w.service._runtime._hosted.values()):
+        await asyncio.sleep(0)
+    assert len(slices) == 20 * 2
+    assert most_in_a_turn(slices) == 1
+    assert max(steps for _, steps in slices) == loading.SLICE_STEPS
+    await w.stop()
 
 
 def test_growth_is_reported_while_members_commit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,18 +205,15 @@ def test_no_slice_of_a_load_handles_many_partitions(monkeypatch: pytest.MonkeyPa
     assert max(steps) <= 2 * loading.SLICE_STEPS
 
 
-def test_answers_that_wait_for_a_turn_are_given_when_the_coordinator_stops() -> None:
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        budget = TurnBudget(loop.call_soon, lambda: 0)
-        while budget.has_room():
-            budget.spend(steps=1)
-        answers = Answers(budget)
-        waiting = [loop.create_future() for _ in range(4)]
-        for number, one in enumerate(waiting):
-            answers.give(one, number)
-        assert not any(one.done() for one in waiting)
-        answers.flush()
-        assert [one.result() for one in waiting] == [0, 1, 2, 3]
-
-    asyncio.run(main())
+async def test_answers_that_wait_for_a_turn_are_given_when_the_coordinator_stops() -> None:
+    loop = asyncio.get_running_loop()
+    budget = TurnBudget(loop.call_soon, lambda: 0)
+    while budget.has_room():
+        budget.spend(steps=1)
+    answers = Answers(budget)
+    waiting = [loop.create_future() for _ in range(4)]
+    for number, one in enumerate(waiting):
+        answers.give(one, number)
+    assert not any(one.done() for one in waiting)
+    answers.flush()
+    assert [one.result() for one in waiting] == [0, 1, 2, 3]

@@ -1,6 +1,5 @@
 """A marker that has rotted on the disk costs its log, and nothing else."""
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -56,20 +55,17 @@ def test_marker_with_a_wrong_byte_is_damage_and_no_other_marker() -> None:
             markers(log)
 
 
-def test_start_sets_aside_a_log_with_a_rotten_marker() -> None:
-    async def body() -> None:
-        disk = MemoryDisk()
-        path, position = await stopped_in_order(disk)
-        for name in disk.list("/d/t-0"):
-            if name.endswith(".snapshot"):
-                disk.remove(f"/d/t-0/{name}")
-        disk.flip_bit(path, position + 68)
-        logs = manager(disk)
-        await logs.start()
-        assert not logs.logs and "checksum" in logs.offline[KEY].reason
-        assert "t-0.00000000-damaged" in disk.list("/d")
-
-    asyncio.run(body())
+async def test_start_sets_aside_a_log_with_a_rotten_marker() -> None:
+    disk = MemoryDisk()
+    path, position = await stopped_in_order(disk)
+    for name in disk.list("/d/t-0"):
+        if name.endswith(".snapshot"):
+            disk.remove(f"/d/t-0/{name}")
+    disk.flip_bit(path, position + 68)
+    logs = manager(disk)
+    await logs.start()
+    assert not logs.logs and "checksum" in logs.offline[KEY].reason
+    assert "t-0.00000000-damaged" in disk.list("/d")
 
 
 def compact(log: Log) -> None:

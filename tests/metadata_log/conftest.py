@@ -4,6 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
+from pykraft.runtime.simulated.virtual_loop import VirtualLoop
+from tests.asynchronous import in_loop
+from tests.metadata_log.driver_world import running_world
 from tests.metadata_log.harness import ControllerHarness
 
 
@@ -26,3 +29,6 @@ def cluster() -> ControllerHarness:
     harness.start_brokers(1, 2, 3)
     harness.commit()
     return harness
+
+
+world = in_loop(running_world, VirtualLoop)

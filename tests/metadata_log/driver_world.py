@@ -1,7 +1,8 @@
 """Controller drivers on a quorum that commits when a test says so."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from random import Random
 from typing import Any, TypedDict, Unpack
@@ -21,7 +22,6 @@ from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
 from pykraft.quorum.delivery import SLICE_RECORDS
 from pykraft.quorum.listener import CommittedBatch, LeaderAndEpoch, QuorumDescription, ReplicaProgress
 from pykraft.runtime.address import Address
-from pykraft.runtime.simulated.virtual_loop import VirtualLoop
 from tests.metadata_log.harness import T
 
 NODE = 1
@@ -218,15 +218,13 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def run(scenario: Callable[[World], Coroutine[Any, Any, None]], **config: Unpack[ConfigFields]) -> None:
-    async def main() -> None:
+@asynccontextmanager
+async def running_world(**config: Unpack[ConfigFields]) -> AsyncIterator[World]:
+    async with asyncio.timeout(20):
         world = World(**config)
         world.quorum.elect(NODE, 1)
-        await scenario(world)
+        yield world
         assert world.driver.committed_image == world.standby.committed_image
-
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(asyncio.wait_for(main(), 20))
 
 
 def error_code_of(body: bytes) -> int:

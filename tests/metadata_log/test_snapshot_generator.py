@@ -1,8 +1,8 @@
 """When snapshots are written, what they contain, and what happens to those that are overtaken."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -16,6 +16,7 @@ from pykraft.metadata_log.snapshot_generator import SnapshotGenerator
 from pykraft.metadata_log.snapshot_schedule import SnapshotConfig, SnapshotSchedule
 from pykraft.quorum.core.log_shape import SnapshotId
 from pykraft.quorum.listener import CommittedBatch
+from tests.asynchronous import in_loop
 
 ID = Uuid(b"t" * 16)
 
@@ -106,126 +107,113 @@ class World:
             await asyncio.sleep(0)
 
 
-def run(scenario: Callable[[World], Coroutine[Any, Any, None]], config: SnapshotConfig) -> None:
-    async def main() -> None:
+@asynccontextmanager
+async def begun(*, config: SnapshotConfig) -> AsyncIterator[World]:
+    async with asyncio.timeout(20):
         world = World(config)
-        await scenario(world)
+        yield world
         await world.generator.stop()
 
-    asyncio.run(asyncio.wait_for(main(), 20))
+
+world = in_loop(begun)
 
 
-def test_snapshot_is_written_after_so_many_bytes_and_holds_the_image() -> None:
-    async def scenario(world: World) -> None:
-        world.commit(FeatureLevelRecord("f", 1), size_bytes=99)
-        await world.settle()
-        assert world.quorum.writers == []
-        world.create(3)
-        writer = await world.written()
-        assert (writer.end_offset, writer.append_time_ms) == (5, 777)
-        loaded = MetadataLoader()
-        loaded.begin_snapshot(SnapshotId(writer.end_offset, 3), writer.append_time_ms)
-        loaded.handle_snapshot_values(writer.values)
-        loaded.finish_snapshot()
-        assert loaded.image == world.loader.image
-
-    run(scenario, SnapshotConfig(max_bytes=100, max_interval_ms=0))
+@pytest.mark.world(config=SnapshotConfig(max_bytes=100, max_interval_ms=0))
+async def test_snapshot_is_written_after_so_many_bytes_and_holds_the_image(world: World) -> None:
+    world.commit(FeatureLevelRecord("f", 1), size_bytes=99)
+    await world.settle()
+    assert world.quorum.writers == []
+    world.create(3)
+    writer = await world.written()
+    assert (writer.end_offset, writer.append_time_ms) == (5, 777)
+    loaded = MetadataLoader()
+    loaded.begin_snapshot(SnapshotId(writer.end_offset, 3), writer.append_time_ms)
+    loaded.handle_snapshot_values(writer.values)
+    loaded.finish_snapshot()
+    assert loaded.image == world.loader.image
 
 
-def test_log_grows_while_an_older_image_is_written() -> None:
-    async def scenario(world: World) -> None:
-        world.create(5 * SLICE_RECORDS)
-        await world.until(lambda: bool(world.quorum.writers) and bool(world.quorum.writers[0].values))
-        image = world.loader.image
-        world.commit(FeatureLevelRecord("later", 1), size_bytes=99)
-        writer = await world.written()
-        assert writer.end_offset == image.offset + 1
-        assert len(writer.values) == 5 * SLICE_RECORDS + 1
-        world.commit(NoOpRecord(), size_bytes=1)  # records committed meanwhile count for the next snapshot
-        assert (await world.written(2)).end_offset == world.loader.offset + 1
-
-    run(scenario, SnapshotConfig(max_bytes=100, max_interval_ms=0))
+@pytest.mark.world(config=SnapshotConfig(max_bytes=100, max_interval_ms=0))
+async def test_log_grows_while_an_older_image_is_written(world: World) -> None:
+    world.create(5 * SLICE_RECORDS)
+    await world.until(lambda: bool(world.quorum.writers) and bool(world.quorum.writers[0].values))
+    image = world.loader.image
+    world.commit(FeatureLevelRecord("later", 1), size_bytes=99)
+    writer = await world.written()
+    assert writer.end_offset == image.offset + 1
+    assert len(writer.values) == 5 * SLICE_RECORDS + 1
+    world.commit(NoOpRecord(), size_bytes=1)  # records committed meanwhile count for the next snapshot
+    assert (await world.written(2)).end_offset == world.loader.offset + 1
 
 
-def test_snapshot_is_abandoned_when_a_newer_state_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.world(config=SnapshotConfig(max_bytes=100, max_interval_ms=0))
+async def test_snapshot_is_abandoned_when_a_newer_state_is_loaded(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(snapshot_generator, "PAUSE_S", 0)
-
-    async def scenario(world: World) -> None:
-        world.create(5 * SLICE_RECORDS)
-        await world.until(lambda: bool(world.quorum.writers))
-        world.loader.begin_snapshot(SnapshotId(1_000_000, 9), 888)
-        assert world.quorum.writers[0].state == "aborted"
-        world.loader.handle_snapshot_values([encode_record(FeatureLevelRecord("new", 2))])
-        await world.settle()
-        world.loader.finish_snapshot()
-        await world.settle()
-        assert world.quorum.asked == 1
-        world.commit(NoOpRecord(), size_bytes=100)
-        writer = await world.written(2)
-        assert writer.end_offset == 1_000_001 and len(writer.values) == 1
-
-    run(scenario, SnapshotConfig(max_bytes=100, max_interval_ms=0))
+    world.create(5 * SLICE_RECORDS)
+    await world.until(lambda: bool(world.quorum.writers))
+    world.loader.begin_snapshot(SnapshotId(1_000_000, 9), 888)
+    assert world.quorum.writers[0].state == "aborted"
+    world.loader.handle_snapshot_values([encode_record(FeatureLevelRecord("new", 2))])
+    await world.settle()
+    world.loader.finish_snapshot()
+    await world.settle()
+    assert world.quorum.asked == 1
+    world.commit(NoOpRecord(), size_bytes=100)
+    writer = await world.written(2)
+    assert writer.end_offset == 1_000_001 and len(writer.values) == 1
 
 
-def test_state_loaded_while_a_snapshot_is_flushed_does_not_delay_the_next_one() -> None:
-    async def scenario(world: World) -> None:
-        world.quorum.may_finish.clear()
-        world.create(3)
-        await world.until(lambda: bool(world.quorum.writers) and world.quorum.writers[0].state == "finishing")
-        world.loader.begin_snapshot(SnapshotId(1_000_000, 9), 888)
-        world.loader.finish_snapshot()
-        world.quorum.may_finish.set()
-        await world.written()
-        world.commit(NoOpRecord(), size_bytes=100)
-        assert (await world.written(2)).end_offset == 1_000_001
-
-    run(scenario, SnapshotConfig(max_bytes=100, max_interval_ms=0))
+@pytest.mark.world(config=SnapshotConfig(max_bytes=100, max_interval_ms=0))
+async def test_state_loaded_while_a_snapshot_is_flushed_does_not_delay_the_next_one(world: World) -> None:
+    world.quorum.may_finish.clear()
+    world.create(3)
+    await world.until(lambda: bool(world.quorum.writers) and world.quorum.writers[0].state == "finishing")
+    world.loader.begin_snapshot(SnapshotId(1_000_000, 9), 888)
+    world.loader.finish_snapshot()
+    world.quorum.may_finish.set()
+    await world.written()
+    world.commit(NoOpRecord(), size_bytes=100)
+    assert (await world.written(2)).end_offset == 1_000_001
 
 
-def test_unfinished_snapshot_at_a_stop_is_abandoned() -> None:
-    async def scenario(world: World) -> None:
-        world.create(5 * SLICE_RECORDS)
-        await world.until(lambda: bool(world.quorum.writers))
-        await world.generator.stop()
-        assert world.quorum.writers[0].state == "aborted"
-        assert world.fatal == []
-
-    run(scenario, SnapshotConfig(max_bytes=100, max_interval_ms=0))
+@pytest.mark.world(config=SnapshotConfig(max_bytes=100, max_interval_ms=0))
+async def test_unfinished_snapshot_at_a_stop_is_abandoned(world: World) -> None:
+    world.create(5 * SLICE_RECORDS)
+    await world.until(lambda: bool(world.quorum.writers))
+    await world.generator.stop()
+    assert world.quorum.writers[0].state == "aborted"
+    assert world.fatal == []
 
 
-def test_disk_fault_while_writing_a_snapshot_is_fatal() -> None:
-    async def scenario(world: World) -> None:
-        world.quorum.fault = OSError(5, "input/output error")
-        world.create(3)
-        await world.until(lambda: bool(world.fatal))
-        assert world.fatal == [world.quorum.fault]
-        assert world.quorum.writers[0].state == "aborted"
-
-    run(scenario, SnapshotConfig(max_bytes=100, max_interval_ms=0))
+@pytest.mark.world(config=SnapshotConfig(max_bytes=100, max_interval_ms=0))
+async def test_disk_fault_while_writing_a_snapshot_is_fatal(world: World) -> None:
+    world.quorum.fault = OSError(5, "input/output error")
+    world.create(3)
+    await world.until(lambda: bool(world.fatal))
+    assert world.fatal == [world.quorum.fault]
+    assert world.quorum.writers[0].state == "aborted"
 
 
-def test_existing_snapshot_is_not_requested_repeatedly() -> None:
-    async def scenario(world: World) -> None:
-        world.quorum.latest = 100
-        world.create(3)
-        await world.settle()
-        world.commit(NoOpRecord(), size_bytes=99)
-        await world.settle()
-        assert world.quorum.writers == [] and world.fatal == []
-
-    run(scenario, SnapshotConfig(max_bytes=100, max_interval_ms=0))
+@pytest.mark.world(config=SnapshotConfig(max_bytes=100, max_interval_ms=0))
+async def test_existing_snapshot_is_not_requested_repeatedly(world: World) -> None:
+    world.quorum.latest = 100
+    world.create(3)
+    await world.settle()
+    world.commit(NoOpRecord(), size_bytes=99)
+    await world.settle()
+    assert world.quorum.writers == [] and world.fatal == []
 
 
-def test_snapshot_is_written_after_a_while_if_anything_is_new() -> None:
-    async def scenario(world: World) -> None:
-        world.clock.now_ms += 40
-        await world.settle()
-        assert world.quorum.writers == []
-        world.commit(NoOpRecord(), size_bytes=1)
-        writer = await world.written()
-        assert (writer.end_offset, writer.values) == (1, [])
-
-    run(scenario, SnapshotConfig(max_bytes=1000, max_interval_ms=40))
+@pytest.mark.world(config=SnapshotConfig(max_bytes=1000, max_interval_ms=40))
+async def test_snapshot_is_written_after_a_while_if_anything_is_new(world: World) -> None:
+    world.clock.now_ms += 40
+    await world.settle()
+    assert world.quorum.writers == []
+    world.commit(NoOpRecord(), size_bytes=1)
+    writer = await world.written()
+    assert (writer.end_offset, writer.values) == (1, [])
 
 
 @pytest.mark.parametrize(

@@ -46,31 +46,27 @@ def make_broker(directory: Path, quorum: Quorum) -> tuple[BrokerNode, ClientList
     ), listeners
 
 
-def test_broker_reports_no_more_than_the_image_that_it_has_applied(tmp_path: Path) -> None:
+async def test_broker_reports_no_more_than_the_image_that_it_has_applied(tmp_path: Path) -> None:
     """Otherwise it would count as caught up, and set aside the logs of topics that it does not know yet."""
+    quorum = Quorum(high_watermark=2)
+    broker, _ = make_broker(tmp_path, quorum)
+    loader = MetadataLoader(broker.publishers, high_watermark=lambda: quorum.high_watermark)
 
-    async def body() -> None:
-        quorum = Quorum(high_watermark=2)
-        broker, _ = make_broker(tmp_path, quorum)
-        loader = MetadataLoader(broker.publishers, high_watermark=lambda: quorum.high_watermark)
+    def deliver(offset: int) -> None:
+        record = TopicRecord(f"t{offset}", Uuid(bytes([offset + 1]) * 16))
+        loader.handle_commit([CommittedBatch(offset, offset, 1, 0, (encode_record(record),))])
+        quorum.delivered_offset = offset + 1
 
-        def deliver(offset: int) -> None:
-            record = TopicRecord(f"t{offset}", Uuid(bytes([offset + 1]) * 16))
-            loader.handle_commit([CommittedBatch(offset, offset, 1, 0, (encode_record(record),))])
-            quorum.delivered_offset = offset + 1
-
-        assert broker.applied_offset() == -1
-        deliver(0)
-        assert broker.metadata.image.topic("t0") is None
-        assert broker.applied_offset() == -1
-        deliver(1)
-        assert broker.metadata.image.topic("t0") is not None
-        assert broker.applied_offset() == 1
-        quorum.delivered_offset = 3  # a no-op record
-        assert broker.applied_offset() == 2
-        await broker.stop()
-
-    asyncio.run(body())
+    assert broker.applied_offset() == -1
+    deliver(0)
+    assert broker.metadata.image.topic("t0") is None
+    assert broker.applied_offset() == -1
+    deliver(1)
+    assert broker.metadata.image.topic("t0") is not None
+    assert broker.applied_offset() == 1
+    quorum.delivered_offset = 3  # a no-op record
+    assert broker.applied_offset() == 2
+    await broker.stop()
 
 
 def test_dynamic_value_that_this_version_refuses_is_ignored_and_the_others_take_effect(
@@ -113,35 +109,31 @@ def test_dynamic_value_that_this_version_refuses_is_ignored_and_the_others_take_
         asyncio.run(body())
 
 
-def test_broker_works_on_with_every_value_of_every_resource_refused(tmp_path: Path) -> None:
+async def test_broker_works_on_with_every_value_of_every_resource_refused(tmp_path: Path) -> None:
     """Otherwise an upgrade could end every broker, again at each start."""
-
-    async def body() -> None:
-        broker, _ = make_broker(tmp_path, Quorum(high_watermark=2))
-        loader = MetadataLoader(broker.publishers, high_watermark=lambda: 2)
-        broker._followers.begin()
-        records = [
-            ConfigRecord(kind, resource, name, text)
-            for kind, keys in KEYS.items()
-            for resource in (NAMES[kind], *(("",) if kind == ConfigResourceType.BROKER else ()))
-            for name, key in keys.items()
-            if (text := refused_text(key)) is not None
-        ]
-        batch = CommittedBatch(0, len(records) - 1, 1, 0, tuple(map(encode_record, records)))
-        loader.handle_commit([batch])
-        assert broker.refused_values.count == len(records) > 100
-        log_config = broker.data.publisher.log_config("t")
-        assert (log_config.retention_ms, log_config.cleanup_policy) == (-1, frozenset())
-        assert broker.data.publisher.log_config("other").retention_ms == -1
-        assert (
-            broker.groups.config.with_group_overrides(
-                {record.name: record.value or "" for record in records if record.resource_type == GROUP}
-            )
-            == broker.groups.config
+    broker, _ = make_broker(tmp_path, Quorum(high_watermark=2))
+    loader = MetadataLoader(broker.publishers, high_watermark=lambda: 2)
+    broker._followers.begin()
+    records = [
+        ConfigRecord(kind, resource, name, text)
+        for kind, keys in KEYS.items()
+        for resource in (NAMES[kind], *(("",) if kind == ConfigResourceType.BROKER else ()))
+        for name, key in keys.items()
+        if (text := refused_text(key)) is not None
+    ]
+    batch = CommittedBatch(0, len(records) - 1, 1, 0, tuple(map(encode_record, records)))
+    loader.handle_commit([batch])
+    assert broker.refused_values.count == len(records) > 100
+    log_config = broker.data.publisher.log_config("t")
+    assert (log_config.retention_ms, log_config.cleanup_policy) == (-1, frozenset())
+    assert broker.data.publisher.log_config("other").retention_ms == -1
+    assert (
+        broker.groups.config.with_group_overrides(
+            {record.name: record.value or "" for record in records if record.resource_type == GROUP}
         )
-        await broker.stop()
-
-    asyncio.run(body())
+        == broker.groups.config
+    )
+    await broker.stop()
 
 
 def test_settings_that_contradict_each_other_leave_those_of_before_in_force(

@@ -3,10 +3,9 @@
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -29,6 +28,7 @@ from pykraft.runtime.free_ports import free_ports
 from pykraft.runtime.os_disk import OsDisk
 from pykraft.runtime.tasks import Workers
 from pykraft.testing.processes.waits import PATIENCE_S
+from tests.asynchronous import in_loop
 from tests.unexpected import unexpected
 
 HOST = "127.0.0.1"
@@ -75,16 +75,16 @@ async def until_only_this_task_is_left() -> None:
             await asyncio.sleep(0)
 
 
-def run(scenario: Callable[[list[BaseException]], Coroutine[Any, Any, None]]) -> None:
-    """The scenario gets the list of fatal errors, which must stay empty."""
+@asynccontextmanager
+async def no_fatal_errors() -> AsyncIterator[list[BaseException]]:
+    """The list of fatal errors, which must stay empty."""
+    found: list[BaseException] = []
+    async with asyncio.timeout(TIMEOUT_S):
+        yield found
+    assert found == []
 
-    async def main() -> None:
-        fatal: list[BaseException] = []
-        async with asyncio.timeout(TIMEOUT_S):
-            await scenario(fatal)
-        assert fatal == []
 
-    asyncio.run(main())
+fatal = in_loop(no_fatal_errors)
 
 
 def broker_port(config: ServerConfig) -> int:
@@ -97,69 +97,61 @@ def controller_port(config: ServerConfig) -> int:
 
 
 @pytest.mark.parametrize("port_of", [broker_port, controller_port])
-def test_port_in_use_is_named_and_nothing_is_left_running(
-    tmp_path: Path, port_of: Callable[[ServerConfig], int]
+async def test_port_in_use_is_named_and_nothing_is_left_running(
+    fatal: list[BaseException], tmp_path: Path, port_of: Callable[[ServerConfig], int]
 ) -> None:
-    async def scenario(fatal: list[BaseException]) -> None:
-        config = make_config(tmp_path)
-        port = port_of(config)
-        node = make_node(config, fatal)
-        with taken(port), pytest.raises(StartError, match=str(port)):
-            await node.start()
-        await node.stop()
-        await until_only_this_task_is_left()
-        again = make_node(config, fatal)
-        await again.start()
-        await again.stop()
-        await until_only_this_task_is_left()
-
-    run(scenario)
+    config = make_config(tmp_path)
+    port = port_of(config)
+    node = make_node(config, fatal)
+    with taken(port), pytest.raises(StartError, match=str(port)):
+        await node.start()
+    await node.stop()
+    await until_only_this_task_is_left()
+    again = make_node(config, fatal)
+    await again.start()
+    await again.stop()
+    await until_only_this_task_is_left()
 
 
 @pytest.mark.parametrize("turns", [1, 5, 20, 60, 200, 1000])
-def test_start_aborted_at_any_point_can_be_stopped_and_repeated(tmp_path: Path, turns: int) -> None:
-    async def scenario(fatal: list[BaseException]) -> None:
-        config = make_config(tmp_path)
-        node = make_node(config, fatal)
-        start = asyncio.ensure_future(node.start())
-        for _ in range(turns):
-            await asyncio.sleep(0)
-        start.cancel()
-        await asyncio.wait([start])
-        await node.stop()
-        await until_only_this_task_is_left()
-        again = make_node(config, fatal)
-        await again.start()
-        await again.stop()
-        await until_only_this_task_is_left()
+async def test_start_aborted_at_any_point_can_be_stopped_and_repeated(
+    fatal: list[BaseException], tmp_path: Path, turns: int
+) -> None:
+    config = make_config(tmp_path)
+    node = make_node(config, fatal)
+    start = asyncio.ensure_future(node.start())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    start.cancel()
+    await asyncio.wait([start])
+    await node.stop()
+    await until_only_this_task_is_left()
+    again = make_node(config, fatal)
+    await again.start()
+    await again.stop()
+    await until_only_this_task_is_left()
 
-    run(scenario)
 
-
-def test_no_replica_applies_a_role_once_the_coordinators_stop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_no_replica_applies_a_role_once_the_coordinators_stop(
+    fatal: list[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stop_groups, left = GroupCoordinatorService.stop, []
+    node = make_node(make_config(tmp_path), fatal)
 
-    async def scenario(fatal: list[BaseException]) -> None:
-        node = make_node(make_config(tmp_path), fatal)
+    async def stop_and_look(groups: GroupCoordinatorService) -> None:
+        assert node.broker is not None
+        worklist = node.broker.data.worklist
+        worklist.add(("t", 0))
+        await stop_groups(groups)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        left.append(bool(worklist))
 
-        async def stop_and_look(groups: GroupCoordinatorService) -> None:
-            assert node.broker is not None
-            worklist = node.broker.data.worklist
-            worklist.add(("t", 0))
-            await stop_groups(groups)
-            for _ in range(20):
-                await asyncio.sleep(0)
-            left.append(bool(worklist))
-
-        monkeypatch.setattr(GroupCoordinatorService, "stop", stop_and_look)
-        await node.start()
-        await node.stop()
-        assert left == [True], "no work is started any more"
-        await until_only_this_task_is_left()
-
-    run(scenario)
+    monkeypatch.setattr(GroupCoordinatorService, "stop", stop_and_look)
+    await node.start()
+    await node.stop()
+    assert left == [True], "no work is started any more"
+    await until_only_this_task_is_left()
 
 
 def single_node_config(directory: Path) -> ServerConfig:
@@ -186,57 +178,49 @@ async def fail_to_start(node: Node) -> None:
     await until_only_this_task_is_left()
 
 
-def test_node_without_a_quorum_stops_at_once_when_its_start_is_aborted(tmp_path: Path) -> None:
-    async def scenario(fatal: list[BaseException]) -> None:
-        await fail_to_start(make_node(single_node_config(tmp_path), fatal))
-
-    run(scenario)
-
-
-def test_high_watermarks_survive_an_aborted_start(tmp_path: Path) -> None:
-    async def scenario(fatal: list[BaseException]) -> None:
-        config = single_node_config(tmp_path)
-        logs = LogManager(
-            OsDisk(),
-            [str(tmp_path)],
-            LogConfig(),
-            SystemClock(),
-            Workers(),
-            unexpected,
-            lambda key: None,
-        )
-        await logs.start()
-        (opened,) = await logs.open_or_create([("t", 0, Uuid(b"t" * 16), LogConfig())])
-        batch = encode_batch([RecordInput(None, b"v", (), 0)] * 7)
-        opened.log.append(batch, [read_header(batch)], now_ms=0)
-        await logs.stop(5, {("t", 0): 7})
-        await fail_to_start(make_node(config, fatal))
-        path = f"{tmp_path}/{checkpoint.REPLICATION_OFFSET_CHECKPOINT}"
-        assert checkpoint.read_offset_checkpoint(OsDisk(), path) == {("t", 0): 7}
-
-    run(scenario)
+async def test_node_without_a_quorum_stops_at_once_when_its_start_is_aborted(
+    fatal: list[BaseException], tmp_path: Path
+) -> None:
+    await fail_to_start(make_node(single_node_config(tmp_path), fatal))
 
 
-def test_damaged_meta_properties_are_refused_by_name(tmp_path: Path) -> None:
-    async def scenario(fatal: list[BaseException]) -> None:
-        config = make_config(tmp_path)
-        (tmp_path / "meta.properties").write_text("nonsense")
-        node = make_node(config, fatal)
-        with pytest.raises(ConfigError, match=r"meta\.properties.*format"):
-            await node.start()
-        await node.stop()
+async def test_high_watermarks_survive_an_aborted_start(fatal: list[BaseException], tmp_path: Path) -> None:
+    config = single_node_config(tmp_path)
+    logs = LogManager(
+        OsDisk(),
+        [str(tmp_path)],
+        LogConfig(),
+        SystemClock(),
+        Workers(),
+        unexpected,
+        lambda key: None,
+    )
+    await logs.start()
+    (opened,) = await logs.open_or_create([("t", 0, Uuid(b"t" * 16), LogConfig())])
+    batch = encode_batch([RecordInput(None, b"v", (), 0)] * 7)
+    opened.log.append(batch, [read_header(batch)], now_ms=0)
+    await logs.stop(5, {("t", 0): 7})
+    await fail_to_start(make_node(config, fatal))
+    path = f"{tmp_path}/{checkpoint.REPLICATION_OFFSET_CHECKPOINT}"
+    assert checkpoint.read_offset_checkpoint(OsDisk(), path) == {("t", 0): 7}
 
-    run(scenario)
+
+async def test_damaged_meta_properties_are_refused_by_name(
+    fatal: list[BaseException], tmp_path: Path
+) -> None:
+    config = make_config(tmp_path)
+    (tmp_path / "meta.properties").write_text("nonsense")
+    node = make_node(config, fatal)
+    with pytest.raises(ConfigError, match=r"meta\.properties.*format"):
+        await node.start()
+    await node.stop()
 
 
-def test_damaged_checkpoint_is_written_again(tmp_path: Path) -> None:
-    async def scenario(fatal: list[BaseException]) -> None:
-        path = tmp_path / checkpoint.REPLICATION_OFFSET_CHECKPOINT
-        path.write_text("nonsense")
-        await fail_to_start(make_node(single_node_config(tmp_path), fatal))
-        assert checkpoint.read_offset_checkpoint(OsDisk(), str(path)) == {}
-
-    run(scenario)
+async def test_damaged_checkpoint_is_written_again(fatal: list[BaseException], tmp_path: Path) -> None:
+    path = tmp_path / checkpoint.REPLICATION_OFFSET_CHECKPOINT
+    path.write_text("nonsense")
+    await fail_to_start(make_node(single_node_config(tmp_path), fatal))
+    assert checkpoint.read_offset_checkpoint(OsDisk(), str(path)) == {}
 
 
 def test_directory_that_cannot_be_created_is_a_configuration_error(tmp_path: Path) -> None:
@@ -249,29 +233,25 @@ def test_directory_that_cannot_be_created_is_a_configuration_error(tmp_path: Pat
 @pytest.mark.parametrize(
     ("host", "warns"), [("127.0.0.1", False), ("localhost", False), ("", True), ("0.0.0.0", True)]
 )
-def test_controller_listener_that_others_can_reach_causes_a_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, host: str, warns: bool
+async def test_controller_listener_that_others_can_reach_causes_a_warning(
+    fatal: list[BaseException], tmp_path: Path, caplog: pytest.LogCaptureFixture, host: str, warns: bool
 ) -> None:
     broker, controller = free_ports(2)
     listeners = f"PLAINTEXT://{HOST}:{broker},CONTROLLER://{host}:{controller}"
     quorum = f"1@{HOST}:{controller}"
     config = make_config(tmp_path / "d", {"listeners": listeners, "controller.quorum.voters": quorum})
 
-    async def scenario(fatal: list[BaseException]) -> None:
+    with caplog.at_level("WARNING"):
         node = make_node(config, fatal)
         await node.start()
         await node.stop()
-
-    with caplog.at_level("WARNING"):
-        run(scenario)
     notified = [it.getMessage() for it in caplog.records if "administers the cluster" in it.getMessage()]
     assert len(notified) == warns
 
 
 @pytest.mark.parametrize(("switch", "expected"), [({}, False), ({"pykraft.sendfile": "true"}, True)])
-def test_sendfile_setting_reaches_the_sockets(tmp_path: Path, switch: dict[str, str], expected: bool) -> None:
-    async def scenario(fatal: list[BaseException]) -> None:
-        world = make_world(make_config(tmp_path, switch), fatal.append)
-        assert world.streams.sendfile is expected
-
-    run(scenario)
+async def test_sendfile_setting_reaches_the_sockets(
+    fatal: list[BaseException], tmp_path: Path, switch: dict[str, str], expected: bool
+) -> None:
+    world = make_world(make_config(tmp_path, switch), fatal.append)
+    assert world.streams.sendfile is expected

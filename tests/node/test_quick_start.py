@@ -19,7 +19,15 @@ from pykraft.runtime.address import Address
 from pykraft.runtime.late_grpc import LateGrpcServer, make_grpc_transport
 from pykraft.runtime.rpc import RpcFailure
 from pykraft.testing.processes.waits import PATIENCE_S
-from tests.node.test_node_start import HOST, broker_port, controller_port, make_config, make_node, run
+from tests.asynchronous import in_loop
+from tests.node.test_node_start import (
+    HOST,
+    broker_port,
+    controller_port,
+    make_config,
+    make_node,
+    no_fatal_errors,
+)
 from tests.unexpected import unexpected
 
 FIRST_ANSWER = """
@@ -52,6 +60,9 @@ MOST_MODULES = 740
 """A module costs between a tenth of a millisecond and several. There are 721 now, of which 50 are for
 transactions.
 """
+
+
+fatal = in_loop(no_fatal_errors)
 
 
 def write_properties(path: Path, config: ServerConfig) -> None:
@@ -89,19 +100,16 @@ async def ask_controller(config: ServerConfig) -> bool:
         await transport.close()
 
 
-def test_node_that_is_up_answers_other_nodes(tmp_path: Path) -> None:
-    async def scenario(fatal: list[BaseException]) -> None:
-        config = make_config(tmp_path)
-        node = make_node(config, fatal)
-        await node.start()
-        assert await ask_controller(config)
-        await node.stop()
-
-    run(scenario)
+async def test_node_that_is_up_answers_other_nodes(fatal: list[BaseException], tmp_path: Path) -> None:
+    config = make_config(tmp_path)
+    node = make_node(config, fatal)
+    await node.start()
+    assert await ask_controller(config)
+    await node.stop()
 
 
-def test_other_nodes_are_answered_while_a_broker_takes_long_to_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_other_nodes_are_answered_while_a_broker_takes_long_to_start(
+    fatal: list[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(node_module, "_ALONE_MS", 1)
     go_on = asyncio.Event()
@@ -112,19 +120,15 @@ def test_other_nodes_are_answered_while_a_broker_takes_long_to_start(
         await start_broker(broker)
 
     monkeypatch.setattr(BrokerNode, "start", start_slowly)
-
-    async def scenario(fatal: list[BaseException]) -> None:
-        config = make_config(tmp_path)
-        node = make_node(config, fatal)
-        start = asyncio.ensure_future(node.start())
-        while not await ask_controller(config):
-            assert not start.done()
+    config = make_config(tmp_path)
+    node = make_node(config, fatal)
+    start = asyncio.ensure_future(node.start())
+    while not await ask_controller(config):
         assert not start.done()
-        go_on.set()
-        await start
-        await node.stop()
-
-    run(scenario)
+    assert not start.done()
+    go_on.set()
+    await start
+    await node.stop()
 
 
 @pytest.mark.parametrize(
@@ -135,8 +139,12 @@ def test_other_nodes_are_answered_while_a_broker_takes_long_to_start(
     ],
     ids=["the only voter", "one of two voters"],
 )
-def test_only_voter_serves_others_last_and_one_of_several_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, voters: str, expected: list[str]
+async def test_only_voter_serves_others_last_and_one_of_several_first(
+    fatal: list[BaseException],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    voters: str,
+    expected: list[str],
 ) -> None:
     monkeypatch.setattr(node_module, "_ALONE_MS", 3_600_000)
     begun: list[str] = []
@@ -152,56 +160,46 @@ def test_only_voter_serves_others_last_and_one_of_several_first(
 
     monkeypatch.setattr(LateGrpcServer, "start", note_others)
     monkeypatch.setattr(BrokerNode, "start", note_broker)
-
-    async def scenario(fatal: list[BaseException]) -> None:
-        config = make_config(tmp_path)
-        port = controller_port(config)
-        quorum = {"controller.quorum.voters": voters.format(host=HOST, port=port)}
-        config = make_config(tmp_path, {"listeners": config.given["listeners"], **quorum})
-        node = make_node(config, fatal)
-        start = asyncio.ensure_future(node.start())
-        while len(begun) < len(expected):
-            await asyncio.sleep(0)
-        assert begun == expected
-        start.cancel()
-        await asyncio.wait([start])
-        await node.stop()
-
-    run(scenario)
+    config = make_config(tmp_path)
+    port = controller_port(config)
+    quorum = {"controller.quorum.voters": voters.format(host=HOST, port=port)}
+    config = make_config(tmp_path, {"listeners": config.given["listeners"], **quorum})
+    node = make_node(config, fatal)
+    start = asyncio.ensure_future(node.start())
+    while len(begun) < len(expected):
+        await asyncio.sleep(0)
+    assert begun == expected
+    start.cancel()
+    await asyncio.wait([start])
+    await node.stop()
 
 
-def test_address_that_is_lost_while_the_node_starts_ends_the_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_address_that_is_lost_while_the_node_starts_ends_the_start(
+    fatal: list[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def lose(server: LateGrpcServer) -> None:
         raise OSError("address already in use")
 
     monkeypatch.setattr(LateGrpcServer, "start", lose)
-
-    async def scenario(fatal: list[BaseException]) -> None:
-        config = make_config(tmp_path)
-        node = make_node(config, fatal)
-        where = f"CONTROLLER://{HOST}:{controller_port(config)}"
-        with pytest.raises(StartError, match=f"cannot listen on {where}: address already in use"):
-            await node.start()
-        await node.stop()
-
-    run(scenario)
+    config = make_config(tmp_path)
+    node = make_node(config, fatal)
+    where = f"CONTROLLER://{HOST}:{controller_port(config)}"
+    with pytest.raises(StartError, match=f"cannot listen on {where}: address already in use"):
+        await node.start()
+    await node.stop()
 
 
-def test_grpc_that_cannot_be_imported_ends_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_grpc_that_cannot_be_imported_ends_the_start(
+    fatal: list[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail() -> None:
         raise ImportError("a shared library is missing")
 
     monkeypatch.setattr(late_grpc, "_import_grpc", fail)
-
-    async def scenario(fatal: list[BaseException]) -> None:
-        node = make_node(make_config(tmp_path), fatal)
-        with pytest.raises(StartError, match="node 1 does not start: gRPC: a shared library is missing"):
-            await node.start()
-        await node.stop()
-
-    run(scenario)
+    node = make_node(make_config(tmp_path), fatal)
+    with pytest.raises(StartError, match="node 1 does not start: gRPC: a shared library is missing"):
+        await node.start()
+    await node.stop()
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
 
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.log_store.interface import LogConfig
@@ -330,32 +331,19 @@ class Cluster:
         await self.rpc.close()
 
 
-Scenario = Callable[[Cluster], Awaitable[None]]
-
-
-def run_virtually(main: Coroutine[object, object, None]) -> None:
-    """Run in virtual time, so that a slow machine has no influence."""
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(main)
-
-
-def run_quorum(
-    scenario: Scenario,
+@asynccontextmanager
+async def running_cluster(
     voters: int = 3,
     observers: int = 0,
     config: QuorumConfig = FAST,
     voters_of_observers: VoterSet | None = None,
     *,
     fixed: bool = False,
-) -> None:
-    """Run a scenario against a started cluster, and stop it afterwards."""
-
-    async def main() -> None:
-        cluster = Cluster(voters, observers, config, voters_of_observers, fixed=fixed)
-        await cluster.start()
-        try:
-            await scenario(cluster)
-        finally:
-            await cluster.stop()
-
-    run_virtually(main())
+) -> AsyncIterator[Cluster]:
+    """A started cluster, which is stopped afterwards."""
+    cluster = Cluster(voters, observers, config, voters_of_observers, fixed=fixed)
+    await cluster.start()
+    try:
+        yield cluster
+    finally:
+        await cluster.stop()

@@ -95,27 +95,24 @@ async def _commit(processes: Sequence[Process], value: bytes) -> None:
     await _until(lambda: all(value in p.listener.values for p in processes if p.node is not None))
 
 
-def test_election_commit_failover_restart_and_observer_over_grpc(tmp_path: Path) -> None:
-    async def main() -> None:
-        keys = [ReplicaKey(i, Uuid(bytes([i]) * 16)) for i in (1, 2, 3, 4)]
-        addresses = [Address("127.0.0.1", port) for port in free_ports(4)]
-        voters = VoterSet([Voter(k, a) for k, a in zip(keys[:3], addresses, strict=False)])
-        processes = [Process(k, a, voters, tmp_path) for k, a in zip(keys, addresses, strict=True)]
+async def test_election_commit_failover_restart_and_observer_over_grpc(tmp_path: Path) -> None:
+    keys = [ReplicaKey(i, Uuid(bytes([i]) * 16)) for i in (1, 2, 3, 4)]
+    addresses = [Address("127.0.0.1", port) for port in free_ports(4)]
+    voters = VoterSet([Voter(k, a) for k, a in zip(keys[:3], addresses, strict=False)])
+    processes = [Process(k, a, voters, tmp_path) for k, a in zip(keys, addresses, strict=True)]
+    for process in processes:
+        await process.start()
+    try:
+        await _commit(processes, b"one")
+        first = _leader(processes)
+        assert processes[3].live.leader_address() == present(first).address
+        await present(first).stop()
+        await _commit(processes, b"two")
+        await present(first).start()
+        await _commit(processes, b"three")
         for process in processes:
-            await process.start()
-        try:
-            await _commit(processes, b"one")
-            first = _leader(processes)
-            assert processes[3].live.leader_address() == present(first).address
-            await present(first).stop()
-            await _commit(processes, b"two")
-            await present(first).start()
-            await _commit(processes, b"three")
-            for process in processes:
-                assert process.listener.values == [b"one", b"two", b"three"]
-        finally:
-            for process in processes:
-                if process.node is not None:
-                    await process.stop()
-
-    asyncio.run(main())
+            assert process.listener.values == [b"one", b"two", b"three"]
+    finally:
+        for process in processes:
+            if process.node is not None:
+                await process.stop()

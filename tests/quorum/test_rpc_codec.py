@@ -14,8 +14,9 @@ from pykraft.quorum.core import messages as m
 from pykraft.quorum.core.voters import Announcement, ReplicaKey
 from pykraft.quorum.rpc import FetchedRecords
 from pykraft.runtime.address import Address
+from pykraft.runtime.simulated.virtual_loop import VirtualLoop
 from tests.narrowing import as_type
-from tests.quorum.nodes import Cluster, run_quorum
+from tests.quorum.nodes import running_cluster
 
 keys = st.builds(
     ReplicaKey,
@@ -105,14 +106,13 @@ def test_directory_id_of_a_wrong_length_is_refused() -> None:
 
 
 @pytest.mark.parametrize("method", sorted(rpc.METHODS.values()))
-def test_node_answers_random_bytes_with_invalid_request_and_continues(
+@pytest.mark.loop(new=VirtualLoop)
+async def test_node_answers_random_bytes_with_invalid_request_and_continues(
     method: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario(cluster: Cluster) -> None:
+    async with running_cluster(voters=1) as cluster:
         replica = cluster.replicas[0]
         answer = await cluster.rpc.handlers[replica.address][method](b"\xff\xff\xff")
         assert rpc.decode_response(method, answer).error is ErrorCode.INVALID_REQUEST
         await cluster.commit(b"still here")
-
-    run_quorum(scenario, voters=1)
     assert not any(record.exc_info for record in caplog.records)

@@ -87,28 +87,22 @@ def test_caller_that_breaks_over_an_answer_is_reported() -> None:
     asyncio.run(_with_server(case))
 
 
-def test_a_taken_port_is_refused() -> None:
-    async def case() -> None:
-        with socket.socket() as taken:
-            taken.bind(("127.0.0.1", 0))
-            taken.listen()
-            server = GrpcServer()
-            with pytest.raises(OSError, match="address already in use"):
-                await server.bind("127.0.0.1", taken.getsockname()[1])
-            await server.stop(0)
-
-    asyncio.run(case())
+async def test_a_taken_port_is_refused() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        server = GrpcServer()
+        with pytest.raises(OSError, match="address already in use"):
+            await server.bind("127.0.0.1", taken.getsockname()[1])
+        await server.stop(0)
 
 
-def test_address_is_free_again_after_a_failed_bind() -> None:
-    async def case() -> None:
-        first = GrpcServer()
-        port = await first.bind("127.0.0.1", 0)
-        await first.stop(0)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", port))
-
-    asyncio.run(case())
+async def test_address_is_free_again_after_a_failed_bind() -> None:
+    first = GrpcServer()
+    port = await first.bind("127.0.0.1", 0)
+    await first.stop(0)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", port))
 
 
 def test_port_of_another_node_is_refused() -> None:
@@ -121,33 +115,27 @@ def test_port_of_another_node_is_refused() -> None:
     asyncio.run(_with_server(case))
 
 
-def test_absent_node_is_retried_without_long_pauses() -> None:
+async def test_absent_node_is_retried_without_long_pauses() -> None:
     """With pauses that double, the last of these attempts would come after twenty seconds."""
+    attempts = 0
+    enough = asyncio.Event()
 
-    async def case() -> None:
-        attempts = 0
-        enough = asyncio.Event()
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal attempts
+        attempts += 1
+        if attempts == 11:
+            enough.set()
+        writer.close()
 
-        async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            nonlocal attempts
-            attempts += 1
-            if attempts == 11:
-                enough.set()
-            writer.close()
-
-        server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        transport = GrpcTransport(unexpected)
-        try:
-            async with server, asyncio.timeout(10):
-                while not enough.is_set():
-                    assert isinstance(
-                        await _call(transport, port, "/test.Echo/Reverse", b"", 500), RpcFailure
-                    )
-        finally:
-            await transport.close()
-
-    asyncio.run(case())
+    server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    transport = GrpcTransport(unexpected)
+    try:
+        async with server, asyncio.timeout(10):
+            while not enough.is_set():
+                assert isinstance(await _call(transport, port, "/test.Echo/Reverse", b"", 500), RpcFailure)
+    finally:
+        await transport.close()
 
 
 # --- what a flood can make a server hold -----------------------------------------------------------------
@@ -239,27 +227,23 @@ def test_calls_beyond_the_limit_are_refused_at_once_and_later_ones_answered() ->
     asyncio.run(_with_held_calls(case, ServerLimits(calls=5)))
 
 
-def test_call_to_a_node_that_still_opens_its_log_fails_at_once_and_is_answered_later() -> None:
+async def test_call_to_a_node_that_still_opens_its_log_fails_at_once_and_is_answered_later() -> None:
     """Its address is bound first. The deadline of the call, a minute, is not waited for."""
-
-    async def case() -> None:
-        server, hold = GrpcServer(), Held()
-        hold.release.set()
-        server.register("/test.Echo/Hold", hold)
-        port = await server.bind("127.0.0.1", 0)
-        transport = GrpcTransport(unexpected)
-        try:
-            async with asyncio.timeout(20):
-                refused = await _call(transport, port, "/test.Echo/Hold", b"", 60_000)
-                assert isinstance(refused, RpcFailure) and "UNAVAILABLE" in refused.reason
-                await server.start()
-                while await _call(transport, port, "/test.Echo/Hold", b"", 60_000) != b"done":
-                    pass
-        finally:
-            await transport.close()
-            await server.stop(0)
-
-    asyncio.run(case())
+    server, hold = GrpcServer(), Held()
+    hold.release.set()
+    server.register("/test.Echo/Hold", hold)
+    port = await server.bind("127.0.0.1", 0)
+    transport = GrpcTransport(unexpected)
+    try:
+        async with asyncio.timeout(20):
+            refused = await _call(transport, port, "/test.Echo/Hold", b"", 60_000)
+            assert isinstance(refused, RpcFailure) and "UNAVAILABLE" in refused.reason
+            await server.start()
+            while await _call(transport, port, "/test.Echo/Hold", b"", 60_000) != b"done":
+                pass
+    finally:
+        await transport.close()
+        await server.stop(0)
 
 
 def test_bytes_that_are_being_served_are_bounded() -> None:

@@ -1,13 +1,15 @@
 """Calls of a node to itself have the outcomes of calls to another node, without a network."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 from pykraft.runtime.address import Address
 from pykraft.runtime.own_calls import OwnCalls, OwnFirstTransport
 from pykraft.runtime.rpc import PendingCall, RpcFailure
 from pykraft.runtime.rpc_limits import ServerLimits
 from pykraft.runtime.simulated.virtual_loop import VirtualLoop
+from tests.asynchronous import in_loop
 from tests.unexpected import unexpected
 
 HERE, ELSEWHERE = Address("here", 1), Address("elsewhere", 2)
@@ -83,14 +85,14 @@ class World:
         return outcome.reason.partition(":")[0] if isinstance(outcome, RpcFailure) else outcome
 
 
-def run(scenario: Callable[[World], Awaitable[None]]) -> None:
-    async def main() -> None:
-        world = World()
-        await scenario(world)
-        await world.transport.close()
+@asynccontextmanager
+async def begun() -> AsyncIterator[World]:
+    world = World()
+    yield world
+    await world.transport.close()
 
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(main())
+
+world = in_loop(begun, VirtualLoop)
 
 
 async def settle() -> None:
@@ -98,83 +100,62 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def test_own_call_is_answered_without_a_transport_for_others() -> None:
-    async def scenario(world: World) -> None:
-        world.held.release.set()
-        assert await world.call("/Hold", b"abc") == b"cba"
-        assert world.remote.made == 0
-
-    run(scenario)
+async def test_own_call_is_answered_without_a_transport_for_others(world: World) -> None:
+    world.held.release.set()
+    assert await world.call("/Hold", b"abc") == b"cba"
+    assert world.remote.made == 0
 
 
-def test_other_addresses_share_one_transport_which_is_closed_as_well() -> None:
-    async def scenario(world: World) -> None:
-        assert await world.call("/Hold", to=ELSEWHERE) == "far away"
-        assert await world.call("/Hold", to=ELSEWHERE) == "far away"
-        assert (world.remote.made, world.remote.asked) == (1, [ELSEWHERE] * 2)
-        await world.transport.close()
-        assert world.remote.closed and world.held.waiting == 0
-
-    run(scenario)
+async def test_other_addresses_share_one_transport_which_is_closed_as_well(world: World) -> None:
+    assert await world.call("/Hold", to=ELSEWHERE) == "far away"
+    assert await world.call("/Hold", to=ELSEWHERE) == "far away"
+    assert (world.remote.made, world.remote.asked) == (1, [ELSEWHERE] * 2)
+    await world.transport.close()
+    assert world.remote.closed and world.held.waiting == 0
 
 
-def test_raising_handler_unknown_method_and_too_long_request_are_failures() -> None:
-    async def scenario(world: World) -> None:
-        assert await world.call("/Fail") == "INTERNAL"
-        assert await world.call("/None") == "UNIMPLEMENTED"
-        assert await world.call("/Hold", bytes(LIMITS.request_bytes + 1)) == "RESOURCE_EXHAUSTED"
-
-    run(scenario)
+async def test_raising_handler_unknown_method_and_too_long_request_are_failures(world: World) -> None:
+    assert await world.call("/Fail") == "INTERNAL"
+    assert await world.call("/None") == "UNIMPLEMENTED"
+    assert await world.call("/Hold", bytes(LIMITS.request_bytes + 1)) == "RESOURCE_EXHAUSTED"
 
 
-def test_deadline_and_cancellation_end_the_handler() -> None:
-    async def scenario(world: World) -> None:
-        began = asyncio.get_running_loop().time()
-        assert await world.call("/Hold", deadline_ms=300) == "DEADLINE_EXCEEDED"
-        assert round(asyncio.get_running_loop().time() - began, 3) == 0.3
-        assert world.held.waiting == 0
-        call = world.send("/Hold")
-        await settle()
-        assert world.held.waiting == 1
-        call.cancel()
-        await settle()
-        assert (world.held.waiting, world.replies) == (0, [])
-
-    run(scenario)
+async def test_deadline_and_cancellation_end_the_handler(world: World) -> None:
+    began = asyncio.get_running_loop().time()
+    assert await world.call("/Hold", deadline_ms=300) == "DEADLINE_EXCEEDED"
+    assert round(asyncio.get_running_loop().time() - began, 3) == 0.3
+    assert world.held.waiting == 0
+    call = world.send("/Hold")
+    await settle()
+    assert world.held.waiting == 1
+    call.cancel()
+    await settle()
+    assert (world.held.waiting, world.replies) == (0, [])
 
 
-def test_bytes_that_are_being_served_are_bounded_and_given_back() -> None:
-    async def scenario(world: World) -> None:
-        world.send("/Hold", bytes(100))
-        await settle()
-        assert await world.call("/Hold", bytes(100)) == "RESOURCE_EXHAUSTED"
-        world.held.release.set()
-        await settle()
-        assert world.replies == [bytes(100)]
-        assert await world.call("/Hold", bytes(100)) == bytes(100)
-
-    run(scenario)
+async def test_bytes_that_are_being_served_are_bounded_and_given_back(world: World) -> None:
+    world.send("/Hold", bytes(100))
+    await settle()
+    assert await world.call("/Hold", bytes(100)) == "RESOURCE_EXHAUSTED"
+    world.held.release.set()
+    await settle()
+    assert world.replies == [bytes(100)]
+    assert await world.call("/Hold", bytes(100)) == bytes(100)
 
 
-def test_calls_beyond_the_limit_wait_for_their_turn_within_their_deadline() -> None:
-    async def scenario(world: World) -> None:
-        for _ in range(3):
-            world.send("/Hold", b"ab")
-        await settle()
-        assert world.held.waiting == 2
-        assert await world.call("/Hold", deadline_ms=100) == "DEADLINE_EXCEEDED"
-        world.held.release.set()
-        await settle()
-        assert world.replies == [b"ba"] * 3
-
-    run(scenario)
+async def test_calls_beyond_the_limit_wait_for_their_turn_within_their_deadline(world: World) -> None:
+    for _ in range(3):
+        world.send("/Hold", b"ab")
+    await settle()
+    assert world.held.waiting == 2
+    assert await world.call("/Hold", deadline_ms=100) == "DEADLINE_EXCEEDED"
+    world.held.release.set()
+    await settle()
+    assert world.replies == [b"ba"] * 3
 
 
-def test_close_cancels_what_is_in_flight() -> None:
-    async def scenario(world: World) -> None:
-        world.send("/Hold")
-        await settle()
-        await world.transport.close()
-        assert (world.held.waiting, world.replies) == (0, [])
-
-    run(scenario)
+async def test_close_cancels_what_is_in_flight(world: World) -> None:
+    world.send("/Hold")
+    await settle()
+    await world.transport.close()
+    assert (world.held.waiting, world.replies) == (0, [])

@@ -27,8 +27,9 @@ from pykraft.jepsen_like.simulation.story import Story
 from pykraft.kafka_protocol.markers import ABORT, COMMIT
 from pykraft.kafka_protocol.record_codec import Record, RecordInput, decode_batch, encode_batch
 from pykraft.kafka_protocol.records import BatchHeader, read_header
+from pykraft.runtime.simulated.virtual_loop import VirtualLoop
 from pykraft.transaction_coordinator.transaction import TransactionState
-from tests.broker.peers.test_marker_sender import HERE, PEER, Place, in_virtual_time
+from tests.broker.peers.test_marker_sender import HERE, PEER, Place
 
 Batch = tuple[BatchHeader, list[Record]]
 
@@ -120,36 +121,32 @@ def faulty(place: Place) -> TransactionFaults:
     return faults
 
 
-def test_markers_that_were_lost_and_those_whose_answers_were_are_sent_again() -> None:
-    async def scenario() -> None:
-        place = Place(4)
-        place.lead([HERE, PEER, HERE, PEER])
-        faults = faulty(place)
-        faults.loses = 1.0
-        writing = place.write(7, [0, 1, 2, 3])
-        await asyncio.sleep(2)
-        assert not writing.done() and len(place.requests) > 2, "some have arrived"
-        faults.loses = 0.0
-        await writing
-
-    in_virtual_time(scenario)
+@pytest.mark.loop(new=VirtualLoop)
+async def test_markers_that_were_lost_and_those_whose_answers_were_are_sent_again() -> None:
+    place = Place(4)
+    place.lead([HERE, PEER, HERE, PEER])
+    faults = faulty(place)
+    faults.loses = 1.0
+    writing = place.write(7, [0, 1, 2, 3])
+    await asyncio.sleep(2)
+    assert not writing.done() and len(place.requests) > 2, "some have arrived"
+    faults.loses = 0.0
+    await writing
 
 
-def test_markers_of_a_crowd_are_held_until_the_faults_are_over() -> None:
-    async def scenario() -> None:
-        place = Place(1)
-        place.lead([HERE])
-        faults = faulty(place)
-        faults.holds = "other"
-        await place.write(7, [0])
-        faults.holds = "t"
-        writing = place.write(8, [0])
-        await asyncio.sleep(2)
-        assert not writing.done() and len(place.requests) == 1
-        faults.end()
-        await writing
-
-    in_virtual_time(scenario)
+@pytest.mark.loop(new=VirtualLoop)
+async def test_markers_of_a_crowd_are_held_until_the_faults_are_over() -> None:
+    place = Place(1)
+    place.lead([HERE])
+    faults = faulty(place)
+    faults.holds = "other"
+    await place.write(7, [0])
+    faults.holds = "t"
+    writing = place.write(8, [0])
+    await asyncio.sleep(2)
+    assert not writing.done() and len(place.requests) == 1
+    faults.end()
+    await writing
 
 
 def test_command_names_the_workload() -> None:

@@ -158,16 +158,13 @@ def test_what_waits_is_refused_on_the_thread_of_a_running_loop(cluster: Cluster,
     assert cluster.running_nodes == (1,)
 
 
-def test_a_cluster_is_not_started_where_it_would_stop_a_loop_and_what_only_sets_something_may_be_called(
+async def test_a_cluster_is_not_started_where_it_would_stop_a_loop_and_what_only_sets_something_may_be_called(
     cluster: Cluster,
 ) -> None:
-    async def use() -> None:
-        with pytest.raises(RuntimeError, match="async with Cluster"), Cluster():
-            pass
-        with cluster.refuse("Produce", ErrorCode.NOT_ENOUGH_REPLICAS):
-            assert cluster.nodes == (1,)
-
-    asyncio.run(use())
+    with pytest.raises(RuntimeError, match="async with Cluster"), Cluster():
+        pass
+    with cluster.refuse("Produce", ErrorCode.NOT_ENOUGH_REPLICAS):
+        assert cluster.nodes == (1,)
 
 
 def test_every_method_that_waits_has_one_to_await() -> None:

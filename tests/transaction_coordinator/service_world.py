@@ -1,7 +1,8 @@
 """A transaction coordinator as a broker uses it, in virtual time: its log, its clients, the leaders."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from pykraft.coordinator.writer import BatchBody
@@ -18,7 +19,6 @@ from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.features import TRANSACTION_VERSION
 from pykraft.metadata_log.image import EMPTY_IMAGE
 from pykraft.metadata_log.persistent import Map
-from pykraft.runtime.simulated.virtual_loop import VirtualLoop
 from pykraft.runtime.turns import Turns
 from pykraft.transaction_coordinator.config import TransactionConfig
 from pykraft.transaction_coordinator.ports import MarkersRefusedError
@@ -185,14 +185,11 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def in_virtual_time(scenario: Callable[[World], Awaitable[None]]) -> None:
-    async def run() -> None:
-        world = World()
-        try:
-            await scenario(world)
-        finally:
-            await world.service.stop()
-        assert world.failures == []
-
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(run())
+@asynccontextmanager
+async def running_world() -> AsyncIterator[World]:
+    world = World()
+    try:
+        yield world
+    finally:
+        await world.service.stop()
+    assert world.failures == []

@@ -10,7 +10,10 @@ from pykraft.broker.authorized_operations import (
 )
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.groups import ConsumerGroupDescribeRequest, DescribeGroupsRequest
-from tests.group_coordinator.coordinators import World, run_world
+from tests.asynchronous import in_loop
+from tests.group_coordinator.coordinators import World, running_world
+
+world = in_loop(running_world)
 
 
 def test_bit_fields_are_those_of_kafka_without_an_authorizer() -> None:
@@ -19,24 +22,21 @@ def test_bit_fields_are_those_of_kafka_without_an_authorizer() -> None:
 
 @pytest.mark.parametrize("wanted", [True, False])
 @pytest.mark.parametrize("consumer", [True, False])
-def test_described_groups_include_operations_if_asked_and_without_an_error(
-    consumer: bool, wanted: bool
+async def test_described_groups_include_operations_if_asked_and_without_an_error(
+    world: World, consumer: bool, wanted: bool
 ) -> None:
-    async def main(world: World) -> None:
-        await world.lead()
-        joining = world.beat("m", 0, group_id="here") if consumer else world.join(group_id="here")
-        await world.settle()
-        request = (
-            ConsumerGroupDescribeRequest(group_ids=["here", "gone"])
-            if consumer
-            else DescribeGroupsRequest(groups=["here", "gone"])
-        )
-        request.include_authorized_operations = wanted
-        answer = await world.send(request, 1 if consumer else 6)
-        codes = [group.error_code for group in answer.groups]
-        assert codes == [ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND]
-        operations = [group.authorized_operations for group in answer.groups]
-        assert operations == [GROUP_OPERATIONS if wanted else NOT_ASKED, NOT_ASKED]
-        joining.cancel()
-
-    run_world(main)
+    await world.lead()
+    joining = world.beat("m", 0, group_id="here") if consumer else world.join(group_id="here")
+    await world.settle()
+    request = (
+        ConsumerGroupDescribeRequest(group_ids=["here", "gone"])
+        if consumer
+        else DescribeGroupsRequest(groups=["here", "gone"])
+    )
+    request.include_authorized_operations = wanted
+    answer = await world.send(request, 1 if consumer else 6)
+    codes = [group.error_code for group in answer.groups]
+    assert codes == [ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND]
+    operations = [group.authorized_operations for group in answer.groups]
+    assert operations == [GROUP_OPERATIONS if wanted else NOT_ASKED, NOT_ASKED]
+    joining.cancel()

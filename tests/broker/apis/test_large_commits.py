@@ -196,24 +196,21 @@ async def running() -> AsyncIterator[Broker]:
     await broker.stop()
 
 
-def test_large_commit_is_one_batch_after_several_turns() -> None:
-    async def main() -> None:
-        async with running() as broker:
-            client = Client(broker)
-            began = broker.turn
-            client.send(request_of(7))
-            while not client.answered:
-                assert broker.committed() in ({-1}, {7}), "half of a commit is visible"
-                await asyncio.sleep(0)
-            assert broker.turn - began > 10
-            assert client.codes() == [[0] * TOPICS]
-            assert [len(records) for _, _, records in broker.writer.batches] == [TOPICS]
-
-    asyncio.run(main())
+async def test_large_commit_is_one_batch_after_several_turns() -> None:
+    async with running() as broker:
+        client = Client(broker)
+        began = broker.turn
+        client.send(request_of(7))
+        while not client.answered:
+            assert broker.committed() in ({-1}, {7}), "half of a commit is visible"
+            await asyncio.sleep(0)
+        assert broker.turn - began > 10
+        assert client.codes() == [[0] * TOPICS]
+        assert [len(records) for _, _, records in broker.writer.batches] == [TOPICS]
 
 
 @pytest.mark.parametrize("excess_bytes", [0, 1])
-def test_largest_commit_is_answered_and_a_larger_one_ends_its_connection(excess_bytes: int) -> None:
+async def test_largest_commit_is_answered_and_a_larger_one_ends_its_connection(excess_bytes: int) -> None:
     note = "x" * 30_000
 
     def body_of(last: int) -> bytes:
@@ -227,149 +224,122 @@ def test_largest_commit_is_answered_and_a_larger_one_ends_its_connection(excess_
         ]
         return OffsetCommitRequest(group_id="g", topics=topics).encode(VERSION)
 
-    async def main() -> None:
-        async with running() as broker:
-            client = Client(broker)
-            missing_bytes = MAX_COMMIT_BYTES - len(body_of(20_000))
-            body = body_of(20_000 + missing_bytes + excess_bytes)
-            assert len(body) == MAX_COMMIT_BYTES + excess_bytes
-            if excess_bytes:
-                with pytest.raises(ProtocolError):
-                    client.send(body)
-            else:
+    async with running() as broker:
+        client = Client(broker)
+        missing_bytes = MAX_COMMIT_BYTES - len(body_of(20_000))
+        body = body_of(20_000 + missing_bytes + excess_bytes)
+        assert len(body) == MAX_COMMIT_BYTES + excess_bytes
+        if excess_bytes:
+            with pytest.raises(ProtocolError):
                 client.send(body)
-                await broker.until(lambda: bool(client.answered))
-                assert set(client.codes()[0]) == {ErrorCode.OFFSET_METADATA_TOO_LARGE}
-
-    asyncio.run(main())
-
-
-def test_other_clients_are_served_meanwhile() -> None:
-    async def main() -> None:
-        async with running() as broker:
-            large, other = Client(broker), Client(broker)
-            large.send(request_of(7))
-            for number in range(3):
-                other.send(request_of(number, topics=1, group="h"))
-                await broker.until(lambda number=number: len(other.answered) == number + 1)  # type: ignore[misc]
-                assert not large.answered
-            await broker.until(lambda: bool(large.answered))
-            assert broker.committed() == {7}
-
-    asyncio.run(main())
+        else:
+            client.send(body)
+            await broker.until(lambda: bool(client.answered))
+            assert set(client.codes()[0]) == {ErrorCode.OFFSET_METADATA_TOO_LARGE}
 
 
-def test_later_commit_of_a_connection_does_not_overtake_a_large_one() -> None:
-    async def main() -> None:
-        async with running() as broker:
-            client = Client(broker)
-            client.send(request_of(7), request_of(8, topics=1), request_of(9))
-            await broker.until(lambda: len(client.answered) >= 3)
-            assert [len(codes) for codes in client.codes()] == [TOPICS, 1, TOPICS]
-            assert broker.logged("topic-0") == [7, 8, 9]
-            assert broker.committed() == {9}
-
-    asyncio.run(main())
-
-
-def test_commit_of_another_client_to_the_same_group_is_not_lost() -> None:
-    async def main() -> None:
-        async with running() as broker:
-            large, other = Client(broker), Client(broker)
-            large.send(request_of(7, topics=1_400))
-            for number in range(40):
-                other.send(request_of(100 + number, topics=1))
-                await asyncio.sleep(0)
-            await broker.until(lambda: bool(large.answered) and len(other.answered) == 40)
-            logged = broker.logged("topic-0")
-            assert sorted(logged) == [7, *range(100, 140)]
-            assert broker.state.committed("g", "topic-0", 0).offset == logged[-1]
-            assert broker.state.committed("g", "topic-1", 0).offset == 7
-
-    asyncio.run(main())
+async def test_other_clients_are_served_meanwhile() -> None:
+    async with running() as broker:
+        large, other = Client(broker), Client(broker)
+        large.send(request_of(7))
+        for number in range(3):
+            other.send(request_of(number, topics=1, group="h"))
+            await broker.until(lambda number=number: len(other.answered) == number + 1)  # type: ignore[misc]
+            assert not large.answered
+        await broker.until(lambda: bool(large.answered))
+        assert broker.committed() == {7}
 
 
-def test_few_large_commits_are_worked_on_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        async with running() as broker:
-            clients = [Client(broker) for _ in range(3 * MOST_LARGE)]
-            begun = 0
-
-            def counted(*arguments: Any) -> Any:
-                nonlocal begun
-                begun += 1
-                return parse_in_slices(*arguments)
-
-            monkeypatch.setattr("pykraft.broker.apis.coordination.offset_commit.parse_in_slices", counted)
-            for number, client in enumerate(clients):
-                client.send(request_of(number, group=f"g{number}"))
-            gone = clients[MOST_LARGE + 1]
-            gone.close()
-            while not all(client.answered or client is gone for client in clients):
-                assert begun <= MOST_LARGE + len(broker.writer.batches)
-                await asyncio.sleep(0)
-            assert not gone.answered and broker.committed(f"g{MOST_LARGE + 1}") == {-1}
-            assert all(client.codes() == [[0] * TOPICS] for client in clients if client is not gone)
-
-    asyncio.run(main())
+async def test_later_commit_of_a_connection_does_not_overtake_a_large_one() -> None:
+    async with running() as broker:
+        client = Client(broker)
+        client.send(request_of(7), request_of(8, topics=1), request_of(9))
+        await broker.until(lambda: len(client.answered) >= 3)
+        assert [len(codes) for codes in client.codes()] == [TOPICS, 1, TOPICS]
+        assert broker.logged("topic-0") == [7, 8, 9]
+        assert broker.committed() == {9}
 
 
-def test_malformed_large_commit_costs_only_its_connection() -> None:
-    async def main() -> None:
-        async with running() as broker:
-            bad, good = [Client(broker) for _ in range(MOST_LARGE)], Client(broker)
-            for client in bad:
-                client.send(request_of(7)[:-9])
-            good.send(request_of(8))
-            await broker.until(lambda: bool(good.answered))
-            assert all(client.is_closed and not client.answered for client in bad)
-            assert broker.committed() == {8}
+async def test_commit_of_another_client_to_the_same_group_is_not_lost() -> None:
+    async with running() as broker:
+        large, other = Client(broker), Client(broker)
+        large.send(request_of(7, topics=1_400))
+        for number in range(40):
+            other.send(request_of(100 + number, topics=1))
+            await asyncio.sleep(0)
+        await broker.until(lambda: bool(large.answered) and len(other.answered) == 40)
+        logged = broker.logged("topic-0")
+        assert sorted(logged) == [7, *range(100, 140)]
+        assert broker.state.committed("g", "topic-0", 0).offset == logged[-1]
+        assert broker.state.committed("g", "topic-1", 0).offset == 7
 
-    asyncio.run(main())
+
+async def test_few_large_commits_are_worked_on_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running() as broker:
+        clients = [Client(broker) for _ in range(3 * MOST_LARGE)]
+        begun = 0
+
+        def counted(*arguments: Any) -> Any:
+            nonlocal begun
+            begun += 1
+            return parse_in_slices(*arguments)
+
+        monkeypatch.setattr("pykraft.broker.apis.coordination.offset_commit.parse_in_slices", counted)
+        for number, client in enumerate(clients):
+            client.send(request_of(number, group=f"g{number}"))
+        gone = clients[MOST_LARGE + 1]
+        gone.close()
+        while not all(client.answered or client is gone for client in clients):
+            assert begun <= MOST_LARGE + len(broker.writer.batches)
+            await asyncio.sleep(0)
+        assert not gone.answered and broker.committed(f"g{MOST_LARGE + 1}") == {-1}
+        assert all(client.codes() == [[0] * TOPICS] for client in clients if client is not gone)
+
+
+async def test_malformed_large_commit_costs_only_its_connection() -> None:
+    async with running() as broker:
+        bad, good = [Client(broker) for _ in range(MOST_LARGE)], Client(broker)
+        for client in bad:
+            client.send(request_of(7)[:-9])
+        good.send(request_of(8))
+        await broker.until(lambda: bool(good.answered))
+        assert all(client.is_closed and not client.answered for client in bad)
+        assert broker.committed() == {8}
 
 
 @pytest.mark.parametrize("when", [0, 5, 12])
-def test_leadership_that_is_lost_meanwhile_refuses_the_whole_commit(when: int) -> None:
-    async def main() -> None:
-        async with running() as broker:
-            client = Client(broker)
-            client.send(request_of(7))
-            for _ in range(when):
-                await asyncio.sleep(0)
-            broker.groups.on_resigned(0)
-            await broker.until(lambda: bool(client.answered))
-            assert client.codes() == [[ErrorCode.NOT_COORDINATOR] * TOPICS]
-            assert not broker.writer.batches
-
-    asyncio.run(main())
-
-
-def test_large_commit_past_the_lease_is_answered() -> None:
-    async def main() -> None:
-        async with running() as broker:
-            client = Client(broker)
-            client.send(request_of(7))
+async def test_leadership_that_is_lost_meanwhile_refuses_the_whole_commit(when: int) -> None:
+    async with running() as broker:
+        client = Client(broker)
+        client.send(request_of(7))
+        for _ in range(when):
             await asyncio.sleep(0)
-            broker.lease.is_over = True
-            await broker.until(lambda: bool(client.answered))
-            assert client.codes() == [[0] * TOPICS]
-            assert broker.committed() == {7}
-
-    asyncio.run(main())
+        broker.groups.on_resigned(0)
+        await broker.until(lambda: bool(client.answered))
+        assert client.codes() == [[ErrorCode.NOT_COORDINATOR] * TOPICS]
+        assert not broker.writer.batches
 
 
-def test_topic_that_is_deleted_meanwhile_is_not_committed_to() -> None:
-    async def main() -> None:
-        async with running() as broker:
-            client = Client(broker)
-            client.send(request_of(7))
-            await asyncio.sleep(0)
-            broker.set_topics({name: 1 for name in SIZES if name != "topic-3"})
-            await broker.until(lambda: bool(client.answered))
-            assert client.codes() == [[ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * TOPICS]
-            assert not broker.writer.batches
+async def test_large_commit_past_the_lease_is_answered() -> None:
+    async with running() as broker:
+        client = Client(broker)
+        client.send(request_of(7))
+        await asyncio.sleep(0)
+        broker.lease.is_over = True
+        await broker.until(lambda: bool(client.answered))
+        assert client.codes() == [[0] * TOPICS]
+        assert broker.committed() == {7}
 
-    asyncio.run(main())
+
+async def test_topic_that_is_deleted_meanwhile_is_not_committed_to() -> None:
+    async with running() as broker:
+        client = Client(broker)
+        client.send(request_of(7))
+        await asyncio.sleep(0)
+        broker.set_topics({name: 1 for name in SIZES if name != "topic-3"})
+        await broker.until(lambda: bool(client.answered))
+        assert client.codes() == [[ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * TOPICS]
+        assert not broker.writer.batches
 
 
 def test_requests_of_these_tests_are_large_and_small() -> None:

@@ -24,320 +24,269 @@ from tests.narrowing import as_type, present
 pytestmark = pytest.mark.usefixtures("walked_in_python")
 
 
-def test_long_batch_is_appended_before_later_requests_of_its_connection(data_plane: DataPlaneTools) -> None:
-    async def body() -> None:
-        async with data_plane.cluster(1) as cluster:
-            await cluster.create(1)
-            gate = Gate(cluster)
-            busy, other = await cluster.client(1), await cluster.client(1)
-            busy.send_produce(long_batch(data_plane), acks=1)
-            busy.send_produce(data_plane.batch(b"after"), acks=1)
-            await data_plane.until(lambda: gate.waiting)
-            assert (await other.produce(data_plane.batch(b"other"), acks=1)).base_offset == 0
-            assert cluster.partition(1).log.log_end_offset == 1
-            gate.is_open.set()
-            offsets = [
-                (await busy.receive()).responses[0].partition_responses[0].base_offset for _ in range(2)
-            ]
-            assert offsets == [1, 1 + LONG]
-
-    data_plane.run(body)
-
-
-def test_connection_continues_after_a_long_batch_with_all_requests_sent_meanwhile(
+async def test_long_batch_is_appended_before_later_requests_of_its_connection(
     data_plane: DataPlaneTools,
 ) -> None:
-    async def body() -> None:
-        async with data_plane.cluster(1) as cluster:
-            await cluster.create(1)
-            client = await cluster.client(1)
-            for _ in range(3):
-                client.send_produce(long_batch(data_plane), acks=1)
-                for _ in range(200):
-                    client.send_produce(data_plane.batch(b"small"), acks=1)
-            offsets = [
-                (await client.receive()).responses[0].partition_responses[0].base_offset for _ in range(603)
-            ]
-            expected, end = [], 0
-            for n in range(603):
-                expected.append(end)
-                end += 1 if n % 201 else LONG
-            assert offsets == expected
-
-    data_plane.run(body)
+    async with data_plane.cluster(1) as cluster:
+        await cluster.create(1)
+        gate = Gate(cluster)
+        busy, other = await cluster.client(1), await cluster.client(1)
+        busy.send_produce(long_batch(data_plane), acks=1)
+        busy.send_produce(data_plane.batch(b"after"), acks=1)
+        await data_plane.until(lambda: gate.waiting)
+        assert (await other.produce(data_plane.batch(b"other"), acks=1)).base_offset == 0
+        assert cluster.partition(1).log.log_end_offset == 1
+        gate.is_open.set()
+        offsets = [(await busy.receive()).responses[0].partition_responses[0].base_offset for _ in range(2)]
+        assert offsets == [1, 1 + LONG]
 
 
-def test_idempotent_producer_with_a_long_batch_in_flight_stays_in_sequence(
+async def test_connection_continues_after_a_long_batch_with_all_requests_sent_meanwhile(
     data_plane: DataPlaneTools,
 ) -> None:
-    async def body() -> None:
-        async with data_plane.cluster(1) as cluster:
-            await cluster.create(1)
-            client = await cluster.client(1)
-            client.send_produce(long_batch(data_plane, base_sequence=0, producer_id=9, producer_epoch=0))
-            client.send_produce(data_plane.batch(b"x", base_sequence=LONG, producer_id=9, producer_epoch=0))
-            client.send_produce(long_batch(data_plane, base_sequence=0, producer_id=9, producer_epoch=0))
-            results = [(await client.receive()).responses[0].partition_responses[0] for _ in range(3)]
-            assert [(r.error_code, r.base_offset) for r in results] == [(0, 0), (0, LONG), (0, 0)]
-
-    data_plane.run(body)
-
-
-def test_leadership_lost_while_a_batch_is_walked_refuses_it(data_plane: DataPlaneTools) -> None:
-    async def body() -> None:
-        async with data_plane.cluster(1, 2) as cluster:
-            await cluster.create(1, 2)
-            gate = Gate(cluster)
-            client = await cluster.client(1)
-            client.send_produce(long_batch(data_plane))
-            await data_plane.until(lambda: gate.waiting)
-            cluster.controller.elect(2)
-            gate.is_open.set()
-            result = (await client.receive()).responses[0].partition_responses[0]
-            assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-            assert cluster.partition(1).log.log_end_offset == 0
-
-    data_plane.run(body)
-
-
-def test_lease_that_ends_while_a_batch_is_walked_refuses_acks_1(data_plane: DataPlaneTools) -> None:
-    async def body() -> None:
-        async with data_plane.cluster(1) as cluster:
-            await cluster.create(1)
-            gate = Gate(cluster)
-            client = await cluster.client(1)
+    async with data_plane.cluster(1) as cluster:
+        await cluster.create(1)
+        client = await cluster.client(1)
+        for _ in range(3):
             client.send_produce(long_batch(data_plane), acks=1)
-            await data_plane.until(lambda: gate.waiting)
-            cluster.brokers[1].lease.valid = False
-            gate.is_open.set()
-            result = (await client.receive()).responses[0].partition_responses[0]
-            assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-            assert cluster.partition(1).log.log_end_offset == 0
+            for _ in range(200):
+                client.send_produce(data_plane.batch(b"small"), acks=1)
+        offsets = [
+            (await client.receive()).responses[0].partition_responses[0].base_offset for _ in range(603)
+        ]
+        expected, end = [], 0
+        for n in range(603):
+            expected.append(end)
+            end += 1 if n % 201 else LONG
+        assert offsets == expected
 
-    data_plane.run(body)
 
-
-def test_client_that_disconnects_while_its_batch_is_walked_leaves_nothing_behind(
+async def test_idempotent_producer_with_a_long_batch_in_flight_stays_in_sequence(
     data_plane: DataPlaneTools,
 ) -> None:
-    async def body() -> None:
-        async with data_plane.cluster(1, 2) as cluster:
-            await cluster.create(1, 2)
-            await cluster.brokers[2].data.fetchers.stop()
-            gate = Gate(cluster)
-            client = await cluster.client(1)
-            client.send_produce(long_batch(data_plane), timeout_ms=2**31 - 1)
-            await data_plane.until(lambda: gate.waiting)
-            listener = cluster.brokers[1].listener
-            for connection in list(listener._server._connections):
-                connection.close()  # as it is when an earlier answer can no longer be sent
-            await data_plane.until(lambda: not listener.connection_count)
-            gate.is_open.set()
-            partition = cluster.partition(1)
-            await data_plane.until(lambda: partition.log.log_end_offset == LONG)
-            assert partition.high_watermark == 0, "the batch still waits for its replicas"
-            assert not len(cluster.brokers[1].data.wakeups.deadlines), "but no client waits for the answer"
-
-    data_plane.run(body)
+    async with data_plane.cluster(1) as cluster:
+        await cluster.create(1)
+        client = await cluster.client(1)
+        client.send_produce(long_batch(data_plane, base_sequence=0, producer_id=9, producer_epoch=0))
+        client.send_produce(data_plane.batch(b"x", base_sequence=LONG, producer_id=9, producer_epoch=0))
+        client.send_produce(long_batch(data_plane, base_sequence=0, producer_id=9, producer_epoch=0))
+        results = [(await client.receive()).responses[0].partition_responses[0] for _ in range(3)]
+        assert [(r.error_code, r.base_offset) for r in results] == [(0, 0), (0, LONG), (0, 0)]
 
 
-def test_damage_at_the_end_of_a_long_batch_appends_nothing(data_plane: DataPlaneTools) -> None:
-    async def body() -> None:
-        async with data_plane.cluster(1) as cluster:
-            await cluster.create(1)
-            client = await cluster.client(1)
-            data = bytearray(long_batch(data_plane))
-            data[-1] = 0x7F
-            data[17:21] = _crc(data)
-            result = await client.produce(bytes(data))
-            assert result.error_code == ErrorCode.INVALID_RECORD
-            assert (await client.produce(data_plane.batch(b"x"))).base_offset == 0
-
-    data_plane.run(body)
-
-
-def test_long_batch_without_acks_is_appended_without_an_answer(data_plane: DataPlaneTools) -> None:
-    async def body() -> None:
-        async with data_plane.cluster(1) as cluster:
-            await cluster.create(1)
-            client = await cluster.client(1)
-            client.send_produce(long_batch(data_plane), acks=0)
-            client._asked.pop()
-            assert (await client.produce(data_plane.batch(b"x"), acks=1)).base_offset == LONG
-
-    data_plane.run(body)
+async def test_leadership_lost_while_a_batch_is_walked_refuses_it(data_plane: DataPlaneTools) -> None:
+    async with data_plane.cluster(1, 2) as cluster:
+        await cluster.create(1, 2)
+        gate = Gate(cluster)
+        client = await cluster.client(1)
+        client.send_produce(long_batch(data_plane))
+        await data_plane.until(lambda: gate.waiting)
+        cluster.controller.elect(2)
+        gate.is_open.set()
+        result = (await client.receive()).responses[0].partition_responses[0]
+        assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert cluster.partition(1).log.log_end_offset == 0
 
 
-def test_broker_stops_while_long_batches_are_walked(data_plane: DataPlaneTools) -> None:
-    async def body() -> None:
-        async with data_plane.cluster(1) as cluster:
-            await cluster.create(1)
-            gate = Gate(cluster)
-            for _ in range(3):
-                client = await cluster.client(1)
-                client.send_produce(long_batch(data_plane))
-            await data_plane.until(lambda: gate.waiting == 3)
+async def test_lease_that_ends_while_a_batch_is_walked_refuses_acks_1(data_plane: DataPlaneTools) -> None:
+    async with data_plane.cluster(1) as cluster:
+        await cluster.create(1)
+        gate = Gate(cluster)
+        client = await cluster.client(1)
+        client.send_produce(long_batch(data_plane), acks=1)
+        await data_plane.until(lambda: gate.waiting)
+        cluster.brokers[1].lease.valid = False
+        gate.is_open.set()
+        result = (await client.receive()).responses[0].partition_responses[0]
+        assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert cluster.partition(1).log.log_end_offset == 0
 
-    data_plane.run(body)
 
-
-def test_compressed_batch_that_grows_much_is_decompressed_and_appended_unchanged(
+async def test_client_that_disconnects_while_its_batch_is_walked_leaves_nothing_behind(
     data_plane: DataPlaneTools,
 ) -> None:
-    async def body() -> None:
-        async with data_plane.cluster(1) as cluster:
-            await cluster.create(1)
-            clients = [await cluster.client(1) for _ in range(4)]
-            batches = [
-                data_plane.batch(bytes(3 << 20), b"%d" % n, compression=codec)
-                for n, codec in enumerate(codec for codec in Compression if codec)
-            ]
-            results = await asyncio.gather(
-                *(client.produce(batch, acks=1) for client, batch in zip(clients, batches, strict=True))
-            )
-            assert sorted(result.base_offset for result in results) == [0, 2, 4, 6]
-            assert as_type(cluster.brokers[1]._hot[0], ProduceHandler).validation.memory._value == 2
-
-    data_plane.run(body)
-
-
-def test_so_many_large_batches_are_decompressed_at_once(
-    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def body() -> None:
-        async with data_plane.cluster(1) as cluster:
-            await cluster.create(1)
-            gate = Gate(cluster)
-            unfolding: list[int] = []
-            may_end = asyncio.Event()
-            run = Workers.run
-
-            async def run_when_allowed(workers: Workers, job: Callable[[], object]) -> object:
-                if getattr(job, "__func__", None) is not ClientBatch.unfold:
-                    return await run(workers, job)
-                unfolding.append(1 + (unfolding[-1] if unfolding else 0))
-                await may_end.wait()
-                unfolding.append(unfolding[-1] - 1)
-                return await run(workers, job)
-
-            monkeypatch.setattr(Workers, "run", run_when_allowed)
-            clients = [await cluster.client(1) for _ in range(4)]
-            for n, client in enumerate(clients):
-                client.send_produce(data_plane.batch(bytes(3 << 20), b"%d" % n, compression=Compression.GZIP))
-            await data_plane.until(lambda: gate.waiting == 4)
-            gate.is_open.set()
-            await data_plane.until(lambda: len(unfolding) >= 2)
-            await asyncio.sleep(0)
-            assert unfolding == [1, 2]
-            may_end.set()
-            answers = [(await client.receive()).responses[0].partition_responses[0] for client in clients]
-            assert sorted(answer.base_offset for answer in answers) == [0, 2, 4, 6]
-            assert max(unfolding) == 2
-
-    data_plane.run(body)
+    async with data_plane.cluster(1, 2) as cluster:
+        await cluster.create(1, 2)
+        await cluster.brokers[2].data.fetchers.stop()
+        gate = Gate(cluster)
+        client = await cluster.client(1)
+        client.send_produce(long_batch(data_plane), timeout_ms=2**31 - 1)
+        await data_plane.until(lambda: gate.waiting)
+        listener = cluster.brokers[1].listener
+        for connection in list(listener._server._connections):
+            connection.close()  # as it is when an earlier answer can no longer be sent
+        await data_plane.until(lambda: not listener.connection_count)
+        gate.is_open.set()
+        partition = cluster.partition(1)
+        await data_plane.until(lambda: partition.log.log_end_offset == LONG)
+        assert partition.high_watermark == 0, "the batch still waits for its replicas"
+        assert not len(cluster.brokers[1].data.wakeups.deadlines), "but no client waits for the answer"
 
 
-def test_failure_in_the_middle_of_a_walk_costs_its_own_connection_only(
-    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def body() -> None:
-        async with data_plane.cluster(1) as cluster:
-            await cluster.create(1)
-            gate = Gate(cluster)
-            client, other = await cluster.client(1), await cluster.client(1)
+async def test_damage_at_the_end_of_a_long_batch_appends_nothing(data_plane: DataPlaneTools) -> None:
+    async with data_plane.cluster(1) as cluster:
+        await cluster.create(1)
+        client = await cluster.client(1)
+        data = bytearray(long_batch(data_plane))
+        data[-1] = 0x7F
+        data[17:21] = _crc(data)
+        result = await client.produce(bytes(data))
+        assert result.error_code == ErrorCode.INVALID_RECORD
+        assert (await client.produce(data_plane.batch(b"x"))).base_offset == 0
+
+
+async def test_long_batch_without_acks_is_appended_without_an_answer(data_plane: DataPlaneTools) -> None:
+    async with data_plane.cluster(1) as cluster:
+        await cluster.create(1)
+        client = await cluster.client(1)
+        client.send_produce(long_batch(data_plane), acks=0)
+        client._asked.pop()
+        assert (await client.produce(data_plane.batch(b"x"), acks=1)).base_offset == LONG
+
+
+async def test_broker_stops_while_long_batches_are_walked(data_plane: DataPlaneTools) -> None:
+    async with data_plane.cluster(1) as cluster:
+        await cluster.create(1)
+        gate = Gate(cluster)
+        for _ in range(3):
+            client = await cluster.client(1)
             client.send_produce(long_batch(data_plane))
-            await data_plane.until(lambda: gate.waiting)
-
-            def fail(*_: object) -> int:
-                raise MemoryError
-
-            with monkeypatch.context() as patched:
-                patched.setattr("pykraft.broker.replicas.leading.validate.RecordWalk.advance", fail)
-                gate.is_open.set()
-                assert await asyncio.wait_for(client.reader.read(), 10) == b""
-            assert (await other.produce(data_plane.batch(b"x"))).base_offset == 0
-
-    data_plane.run(body)
+        await data_plane.until(lambda: gate.waiting == 3)
 
 
-def test_long_batch_is_stored_in_the_codec_of_its_topic(data_plane: DataPlaneTools) -> None:
-    async def body() -> None:
-        async with data_plane.cluster(1) as cluster:
-            await cluster.create(1, configs={"compression.type": "zstd"})
-            client = await cluster.client(1)
-            assert (await client.produce(long_batch(data_plane))).base_offset == 0
-            stored = bytes(present((await client.fetch(0)).records))
-            header = read_header(stored)
-            assert header.compression is Compression.ZSTD
-            assert crc_is_valid(stored, 0, header)
-            assert len(data_plane.values(stored)) == LONG
-
-    data_plane.run(body)
-
-
-def test_answer_names_the_records_that_were_refused(data_plane: DataPlaneTools) -> None:
-    async def body() -> None:
-        async with data_plane.cluster(1) as cluster:
-            await cluster.create(1, configs={"cleanup.policy": "compact"})
-            client = await cluster.client(1)
-            for version in (8, 9, 12):
-                result = await client.produce(data_plane.batch(b"a", b"b"), version=version)
-                assert result.error_code == ErrorCode.INVALID_RECORD
-                assert [error.batch_index for error in result.record_errors] == [0, 1]
-                assert "key" in present(result.record_errors[0].batch_index_error_message)
-            assert not (await client.produce(data_plane.batch(b"a"), version=7)).record_errors
-
-    data_plane.run(body)
+async def test_compressed_batch_that_grows_much_is_decompressed_and_appended_unchanged(
+    data_plane: DataPlaneTools,
+) -> None:
+    async with data_plane.cluster(1) as cluster:
+        await cluster.create(1)
+        clients = [await cluster.client(1) for _ in range(4)]
+        batches = [
+            data_plane.batch(bytes(3 << 20), b"%d" % n, compression=codec)
+            for n, codec in enumerate(codec for codec in Compression if codec)
+        ]
+        results = await asyncio.gather(
+            *(client.produce(batch, acks=1) for client, batch in zip(clients, batches, strict=True))
+        )
+        assert sorted(result.base_offset for result in results) == [0, 2, 4, 6]
+        assert as_type(cluster.brokers[1]._hot[0], ProduceHandler).validation.memory._value == 2
 
 
-def test_header_with_a_wrong_timestamp_is_stored_corrected(data_plane: DataPlaneTools) -> None:
-    async def body() -> None:
-        async with data_plane.cluster(1) as cluster:
-            await cluster.create(1)
-            client = await cluster.client(1)
-            data = bytearray(data_plane.batch(b"v", timestamp_ms=1_000_000))
-            data[35:43] = (1 << 40).to_bytes(8, "big")
-            data[17:21] = _crc(data)
-            assert (await client.produce(bytes(data))).error_code == 0
-            stored = bytes(present((await client.fetch(0)).records))
-            header = read_header(stored)
-            assert header.max_timestamp == 1_000_000
-            assert crc_is_valid(stored, 0, header)
+async def test_so_many_large_batches_are_decompressed_at_once(
+    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with data_plane.cluster(1) as cluster:
+        await cluster.create(1)
+        gate = Gate(cluster)
+        unfolding: list[int] = []
+        may_end = asyncio.Event()
+        run = Workers.run
 
-    data_plane.run(body)
+        async def run_when_allowed(workers: Workers, job: Callable[[], object]) -> object:
+            if getattr(job, "__func__", None) is not ClientBatch.unfold:
+                return await run(workers, job)
+            unfolding.append(1 + (unfolding[-1] if unfolding else 0))
+            await may_end.wait()
+            unfolding.append(unfolding[-1] - 1)
+            return await run(workers, job)
+
+        monkeypatch.setattr(Workers, "run", run_when_allowed)
+        clients = [await cluster.client(1) for _ in range(4)]
+        for n, client in enumerate(clients):
+            client.send_produce(data_plane.batch(bytes(3 << 20), b"%d" % n, compression=Compression.GZIP))
+        await data_plane.until(lambda: gate.waiting == 4)
+        gate.is_open.set()
+        await data_plane.until(lambda: len(unfolding) >= 2)
+        await asyncio.sleep(0)
+        assert unfolding == [1, 2]
+        may_end.set()
+        answers = [(await client.receive()).responses[0].partition_responses[0] for client in clients]
+        assert sorted(answer.base_offset for answer in answers) == [0, 2, 4, 6]
+        assert max(unfolding) == 2
 
 
-def test_long_request_is_kept_without_a_copy_of_its_batches(data_plane: DataPlaneTools) -> None:
+async def test_failure_in_the_middle_of_a_walk_costs_its_own_connection_only(
+    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with data_plane.cluster(1) as cluster:
+        await cluster.create(1)
+        gate = Gate(cluster)
+        client, other = await cluster.client(1), await cluster.client(1)
+        client.send_produce(long_batch(data_plane))
+        await data_plane.until(lambda: gate.waiting)
+
+        def fail(*_: object) -> int:
+            raise MemoryError
+
+        with monkeypatch.context() as patched:
+            patched.setattr("pykraft.broker.replicas.leading.validate.RecordWalk.advance", fail)
+            gate.is_open.set()
+            assert await asyncio.wait_for(client.reader.read(), 10) == b""
+        assert (await other.produce(data_plane.batch(b"x"))).base_offset == 0
+
+
+async def test_long_batch_is_stored_in_the_codec_of_its_topic(data_plane: DataPlaneTools) -> None:
+    async with data_plane.cluster(1) as cluster:
+        await cluster.create(1, configs={"compression.type": "zstd"})
+        client = await cluster.client(1)
+        assert (await client.produce(long_batch(data_plane))).base_offset == 0
+        stored = bytes(present((await client.fetch(0)).records))
+        header = read_header(stored)
+        assert header.compression is Compression.ZSTD
+        assert crc_is_valid(stored, 0, header)
+        assert len(data_plane.values(stored)) == LONG
+
+
+async def test_answer_names_the_records_that_were_refused(data_plane: DataPlaneTools) -> None:
+    async with data_plane.cluster(1) as cluster:
+        await cluster.create(1, configs={"cleanup.policy": "compact"})
+        client = await cluster.client(1)
+        for version in (8, 9, 12):
+            result = await client.produce(data_plane.batch(b"a", b"b"), version=version)
+            assert result.error_code == ErrorCode.INVALID_RECORD
+            assert [error.batch_index for error in result.record_errors] == [0, 1]
+            assert "key" in present(result.record_errors[0].batch_index_error_message)
+        assert not (await client.produce(data_plane.batch(b"a"), version=7)).record_errors
+
+
+async def test_header_with_a_wrong_timestamp_is_stored_corrected(data_plane: DataPlaneTools) -> None:
+    async with data_plane.cluster(1) as cluster:
+        await cluster.create(1)
+        client = await cluster.client(1)
+        data = bytearray(data_plane.batch(b"v", timestamp_ms=1_000_000))
+        data[35:43] = (1 << 40).to_bytes(8, "big")
+        data[17:21] = _crc(data)
+        assert (await client.produce(bytes(data))).error_code == 0
+        stored = bytes(present((await client.fetch(0)).records))
+        header = read_header(stored)
+        assert header.max_timestamp == 1_000_000
+        assert crc_is_valid(stored, 0, header)
+
+
+async def test_long_request_is_kept_without_a_copy_of_its_batches(data_plane: DataPlaneTools) -> None:
     size_bytes = 16 << 20
-
-    async def body() -> None:
-        async with data_plane.cluster(1) as cluster:
-            await cluster.create(1, configs={"max.message.bytes": str(2 * size_bytes)})
-            gate = Gate(cluster)
-            gate.is_open.set()
-            client = await cluster.client(1)
-            await client.produce(data_plane.batch(bytes(size_bytes)), acks=1)
-            batch = data_plane.batch(*(bytes(1 + n % 2) for n in range(LONG)), bytes(size_bytes))
-            gate.is_open.clear()
-            tracemalloc.start()
-            try:
-                client.send_produce(batch, acks=1)
-                await data_plane.until(lambda: gate.waiting)
-                client.send_produce(data_plane.batch(b"after"), acks=1)
-                await data_plane.until(lambda: not client.writer.transport.get_write_buffer_size())
-                taken = tracemalloc.take_snapshot()
-            finally:
-                tracemalloc.stop()
-            gate.is_open.set()
-            offsets = [
-                (await client.receive()).responses[0].partition_responses[0].base_offset for _ in range(2)
-            ]
-            assert offsets == [1, 2 + LONG]
-            places = [tracemalloc.Filter(True, f"*/{name}/*") for name in ("runtime", "broker/apis")]
-            copied = sum(found.size for found in taken.filter_traces(places).statistics("filename"))
-            assert copied < size_bytes // 8
-
-    data_plane.run(body)
+    async with data_plane.cluster(1) as cluster:
+        await cluster.create(1, configs={"max.message.bytes": str(2 * size_bytes)})
+        gate = Gate(cluster)
+        gate.is_open.set()
+        client = await cluster.client(1)
+        await client.produce(data_plane.batch(bytes(size_bytes)), acks=1)
+        batch = data_plane.batch(*(bytes(1 + n % 2) for n in range(LONG)), bytes(size_bytes))
+        gate.is_open.clear()
+        tracemalloc.start()
+        try:
+            client.send_produce(batch, acks=1)
+            await data_plane.until(lambda: gate.waiting)
+            client.send_produce(data_plane.batch(b"after"), acks=1)
+            await data_plane.until(lambda: not client.writer.transport.get_write_buffer_size())
+            taken = tracemalloc.take_snapshot()
+        finally:
+            tracemalloc.stop()
+        gate.is_open.set()
+        offsets = [(await client.receive()).responses[0].partition_responses[0].base_offset for _ in range(2)]
+        assert offsets == [1, 2 + LONG]
+        places = [tracemalloc.Filter(True, f"*/{name}/*") for name in ("runtime", "broker/apis")]
+        copied = sum(found.size for found in taken.filter_traces(places).statistics("filename"))
+        assert copied < size_bytes // 8
 
 
 @pytest.mark.parametrize("is_damaged", [False, True])
@@ -375,31 +324,25 @@ def test_memory_of_a_long_request_is_free_once_it_is_answered(
         gc.enable()
 
 
-def test_stopping_broker_starts_no_long_batch_and_nothing_after_one(data_plane: DataPlaneTools) -> None:
+async def test_stopping_broker_starts_no_long_batch_and_nothing_after_one(data_plane: DataPlaneTools) -> None:
     """Its listeners stop last, when its logs are already closed."""
-
-    async def body() -> None:
-        async with data_plane.cluster(1) as cluster:
-            await cluster.create(1)
-            gate = Gate(cluster)
-            client, late = await cluster.client(1), await cluster.client(1)
-            client.send_produce(long_batch(data_plane), acks=1)
-            client.send_produce(data_plane.batch(b"after"), acks=1)
-            client.send_produce(long_batch(data_plane), acks=1)
-            await data_plane.until(lambda: gate.waiting)
-            data, server = cluster.brokers[1].data, cluster.brokers[1].listener._server
-            await data.stop()
-            await data_plane.until(lambda: server.connection_count == 1)
-            assert cluster.partition(1).log.log_end_offset == 0, (
-                "no request overtakes the one that was aborted"
-            )
-            late.send_produce(data_plane.batch(b"small"), acks=1)
-            late.send_produce(long_batch(data_plane), acks=1)
-            await late.receive()
-            await data_plane.until(
-                lambda: all(as_type(link.session, Connection)._is_held for link in server._connections)
-            )
-            await data_plane.until(lambda: not len(data.tasks))
-            assert gate.waiting == 1
-
-    data_plane.run(body)
+    async with data_plane.cluster(1) as cluster:
+        await cluster.create(1)
+        gate = Gate(cluster)
+        client, late = await cluster.client(1), await cluster.client(1)
+        client.send_produce(long_batch(data_plane), acks=1)
+        client.send_produce(data_plane.batch(b"after"), acks=1)
+        client.send_produce(long_batch(data_plane), acks=1)
+        await data_plane.until(lambda: gate.waiting)
+        data, server = cluster.brokers[1].data, cluster.brokers[1].listener._server
+        await data.stop()
+        await data_plane.until(lambda: server.connection_count == 1)
+        assert cluster.partition(1).log.log_end_offset == 0, "no request overtakes the one that was aborted"
+        late.send_produce(data_plane.batch(b"small"), acks=1)
+        late.send_produce(long_batch(data_plane), acks=1)
+        await late.receive()
+        await data_plane.until(
+            lambda: all(as_type(link.session, Connection)._is_held for link in server._connections)
+        )
+        await data_plane.until(lambda: not len(data.tasks))
+        assert gate.waiting == 1

@@ -109,20 +109,17 @@ def run(body: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 @pytest.mark.parametrize("version", range(14))
-def test_client_is_told_that_a_topic_is_missing_while_it_is_created(version: int) -> None:
-    async def body() -> None:
-        broker = Broker(Controller())
-        (topic,) = await broker.ask(["new"], version)
-        assert (topic.error_code, topic.name, topic.partitions) == (UNKNOWN, "new", [])
-        await asyncio.sleep(0)
-        (created,) = broker.controller.asked
-        assert (created.name, created.num_partitions, created.replication_factor) == ("new", -1, -1)
-        assert broker.controller.callers == [
-            {"principal": "p", "listener": "l", "client_id": "c", "client_address": "a"}
-        ]
-        await broker.finish()
-
-    run(body)
+async def test_client_is_told_that_a_topic_is_missing_while_it_is_created(version: int) -> None:
+    broker = Broker(Controller())
+    (topic,) = await broker.ask(["new"], version)
+    assert (topic.error_code, topic.name, topic.partitions) == (UNKNOWN, "new", [])
+    await asyncio.sleep(0)
+    (created,) = broker.controller.asked
+    assert (created.name, created.num_partitions, created.replication_factor) == ("new", -1, -1)
+    assert broker.controller.callers == [
+        {"principal": "p", "listener": "l", "client_id": "c", "client_address": "a"}
+    ]
+    await broker.finish()
 
 
 @pytest.mark.parametrize(
@@ -135,76 +132,61 @@ def test_client_is_told_that_a_topic_is_missing_while_it_is_created(version: int
         (False, True, 3, False),
     ],
 )
-def test_topics_are_created_only_where_broker_and_client_allow_it(
+async def test_topics_are_created_only_where_broker_and_client_allow_it(
     auto_create: bool, allow: bool, version: int, created: bool
 ) -> None:
-    async def body() -> None:
-        broker = Broker(Controller(), auto_create=auto_create)
-        (topic,) = await broker.ask(["new"], version, allow=allow)
-        assert topic.error_code == UNKNOWN
-        await broker.finish()
-        assert broker.controller.names == ["new"] * created
-
-    run(body)
+    broker = Broker(Controller(), auto_create=auto_create)
+    (topic,) = await broker.ask(["new"], version, allow=allow)
+    assert topic.error_code == UNKNOWN
+    await broker.finish()
+    assert broker.controller.names == ["new"] * created
 
 
 @pytest.mark.parametrize("allow", [True, False])
-def test_name_that_no_topic_can_have_is_refused_and_not_created(allow: bool) -> None:
-    async def body() -> None:
-        broker = Broker(Controller())
-        names = ["", ".", "..", "a b", "x" * 250, "x" * 249]
-        topics = await broker.ask(names, allow=allow)
-        assert [topic.error_code for topic in topics] == [INVALID] * 5 + [UNKNOWN]
-        await broker.finish()
-        assert broker.controller.names == ["x" * 249] * allow
-
-    run(body)
+async def test_name_that_no_topic_can_have_is_refused_and_not_created(allow: bool) -> None:
+    broker = Broker(Controller())
+    names = ["", ".", "..", "a b", "x" * 250, "x" * 249]
+    topics = await broker.ask(names, allow=allow)
+    assert [topic.error_code for topic in topics] == [INVALID] * 5 + [UNKNOWN]
+    await broker.finish()
+    assert broker.controller.names == ["x" * 249] * allow
 
 
-def test_internal_topics_are_created_as_their_coordinators_need_them() -> None:
-    async def body() -> None:
-        broker = Broker(Controller())
-        topics = await broker.ask(["__consumer_offsets", "__transaction_state", "mine"])
-        assert [topic.is_internal for topic in topics] == [True, True, False]
-        await broker.finish()
-        offsets, transactions, mine = broker.controller.asked
-        assert (offsets.num_partitions, transactions.num_partitions, mine.num_partitions) == (7, 5, -1)
-        for topic in (offsets, transactions):
-            assert {one.name: one.value for one in topic.configs}["cleanup.policy"] == "compact"
-        assert not mine.configs
-
-    run(body)
+async def test_internal_topics_are_created_as_their_coordinators_need_them() -> None:
+    broker = Broker(Controller())
+    topics = await broker.ask(["__consumer_offsets", "__transaction_state", "mine"])
+    assert [topic.is_internal for topic in topics] == [True, True, False]
+    await broker.finish()
+    offsets, transactions, mine = broker.controller.asked
+    assert (offsets.num_partitions, transactions.num_partitions, mine.num_partitions) == (7, 5, -1)
+    for topic in (offsets, transactions):
+        assert {one.name: one.value for one in topic.configs}["cleanup.policy"] == "compact"
+    assert not mine.configs
 
 
-def test_topic_that_is_being_created_is_not_asked_for_again() -> None:
-    async def body() -> None:
-        broker = Broker(Controller())
-        await broker.ask(["a", "b", "a"])
-        await broker.ask(["b", "c"])
-        await asyncio.sleep(0)
-        assert broker.controller.names == ["a", "b", "c"]
-        await broker.finish()
-        await broker.ask(["a"])
-        await broker.finish()
-        assert broker.controller.names == ["a", "b", "c", "a"]
-
-    run(body)
+async def test_topic_that_is_being_created_is_not_asked_for_again() -> None:
+    broker = Broker(Controller())
+    await broker.ask(["a", "b", "a"])
+    await broker.ask(["b", "c"])
+    await asyncio.sleep(0)
+    assert broker.controller.names == ["a", "b", "c"]
+    await broker.finish()
+    await broker.ask(["a"])
+    await broker.finish()
+    assert broker.controller.names == ["a", "b", "c", "a"]
 
 
-def test_number_of_topics_that_are_being_created_is_bounded() -> None:
-    async def body() -> None:
-        broker = Broker(Controller())
-        names = [f"t{number}" for number in range(MOST_BEGUN + 10)]
-        assert {topic.error_code for topic in await broker.ask(names)} == {UNKNOWN}
-        await broker.ask(["another"])
-        await asyncio.sleep(0)
-        assert broker.controller.names == names[:MOST_BEGUN]
-        await broker.finish()
-        await broker.ask(names[MOST_BEGUN:])
-        await broker.finish()
-        assert broker.controller.names == names
-
-    run(body)
+async def test_number_of_topics_that_are_being_created_is_bounded() -> None:
+    broker = Broker(Controller())
+    names = [f"t{number}" for number in range(MOST_BEGUN + 10)]
+    assert {topic.error_code for topic in await broker.ask(names)} == {UNKNOWN}
+    await broker.ask(["another"])
+    await asyncio.sleep(0)
+    assert broker.controller.names == names[:MOST_BEGUN]
+    await broker.finish()
+    await broker.ask(names[MOST_BEGUN:])
+    await broker.finish()
+    assert broker.controller.names == names
 
 
 def test_refused_creation_is_logged_and_may_be_tried_again(caplog: pytest.LogCaptureFixture) -> None:
@@ -257,47 +239,38 @@ class _Counted(dict[str, None]):
             yield name
 
 
-def test_no_more_names_are_looked_at_than_there_is_room_for() -> None:
-    async def body() -> None:
-        broker = Broker(Controller())
-        names = _Counted((f"t{number}", None) for number in range(100_000))
-        names[OFFSETS_TOPIC] = None
-        for _ in range(2):
-            names.looks = 0
-            broker.creations.begin(CALLER, names)
-            assert names.looks <= MOST_BEGUN
+async def test_no_more_names_are_looked_at_than_there_is_room_for() -> None:
+    broker = Broker(Controller())
+    names = _Counted((f"t{number}", None) for number in range(100_000))
+    names[OFFSETS_TOPIC] = None
+    for _ in range(2):
+        names.looks = 0
+        broker.creations.begin(CALLER, names)
+        assert names.looks <= MOST_BEGUN
+    await broker.finish()
+    assert len(broker.controller.names) == MOST_BEGUN
+    assert OFFSETS_TOPIC in broker.controller.names
+
+
+async def test_reason_of_a_refusal_is_known_until_the_next_attempt_succeeds() -> None:
+    broker = Broker(Controller(**{OFFSETS_TOPIC: ErrorCode.INVALID_REPLICATION_FACTOR}))
+    for failure in (None, KafkaError(ErrorCode.REQUEST_TIMED_OUT, "nobody leads")):
+        broker.controller.failure = failure
+        broker.creations.begin(CALLER, [OFFSETS_TOPIC, "bad"])
         await broker.finish()
-        assert len(broker.controller.names) == MOST_BEGUN
-        assert OFFSETS_TOPIC in broker.controller.names
-
-    run(body)
-
-
-def test_reason_of_a_refusal_is_known_until_the_next_attempt_succeeds() -> None:
-    async def body() -> None:
-        broker = Broker(Controller(**{OFFSETS_TOPIC: ErrorCode.INVALID_REPLICATION_FACTOR}))
-        for failure in (None, KafkaError(ErrorCode.REQUEST_TIMED_OUT, "nobody leads")):
-            broker.controller.failure = failure
-            broker.creations.begin(CALLER, [OFFSETS_TOPIC, "bad"])
-            await broker.finish()
-            expected = OFFSETS_TOPIC if failure is None else "nobody leads"
-            assert broker.creations.refusal(OFFSETS_TOPIC) == expected
-            assert broker.creations.refusal("bad") is None, "for internal topics, of which there are few"
-        broker.controller.codes, broker.controller.failure = {}, None
-        broker.creations.begin(CALLER, [OFFSETS_TOPIC])
-        await broker.finish()
-        assert broker.creations.refusal(OFFSETS_TOPIC) is None
-
-    run(body)
+        expected = OFFSETS_TOPIC if failure is None else "nobody leads"
+        assert broker.creations.refusal(OFFSETS_TOPIC) == expected
+        assert broker.creations.refusal("bad") is None, "for internal topics, of which there are few"
+    broker.controller.codes, broker.controller.failure = {}, None
+    broker.creations.begin(CALLER, [OFFSETS_TOPIC])
+    await broker.finish()
+    assert broker.creations.refusal(OFFSETS_TOPIC) is None
 
 
-def test_internal_topics_are_created_however_many_others_are() -> None:
-    async def body() -> None:
-        broker = Broker(Controller())
-        broker.creations.begin(CALLER, [f"t{number}" for number in range(MOST_BEGUN)])
-        broker.creations.begin(CALLER, ["one-more", OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC])
-        broker.creations.begin(CALLER, [OFFSETS_TOPIC])
-        await broker.finish()
-        assert broker.controller.names[MOST_BEGUN:] == [OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC]
-
-    run(body)
+async def test_internal_topics_are_created_however_many_others_are() -> None:
+    broker = Broker(Controller())
+    broker.creations.begin(CALLER, [f"t{number}" for number in range(MOST_BEGUN)])
+    broker.creations.begin(CALLER, ["one-more", OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC])
+    broker.creations.begin(CALLER, [OFFSETS_TOPIC])
+    await broker.finish()
+    assert broker.controller.names[MOST_BEGUN:] == [OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC]

@@ -159,21 +159,18 @@ def test_broker_that_no_longer_leads_is_not_the_coordinator() -> None:
     assert not world.verifier.asked
 
 
-def test_coordinator_reads_its_transactions_back() -> None:
-    async def main() -> None:
-        world = World()
-        world.append()
-        world.end(ABORT)
-        plain = BatchBuilder()
-        plain.add(b"p", b"v")
-        world.log.append(0, 0, plain, 5)
-        batches, end_offset = await world.log.read(0, 0)
-        assert end_offset == 3
-        assert [(one.base_offset, one.record_count, one.producer_id, one.marker) for one in batches] == [
-            (0, 1, 7, None),
-            (1, 0, 7, Marker(ABORT, 0)),
-            (2, 1, -1, None),
-        ]
-        assert [one.base_offset for one in (await world.log.read(0, 2))[0]] == [2]
-
-    asyncio.run(main())
+async def test_coordinator_reads_its_transactions_back() -> None:
+    world = World()
+    world.append()
+    world.end(ABORT)
+    plain = BatchBuilder()
+    plain.add(b"p", b"v")
+    world.log.append(0, 0, plain, 5)
+    batches, end_offset = await world.log.read(0, 0)
+    assert end_offset == 3
+    assert [(one.base_offset, one.record_count, one.producer_id, one.marker) for one in batches] == [
+        (0, 1, 7, None),
+        (1, 0, 7, Marker(ABORT, 0)),
+        (2, 1, -1, None),
+    ]
+    assert [one.base_offset for one in (await world.log.read(0, 2))[0]] == [2]

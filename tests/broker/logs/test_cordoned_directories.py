@@ -34,36 +34,30 @@ async def dirs_of_new_logs(cluster: DataCluster, broker: DataBroker, count: int 
     return {broker.logs.logs[name, 0].log_dir for name in names}
 
 
-def test_new_logs_are_created_where_no_cordon_is(data_plane: DataPlaneTools) -> None:
-    async def body() -> None:
-        async with data_plane.cluster() as cluster:
-            broker = await cluster.start(1, log_dirs=DIRS)
-            cluster.controller._change(features=Map({"metadata.version": 30}))
-            for entries, expected, listed in (
-                (FIRST, {SECOND}, [FIRST]),
-                (SECOND, {FIRST}, [SECOND]),
-                ("*", {FIRST, SECOND}, [FIRST, SECOND]),  # the controller has not known it yet
-                (f"/gone,{SECOND}", {FIRST}, [SECOND]),
-                (None, {FIRST, SECOND}, []),
-            ):
-                cordon(cluster, entries)
-                assert await dirs_of_new_logs(cluster, broker, 12 if entries is None else 4) == expected
-                assert await cordoned_dirs(broker) == listed
-
-    data_plane.run(body)
+async def test_new_logs_are_created_where_no_cordon_is(data_plane: DataPlaneTools) -> None:
+    async with data_plane.cluster() as cluster:
+        broker = await cluster.start(1, log_dirs=DIRS)
+        cluster.controller._change(features=Map({"metadata.version": 30}))
+        for entries, expected, listed in (
+            (FIRST, {SECOND}, [FIRST]),
+            (SECOND, {FIRST}, [SECOND]),
+            ("*", {FIRST, SECOND}, [FIRST, SECOND]),  # the controller has not known it yet
+            (f"/gone,{SECOND}", {FIRST}, [SECOND]),
+            (None, {FIRST, SECOND}, []),
+        ):
+            cordon(cluster, entries)
+            assert await dirs_of_new_logs(cluster, broker, 12 if entries is None else 4) == expected
+            assert await cordoned_dirs(broker) == listed
 
 
-def test_the_properties_file_counts_until_the_property_is_set(data_plane: DataPlaneTools) -> None:
-    async def body() -> None:
-        async with data_plane.cluster() as cluster:
-            broker = await cluster.start(1, log_dirs=DIRS, cordoned_log_dirs=(FIRST,))
-            assert await dirs_of_new_logs(cluster, broker) == {SECOND}
-            cordon(cluster, SECOND)
-            assert await dirs_of_new_logs(cluster, broker) == {FIRST}
-            cordon(cluster, None)
-            assert await dirs_of_new_logs(cluster, broker) == {SECOND}
-
-    data_plane.run(body)
+async def test_the_properties_file_counts_until_the_property_is_set(data_plane: DataPlaneTools) -> None:
+    async with data_plane.cluster() as cluster:
+        broker = await cluster.start(1, log_dirs=DIRS, cordoned_log_dirs=(FIRST,))
+        assert await dirs_of_new_logs(cluster, broker) == {SECOND}
+        cordon(cluster, SECOND)
+        assert await dirs_of_new_logs(cluster, broker) == {FIRST}
+        cordon(cluster, None)
+        assert await dirs_of_new_logs(cluster, broker) == {SECOND}
 
 
 def test_directories_that_are_not_here_are_named_in_the_log(
@@ -80,20 +74,17 @@ def test_directories_that_are_not_here_are_named_in_the_log(
     assert logged == ["cordoned.log.dirs: /gone is not a directory of log.dirs: it is ignored"]
 
 
-def test_replicas_move_out_of_a_cordoned_directory_and_not_into_it(data_plane: DataPlaneTools) -> None:
-    async def body() -> None:
-        async with data_plane.cluster() as cluster:
-            broker = await begin(cluster, data_plane)
-            cordon(cluster, SECOND)
-            assert await alter(broker, SECOND) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
-            assert await alter(broker, SECOND, "none") is ErrorCode.INVALID_REPLICA_ASSIGNMENT
-            assert not broker.logs.wanted_dirs
-            cordon(cluster, FIRST)
-            assert await alter(broker, FIRST) is ErrorCode.NONE, "it is there"
-            assert await alter(broker, SECOND) is ErrorCode.NONE
-            await data_plane.until(lambda: is_moved(cluster, broker))
-
-    data_plane.run(body)
+async def test_replicas_move_out_of_a_cordoned_directory_and_not_into_it(data_plane: DataPlaneTools) -> None:
+    async with data_plane.cluster() as cluster:
+        broker = await begin(cluster, data_plane)
+        cordon(cluster, SECOND)
+        assert await alter(broker, SECOND) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        assert await alter(broker, SECOND, "none") is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        assert not broker.logs.wanted_dirs
+        cordon(cluster, FIRST)
+        assert await alter(broker, FIRST) is ErrorCode.NONE, "it is there"
+        assert await alter(broker, SECOND) is ErrorCode.NONE
+        await data_plane.until(lambda: is_moved(cluster, broker))
 
 
 def test_a_change_of_the_cordon_is_told_once() -> None:

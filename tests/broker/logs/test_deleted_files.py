@@ -1,8 +1,8 @@
 """The files of deleted segments keep another name for ``file.delete.delay.ms``, and then they are removed."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -11,6 +11,7 @@ from pykraft.broker.logs.log_work import LogWork
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from pykraft.runtime.simulated.virtual_loop import VirtualClock, VirtualLoop
 from pykraft.runtime.tasks import TaskSupervisor
+from tests.asynchronous import in_loop
 from tests.broker.at_once import AtOnce
 from tests.broker.data_cluster import DataPlaneTools
 from tests.narrowing import as_type
@@ -38,71 +39,62 @@ class Deletions:
         return "".join(self.disk.list("/t-0"))
 
 
-def in_virtual_time(body: Callable[[Deletions], Coroutine[Any, Any, None]]) -> None:
-    async def main() -> None:
-        await body(Deletions(as_type(asyncio.get_running_loop(), VirtualLoop)))
-
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(main())
+@asynccontextmanager
+async def begun() -> AsyncIterator[Deletions]:
+    yield Deletions(as_type(asyncio.get_running_loop(), VirtualLoop))
 
 
-def test_files_are_removed_when_their_own_delay_has_passed() -> None:
-    async def body(deletions: Deletions) -> None:
-        deletions.delete("ab", 60_000)
-        await asyncio.sleep(50)
-        deletions.delete("cd", 60_000)
-        deletions.delete("e", 3_000)
-        await asyncio.sleep(2.9)
-        assert deletions.left == "abcde"
-        await asyncio.sleep(2)
-        assert deletions.left == "abcd"
-        await asyncio.sleep(6)
-        assert deletions.left == "cd"
-        await asyncio.sleep(50)
-        assert deletions.left == ""
-        assert len(deletions.tasks) == 0, "nothing runs while nothing is deleted"
-        deletions.delete("f", 0)
-        await asyncio.sleep(0.001)
-        assert deletions.left == ""
-
-    in_virtual_time(body)
+deletions = in_loop(begun, VirtualLoop)
 
 
-def test_directory_that_is_gone_does_not_matter() -> None:
-    async def body(deletions: Deletions) -> None:
-        deletions.delete("a", 10)
-        deletions.disk.remove_tree("/t-0")
-        await asyncio.sleep(1)
-        deletions.delete("b", 10)
-        await asyncio.sleep(1)
-        assert deletions.left == ""
+async def test_files_are_removed_when_their_own_delay_has_passed(deletions: Deletions) -> None:
+    deletions.delete("ab", 60_000)
+    await asyncio.sleep(50)
+    deletions.delete("cd", 60_000)
+    deletions.delete("e", 3_000)
+    await asyncio.sleep(2.9)
+    assert deletions.left == "abcde"
+    await asyncio.sleep(2)
+    assert deletions.left == "abcd"
+    await asyncio.sleep(6)
+    assert deletions.left == "cd"
+    await asyncio.sleep(50)
+    assert deletions.left == ""
+    assert len(deletions.tasks) == 0, "nothing runs while nothing is deleted"
+    deletions.delete("f", 0)
+    await asyncio.sleep(0.001)
+    assert deletions.left == ""
 
-    in_virtual_time(body)
+
+async def test_directory_that_is_gone_does_not_matter(deletions: Deletions) -> None:
+    deletions.delete("a", 10)
+    deletions.disk.remove_tree("/t-0")
+    await asyncio.sleep(1)
+    deletions.delete("b", 10)
+    await asyncio.sleep(1)
+    assert deletions.left == ""
 
 
 @pytest.mark.parametrize("delay_ms", [0, 3_600_000])
-def test_deleted_segments_of_a_topic_are_renamed_and_removed_at_the_latest_by_a_start(
+async def test_deleted_segments_of_a_topic_are_renamed_and_removed_at_the_latest_by_a_start(
     data_plane: DataPlaneTools, delay_ms: int
 ) -> None:
-    async def body() -> None:
-        async with data_plane.cluster(1) as cluster:
-            configs = {"retention.bytes": "0", "file.delete.delay.ms": str(delay_ms)}
-            await cluster.create(1, configs=configs)
-            client, broker = await cluster.client(1), cluster.brokers[1]
-            await client.produce(data_plane.batch(b"v"))
-            log = cluster.partition(1).log
-            log.roll(0)
-            held = log.read(0, 1)
-            await broker.data.maintenance.delete_old_segments()
-            assert log.segment_base_offsets == (1,)
-            oldest = f"/d1/t-0/{0:020}"
-            assert not broker.disk.exists(f"{oldest}.log")
-            assert held is not None and data_plane.values(held.file.pread(0, 1000)) == [b"v"]
-            if delay_ms:
-                assert [broker.disk.exists(f"{oldest}{s}.deleted") for s in (".log", ".index", ".timeindex")]
-                await broker.stop()
-                broker = await cluster.start(1)
-            await data_plane.until(lambda: not broker.disk.exists(f"{oldest}.log.deleted"))
-            assert not [name for name in broker.disk.list("/d1/t-0") if name.endswith(".deleted")]
-
-    data_plane.run(body)
+    async with data_plane.cluster(1) as cluster:
+        configs = {"retention.bytes": "0", "file.delete.delay.ms": str(delay_ms)}
+        await cluster.create(1, configs=configs)
+        client, broker = await cluster.client(1), cluster.brokers[1]
+        await client.produce(data_plane.batch(b"v"))
+        log = cluster.partition(1).log
+        log.roll(0)
+        held = log.read(0, 1)
+        await broker.data.maintenance.delete_old_segments()
+        assert log.segment_base_offsets == (1,)
+        oldest = f"/d1/t-0/{0:020}"
+        assert not broker.disk.exists(f"{oldest}.log")
+        assert held is not None and data_plane.values(held.file.pread(0, 1000)) == [b"v"]
+        if delay_ms:
+            assert [broker.disk.exists(f"{oldest}{s}.deleted") for s in (".log", ".index", ".timeindex")]
+            await broker.stop()
+            broker = await cluster.start(1)
+        await data_plane.until(lambda: not broker.disk.exists(f"{oldest}.log.deleted"))
+        assert not [name for name in broker.disk.list("/d1/t-0") if name.endswith(".deleted")]

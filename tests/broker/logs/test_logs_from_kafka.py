@@ -93,182 +93,153 @@ def is_without_gap(log: Log) -> bool:
 
 @pytest.mark.parametrize("is_clean", [True, False])
 @pytest.mark.parametrize("recovery_point", [0, 4, 5, 9, 18])
-def test_first_start_accepts_every_gap_and_drops_nothing(
-    data_plane: DataPlaneTools, is_clean: bool, recovery_point: int
-) -> None:
-    async def body() -> None:
-        disk = MemoryDisk()
-        write_as_kafka(disk, recovery_point=18 if is_clean else recovery_point)
-        if is_clean:
-            disk.write_atomic("/d/.kafka_cleanshutdown", b'{"version":0,"brokerEpoch":5}')
-        logs = manager(disk)
-        await logs.start()
-        assert not logs.offline and offsets_in(logs) == LEFT
-        assert logs.logs[KEY].log.segment_base_offsets == (0, 4, 8, 12, 16)
-        assert read_offset_checkpoint(disk, GAPS) == {KEY: 18}
-        abandon(logs)
-        disk.crash(random.Random(1))
-        again = manager(disk, LogConfig())  # before the metadata tell that the topic is compacted
-        await again.start()
-        assert not again.offline and offsets_in(again) == LEFT
-        abandon(again)
-
-    data_plane.run(body)
+async def test_first_start_accepts_every_gap_and_drops_nothing(is_clean: bool, recovery_point: int) -> None:
+    disk = MemoryDisk()
+    write_as_kafka(disk, recovery_point=18 if is_clean else recovery_point)
+    if is_clean:
+        disk.write_atomic("/d/.kafka_cleanshutdown", b'{"version":0,"brokerEpoch":5}')
+    logs = manager(disk)
+    await logs.start()
+    assert not logs.offline and offsets_in(logs) == LEFT
+    assert logs.logs[KEY].log.segment_base_offsets == (0, 4, 8, 12, 16)
+    assert read_offset_checkpoint(disk, GAPS) == {KEY: 18}
+    abandon(logs)
+    disk.crash(random.Random(1))
+    again = manager(disk, LogConfig())  # before the metadata tell that the topic is compacted
+    await again.start()
+    assert not again.offline and offsets_in(again) == LEFT
+    abandon(again)
 
 
-def test_a_replacement_that_kafka_did_not_finish_is_finished(data_plane: DataPlaneTools) -> None:
-    async def body() -> None:
-        disk = MemoryDisk()
-        write_as_kafka(disk)
-        for name in (f"{0:020d}.log.swap", f"{12:020d}.log.cleaned", f"{8:020d}.index.deleted"):
-            disk.write_atomic(f"/d/t-0/{name}", encoded(3) + encoded(5) if "swap" in name else b"")
-        disk.remove(f"/d/t-0/{0:020d}.log")  # was renamed, and so removed by a start
-        disk.remove(f"/d/t-0/{12:020d}.log.cleaned")
-        logs = manager(disk)
-        await logs.start()
-        assert offsets_in(logs) == [3, 5, *LEFT[4:]]
-        assert logs.logs[KEY].log.segment_base_offsets == (0, 8, 12, 16)
-        names = disk.list("/d/t-0")
-        assert not [name for name in names if name.endswith((".swap", ".cleaned", ".deleted"))]
-        abandon(logs)
-
-    data_plane.run(body)
+async def test_a_replacement_that_kafka_did_not_finish_is_finished() -> None:
+    disk = MemoryDisk()
+    write_as_kafka(disk)
+    for name in (f"{0:020d}.log.swap", f"{12:020d}.log.cleaned", f"{8:020d}.index.deleted"):
+        disk.write_atomic(f"/d/t-0/{name}", encoded(3) + encoded(5) if "swap" in name else b"")
+    disk.remove(f"/d/t-0/{0:020d}.log")  # was renamed, and so removed by a start
+    disk.remove(f"/d/t-0/{12:020d}.log.cleaned")
+    logs = manager(disk)
+    await logs.start()
+    assert offsets_in(logs) == [3, 5, *LEFT[4:]]
+    assert logs.logs[KEY].log.segment_base_offsets == (0, 8, 12, 16)
+    names = disk.list("/d/t-0")
+    assert not [name for name in names if name.endswith((".swap", ".cleaned", ".deleted"))]
+    abandon(logs)
 
 
-def test_gap_above_what_was_there_at_the_first_start_is_damage(data_plane: DataPlaneTools) -> None:
-    async def body() -> None:
-        disk = MemoryDisk()
-        write_as_kafka(disk)
-        logs = manager(disk)
-        await logs.start()
-        log = logs.logs[KEY].log
-        for offset in range(18, 24):
-            log.roll(0)
-            append(log, offset)
-        await logs.stop(1, {KEY: 24})
-        disk.remove(f"/d/t-0/{20:020d}.log")
-        again = manager(disk)
-        await again.start()
-        assert list(again.offline) == [KEY]
-
-    data_plane.run(body)
-
-
-def test_a_round_fills_all_gaps_and_ends_the_tolerance(data_plane: DataPlaneTools) -> None:
-    async def body() -> None:
-        disk = MemoryDisk()
-        write_as_kafka(disk)
-        logs = manager(disk)
-        await logs.start()
-        log = logs.logs[KEY].log
-        await compact(logs)
-        assert read_offset_checkpoint(disk, GAPS) == {KEY: 18}  # the newest segment may have gaps, too
+async def test_gap_above_what_was_there_at_the_first_start_is_damage() -> None:
+    disk = MemoryDisk()
+    write_as_kafka(disk)
+    logs = manager(disk)
+    await logs.start()
+    log = logs.logs[KEY].log
+    for offset in range(18, 24):
         log.roll(0)
-        append(log, 18)
-        await compact(logs)
-        assert read_offset_checkpoint(disk, GAPS) == {} and log.compacted_offset == 0
-        assert is_without_gap(log)
-        assert offsets_in(logs) == [3, 14, 15, 16, 17, 18]
-        log.roll(0)
-        append(log, 19)
-        await logs.stop(1, {KEY: 20})
-        disk.remove(f"/d/t-0/{18:020d}.log")
-        again = manager(disk)
-        await again.start()
-        assert list(again.offline) == [KEY]
-
-    data_plane.run(body)
+        append(log, offset)
+    await logs.stop(1, {KEY: 24})
+    disk.remove(f"/d/t-0/{20:020d}.log")
+    again = manager(disk)
+    await again.start()
+    assert list(again.offline) == [KEY]
 
 
-def test_a_truncation_lowers_how_far_gaps_are_accepted(data_plane: DataPlaneTools) -> None:
-    async def body() -> None:
-        disk = MemoryDisk()
-        write_as_kafka(disk)
-        logs = manager(disk)
-        await logs.start()
-        logs.logs[KEY].log.truncate_to(15)
-        assert read_offset_checkpoint(disk, GAPS) == {KEY: 15}
-        await logs.delete([KEY])
-        assert read_offset_checkpoint(disk, GAPS) == {}
-        await logs.open_or_create([("t", 0, Uuid(b"b" * 16), COMPACT)])
-        assert logs.logs[KEY].log.compacted_offset == 0
-        await logs.stop(1, {})
+async def test_a_round_fills_all_gaps_and_ends_the_tolerance() -> None:
+    disk = MemoryDisk()
+    write_as_kafka(disk)
+    logs = manager(disk)
+    await logs.start()
+    log = logs.logs[KEY].log
+    await compact(logs)
+    assert read_offset_checkpoint(disk, GAPS) == {KEY: 18}  # the newest segment may have gaps, too
+    log.roll(0)
+    append(log, 18)
+    await compact(logs)
+    assert read_offset_checkpoint(disk, GAPS) == {} and log.compacted_offset == 0
+    assert is_without_gap(log)
+    assert offsets_in(logs) == [3, 14, 15, 16, 17, 18]
+    log.roll(0)
+    append(log, 19)
+    await logs.stop(1, {KEY: 20})
+    disk.remove(f"/d/t-0/{18:020d}.log")
+    again = manager(disk)
+    await again.start()
+    assert list(again.offline) == [KEY]
 
-    data_plane.run(body)
+
+async def test_a_truncation_lowers_how_far_gaps_are_accepted() -> None:
+    disk = MemoryDisk()
+    write_as_kafka(disk)
+    logs = manager(disk)
+    await logs.start()
+    logs.logs[KEY].log.truncate_to(15)
+    assert read_offset_checkpoint(disk, GAPS) == {KEY: 15}
+    await logs.delete([KEY])
+    assert read_offset_checkpoint(disk, GAPS) == {}
+    await logs.open_or_create([("t", 0, Uuid(b"b" * 16), COMPACT)])
+    assert logs.logs[KEY].log.compacted_offset == 0
+    await logs.stop(1, {})
 
 
-def test_a_log_created_here_has_no_gaps_to_accept(data_plane: DataPlaneTools) -> None:
-    async def body() -> None:
-        disk = MemoryDisk()
-        logs = manager(disk)
-        await logs.start()
-        assert read_offset_checkpoint(disk, GAPS) == {} and disk.exists(GAPS)
-        (opened,) = await logs.open_or_create([("t", 0, Uuid(b"a" * 16), COMPACT)])
-        for offset in range(3):
-            append(opened.log, offset)
-            opened.log.roll(0)
-        await logs.stop(1, {KEY: 3})
-        disk.remove(f"/d/t-0/{1:020d}.log")
-        again = manager(disk)
-        await again.start()
-        assert list(again.offline) == [KEY]
-
-    data_plane.run(body)
+async def test_a_log_created_here_has_no_gaps_to_accept() -> None:
+    disk = MemoryDisk()
+    logs = manager(disk)
+    await logs.start()
+    assert read_offset_checkpoint(disk, GAPS) == {} and disk.exists(GAPS)
+    (opened,) = await logs.open_or_create([("t", 0, Uuid(b"a" * 16), COMPACT)])
+    for offset in range(3):
+        append(opened.log, offset)
+        opened.log.roll(0)
+    await logs.stop(1, {KEY: 3})
+    disk.remove(f"/d/t-0/{1:020d}.log")
+    again = manager(disk)
+    await again.start()
+    assert list(again.offline) == [KEY]
 
 
 @pytest.mark.parametrize("content", [b"rotten", b"0\n2\nt 0 1\n"])
-def test_unreadable_tolerance_costs_no_log(data_plane: DataPlaneTools, content: bytes) -> None:
-    async def body() -> None:
-        disk = MemoryDisk()
-        write_as_kafka(disk)
-        disk.write_atomic(GAPS, content)
-        logs = manager(disk)
-        await logs.start()
-        assert not logs.offline and offsets_in(logs) == LEFT
-        assert read_offset_checkpoint(disk, GAPS) == {KEY: 18}
-        abandon(logs)
-
-    data_plane.run(body)
+async def test_unreadable_tolerance_costs_no_log(content: bytes) -> None:
+    disk = MemoryDisk()
+    write_as_kafka(disk)
+    disk.write_atomic(GAPS, content)
+    logs = manager(disk)
+    await logs.start()
+    assert not logs.offline and offsets_in(logs) == LEFT
+    assert read_offset_checkpoint(disk, GAPS) == {KEY: 18}
+    abandon(logs)
 
 
-def test_producers_whose_batches_may_have_gone_are_not_expected_at_zero(data_plane: DataPlaneTools) -> None:
-    async def body() -> None:
-        disk = MemoryDisk()
-        write_as_kafka(disk)
-        logs = manager(disk)
-        await logs.start()
-        header = read_header(encoded(18, producer_id=7, producer_epoch=0, base_sequence=57))
-        assert logs.logs[KEY].producers.check(header) is None
-        abandon(logs)
-
-    data_plane.run(body)
+async def test_producers_whose_batches_may_have_gone_are_not_expected_at_zero() -> None:
+    disk = MemoryDisk()
+    write_as_kafka(disk)
+    logs = manager(disk)
+    await logs.start()
+    header = read_header(encoded(18, producer_id=7, producer_epoch=0, base_sequence=57))
+    assert logs.logs[KEY].producers.check(header) is None
+    abandon(logs)
 
 
-def test_followers_leave_no_gap(data_plane: DataPlaneTools) -> None:
-    async def body() -> None:
-        configs = {"cleanup.policy": "compact"}
-        async with data_plane.cluster(1) as cluster:
-            await cluster.create(1, configs=configs)
-            leader = cluster.partition(1).log
-            for offset in LEFT:
-                if offset in (12, 16):
-                    leader.assign_epoch(1, offset - 1)
-                data = encoded(offset, 0 if offset < 12 else 1)
-                leader.append(data, [read_header(data)], now_ms=0)
-            leader.compacted_offset = 18
-            await cluster.start(2)
-            cluster.controller.set_partition(data_plane.Registration((1, 2), (1,), 1, 1, 1), configs=configs)
-            await data_plane.until(lambda: cluster.brokers[2].table.find("t", 0))
-            await data_plane.until(lambda: cluster.partition(2).log.log_end_offset == 18)
-            follower = cluster.partition(2).log
-            assert is_without_gap(follower)
-            found = [header.base_offset for header in follower.iter_headers(0) if header.record_count]
-            assert found == LEFT
-            await cluster.brokers[2].data.scrubber.scrub_all()
-            await cluster.brokers[2].stop(clean=False)
-            restarted = await cluster.start(2)
-            assert not restarted.logs.offline
-            client = await cluster.client(1)
-            assert (await client.fetch(9)).error_code == ErrorCode.NONE
-
-    data_plane.run(body)
+async def test_followers_leave_no_gap(data_plane: DataPlaneTools) -> None:
+    configs = {"cleanup.policy": "compact"}
+    async with data_plane.cluster(1) as cluster:
+        await cluster.create(1, configs=configs)
+        leader = cluster.partition(1).log
+        for offset in LEFT:
+            if offset in (12, 16):
+                leader.assign_epoch(1, offset - 1)
+            data = encoded(offset, 0 if offset < 12 else 1)
+            leader.append(data, [read_header(data)], now_ms=0)
+        leader.compacted_offset = 18
+        await cluster.start(2)
+        cluster.controller.set_partition(data_plane.Registration((1, 2), (1,), 1, 1, 1), configs=configs)
+        await data_plane.until(lambda: cluster.brokers[2].table.find("t", 0))
+        await data_plane.until(lambda: cluster.partition(2).log.log_end_offset == 18)
+        follower = cluster.partition(2).log
+        assert is_without_gap(follower)
+        found = [header.base_offset for header in follower.iter_headers(0) if header.record_count]
+        assert found == LEFT
+        await cluster.brokers[2].data.scrubber.scrub_all()
+        await cluster.brokers[2].stop(clean=False)
+        restarted = await cluster.start(2)
+        assert not restarted.logs.offline
+        client = await cluster.client(1)
+        assert (await client.fetch(9)).error_code == ErrorCode.NONE

@@ -137,83 +137,71 @@ WORKS: list[tuple[str, Work, Offsets]] = [
 
 
 @pytest.mark.parametrize(("name", "work", "expected"), WORKS, ids=range(len(WORKS)))
-def test_offsets_of_many_logs_are_gathered_in_turns_and_written_beside_the_event_loop(
+async def test_offsets_of_many_logs_are_gathered_in_turns_and_written_beside_the_event_loop(
     name: str, work: Work, expected: Offsets
 ) -> None:
-    async def body() -> None:
-        turns, disk = Turns(), WatchedDisk()
-        disk.make_dirs("/d")
-        logs = cast("Any", {key: LookedAt(turns, key) for key in KEYS})
-        before: list[Offsets] = [dict.fromkeys(KEYS, 3) for _ in range(5)]
-        with ThreadPoolExecutor(1) as executor:
-            files = CheckpointFiles(
-                disk,
-                "/d",
-                StoredOffsets(False, *before),
-                lambda: logs,
-                lambda: (),
-                Workers(executor),
-                lambda path, error: unexpected(error),
-            )
-            await work(files, logs)
-        turns.stop()
-        assert checkpoint.read_offset_checkpoint(disk, f"/d/{name}") == expected
-        assert not disk.by_the_loop
-        assert max(turns.looks.values(), default=0) <= STEPS_PER_TURN
-
-    asyncio.run(body())
-
-
-def test_logs_that_need_no_flush_are_looked_at_in_turns(
-    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(LogMaintenance, "high_watermarks", lambda maintenance: {})
-
-    async def body() -> None:
-        turns = Turns()
-        work = manager(MemoryDisk()).work
-
-        async def write(high_watermarks: Offsets) -> None:
-            pass
-
-        logs: Any = SimpleNamespace(work=work, checkpoints=SimpleNamespace(write=write))
-        maintenance = LogMaintenance.__new__(LogMaintenance)
-        maintenance._logs = logs
-        maintenance._table = cast("Any", [LookedAt(turns, key) for key in KEYS])
-        await maintenance._checkpoint()
-        turns.stop()
-        assert sum(turns.looks.values()) == LOGS
-        assert max(turns.looks.values()) <= STEPS_PER_TURN
-        assert not work.failures
-
-    data_plane.run(body)
-
-
-def test_those_who_wait_for_many_log_starts_are_told_in_turns(
-    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def body() -> None:
-        monkeypatch.setattr(log_starts, "PAUSE_MS", 0)
-        turns, told = Turns(), []
-
-        async def store(keys: Any) -> None:
-            assert list(keys) == KEYS
-
-        tasks = TaskSupervisor(unexpected)
-        logs: Any = SimpleNamespace(
-            work=manager(MemoryDisk()).work, checkpoints=SimpleNamespace(store_log_starts=store)
+    turns, disk = Turns(), WatchedDisk()
+    disk.make_dirs("/d")
+    logs = cast("Any", {key: LookedAt(turns, key) for key in KEYS})
+    before: list[Offsets] = [dict.fromkeys(KEYS, 3) for _ in range(5)]
+    with ThreadPoolExecutor(1) as executor:
+        files = CheckpointFiles(
+            disk,
+            "/d",
+            StoredOffsets(False, *before),
+            lambda: logs,
+            lambda: (),
+            Workers(executor),
+            lambda path, error: unexpected(error),
         )
-        fetchers: Any = SimpleNamespace(fetch_soon=lambda partition: told.append(partition.key))
-        starts = LogStarts(logs, fetchers, tasks)
-        for key in KEYS:
-            starts.store(cast("Any", Partition(turns, key)))
-        await data_plane.until(lambda: not starts._is_writing)
-        turns.stop()
-        assert told == KEYS
-        assert max(turns.looks.values()) <= STEPS_PER_TURN
-        await tasks.close()
+        await work(files, logs)
+    turns.stop()
+    assert checkpoint.read_offset_checkpoint(disk, f"/d/{name}") == expected
+    assert not disk.by_the_loop
+    assert max(turns.looks.values(), default=0) <= STEPS_PER_TURN
 
-    data_plane.run(body)
+
+async def test_logs_that_need_no_flush_are_looked_at_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LogMaintenance, "high_watermarks", lambda maintenance: {})
+    turns = Turns()
+    work = manager(MemoryDisk()).work
+
+    async def write(high_watermarks: Offsets) -> None:
+        pass
+
+    logs: Any = SimpleNamespace(work=work, checkpoints=SimpleNamespace(write=write))
+    maintenance = LogMaintenance.__new__(LogMaintenance)
+    maintenance._logs = logs
+    maintenance._table = cast("Any", [LookedAt(turns, key) for key in KEYS])
+    await maintenance._checkpoint()
+    turns.stop()
+    assert sum(turns.looks.values()) == LOGS
+    assert max(turns.looks.values()) <= STEPS_PER_TURN
+    assert not work.failures
+
+
+async def test_those_who_wait_for_many_log_starts_are_told_in_turns(
+    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_starts, "PAUSE_MS", 0)
+    turns, told = Turns(), []
+
+    async def store(keys: Any) -> None:
+        assert list(keys) == KEYS
+
+    tasks = TaskSupervisor(unexpected)
+    logs: Any = SimpleNamespace(
+        work=manager(MemoryDisk()).work, checkpoints=SimpleNamespace(store_log_starts=store)
+    )
+    fetchers: Any = SimpleNamespace(fetch_soon=lambda partition: told.append(partition.key))
+    starts = LogStarts(logs, fetchers, tasks)
+    for key in KEYS:
+        starts.store(cast("Any", Partition(turns, key)))
+    await data_plane.until(lambda: not starts._is_writing)
+    turns.stop()
+    assert told == KEYS
+    assert max(turns.looks.values()) <= STEPS_PER_TURN
+    await tasks.close()
 
 
 def opened(key: tuple[str, int], log_dir: str) -> Any:
@@ -233,14 +221,11 @@ def test_logs_of_a_directory_are_known_while_logs_come_move_and_go() -> None:
     assert not here and table.logs == {("t", 1): moved}
 
 
-def test_directory_whose_logs_were_deleted_gets_the_new_ones(data_plane: DataPlaneTools) -> None:
-    async def body() -> None:
-        logs = manager(MemoryDisk(), ("/a", "/b"))
-        await logs.start()
-        await logs.open_or_create([("t", index, OLD_ID, CONFIG) for index in range(6)])
-        await logs.delete([("t", 0), ("t", 2), ("t", 4)])
-        created = await logs.open_or_create([("u", index, OLD_ID, CONFIG) for index in range(4)])
-        assert [one.log_dir for one in created] == ["/a", "/a", "/a", "/a"]
-        await logs.stop(1, {})
-
-    data_plane.run(body)
+async def test_directory_whose_logs_were_deleted_gets_the_new_ones() -> None:
+    logs = manager(MemoryDisk(), ("/a", "/b"))
+    await logs.start()
+    await logs.open_or_create([("t", index, OLD_ID, CONFIG) for index in range(6)])
+    await logs.delete([("t", 0), ("t", 2), ("t", 4)])
+    created = await logs.open_or_create([("u", index, OLD_ID, CONFIG) for index in range(4)])
+    assert [one.log_dir for one in created] == ["/a", "/a", "/a", "/a"]
+    await logs.stop(1, {})

@@ -57,284 +57,239 @@ def fill(log: Log, count: int) -> None:
         log.append(data, [read_header(data)], now_ms=0)
 
 
-def test_clean_stop_is_distinguished_from_a_crash(data_plane: DataPlaneTools) -> None:
-    async def body() -> None:
-        disk = MemoryDisk()
-        logs = manager(disk)
-        await logs.start()
-        assert logs.previous_broker_epoch is None
-        (opened,) = await logs.open_or_create([("t", 0, ID, CONFIG)])
-        fill(opened.log, 5)
-        await logs.stop(77, {("t", 0): 4})
-        disk.crash(random.Random(1))
-        again = manager(disk)
-        await again.start()
-        assert again.previous_broker_epoch == 77
-        reopened = again.logs[("t", 0)]
-        assert (reopened.log.log_end_offset, reopened.high_watermark, reopened.topic_id) == (5, 4, ID)
-        assert not reopened.log.recovery_report.scanned_batches
-        abandon(again)
-        third = manager(disk)
-        await third.start()
-        assert third.previous_broker_epoch is None
-        assert third.logs[("t", 0)].log.log_end_offset == 5
-
-    data_plane.run(body)
+async def test_clean_stop_is_distinguished_from_a_crash() -> None:
+    disk = MemoryDisk()
+    logs = manager(disk)
+    await logs.start()
+    assert logs.previous_broker_epoch is None
+    (opened,) = await logs.open_or_create([("t", 0, ID, CONFIG)])
+    fill(opened.log, 5)
+    await logs.stop(77, {("t", 0): 4})
+    disk.crash(random.Random(1))
+    again = manager(disk)
+    await again.start()
+    assert again.previous_broker_epoch == 77
+    reopened = again.logs[("t", 0)]
+    assert (reopened.log.log_end_offset, reopened.high_watermark, reopened.topic_id) == (5, 4, ID)
+    assert not reopened.log.recovery_report.scanned_batches
+    abandon(again)
+    third = manager(disk)
+    await third.start()
+    assert third.previous_broker_epoch is None
+    assert third.logs[("t", 0)].log.log_end_offset == 5
 
 
-def test_files_of_a_deleted_log_are_closed_without_a_garbage_collection(data_plane: DataPlaneTools) -> None:
+async def test_files_of_a_deleted_log_are_closed_without_a_garbage_collection() -> None:
     """The system gives the room of a removed file back when it is closed."""
-
-    async def body() -> None:
-        logs = manager(MemoryDisk())
-        await logs.start()
-        (opened,) = await logs.open_or_create([("t", 0, ID, CONFIG)])
-        fill(opened.log, 5)
-        log = weakref.ref(opened.log)
-        del opened
-        gc.disable()
-        try:
-            await logs.delete([("t", 0)])
-            async with asyncio.timeout(20):
-                while log() is not None:  # the worker thread may not have dropped its job yet
-                    await asyncio.sleep(0.001)
-        finally:
-            gc.enable()
-
-    data_plane.run(body)
+    logs = manager(MemoryDisk())
+    await logs.start()
+    (opened,) = await logs.open_or_create([("t", 0, ID, CONFIG)])
+    fill(opened.log, 5)
+    log = weakref.ref(opened.log)
+    del opened
+    gc.disable()
+    try:
+        await logs.delete([("t", 0)])
+        async with asyncio.timeout(20):
+            while log() is not None:  # the worker thread may not have dropped its job yet
+                await asyncio.sleep(0.001)
+    finally:
+        gc.enable()
 
 
-def test_damage_in_the_flushed_part_costs_one_log_and_is_reported_with_its_place(
-    data_plane: DataPlaneTools,
+async def test_damage_in_the_flushed_part_costs_one_log_and_is_reported_with_its_place() -> None:
+    disk = MemoryDisk()
+    logs = manager(disk)
+    await logs.start()
+    config = build_log_config({"segment.bytes": str(1 << 20)}, {})
+    opened, other = await logs.open_or_create([("t", 0, ID, config), ("u", 0, OTHER_ID, config)])
+    opened.log.config = dataclasses.replace(config, segment_bytes=300)
+    fill(opened.log, 12)
+    fill(other.log, 3)
+    abandon(logs)
+    disk.flip_bit("/d/t-0/00000000000000000000.log", 70)
+    held = sorted(disk.list("/d/t-0"))
+    again = manager(disk)
+    await again.start()
+    offline = again.offline["t", 0]
+    assert "00000000000000000000.log is corrupt at position 0: CRC does not match" in offline.reason
+    assert offline.topic_id == ID and offline.directory == "/d/t-0.00000000-damaged"
+    assert set(held) <= set(disk.list(offline.directory))
+    assert list(again.logs) == [("u", 0)] and again.logs["u", 0].log.log_end_offset == 3
+    third = manager(disk)
+    await third.start()
+    assert third.offline["t", 0].directory == offline.directory, "the replica has not started over yet"
+    await third.open_or_create([("t", 0, ID, config)])
+    await third.stop(1, {})
+    fourth = manager(disk)
+    await fourth.start()
+    assert not fourth.offline and ("t", 0) in fourth.logs
+
+
+async def test_failure_to_set_a_damaged_log_aside_is_reported_although_no_task_waits(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def body() -> None:
-        disk = MemoryDisk()
-        logs = manager(disk)
-        await logs.start()
-        config = build_log_config({"segment.bytes": str(1 << 20)}, {})
-        opened, other = await logs.open_or_create([("t", 0, ID, config), ("u", 0, OTHER_ID, config)])
-        opened.log.config = dataclasses.replace(config, segment_bytes=300)
-        fill(opened.log, 12)
-        fill(other.log, 3)
-        abandon(logs)
-        disk.flip_bit("/d/t-0/00000000000000000000.log", 70)
-        held = sorted(disk.list("/d/t-0"))
-        again = manager(disk)
-        await again.start()
-        offline = again.offline["t", 0]
-        assert "00000000000000000000.log is corrupt at position 0: CRC does not match" in offline.reason
-        assert offline.topic_id == ID and offline.directory == "/d/t-0.00000000-damaged"
-        assert set(held) <= set(disk.list(offline.directory))
-        assert list(again.logs) == [("u", 0)] and again.logs["u", 0].log.log_end_offset == 3
-        third = manager(disk)
-        await third.start()
-        assert third.offline["t", 0].directory == offline.directory, "the replica has not started over yet"
-        await third.open_or_create([("t", 0, ID, config)])
-        await third.stop(1, {})
-        fourth = manager(disk)
-        await fourth.start()
-        assert not fourth.offline and ("t", 0) in fourth.logs
-
-    data_plane.run(body)
-
-
-def test_failure_to_set_a_damaged_log_aside_is_reported_although_no_task_waits(
-    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def body() -> None:
-        faults: list[str] = []
-        logs = manager(MemoryDisk(), faults)
-        await logs.start()
-        (opened,) = await logs.open_or_create([("t", 0, ID, CONFIG)])
-        logs.damaged.report(opened.log, CorruptLogError("/d/t-0", 0, "a hole"))
-        monkeypatch.setattr(offline_logs, "set_aside", None)
-        waiting = asyncio.ensure_future(logs.damaged.set_aside(("t", 0)))
+    faults: list[str] = []
+    logs = manager(MemoryDisk(), faults)
+    await logs.start()
+    (opened,) = await logs.open_or_create([("t", 0, ID, CONFIG)])
+    logs.damaged.report(opened.log, CorruptLogError("/d/t-0", 0, "a hole"))
+    monkeypatch.setattr(offline_logs, "set_aside", None)
+    waiting = asyncio.ensure_future(logs.damaged.set_aside(("t", 0)))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    while len(faults) < 2:
         await asyncio.sleep(0)
-        waiting.cancel()
-        while len(faults) < 2:
-            await asyncio.sleep(0)
-        assert faults == ["t-0", "the first argument must be callable"]
-
-    data_plane.run(body)
+    assert faults == ["t-0", "the first argument must be callable"]
 
 
-def test_directory_without_a_topic_id_is_damage_only_if_it_has_a_log(data_plane: DataPlaneTools) -> None:
-    async def body() -> None:
-        disk = MemoryDisk()
-        disk.make_dirs("/d/t-0")
-        logs = manager(disk)
-        await logs.start()
-        assert not disk.exists("/d/t-0") and not logs.logs
-        await logs.open_or_create([("t", 0, ID, CONFIG)])
-        abandon(logs)
-        disk.remove("/d/t-0/partition.metadata")
-        again = manager(disk)
-        await again.start()
-        assert "partition.metadata is corrupt at position 0: is missing" in again.offline["t", 0].reason
-        assert disk.exists("/d/t-0.00000000-damaged/00000000000000000000.log")
-
-    data_plane.run(body)
+async def test_directory_without_a_topic_id_is_damage_only_if_it_has_a_log() -> None:
+    disk = MemoryDisk()
+    disk.make_dirs("/d/t-0")
+    logs = manager(disk)
+    await logs.start()
+    assert not disk.exists("/d/t-0") and not logs.logs
+    await logs.open_or_create([("t", 0, ID, CONFIG)])
+    abandon(logs)
+    disk.remove("/d/t-0/partition.metadata")
+    again = manager(disk)
+    await again.start()
+    assert "partition.metadata is corrupt at position 0: is missing" in again.offline["t", 0].reason
+    assert disk.exists("/d/t-0.00000000-damaged/00000000000000000000.log")
 
 
-def test_topic_of_the_same_name_gets_a_new_log(data_plane: DataPlaneTools) -> None:
-    async def body() -> None:
-        disk = MemoryDisk()
-        logs = manager(disk)
-        await logs.start()
-        (opened,) = await logs.open_or_create([("t", 0, ID, CONFIG)])
-        fill(opened.log, 3)
-        (same,) = await logs.open_or_create([("t", 0, ID, CONFIG)])
-        assert same is opened
-        (new,) = await logs.open_or_create([("t", 0, OTHER_ID, CONFIG)])
-        assert new.log.log_end_offset == 0
-        await logs.set_aside([("t", 0)])
-        assert [name for name in disk.list("/d") if name.endswith("-stray")]
-        await manager(disk).start()
-
-    data_plane.run(body)
+async def test_topic_of_the_same_name_gets_a_new_log() -> None:
+    disk = MemoryDisk()
+    logs = manager(disk)
+    await logs.start()
+    (opened,) = await logs.open_or_create([("t", 0, ID, CONFIG)])
+    fill(opened.log, 3)
+    (same,) = await logs.open_or_create([("t", 0, ID, CONFIG)])
+    assert same is opened
+    (new,) = await logs.open_or_create([("t", 0, OTHER_ID, CONFIG)])
+    assert new.log.log_end_offset == 0
+    await logs.set_aside([("t", 0)])
+    assert [name for name in disk.list("/d") if name.endswith("-stray")]
+    await manager(disk).start()
 
 
-def test_log_is_not_created_while_a_stray_log_of_its_name_exists(data_plane: DataPlaneTools) -> None:
-    async def body() -> None:
-        disks: dict[int, Disk] = {}
-        async with data_plane.cluster(1, disks=disks) as cluster:
-            await cluster.create(1)
-            client = await cluster.client(1)
-            await client.produce(data_plane.batch(b"old"))
-        async with data_plane.cluster(1, disks=disks) as cluster:
-            data = cluster.brokers[1].data
-            await data.worklist.idle.wait()
-            renaming = asyncio.Event()
+async def test_log_is_not_created_while_a_stray_log_of_its_name_exists(data_plane: DataPlaneTools) -> None:
+    disks: dict[int, Disk] = {}
+    async with data_plane.cluster(1, disks=disks) as cluster:
+        await cluster.create(1)
+        client = await cluster.client(1)
+        await client.produce(data_plane.batch(b"old"))
+    async with data_plane.cluster(1, disks=disks) as cluster:
+        data = cluster.brokers[1].data
+        await data.worklist.idle.wait()
+        renaming = asyncio.Event()
 
-            async def run(job: Callable[[], T]) -> T:
-                if getattr(job, "func", None) is log_opening.set_aside_stray:
-                    renaming.set()
-                    for _ in range(100):  # other work would have finished by now
-                        await asyncio.sleep(0)
-                return job()
+        async def run(job: Callable[[], T]) -> T:
+            if getattr(job, "func", None) is log_opening.set_aside_stray:
+                renaming.set()
+                for _ in range(100):  # other work would have finished by now
+                    await asyncio.sleep(0)
+            return job()
 
-            data.workers.run = run  # type: ignore[method-assign]
-            async with asyncio.TaskGroup() as group:
-                group.create_task(data.reconciler.set_aside_strays())
-                await renaming.wait()
-                group.create_task(cluster.create(1))
-            assert cluster.partition(1).log.log_end_offset == 0
-            names = {name for name in disks[1].list("/d1") if name.startswith("t-0")}
-            assert "t-0" in names and any(name.endswith("-stray") for name in names)
-
-    data_plane.run(body)
+        data.workers.run = run  # type: ignore[method-assign]
+        async with asyncio.TaskGroup() as group:
+            group.create_task(data.reconciler.set_aside_strays())
+            await renaming.wait()
+            group.create_task(cluster.create(1))
+        assert cluster.partition(1).log.log_end_offset == 0
+        names = {name for name in disks[1].list("/d1") if name.startswith("t-0")}
+        assert "t-0" in names and any(name.endswith("-stray") for name in names)
 
 
-def test_new_logs_are_created_in_the_emptiest_directory(data_plane: DataPlaneTools) -> None:
-    async def body() -> None:
-        logs = manager(MemoryDisk(), dirs=("/a", "/b"))
-        await logs.start()
-        opened = await logs.open_or_create([("t", index, ID, CONFIG) for index in range(4)])
-        assert [one.log_dir for one in opened] == ["/a", "/b", "/a", "/b"]
-
-    data_plane.run(body)
+async def test_new_logs_are_created_in_the_emptiest_directory() -> None:
+    logs = manager(MemoryDisk(), dirs=("/a", "/b"))
+    await logs.start()
+    opened = await logs.open_or_create([("t", index, ID, CONFIG) for index in range(4)])
+    assert [one.log_dir for one in opened] == ["/a", "/b", "/a", "/b"]
 
 
-def test_truncation_lowers_the_stored_recovery_point_at_once(data_plane: DataPlaneTools) -> None:
-    async def body() -> None:
-        disk = MemoryDisk()
-        logs = manager(disk)
-        await logs.start()
-        (opened,) = await logs.open_or_create([("t", 0, ID, CONFIG)])
-        fill(opened.log, 5)
+async def test_truncation_lowers_the_stored_recovery_point_at_once() -> None:
+    disk = MemoryDisk()
+    logs = manager(disk)
+    await logs.start()
+    (opened,) = await logs.open_or_create([("t", 0, ID, CONFIG)])
+    fill(opened.log, 5)
+    await logs.flush(("t", 0))
+    await logs.checkpoints.write({})
+    path = "/d/recovery-point-offset-checkpoint"
+    assert read_offset_checkpoint(disk, path) == {("t", 0): 5}
+    opened.log.truncate_to(2)
+    assert read_offset_checkpoint(disk, path) == {("t", 0): 2}
+
+
+async def test_failed_flush_is_a_fault_of_the_node() -> None:
+    disk = MemoryDisk()
+    faults: list[str] = []
+    logs = manager(disk, faults)
+    await logs.start()
+    (opened,) = await logs.open_or_create([("t", 0, ID, CONFIG)])
+    fill(opened.log, 1)
+    disk.inject("flush", errno.EIO, path_part=".log")
+    with pytest.raises(OSError):
         await logs.flush(("t", 0))
-        await logs.checkpoints.write({})
-        path = "/d/recovery-point-offset-checkpoint"
-        assert read_offset_checkpoint(disk, path) == {("t", 0): 5}
-        opened.log.truncate_to(2)
-        assert read_offset_checkpoint(disk, path) == {("t", 0): 2}
-
-    data_plane.run(body)
+    assert len(faults) == 1 and opened.log.recovery_point == 0
 
 
-def test_failed_flush_is_a_fault_of_the_node(data_plane: DataPlaneTools) -> None:
-    async def body() -> None:
-        disk = MemoryDisk()
-        faults: list[str] = []
-        logs = manager(disk, faults)
-        await logs.start()
-        (opened,) = await logs.open_or_create([("t", 0, ID, CONFIG)])
-        fill(opened.log, 1)
-        disk.inject("flush", errno.EIO, path_part=".log")
-        with pytest.raises(OSError):
-            await logs.flush(("t", 0))
-        assert len(faults) == 1 and opened.log.recovery_point == 0
-
-    data_plane.run(body)
+async def test_failed_append_is_reported_to_the_client_and_halts_the_node(data_plane: DataPlaneTools) -> None:
+    async with data_plane.cluster(1) as cluster:
+        await cluster.create(1)
+        client = await cluster.client(1)
+        cluster.disk(1).inject("append", errno.ENOSPC, path_part=".log")
+        result = await client.produce(data_plane.batch(b"v"))
+        assert result.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert len(cluster.brokers[1].faults) == 1
+        cluster.brokers[1].faults.clear()
 
 
-def test_failed_append_is_reported_to_the_client_and_halts_the_node(data_plane: DataPlaneTools) -> None:
-    async def body() -> None:
-        async with data_plane.cluster(1) as cluster:
-            await cluster.create(1)
-            client = await cluster.client(1)
-            cluster.disk(1).inject("append", errno.ENOSPC, path_part=".log")
-            result = await client.produce(data_plane.batch(b"v"))
-            assert result.error_code == ErrorCode.KAFKA_STORAGE_ERROR
-            assert len(cluster.brokers[1].faults) == 1
-            cluster.brokers[1].faults.clear()
-
-    data_plane.run(body)
-
-
-def test_retention_and_flush_follow_the_topics_settings(data_plane: DataPlaneTools) -> None:
-    async def body() -> None:
-        async with data_plane.cluster(1) as cluster:
-            await cluster.create(1, configs={"flush.messages": "1", "retention.ms": "1000"})
-            client = await cluster.client(1)
-            for _ in range(3):
-                await client.produce(data_plane.batch(b"v", timestamp_ms=1000))
-            broker = cluster.brokers[1]
-            maintenance = broker.data.maintenance
-            log = cluster.partition(1).log
-            assert log.recovery_point == 3
-            await maintenance.delete_old_segments()
-            assert (log.log_start_offset, log.log_end_offset) == (3, 3)
-            assert (await client.fetch(0)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-            assert (await client.produce(data_plane.batch(b"w"))).base_offset == 3
-
-    data_plane.run(body)
-
-
-def test_log_start_is_stored_before_its_segments_are_deleted(data_plane: DataPlaneTools) -> None:
-    async def body() -> None:
-        disk = MemoryDisk()
-        async with data_plane.cluster(1, disks={1: disk}) as cluster:
-            await cluster.create(1, configs={"retention.ms": "1000"})
-            client = await cluster.client(1)
+async def test_retention_and_flush_follow_the_topics_settings(data_plane: DataPlaneTools) -> None:
+    async with data_plane.cluster(1) as cluster:
+        await cluster.create(1, configs={"flush.messages": "1", "retention.ms": "1000"})
+        client = await cluster.client(1)
+        for _ in range(3):
             await client.produce(data_plane.batch(b"v", timestamp_ms=1000))
-            broker = cluster.brokers[1]
-            disk.calls.clear()
-            await broker.data.maintenance.delete_old_segments()
-            calls = [(call.operation, call.path.rpartition("/")[2]) for call in disk.calls]
-            stored = calls.index(("rename", "log-start-offset-checkpoint.new"))
-            assert stored < calls.index(("rename", "00000000000000000000.log"))
-            assert read_offset_checkpoint(disk, "/d1/log-start-offset-checkpoint") == {("t", 0): 1}
-            await broker.stop(clean=False)
-            again = await cluster.start(1)
-            assert again.logs.logs["t", 0].log.log_start_offset == 1
-
-    data_plane.run(body)
+        broker = cluster.brokers[1]
+        maintenance = broker.data.maintenance
+        log = cluster.partition(1).log
+        assert log.recovery_point == 3
+        await maintenance.delete_old_segments()
+        assert (log.log_start_offset, log.log_end_offset) == (3, 3)
+        assert (await client.fetch(0)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert (await client.produce(data_plane.batch(b"w"))).base_offset == 3
 
 
-def test_retention_keeps_what_is_not_committed(data_plane: DataPlaneTools) -> None:
-    async def body() -> None:
-        async with data_plane.cluster(1) as cluster:
-            await cluster.create(1, 2, configs={"retention.bytes": "0"})
-            client = await cluster.client(1)
-            for _ in range(3):
-                await client.produce(data_plane.batch(b"v"), acks=1)
-            broker, partition = cluster.brokers[1], cluster.partition(1)
-            maintenance = broker.data.maintenance
-            await maintenance.delete_old_segments()
-            assert (partition.log.log_start_offset, partition.log.log_end_offset) == (0, 3)
-            partition.handle_follower_fetch(2, 3, 100, 0, 0)
-            await maintenance.delete_old_segments()
-            assert (partition.log.log_start_offset, partition.log.log_end_offset) == (3, 3)
+async def test_log_start_is_stored_before_its_segments_are_deleted(data_plane: DataPlaneTools) -> None:
+    disk = MemoryDisk()
+    async with data_plane.cluster(1, disks={1: disk}) as cluster:
+        await cluster.create(1, configs={"retention.ms": "1000"})
+        client = await cluster.client(1)
+        await client.produce(data_plane.batch(b"v", timestamp_ms=1000))
+        broker = cluster.brokers[1]
+        disk.calls.clear()
+        await broker.data.maintenance.delete_old_segments()
+        calls = [(call.operation, call.path.rpartition("/")[2]) for call in disk.calls]
+        stored = calls.index(("rename", "log-start-offset-checkpoint.new"))
+        assert stored < calls.index(("rename", "00000000000000000000.log"))
+        assert read_offset_checkpoint(disk, "/d1/log-start-offset-checkpoint") == {("t", 0): 1}
+        await broker.stop(clean=False)
+        again = await cluster.start(1)
+        assert again.logs.logs["t", 0].log.log_start_offset == 1
 
-    data_plane.run(body)
+
+async def test_retention_keeps_what_is_not_committed(data_plane: DataPlaneTools) -> None:
+    async with data_plane.cluster(1) as cluster:
+        await cluster.create(1, 2, configs={"retention.bytes": "0"})
+        client = await cluster.client(1)
+        for _ in range(3):
+            await client.produce(data_plane.batch(b"v"), acks=1)
+        broker, partition = cluster.brokers[1], cluster.partition(1)
+        maintenance = broker.data.maintenance
+        await maintenance.delete_old_segments()
+        assert (partition.log.log_start_offset, partition.log.log_end_offset) == (0, 3)
+        partition.handle_follower_fetch(2, 3, 100, 0, 0)
+        await maintenance.delete_old_segments()
+        assert (partition.log.log_start_offset, partition.log.log_end_offset) == (3, 3)

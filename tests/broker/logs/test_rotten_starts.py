@@ -1,6 +1,5 @@
 """One wrong byte in any file of a log directory costs at most the log that it belongs to, never the start."""
 
-import asyncio
 import random
 
 import pytest
@@ -65,19 +64,15 @@ async def stopped(rng: random.Random) -> MemoryDisk:
 
 
 @pytest.mark.parametrize("seed", range(150))
-def test_start_passes_over_rot(seed: int) -> None:
+async def test_start_passes_over_rot(seed: int) -> None:
     rng = random.Random(f"rot {seed}")
-
-    async def body() -> None:
-        disk = await stopped(rng)
-        directory = "/d/rots-0"
-        path = f"{directory}/{rng.choice([name for name in disk.list(directory) if 'txn' not in name])}"
-        size = len(disk.read(path))
-        for position in range(size and rng.randrange(size), size)[: rng.choice((1, 1, 9))]:
-            disk.flip_bit(path, position, rng.randrange(8))
-        again = manager(disk)
-        await again.start()
-        assert KEYS[1] in again.logs and again.logs[KEYS[1]].log.log_end_offset == 11
-        assert (KEYS[0] in again.logs) != (KEYS[0] in again.offline)
-
-    asyncio.run(body())
+    disk = await stopped(rng)
+    directory = "/d/rots-0"
+    path = f"{directory}/{rng.choice([name for name in disk.list(directory) if 'txn' not in name])}"
+    size = len(disk.read(path))
+    for position in range(size and rng.randrange(size), size)[: rng.choice((1, 1, 9))]:
+        disk.flip_bit(path, position, rng.randrange(8))
+    again = manager(disk)
+    await again.start()
+    assert KEYS[1] in again.logs and again.logs[KEYS[1]].log.log_end_offset == 11
+    assert (KEYS[0] in again.logs) != (KEYS[0] in again.offline)

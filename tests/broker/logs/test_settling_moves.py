@@ -15,7 +15,6 @@ from pykraft.log_store.checkpoint import RECOVERY_POINT_CHECKPOINT
 from pykraft.log_store.log.log import Log
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.broker.crash import abandon
-from tests.broker.data_cluster import DataPlaneTools
 from tests.broker.logs.test_log_checkpoints import CONFIG, KEY, NEW_ID, OLD_ID, SlowDisk, fill, manager
 from tests.narrowing import present
 
@@ -64,8 +63,8 @@ async def move(
     return old, present(logs.copies.promote(future))
 
 
-def test_topic_that_is_created_again_waits_for_it_and_begins_empty(
-    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
+async def test_topic_that_is_created_again_waits_for_it_and_begins_empty(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     delete, gate = Log.delete, threading.Event()
 
@@ -74,51 +73,44 @@ def test_topic_that_is_created_again_waits_for_it_and_begins_empty(
             gate.wait()
         delete(log)
 
-    async def body() -> None:
-        disk = MemoryDisk()
-        with ThreadPoolExecutor(2) as executor:
-            logs = manager(disk, ("/a", "/b"), executor)
-            await logs.start()
-            old, new = await move(logs)
-            monkeypatch.setattr(Log, "delete", delete_slowly)
-            settling = asyncio.create_task(logs.copies.delete_moved(old, new))
-            creating = asyncio.create_task(logs.open_or_create([(*KEY, NEW_ID, CONFIG)]))
-            for _ in range(50):  # jobs, of which all this takes a few
-                await asyncio.get_running_loop().run_in_executor(executor, bool)
-            gate.set()
-            (created,) = await creating
-            await settling
-            assert created.log.log_end_offset == 0 and disk.is_dir(created.log.directory)
-            assert not logs.table.moved_from and not logs.uses.is_used(KEY)
-            created.log.abandon()
-
-    data_plane.run(body)
+    disk = MemoryDisk()
+    with ThreadPoolExecutor(2) as executor:
+        logs = manager(disk, ("/a", "/b"), executor)
+        await logs.start()
+        old, new = await move(logs)
+        monkeypatch.setattr(Log, "delete", delete_slowly)
+        settling = asyncio.create_task(logs.copies.delete_moved(old, new))
+        creating = asyncio.create_task(logs.open_or_create([(*KEY, NEW_ID, CONFIG)]))
+        for _ in range(50):  # jobs, of which all this takes a few
+            await asyncio.get_running_loop().run_in_executor(executor, bool)
+        gate.set()
+        (created,) = await creating
+        await settling
+        assert created.log.log_end_offset == 0 and disk.is_dir(created.log.directory)
+        assert not logs.table.moved_from and not logs.uses.is_used(KEY)
+        created.log.abandon()
 
 
 @pytest.mark.parametrize("loses_power", [False, True])
-def test_its_log_start_outlives_a_crash(data_plane: DataPlaneTools, loses_power: bool) -> None:
+async def test_its_log_start_outlives_a_crash(loses_power: bool) -> None:
     """The old directory's file is written before the new one's, which does not have it yet."""
-
-    async def body() -> None:
-        disk = SlowDisk(f"/b/{RECOVERY_POINT_CHECKPOINT}.new")
-        with ThreadPoolExecutor(2) as executor:
-            logs = manager(disk, ("/a", "/b"), executor)
-            await logs.start()
-            old, new = await move(logs, lambda opened: opened.log.advance_log_start(9))
-            assert new.log.log_start_offset == old.log.stored_log_start_offset == 9
-            settling = asyncio.create_task(logs.copies.delete_moved(old, new))
-            await asyncio.to_thread(disk.is_writing.wait)
-            await logs.checkpoints.write_offsets("/a")
-            image = disk.copy()
-            disk.gate.set()
-            await settling
-            abandon(logs)
-            if loses_power:
-                image.crash(random.Random(1))
-            again = manager(image, ("/a", "/b"), executor)
-            await again.start()
-            await again.opening.settle_copies(lambda opened: (True, opened.log_dir == "/b"))
-            assert (again.logs[KEY].log_dir, again.logs[KEY].log.log_start_offset) == ("/b", 9)
-            again.logs[KEY].log.abandon()
-
-    data_plane.run(body)
+    disk = SlowDisk(f"/b/{RECOVERY_POINT_CHECKPOINT}.new")
+    with ThreadPoolExecutor(2) as executor:
+        logs = manager(disk, ("/a", "/b"), executor)
+        await logs.start()
+        old, new = await move(logs, lambda opened: opened.log.advance_log_start(9))
+        assert new.log.log_start_offset == old.log.stored_log_start_offset == 9
+        settling = asyncio.create_task(logs.copies.delete_moved(old, new))
+        await asyncio.to_thread(disk.is_writing.wait)
+        await logs.checkpoints.write_offsets("/a")
+        image = disk.copy()
+        disk.gate.set()
+        await settling
+        abandon(logs)
+        if loses_power:
+            image.crash(random.Random(1))
+        again = manager(image, ("/a", "/b"), executor)
+        await again.start()
+        await again.opening.settle_copies(lambda opened: (True, opened.log_dir == "/b"))
+        assert (again.logs[KEY].log_dir, again.logs[KEY].log.log_start_offset) == ("/b", 9)
+        again.logs[KEY].log.abandon()

@@ -7,93 +7,75 @@ from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log.image import BrokerRegistration
 from pykraft.metadata_log.pb import controller_pb2 as pb
-from tests.broker.lifecycle_world import World, in_virtual_time
+from tests.broker.lifecycle_world import World
 
 
-def test_controlled_shutdown_ends_when_the_controller_allows_it() -> None:
-    async def scenario(world: World) -> None:
-        running = await world.start()
-        leads_until_ms = world.clock.monotonic_ms() + 300
+async def test_controlled_shutdown_ends_when_the_controller_allows_it(world: World) -> None:
+    running = await world.start()
+    leads_until_ms = world.clock.monotonic_ms() + 300
 
-        def beat(request: pb.BrokerHeartbeatRequest) -> pb.BrokerHeartbeatResponse:
-            done = request.want_shut_down and world.clock.monotonic_ms() >= leads_until_ms
-            return pb.BrokerHeartbeatResponse(is_caught_up=True, is_fenced=done, should_shut_down=done)
+    def beat(request: pb.BrokerHeartbeatRequest) -> pb.BrokerHeartbeatResponse:
+        done = request.want_shut_down and world.clock.monotonic_ms() >= leads_until_ms
+        return pb.BrokerHeartbeatResponse(is_caught_up=True, is_fenced=done, should_shut_down=done)
 
-        world.beat = beat
-        began_ms = world.clock.monotonic_ms()
-        await world.driver.shut_down(15_000)
-        assert 300 <= world.clock.monotonic_ms() - began_ms < 500
-        assert world.lifecycle.state is BrokerState.SHUTTING_DOWN and world.lifecycle.is_fenced
-        await running
-
-    in_virtual_time(scenario)
+    world.beat = beat
+    began_ms = world.clock.monotonic_ms()
+    await world.driver.shut_down(15_000)
+    assert 300 <= world.clock.monotonic_ms() - began_ms < 500
+    assert world.lifecycle.state is BrokerState.SHUTTING_DOWN and world.lifecycle.is_fenced
+    await running
 
 
-def test_broker_that_never_served_also_leaves_in_order() -> None:
-    async def scenario(world: World) -> None:
-        await world.driver.register()
-        running = asyncio.ensure_future(world.driver.run())
-        await asyncio.sleep(0.1)
+async def test_broker_that_never_served_also_leaves_in_order(world: World) -> None:
+    await world.driver.register()
+    running = asyncio.ensure_future(world.driver.run())
+    await asyncio.sleep(0.1)
 
-        def beat(request: pb.BrokerHeartbeatRequest) -> pb.BrokerHeartbeatResponse:
-            return pb.BrokerHeartbeatResponse(is_fenced=True, should_shut_down=request.want_shut_down)
+    def beat(request: pb.BrokerHeartbeatRequest) -> pb.BrokerHeartbeatResponse:
+        return pb.BrokerHeartbeatResponse(is_fenced=True, should_shut_down=request.want_shut_down)
 
-        world.beat = beat
-        began_ms = world.clock.monotonic_ms()
-        await world.driver.shut_down(2000)
-        assert world.clock.monotonic_ms() - began_ms < 100
-        await running
-
-    in_virtual_time(scenario)
+    world.beat = beat
+    began_ms = world.clock.monotonic_ms()
+    await world.driver.shut_down(2000)
+    assert world.clock.monotonic_ms() - began_ms < 100
+    await running
 
 
-def test_broker_whose_id_was_taken_has_nothing_to_hand_over() -> None:
-    async def scenario(world: World) -> None:
-        running = await world.start()
-        world.beat = lambda request: pb.BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
-        began_ms = world.clock.monotonic_ms()
-        await world.driver.shut_down(15_000)
-        assert world.clock.monotonic_ms() - began_ms < 100
-        await running
-        assert not world.lifecycle.is_registered and len(world.controllers.of("RegisterBroker")) == 1
-
-    in_virtual_time(scenario)
+async def test_broker_whose_id_was_taken_has_nothing_to_hand_over(world: World) -> None:
+    running = await world.start()
+    world.beat = lambda request: pb.BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+    began_ms = world.clock.monotonic_ms()
+    await world.driver.shut_down(15_000)
+    assert world.clock.monotonic_ms() - began_ms < 100
+    await running
+    assert not world.lifecycle.is_registered and len(world.controllers.of("RegisterBroker")) == 1
 
 
-def test_controlled_shutdown_without_a_controller_takes_no_longer_than_allowed() -> None:
-    async def scenario(world: World) -> None:
-        await world.start()
-        world.controllers.leader = None
-        began_ms = world.clock.monotonic_ms()
-        await world.driver.shut_down(2_000)
-        assert world.clock.monotonic_ms() - began_ms <= 2_001
-
-    in_virtual_time(scenario)
+async def test_controlled_shutdown_without_a_controller_takes_no_longer_than_allowed(world: World) -> None:
+    await world.start()
+    world.controllers.leader = None
+    began_ms = world.clock.monotonic_ms()
+    await world.driver.shut_down(2_000)
+    assert world.clock.monotonic_ms() - began_ms <= 2_001
 
 
-def test_last_broker_without_a_quorum_does_not_wait_for_the_whole_timeout() -> None:
-    async def scenario(world: World) -> None:
-        await world.start()
-        world.controllers.leader = None
-        began_ms = world.clock.monotonic_ms()
-        await world.driver.shut_down(15_000)
-        assert world.clock.monotonic_ms() - began_ms <= 5_001
-
-    in_virtual_time(scenario)
+async def test_last_broker_without_a_quorum_does_not_wait_for_the_whole_timeout(world: World) -> None:
+    await world.start()
+    world.controllers.leader = None
+    began_ms = world.clock.monotonic_ms()
+    await world.driver.shut_down(15_000)
+    assert world.clock.monotonic_ms() - began_ms <= 5_001
 
 
-def test_controlled_shutdown_goes_on_while_a_controller_answers() -> None:
-    async def scenario(world: World) -> None:
-        await world.start()
-        world.beat = lambda request: pb.BrokerHeartbeatResponse(is_caught_up=True)
-        began_ms = world.clock.monotonic_ms()
-        await world.driver.shut_down(15_000)
-        assert 15_000 <= world.clock.monotonic_ms() - began_ms <= 15_001
-
-    in_virtual_time(scenario)
+async def test_controlled_shutdown_goes_on_while_a_controller_answers(world: World) -> None:
+    await world.start()
+    world.beat = lambda request: pb.BrokerHeartbeatResponse(is_caught_up=True)
+    began_ms = world.clock.monotonic_ms()
+    await world.driver.shut_down(15_000)
+    assert 15_000 <= world.clock.monotonic_ms() - began_ms <= 15_001
 
 
-def test_while_another_broker_leaves_reports_come_often() -> None:
+async def test_while_another_broker_leaves_reports_come_often(world: World) -> None:
     def registered(
         broker_id: int, *, fenced: bool = False, in_controlled_shutdown: bool = False
     ) -> BrokerRegistration:
@@ -101,23 +83,20 @@ def test_while_another_broker_leaves_reports_come_often() -> None:
             broker_id, 1, Uuid(b"i" * 16), (), fenced=fenced, in_controlled_shutdown=in_controlled_shutdown
         )
 
-    async def scenario(world: World) -> None:
-        await world.start()
-        leaving = {7: registered(7), 8: registered(8, in_controlled_shutdown=True)}
+    await world.start()
+    leaving = {7: registered(7), 8: registered(8, in_controlled_shutdown=True)}
 
-        async def beats_in(duration_ms: int) -> int:
-            before = len(world.controllers.of("BrokerHeartbeat"))
-            await asyncio.sleep(duration_ms / 1000)
-            return len(world.controllers.of("BrokerHeartbeat")) - before
+    async def beats_in(duration_ms: int) -> int:
+        before = len(world.controllers.of("BrokerHeartbeat"))
+        await asyncio.sleep(duration_ms / 1000)
+        return len(world.controllers.of("BrokerHeartbeat")) - before
 
-        world.driver.handle_brokers({7: registered(7)})
-        assert await beats_in(4000) <= 3
-        world.driver.handle_brokers(leaving)
-        assert await beats_in(1000) >= 8
-        world.driver.handle_brokers({7: registered(7), 8: registered(8, fenced=True)})
-        await asyncio.sleep(0.2)
-        assert await beats_in(4000) <= 3
-        world.driver.handle_brokers({7: registered(7, in_controlled_shutdown=True)})
-        assert await beats_in(4000) <= 3, "its own shutdown does not count"
-
-    in_virtual_time(scenario)
+    world.driver.handle_brokers({7: registered(7)})
+    assert await beats_in(4000) <= 3
+    world.driver.handle_brokers(leaving)
+    assert await beats_in(1000) >= 8
+    world.driver.handle_brokers({7: registered(7), 8: registered(8, fenced=True)})
+    await asyncio.sleep(0.2)
+    assert await beats_in(4000) <= 3
+    world.driver.handle_brokers({7: registered(7, in_controlled_shutdown=True)})
+    assert await beats_in(4000) <= 3, "its own shutdown does not count"

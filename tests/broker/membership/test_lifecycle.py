@@ -165,20 +165,17 @@ def test_cache_names_only_brokers_that_are_not_fenced() -> None:
     assert cache.offline_replicas(partition) == [3, 4]
 
 
-def test_wait_ends_with_the_matching_image_and_others_continue() -> None:
-    async def scenario() -> None:
-        cache = MetadataCache(1, "c", EMPTY_IMAGE)
-        first = asyncio.ensure_future(cache.wait_until(lambda image: image.offset >= 1, 10_000))
-        second = asyncio.ensure_future(cache.wait_until(lambda image: image.offset >= 2, 10_000))
-        gone = asyncio.ensure_future(cache.wait_until(lambda image: image.offset >= 9, 10_000))
-        await asyncio.sleep(0)
-        gone.cancel()
-        for offset in (1, 2):
-            image = image_of(registration(1), offset=offset)
-            cache.publish(MetadataDelta(cache.image, image), image)
-            assert await (first if offset == 1 else second)
-            assert second.done() is (offset == 2)
-        assert await cache.wait_until(lambda image: image.offset == 2, 0)
-        assert not await cache.wait_until(lambda image: image.offset == 3, 1)
-
-    asyncio.run(scenario())
+async def test_wait_ends_with_the_matching_image_and_others_continue() -> None:
+    cache = MetadataCache(1, "c", EMPTY_IMAGE)
+    first = asyncio.ensure_future(cache.wait_until(lambda image: image.offset >= 1, 10_000))
+    second = asyncio.ensure_future(cache.wait_until(lambda image: image.offset >= 2, 10_000))
+    gone = asyncio.ensure_future(cache.wait_until(lambda image: image.offset >= 9, 10_000))
+    await asyncio.sleep(0)
+    gone.cancel()
+    for offset in (1, 2):
+        image = image_of(registration(1), offset=offset)
+        cache.publish(MetadataDelta(cache.image, image), image)
+        assert await (first if offset == 1 else second)
+        assert second.done() is (offset == 2)
+    assert await cache.wait_until(lambda image: image.offset == 2, 0)
+    assert not await cache.wait_until(lambda image: image.offset == 3, 1)

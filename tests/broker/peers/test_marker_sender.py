@@ -1,7 +1,7 @@
 """The markers of decided transactions on their way to the leaders of partitions, in virtual time."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -28,6 +28,9 @@ from tests.group_coordinator.tools import make_image
 from tests.unexpected import unexpected
 
 HERE, PEER = 1, 2
+
+
+pytestmark = pytest.mark.loop(new=VirtualLoop)
 
 
 class Supervisor(TaskSupervisor):
@@ -119,223 +122,175 @@ class Place:
         return asyncio.ensure_future(self.sender.write(value, 3))
 
 
-def in_virtual_time(scenario: Callable[[], Awaitable[None]]) -> None:
-    async def run() -> None:
-        await scenario()
-
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(run())
-
-
-def test_markers_that_nobody_can_take_now_wait_together() -> None:
-    async def scenario() -> None:
-        place = Place(partitions=300)
-        place.lead([None] * 300)
-        waiting = [place.write(id, range(300)) for id in range(20)]
-        await asyncio.sleep(2)
-        assert place.tasks.most <= 3, "not a task for each of 6,000 markers, ten times a second"
-        assert not place.requests and not any(one.done() for one in waiting)
-        place.lead([PEER] * 300)
-        await asyncio.wait_for(asyncio.gather(*waiting), 5)
-        assert sum(count for _, count in place.requests) == 6_000
-        await place.tasks.close()
-
-    in_virtual_time(scenario)
+async def test_markers_that_nobody_can_take_now_wait_together() -> None:
+    place = Place(partitions=300)
+    place.lead([None] * 300)
+    waiting = [place.write(id, range(300)) for id in range(20)]
+    await asyncio.sleep(2)
+    assert place.tasks.most <= 3, "not a task for each of 6,000 markers, ten times a second"
+    assert not place.requests and not any(one.done() for one in waiting)
+    place.lead([PEER] * 300)
+    await asyncio.wait_for(asyncio.gather(*waiting), 5)
+    assert sum(count for _, count in place.requests) == 6_000
+    await place.tasks.close()
 
 
-def test_broker_that_is_down_holds_up_nobody_else() -> None:
-    async def scenario() -> None:
-        place = Place(partitions=3)
-        place.lead([HERE, PEER, None])
-        place.down = {PEER}
-        waiting = place.write(1, [0, 1, 2])
-        other = place.write(2, [0])
-        await asyncio.wait_for(other, 1)
-        await asyncio.sleep(1)
-        assert not waiting.done()
-        place.lead([HERE, HERE, HERE])
-        await asyncio.wait_for(waiting, 1)
-        await place.tasks.close()
-
-    in_virtual_time(scenario)
+async def test_broker_that_is_down_holds_up_nobody_else() -> None:
+    place = Place(partitions=3)
+    place.lead([HERE, PEER, None])
+    place.down = {PEER}
+    waiting = place.write(1, [0, 1, 2])
+    other = place.write(2, [0])
+    await asyncio.wait_for(other, 1)
+    await asyncio.sleep(1)
+    assert not waiting.done()
+    place.lead([HERE, HERE, HERE])
+    await asyncio.wait_for(waiting, 1)
+    await place.tasks.close()
 
 
-def test_markers_are_tried_again_until_each_partition_has_its_own() -> None:
-    async def scenario() -> None:
-        place = Place(partitions=2)
-        place.lead([PEER, PEER])
-        place.answers[1, 1] = ErrorCode.NOT_ENOUGH_REPLICAS
-        waiting = place.write(1, [0, 1])
-        await asyncio.sleep(0.05)
-        assert place.requests == [(PEER, 2)] and not waiting.done()
-        place.answers.clear()
-        await asyncio.wait_for(waiting, 1)
-        assert place.requests == [(PEER, 2), (PEER, 1)], "what was written is not written again"
-        await place.tasks.close()
-
-    in_virtual_time(scenario)
+async def test_markers_are_tried_again_until_each_partition_has_its_own() -> None:
+    place = Place(partitions=2)
+    place.lead([PEER, PEER])
+    place.answers[1, 1] = ErrorCode.NOT_ENOUGH_REPLICAS
+    waiting = place.write(1, [0, 1])
+    await asyncio.sleep(0.05)
+    assert place.requests == [(PEER, 2)] and not waiting.done()
+    place.answers.clear()
+    await asyncio.wait_for(waiting, 1)
+    assert place.requests == [(PEER, 2), (PEER, 1)], "what was written is not written again"
+    await place.tasks.close()
 
 
-def test_deleted_topic_needs_no_markers() -> None:
-    async def scenario() -> None:
-        place = Place(partitions=2)
-        place.lead([None, None])
-        waiting = place.write(1, [0, 1])
-        await asyncio.sleep(0.3)
-        place.image = make_image({"u": 1})
-        await asyncio.wait_for(waiting, 1)
-        assert not place.requests
-        await place.tasks.close()
-
-    in_virtual_time(scenario)
+async def test_deleted_topic_needs_no_markers() -> None:
+    place = Place(partitions=2)
+    place.lead([None, None])
+    waiting = place.write(1, [0, 1])
+    await asyncio.sleep(0.3)
+    place.image = make_image({"u": 1})
+    await asyncio.wait_for(waiting, 1)
+    assert not place.requests
+    await place.tasks.close()
 
 
-def test_what_is_given_up_is_sent_no_more() -> None:
-    async def scenario() -> None:
-        place = Place(partitions=2)
-        place.lead([PEER, None])
-        place.down = {PEER}
-        waiting = place.write(1, [0, 1])
-        await asyncio.sleep(0.5)
-        waiting.cancel()
-        await asyncio.sleep(0.2)
-        sent = len(place.requests)
-        await asyncio.sleep(1)
-        assert len(place.requests) == sent and len(place.tasks) == 0
-        await place.tasks.close()
-
-    in_virtual_time(scenario)
+async def test_what_is_given_up_is_sent_no_more() -> None:
+    place = Place(partitions=2)
+    place.lead([PEER, None])
+    place.down = {PEER}
+    waiting = place.write(1, [0, 1])
+    await asyncio.sleep(0.5)
+    waiting.cancel()
+    await asyncio.sleep(0.2)
+    sent = len(place.requests)
+    await asyncio.sleep(1)
+    assert len(place.requests) == sent and len(place.tasks) == 0
+    await place.tasks.close()
 
 
 @pytest.mark.parametrize("leader", [HERE, PEER])
 @pytest.mark.parametrize(
     ("state", "is_commit"), [(TransactionState.PREPARE_COMMIT, True), (TransactionState.PREPARE_ABORT, False)]
 )
-def test_marker_says_what_the_coordinator_has_decided(
+async def test_marker_says_what_the_coordinator_has_decided(
     state: TransactionState, is_commit: bool, leader: int
 ) -> None:
-    async def scenario() -> None:
-        place = Place(partitions=3)
-        place.lead([leader] * 3)
-        value = Transaction(
-            "id",
-            1_000,
-            7,
-            60_000,
-            state,
-            frozenset({("t", 2), ("t", 0)}),
-            0,
-            client_version=TransactionVersion.TV_2,
-        )
-        await place.sender.write(value, 5)
-        (marker,) = place.markers
-        assert (marker.producer_id, marker.producer_epoch, marker.coordinator_epoch) == (1_000, 7, 5)
-        assert marker.transaction_result is is_commit and marker.transaction_version == 2
-        assert [(topic.name, topic.partition_indexes) for topic in marker.topics] == [("t", [0, 2])]
-        await place.tasks.close()
-
-    in_virtual_time(scenario)
+    place = Place(partitions=3)
+    place.lead([leader] * 3)
+    value = Transaction(
+        "id",
+        1_000,
+        7,
+        60_000,
+        state,
+        frozenset({("t", 2), ("t", 0)}),
+        0,
+        client_version=TransactionVersion.TV_2,
+    )
+    await place.sender.write(value, 5)
+    (marker,) = place.markers
+    assert (marker.producer_id, marker.producer_epoch, marker.coordinator_epoch) == (1_000, 7, 5)
+    assert marker.transaction_result is is_commit and marker.transaction_version == 2
+    assert [(topic.name, topic.partition_indexes) for topic in marker.topics] == [("t", [0, 2])]
+    await place.tasks.close()
 
 
-def test_transaction_that_wrote_nothing_needs_no_markers() -> None:
-    async def scenario() -> None:
-        place = Place(partitions=1)
-        await asyncio.wait_for(place.write(1, []), 1)
-        assert not place.requests
-        await place.tasks.close()
-
-    in_virtual_time(scenario)
+async def test_transaction_that_wrote_nothing_needs_no_markers() -> None:
+    place = Place(partitions=1)
+    await asyncio.wait_for(place.write(1, []), 1)
+    assert not place.requests
+    await place.tasks.close()
 
 
-def test_request_has_no_more_markers_than_a_leader_writes_at_once() -> None:
-    async def scenario() -> None:
-        place = Place(partitions=1)
-        place.lead([PEER])
-        first = place.write(0, [0])
-        await asyncio.sleep(0)
-        waiting = [place.write(id, [0]) for id in range(1, 1_201)]
-        await asyncio.gather(first, *waiting)
-        assert place.requests == [(PEER, 1), (PEER, 500), (PEER, 500), (PEER, 200)]
-        await place.tasks.close()
-
-    in_virtual_time(scenario)
+async def test_request_has_no_more_markers_than_a_leader_writes_at_once() -> None:
+    place = Place(partitions=1)
+    place.lead([PEER])
+    first = place.write(0, [0])
+    await asyncio.sleep(0)
+    waiting = [place.write(id, [0]) for id in range(1, 1_201)]
+    await asyncio.gather(first, *waiting)
+    assert place.requests == [(PEER, 1), (PEER, 500), (PEER, 500), (PEER, 200)]
+    await place.tasks.close()
 
 
 @pytest.mark.parametrize("code", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED])
-def test_coordinator_that_was_overtaken_stops(code: ErrorCode) -> None:
-    async def scenario() -> None:
-        place = Place(partitions=3)
-        place.lead([PEER, PEER, None])
-        place.answers[1, 1] = code
-        waiting, other = place.write(1, [0, 1, 2]), place.write(2, [0, 1])
-        with pytest.raises(MarkersRefusedError, match=f"t-1: {code.name}"):
-            await asyncio.wait_for(waiting, 1)
-        await other
-        sent = len(place.requests)
-        place.lead([PEER] * 3)
-        await asyncio.sleep(1)
-        assert len(place.requests) == sent
-        await place.tasks.close()
-
-    in_virtual_time(scenario)
+async def test_coordinator_that_was_overtaken_stops(code: ErrorCode) -> None:
+    place = Place(partitions=3)
+    place.lead([PEER, PEER, None])
+    place.answers[1, 1] = code
+    waiting, other = place.write(1, [0, 1, 2]), place.write(2, [0, 1])
+    with pytest.raises(MarkersRefusedError, match=f"t-1: {code.name}"):
+        await asyncio.wait_for(waiting, 1)
+    await other
+    sent = len(place.requests)
+    place.lead([PEER] * 3)
+    await asyncio.sleep(1)
+    assert len(place.requests) == sent
+    await place.tasks.close()
 
 
 @pytest.mark.parametrize("code", [ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION])
-def test_partition_that_has_no_transactions_needs_no_marker(code: ErrorCode) -> None:
-    async def scenario() -> None:
-        place = Place(partitions=1)
-        place.answers[1, 0] = code
-        place.lead([PEER])
-        await asyncio.wait_for(place.write(1, [0]), 1)
-        assert len(place.requests) == 1
-        await place.tasks.close()
-
-    in_virtual_time(scenario)
+async def test_partition_that_has_no_transactions_needs_no_marker(code: ErrorCode) -> None:
+    place = Place(partitions=1)
+    place.answers[1, 0] = code
+    place.lead([PEER])
+    await asyncio.wait_for(place.write(1, [0]), 1)
+    assert len(place.requests) == 1
+    await place.tasks.close()
 
 
-def test_partition_that_the_answer_leaves_out_is_asked_again() -> None:
-    async def scenario() -> None:
-        place = Place(partitions=2)
-        place.lead([PEER, PEER])
-        place.silent = {1}
-        waiting = place.write(1, [0, 1])
-        await asyncio.sleep(0.15)
-        assert not waiting.done() and place.requests == [(PEER, 2), (PEER, 1)]
-        place.silent.clear()
-        await asyncio.wait_for(waiting, 1)
-        await place.tasks.close()
-
-    in_virtual_time(scenario)
+async def test_partition_that_the_answer_leaves_out_is_asked_again() -> None:
+    place = Place(partitions=2)
+    place.lead([PEER, PEER])
+    place.silent = {1}
+    waiting = place.write(1, [0, 1])
+    await asyncio.sleep(0.15)
+    assert not waiting.done() and place.requests == [(PEER, 2), (PEER, 1)]
+    place.silent.clear()
+    await asyncio.wait_for(waiting, 1)
+    await place.tasks.close()
 
 
-def test_partition_of_a_namesake_with_fewer_needs_no_marker() -> None:
-    async def scenario() -> None:
-        place = Place(partitions=2)
-        place.lead([HERE, HERE])
-        await asyncio.wait_for(place.write(1, [1, 2]), 1)
-        assert place.requests == [(HERE, 1)]
-        await place.tasks.close()
-
-    in_virtual_time(scenario)
+async def test_partition_of_a_namesake_with_fewer_needs_no_marker() -> None:
+    place = Place(partitions=2)
+    place.lead([HERE, HERE])
+    await asyncio.wait_for(place.write(1, [1, 2]), 1)
+    assert place.requests == [(HERE, 1)]
+    await place.tasks.close()
 
 
 @pytest.mark.parametrize("leader", [HERE, PEER])
-def test_exchange_that_goes_wrong_is_repeated_and_holds_up_nothing(leader: int) -> None:
+async def test_exchange_that_goes_wrong_is_repeated_and_holds_up_nothing(leader: int) -> None:
     """Whatever the reason: a transaction that was decided is ended, and a node goes on."""
-
-    async def scenario() -> None:
-        place = Place(partitions=2)
-        place.lead([leader, leader])
-        place.broken[leader] = ValueError("a bug")
-        first = place.write(1, [0])
-        await asyncio.sleep(0.0005)
-        second = place.write(2, [1])  # due while the first is on its way
-        await asyncio.sleep(0.5)
-        assert not first.done() and not second.done()
-        assert 5 <= len(place.requests) <= 15, "after a pause"
-        place.broken.clear()
-        await asyncio.wait_for(asyncio.gather(first, second, place.write(3, [0, 1])), 1)
-        assert len(place.tasks) == 0
-        await place.tasks.close()
-
-    in_virtual_time(scenario)
+    place = Place(partitions=2)
+    place.lead([leader, leader])
+    place.broken[leader] = ValueError("a bug")
+    first = place.write(1, [0])
+    await asyncio.sleep(0.0005)
+    second = place.write(2, [1])  # due while the first is on its way
+    await asyncio.sleep(0.5)
+    assert not first.done() and not second.done()
+    assert 5 <= len(place.requests) <= 15, "after a pause"
+    place.broken.clear()
+    await asyncio.wait_for(asyncio.gather(first, second, place.write(3, [0, 1])), 1)
+    assert len(place.tasks) == 0
+    await place.tasks.close()

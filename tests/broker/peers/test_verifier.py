@@ -1,7 +1,8 @@
 """What a leader of partitions asks transaction coordinators, in virtual time."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import cast
 
@@ -24,6 +25,7 @@ from pykraft.kafka_protocol.messages.transactions import (
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.runtime.simulated.virtual_loop import VirtualLoop
 from pykraft.runtime.tasks import TaskSupervisor
+from tests.asynchronous import in_loop
 from tests.group_coordinator.tools import make_image
 from tests.unexpected import unexpected
 
@@ -116,15 +118,16 @@ def answer_all(
     return answer
 
 
-def in_virtual_time(scenario: Callable[[Asking], Awaitable[None]]) -> None:
-    async def run() -> None:
-        place = Asking()
-        await asyncio.wait_for(scenario(place), 60)
-        assert len(place.tasks) == 0, "nothing is due, and nothing runs"
-        await place.tasks.close()
+@asynccontextmanager
+async def begun() -> AsyncIterator[Asking]:
+    place = Asking()
+    async with asyncio.timeout(60):
+        yield place
+    assert len(place.tasks) == 0, "nothing is due, and nothing runs"
+    await place.tasks.close()
 
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(run())
+
+place = in_loop(begun, VirtualLoop)
 
 
 def ids_at(partition: int, count: int) -> list[str]:
@@ -133,141 +136,111 @@ def ids_at(partition: int, count: int) -> list[str]:
     return [name for name in names if partition_for_key(name, 2) == partition][:count]
 
 
-def test_what_is_asked_reaches_the_coordinator_of_the_id_as_it_is() -> None:
-    async def scenario(place: Asking) -> None:
-        place.lead([HERE, PEER])
-        (near,), (far,) = ids_at(0, 1), ids_at(1, 1)
-        assert await place.verify(near, [T1, U0, T0], epoch=3, adds=True) == {}
-        assert await place.verify(far, [T1], adds=False) == {}
-        assert place.asked == [(HERE, [near]), (PEER, [far])]
-        ((added,), (verified,)) = (those for _, those in place.requests)
-        assert (added.producer_id, added.producer_epoch, added.verify_only) == (7, 3, False)
-        assert [(topic.name, topic.partitions) for topic in added.topics] == [("t", [0, 1]), ("u", [0])]
-        assert verified.verify_only
-
-    in_virtual_time(scenario)
+async def test_what_is_asked_reaches_the_coordinator_of_the_id_as_it_is(place: Asking) -> None:
+    place.lead([HERE, PEER])
+    (near,), (far,) = ids_at(0, 1), ids_at(1, 1)
+    assert await place.verify(near, [T1, U0, T0], epoch=3, adds=True) == {}
+    assert await place.verify(far, [T1], adds=False) == {}
+    assert place.asked == [(HERE, [near]), (PEER, [far])]
+    ((added,), (verified,)) = (those for _, those in place.requests)
+    assert (added.producer_id, added.producer_epoch, added.verify_only) == (7, 3, False)
+    assert [(topic.name, topic.partitions) for topic in added.topics] == [("t", [0, 1]), ("u", [0])]
+    assert verified.verify_only
 
 
-def test_what_is_asked_meanwhile_shares_one_request() -> None:
-    async def scenario(place: Asking) -> None:
-        place.answer = answer_all(lambda asked, _: int(asked.transactional_id[3:]))
-        answers = []
-        for code in range(1, 6):
-            answers.append(place.verify(f"id-{code}"))
-            await asyncio.sleep(0)
-        assert [dict(codes) for codes in await asyncio.gather(*answers)] == [{T0: c} for c in range(1, 6)]
-        assert place.asked == [(HERE, ["id-1"]), (HERE, ["id-2", "id-3", "id-4", "id-5"])]
-
-    in_virtual_time(scenario)
+async def test_what_is_asked_meanwhile_shares_one_request(place: Asking) -> None:
+    place.answer = answer_all(lambda asked, _: int(asked.transactional_id[3:]))
+    answers = []
+    for code in range(1, 6):
+        answers.append(place.verify(f"id-{code}"))
+        await asyncio.sleep(0)
+    assert [dict(codes) for codes in await asyncio.gather(*answers)] == [{T0: c} for c in range(1, 6)]
+    assert place.asked == [(HERE, ["id-1"]), (HERE, ["id-2", "id-3", "id-4", "id-5"])]
 
 
-def test_each_request_about_one_id_gets_its_own_answer() -> None:
+async def test_each_request_about_one_id_gets_its_own_answer(place: Asking) -> None:
     """Answers are told apart by the transactional id, so one request asks about each only once."""
 
-    async def scenario(place: Asking) -> None:
-        def code(asked: AddPartitionsToTxnTransaction, where: Place) -> ErrorCode:
-            return ErrorCode.NONE if asked.producer_epoch == 1 else ErrorCode.PRODUCER_FENCED
+    def code(asked: AddPartitionsToTxnTransaction, where: Place) -> ErrorCode:
+        return ErrorCode.NONE if asked.producer_epoch == 1 else ErrorCode.PRODUCER_FENCED
 
-        place.answer = answer_all(code)
-        first = place.verify("other")
-        await asyncio.sleep(0)
-        waiting = [
-            place.verify("same", [T0], epoch=1),
-            place.verify("same", [T1], epoch=0),
-            place.verify("different", [T0], epoch=1),
-            place.verify("same", [U0], epoch=1),
-        ]
-        assert await first == {T0: ErrorCode.PRODUCER_FENCED}
-        assert await asyncio.gather(*waiting) == [{}, {T1: ErrorCode.PRODUCER_FENCED}, {}, {}]
-        assert place.asked == [
-            (HERE, [*names]) for names in (["other"], ["same", "different"], ["same"], ["same"])
-        ]
-        assert [those[0].topics[0].name for _, those in place.requests] == ["t", "t", "t", "u"], "in order"
-
-    in_virtual_time(scenario)
+    place.answer = answer_all(code)
+    first = place.verify("other")
+    await asyncio.sleep(0)
+    waiting = [
+        place.verify("same", [T0], epoch=1),
+        place.verify("same", [T1], epoch=0),
+        place.verify("different", [T0], epoch=1),
+        place.verify("same", [U0], epoch=1),
+    ]
+    assert await first == {T0: ErrorCode.PRODUCER_FENCED}
+    assert await asyncio.gather(*waiting) == [{}, {T1: ErrorCode.PRODUCER_FENCED}, {}, {}]
+    assert place.asked == [
+        (HERE, [*names]) for names in (["other"], ["same", "different"], ["same"], ["same"])
+    ]
+    assert [those[0].topics[0].name for _, those in place.requests] == ["t", "t", "t", "u"], "in order"
 
 
-def test_brokers_are_asked_independently() -> None:
-    async def scenario(place: Asking) -> None:
-        place.lead([HERE, PEER])
-        (near,), (far,) = ids_at(0, 1), ids_at(1, 1)
-        await asyncio.gather(place.verify(near), place.verify(far))
-        assert asyncio.get_running_loop().time() < 0.02, "neither has waited for the other"
-        assert sorted(node for node, _ in place.requests) == [HERE, PEER]
-
-    in_virtual_time(scenario)
+async def test_brokers_are_asked_independently(place: Asking) -> None:
+    place.lead([HERE, PEER])
+    (near,), (far,) = ids_at(0, 1), ids_at(1, 1)
+    await asyncio.gather(place.verify(near), place.verify(far))
+    assert asyncio.get_running_loop().time() < 0.02, "neither has waited for the other"
+    assert sorted(node for node, _ in place.requests) == [HERE, PEER]
 
 
-def test_request_names_no_more_partitions_than_a_coordinator_does_at_once(
-    monkeypatch: pytest.MonkeyPatch,
+async def test_request_names_no_more_partitions_than_a_coordinator_does_at_once(
+    place: Asking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verifier_module, "_PARTITIONS_PER_REQUEST", 4)
-
-    async def scenario(place: Asking) -> None:
-        first = place.verify("first")
-        await asyncio.sleep(0)
-        sizes = [3, 1, 2, 9, 1]
-        waiting = [
-            place.verify(f"id-{number}", [("t", index) for index in range(size)])
-            for number, size in enumerate(sizes)
-        ]
-        assert await asyncio.gather(first, *waiting) == [{}] * 6
-        assert [len(those) for _, those in place.requests] == [1, 2, 2, 1]
-
-    in_virtual_time(scenario)
+    first = place.verify("first")
+    await asyncio.sleep(0)
+    sizes = [3, 1, 2, 9, 1]
+    waiting = [
+        place.verify(f"id-{number}", [("t", index) for index in range(size)])
+        for number, size in enumerate(sizes)
+    ]
+    assert await asyncio.gather(first, *waiting) == [{}] * 6
+    assert [len(those) for _, those in place.requests] == [1, 2, 2, 1]
 
 
-def test_without_a_coordinator_nothing_is_asked() -> None:
-    async def scenario(place: Asking) -> None:
-        (near,), (nowhere,) = ids_at(0, 1), ids_at(1, 1)
-        place.lead([HERE, -1])
-        assert await place.verify(nowhere) == {T0: ErrorCode.COORDINATOR_NOT_AVAILABLE}
-        place.image = make_image({"t": 1})
-        assert await place.verify(near, [T0, U0]) == dict.fromkeys(
-            [T0, U0], ErrorCode.COORDINATOR_NOT_AVAILABLE
-        )
-        assert not place.requests
-
-    in_virtual_time(scenario)
+async def test_without_a_coordinator_nothing_is_asked(place: Asking) -> None:
+    (near,), (nowhere,) = ids_at(0, 1), ids_at(1, 1)
+    place.lead([HERE, -1])
+    assert await place.verify(nowhere) == {T0: ErrorCode.COORDINATOR_NOT_AVAILABLE}
+    place.image = make_image({"t": 1})
+    assert await place.verify(near, [T0, U0]) == dict.fromkeys([T0, U0], ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    assert not place.requests
 
 
-def test_errors_are_those_of_the_partitions() -> None:
-    async def scenario(place: Asking) -> None:
-        codes = {
-            T0: ErrorCode.NONE,
-            T1: ErrorCode.OPERATION_NOT_ATTEMPTED,
-            U0: ErrorCode.TRANSACTION_ABORTABLE,
-        }
-        place.answer = answer_all(lambda _, where: codes[where])
-        assert await place.verify("id", [T0, T1, U0]) == {T1: codes[T1], U0: codes[U0]}
-
-    in_virtual_time(scenario)
+async def test_errors_are_those_of_the_partitions(place: Asking) -> None:
+    codes = {
+        T0: ErrorCode.NONE,
+        T1: ErrorCode.OPERATION_NOT_ATTEMPTED,
+        U0: ErrorCode.TRANSACTION_ABORTABLE,
+    }
+    place.answer = answer_all(lambda _, where: codes[where])
+    assert await place.verify("id", [T0, T1, U0]) == {T1: codes[T1], U0: codes[U0]}
 
 
-def test_answer_as_a_whole_is_that_of_everything_that_was_asked() -> None:
-    async def scenario(place: Asking) -> None:
-        place.answer = lambda _: AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-        refused = dict.fromkeys([T0, U0], ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-        assert await place.verify("id", [T0, U0]) == refused
-
-    in_virtual_time(scenario)
+async def test_answer_as_a_whole_is_that_of_everything_that_was_asked(place: Asking) -> None:
+    place.answer = lambda _: AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    refused = dict.fromkeys([T0, U0], ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    assert await place.verify("id", [T0, U0]) == refused
 
 
-def test_partition_that_the_answer_leaves_out_counts_as_refused() -> None:
+async def test_partition_that_the_answer_leaves_out_counts_as_refused(place: Asking) -> None:
     """Otherwise its records would be written beside the transaction, and no marker would end them."""
 
-    async def scenario(place: Asking) -> None:
-        def without_u(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
-            response = answer_all()(request)
-            del response.results_by_transaction[0].topic_results[1]
-            return response
+    def without_u(request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
+        response = answer_all()(request)
+        del response.results_by_transaction[0].topic_results[1]
+        return response
 
-        place.answer = without_u
-        assert await place.verify("id", [T0, U0]) == {U0: ErrorCode.UNKNOWN_SERVER_ERROR}
-        place.answer = lambda _: AddPartitionsToTxnResponse()
-        assert await place.verify("id") == {T0: ErrorCode.UNKNOWN_SERVER_ERROR}
-
-    in_virtual_time(scenario)
+    place.answer = without_u
+    assert await place.verify("id", [T0, U0]) == {U0: ErrorCode.UNKNOWN_SERVER_ERROR}
+    place.answer = lambda _: AddPartitionsToTxnResponse()
+    assert await place.verify("id") == {T0: ErrorCode.UNKNOWN_SERVER_ERROR}
 
 
 def _unknown_code(_: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
@@ -291,39 +264,36 @@ def _raise(error: Exception) -> Callable[[AddPartitionsToTxnRequest], AddPartiti
     ],
     ids=["no answer", "bug", "code of another version"],
 )
-def test_exchange_that_fails_costs_what_was_in_it_and_nothing_after_it(
-    failing: Callable[[AddPartitionsToTxnRequest], AddPartitionsToTxnResponse], code: ErrorCode, leader: int
+async def test_exchange_that_fails_costs_what_was_in_it_and_nothing_after_it(
+    place: Asking,
+    failing: Callable[[AddPartitionsToTxnRequest], AddPartitionsToTxnResponse],
+    code: ErrorCode,
+    leader: int,
 ) -> None:
-    async def scenario(place: Asking) -> None:
-        place.lead([leader, leader])
-        place.answer = failing
-        first = place.verify("first", [T0, U0])
-        await asyncio.sleep(0.005)
-        second = place.verify("second")  # due while the first is on its way
-        assert await first == dict.fromkeys([T0, U0], code)
-        place.answer = answer_all()
-        assert await asyncio.wait_for(second, 1) == {}
-        assert await asyncio.wait_for(place.verify("third"), 1) == {}
-        place.answer = failing
-        assert await asyncio.wait_for(place.verify("fourth"), 1) == {T0: code}
-        await asyncio.sleep(0)
-        place.answer = answer_all()
-        assert await asyncio.wait_for(place.verify("fifth"), 1) == {}
-
-    in_virtual_time(scenario)
+    place.lead([leader, leader])
+    place.answer = failing
+    first = place.verify("first", [T0, U0])
+    await asyncio.sleep(0.005)
+    second = place.verify("second")  # due while the first is on its way
+    assert await first == dict.fromkeys([T0, U0], code)
+    place.answer = answer_all()
+    assert await asyncio.wait_for(second, 1) == {}
+    assert await asyncio.wait_for(place.verify("third"), 1) == {}
+    place.answer = failing
+    assert await asyncio.wait_for(place.verify("fourth"), 1) == {T0: code}
+    await asyncio.sleep(0)
+    place.answer = answer_all()
+    assert await asyncio.wait_for(place.verify("fifth"), 1) == {}
 
 
-def test_caller_that_is_gone_takes_no_answer_from_others() -> None:
-    async def scenario(place: Asking) -> None:
-        gone, waits = place.verify("gone"), place.verify("waits")
-        await asyncio.sleep(0.005)
-        late = place.verify("gone", [U0])
-        gone.cancel()
-        assert await waits == {} and await late == {}
-        place.answer = _raise(KafkaError(ErrorCode.NETWORK_EXCEPTION))
-        gone, waits = place.verify("gone"), place.verify("waits")
-        await asyncio.sleep(0.005)
-        gone.cancel()
-        assert await waits == {T0: ErrorCode.NETWORK_EXCEPTION}
-
-    in_virtual_time(scenario)
+async def test_caller_that_is_gone_takes_no_answer_from_others(place: Asking) -> None:
+    gone, waits = place.verify("gone"), place.verify("waits")
+    await asyncio.sleep(0.005)
+    late = place.verify("gone", [U0])
+    gone.cancel()
+    assert await waits == {} and await late == {}
+    place.answer = _raise(KafkaError(ErrorCode.NETWORK_EXCEPTION))
+    gone, waits = place.verify("gone"), place.verify("waits")
+    await asyncio.sleep(0.005)
+    gone.cancel()
+    assert await waits == {T0: ErrorCode.NETWORK_EXCEPTION}

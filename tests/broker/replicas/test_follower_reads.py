@@ -109,25 +109,21 @@ def test_follower_serves_up_to_its_own_high_watermark() -> None:
     assert ask(world, 4).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_followers_hear_of_the_high_watermark_at_once(data_plane: DataPlaneTools) -> None:
+async def test_followers_hear_of_the_high_watermark_at_once(data_plane: DataPlaneTools) -> None:
     """Also the one whose fetch waits already when the other one acknowledges the record."""
-
-    async def body() -> None:
-        async with data_plane.cluster(
-            1, 2, 3, replica_selector_class=RACK_AWARE_SELECTOR, replica_fetch_wait_max_ms=600_000
-        ) as cluster:
-            await cluster.create(1, 2, 3)
-            producer = await cluster.client(1)
-            consumers = {node_id: await cluster.client(node_id) for node_id in (2, 3)}
-            for number in range(3):
-                for node_id, consumer in consumers.items():
-                    consumer.send_fetch(number, max_wait_ms=600_000)
-                    await data_plane.until(cluster.partition(node_id).consumer_waiters.__len__)
-                assert (await producer.produce(data_plane.batch(b"%d" % number))).error_code == 0
-                for consumer in consumers.values():
-                    async with asyncio.timeout(15):
-                        response = await consumer.receive()
-                    records = response.responses[0].partitions[0].records
-                    assert data_plane.values(records) == [b"%d" % number]
-
-    data_plane.run(body)
+    async with data_plane.cluster(
+        1, 2, 3, replica_selector_class=RACK_AWARE_SELECTOR, replica_fetch_wait_max_ms=600_000
+    ) as cluster:
+        await cluster.create(1, 2, 3)
+        producer = await cluster.client(1)
+        consumers = {node_id: await cluster.client(node_id) for node_id in (2, 3)}
+        for number in range(3):
+            for node_id, consumer in consumers.items():
+                consumer.send_fetch(number, max_wait_ms=600_000)
+                await data_plane.until(cluster.partition(node_id).consumer_waiters.__len__)
+            assert (await producer.produce(data_plane.batch(b"%d" % number))).error_code == 0
+            for consumer in consumers.values():
+                async with asyncio.timeout(15):
+                    response = await consumer.receive()
+                records = response.responses[0].partitions[0].records
+                assert data_plane.values(records) == [b"%d" % number]

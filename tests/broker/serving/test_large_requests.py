@@ -223,196 +223,163 @@ def expected(names: Sequence[str] = NAMES, code: ErrorCode = ErrorCode.NONE) -> 
     return DeleteGroupsResponse(results=[DeletableGroupResult(group_id=n, error_code=code) for n in names])
 
 
-def test_a_large_request_takes_many_turns_and_other_clients_are_served_between_them() -> None:
-    async def scenario() -> None:
-        world = World()
-        large, other = Client(world), Client(world)
-        large.send(deletion())
-        other.send(DescribeClusterRequest())
-        await _until(lambda: bool(large.answered))
-        assert large.answers(DeleteGroupsResponse) == [expected()]
-        assert world.looked_at == NAMES
-        assert large.answered[0] > GROUPS // 10, "a tenth of a turn or more for each"
-        assert other.answered[0] < 10
-        await world.server.close()
-
-    asyncio.run(scenario())
+async def test_a_large_request_takes_many_turns_and_other_clients_are_served_between_them() -> None:
+    world = World()
+    large, other = Client(world), Client(world)
+    large.send(deletion())
+    other.send(DescribeClusterRequest())
+    await _until(lambda: bool(large.answered))
+    assert large.answers(DeleteGroupsResponse) == [expected()]
+    assert world.looked_at == NAMES
+    assert large.answered[0] > GROUPS // 10, "a tenth of a turn or more for each"
+    assert other.answered[0] < 10
+    await world.server.close()
 
 
 @pytest.mark.parametrize("sliced", [False, True])
-def test_elements_of_a_large_request_and_its_answer_are_let_go_in_slices(
+async def test_elements_of_a_large_request_and_its_answer_are_let_go_in_slices(
     sliced: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario() -> None:
-        turns = []
-        for at_once in (GROUPS, 10):
-            monkeypatch.setattr(pace, "FREED_AT_ONCE", at_once)
-            world = World(sliced=sliced)
-            world.go_on.set()
-            client = Client(world)
-            client.send(deletion(), deletion(["next"]))
-            await client.until_answered(2)
-            assert client.answers(DeleteGroupsResponse) == [expected(), expected(["next"])]
-            request, answer = world.messages[:2]
-            assert isinstance(request, DeleteGroupsRequest) and isinstance(answer, DeleteGroupsResponse)
-            assert not request.groups_names and not answer.results
-            turns.append(client.answered[1])
-            await world.server.close()
-        assert turns[1] - turns[0] >= 2 * GROUPS // 10 // 10, "a slice takes an eighth of a turn or more"
-
-    asyncio.run(scenario())
-
-
-def test_the_next_request_of_its_connection_waits_until_a_large_one_is_answered() -> None:
-    async def scenario() -> None:
-        world = World(sliced=False)
+    turns = []
+    for at_once in (GROUPS, 10):
+        monkeypatch.setattr(pace, "FREED_AT_ONCE", at_once)
+        world = World(sliced=sliced)
+        world.go_on.set()
         client = Client(world)
         client.send(deletion(), deletion(["next"]))
-        await _until(lambda: world.begun == 1)
-        await asyncio.sleep(0)
-        assert not client.answered
-        world.go_on.set()
-        await _until(lambda: len(client.answered) == 2)
+        await client.until_answered(2)
         assert client.answers(DeleteGroupsResponse) == [expected(), expected(["next"])]
+        request, answer = world.messages[:2]
+        assert isinstance(request, DeleteGroupsRequest) and isinstance(answer, DeleteGroupsResponse)
+        assert not request.groups_names and not answer.results
+        turns.append(client.answered[1])
         await world.server.close()
-
-    asyncio.run(scenario())
-
-
-def test_a_small_request_with_a_long_answer_is_answered_in_slices_too() -> None:
-    async def scenario() -> None:
-        world = World()
-        client, other = Client(world), Client(world)
-        names = NAMES[:400]
-        client.send(deletion(names))
-        other.send(DescribeClusterRequest())
-        await _until(lambda: len(client.answered) == 1)
-        assert client.answers(DeleteGroupsResponse) == [expected(names)]
-        assert client.answered[0] > 40
-        assert other.answered[0] < 10
-        await world.server.close()
-
-    asyncio.run(scenario())
+    assert turns[1] - turns[0] >= 2 * GROUPS // 10 // 10, "a slice takes an eighth of a turn or more"
 
 
-def test_few_large_requests_are_worked_on_at_a_time() -> None:
-    async def scenario() -> None:
-        world = World()
-        clients = [Client(world) for _ in range(3 * MOST_LARGE)]
-        most = 0
-        for client in clients:
-            client.send(deletion())
-        while not all(client.answered for client in clients):
-            finished = sum(bool(client.answered) for client in clients)
-            most = max(most, world.begun - finished)
-            await asyncio.sleep(0)
-        assert most == MOST_LARGE
-        assert len(world.looked_at) == GROUPS * len(clients)
-        await world.server.close()
-
-    asyncio.run(scenario())
+async def test_the_next_request_of_its_connection_waits_until_a_large_one_is_answered() -> None:
+    world = World(sliced=False)
+    client = Client(world)
+    client.send(deletion(), deletion(["next"]))
+    await _until(lambda: world.begun == 1)
+    await asyncio.sleep(0)
+    assert not client.answered
+    world.go_on.set()
+    await _until(lambda: len(client.answered) == 2)
+    assert client.answers(DeleteGroupsResponse) == [expected(), expected(["next"])]
+    await world.server.close()
 
 
-def test_a_large_request_whose_client_has_gone_is_not_begun() -> None:
-    async def scenario() -> None:
-        world = World()
-        clients = [Client(world) for _ in range(MOST_LARGE + 1)]
-        for client in clients:
-            client.send(deletion())
-        clients[-1].close()
-        await _until(lambda: all(client.answered for client in clients[:-1]))
-        assert world.begun == MOST_LARGE
-        await world.server.close()
+async def test_a_small_request_with_a_long_answer_is_answered_in_slices_too() -> None:
+    world = World()
+    client, other = Client(world), Client(world)
+    names = NAMES[:400]
+    client.send(deletion(names))
+    other.send(DescribeClusterRequest())
+    await _until(lambda: len(client.answered) == 1)
+    assert client.answers(DeleteGroupsResponse) == [expected(names)]
+    assert client.answered[0] > 40
+    assert other.answered[0] < 10
+    await world.server.close()
 
-    asyncio.run(scenario())
+
+async def test_few_large_requests_are_worked_on_at_a_time() -> None:
+    world = World()
+    clients = [Client(world) for _ in range(3 * MOST_LARGE)]
+    most = 0
+    for client in clients:
+        client.send(deletion())
+    while not all(client.answered for client in clients):
+        finished = sum(bool(client.answered) for client in clients)
+        most = max(most, world.begun - finished)
+        await asyncio.sleep(0)
+    assert most == MOST_LARGE
+    assert len(world.looked_at) == GROUPS * len(clients)
+    await world.server.close()
+
+
+async def test_a_large_request_whose_client_has_gone_is_not_begun() -> None:
+    world = World()
+    clients = [Client(world) for _ in range(MOST_LARGE + 1)]
+    for client in clients:
+        client.send(deletion())
+    clients[-1].close()
+    await _until(lambda: all(client.answered for client in clients[:-1]))
+    assert world.begun == MOST_LARGE
+    await world.server.close()
 
 
 @pytest.mark.parametrize("sliced", [True, False])
-def test_a_request_with_too_many_items_closes_a_connection_whose_answer_has_no_place_for_an_error(
+async def test_a_request_with_too_many_items_closes_a_connection_whose_answer_has_no_place_for_an_error(
     sliced: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario() -> None:
-        for names in (NAMES, NAMES[:11]):
-            world = World(sliced=sliced, max_items=10)
-            client = Client(world)
-            with caplog.at_level("INFO"):
-                client.send(deletion(names))
-                await _until(lambda client=client: client.closed)  # type: ignore[misc]
-            assert caplog.messages[-1].endswith("DELETE_GROUPS request refused: more than 10 items")
-            assert not world.begun
-            await world.server.close()
-
-    asyncio.run(scenario())
+    for names in (NAMES, NAMES[:11]):
+        world = World(sliced=sliced, max_items=10)
+        client = Client(world)
+        with caplog.at_level("INFO"):
+            client.send(deletion(names))
+            await _until(lambda client=client: client.closed)  # type: ignore[misc]
+        assert caplog.messages[-1].endswith("DELETE_GROUPS request refused: more than 10 items")
+        assert not world.begun
+        await world.server.close()
 
 
 @pytest.mark.parametrize("topics", [2_000, 1_001])
-def test_a_request_with_too_many_items_is_answered_where_the_answer_has_a_place_for_an_error(
+async def test_a_request_with_too_many_items_is_answered_where_the_answer_has_a_place_for_an_error(
     topics: int,
 ) -> None:
-    async def scenario() -> None:
-        world = World()
-        client = Client(world)
-        client.send(ElectLeadersRequest(topic_partitions=[TopicPartitions(topic="t")] * topics))
-        await _until(lambda: bool(client.answered))
-        (answer,) = client.answers(ElectLeadersResponse)
-        assert answer == ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
-        await world.server.close()
-
-    asyncio.run(scenario())
+    world = World()
+    client = Client(world)
+    client.send(ElectLeadersRequest(topic_partitions=[TopicPartitions(topic="t")] * topics))
+    await _until(lambda: bool(client.answered))
+    (answer,) = client.answers(ElectLeadersResponse)
+    assert answer == ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
+    await world.server.close()
 
 
-def test_an_error_for_each_item_of_a_large_request_is_answered_in_slices() -> None:
-    async def scenario() -> None:
-        world = World(refuse=True)
-        client = Client(world)
-        client.send(deletion())
-        await _until(lambda: bool(client.answered))
-        assert client.answers(DeleteGroupsResponse) == [expected(code=ErrorCode.COORDINATOR_NOT_AVAILABLE)]
-        assert client.answered[0] > GROUPS // 10
-        await world.server.close()
-
-    asyncio.run(scenario())
+async def test_an_error_for_each_item_of_a_large_request_is_answered_in_slices() -> None:
+    world = World(refuse=True)
+    client = Client(world)
+    client.send(deletion())
+    await _until(lambda: bool(client.answered))
+    assert client.answers(DeleteGroupsResponse) == [expected(code=ErrorCode.COORDINATOR_NOT_AVAILABLE)]
+    assert client.answered[0] > GROUPS // 10
+    await world.server.close()
 
 
-def test_a_malformed_large_request_closes_the_connection(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
-        world = World()
-        client = Client(world)
-        frame = encode_request(deletion(), VERSION, 1, "c")[:-5]
-        with caplog.at_level("INFO"):
-            client._unread += struct.pack(">i", len(frame)) + frame
-            client.receive_more()
-            await _until(lambda: client.closed)
-        assert "malformed request" in caplog.messages[-1]
-        await world.server.close()
-
-    asyncio.run(scenario())
+async def test_a_malformed_large_request_closes_the_connection(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    client = Client(world)
+    frame = encode_request(deletion(), VERSION, 1, "c")[:-5]
+    with caplog.at_level("INFO"):
+        client._unread += struct.pack(">i", len(frame)) + frame
+        client.receive_more()
+        await _until(lambda: client.closed)
+    assert "malformed request" in caplog.messages[-1]
+    await world.server.close()
 
 
 @pytest.mark.parametrize("sliced", [True, False])
-def test_a_large_request_waits_for_a_log_that_is_about_to_be_led(sliced: bool) -> None:
-    async def scenario() -> None:
-        held: list[Holdable] = []
-        now_ms = 5
+async def test_a_large_request_waits_for_a_log_that_is_about_to_be_led(sliced: bool) -> None:
+    held: list[Holdable] = []
+    now_ms = 5
 
-        def hold(request: Holdable) -> bool:
-            if len(held) == 2:
-                return False
-            assert request.held_since_ms == (5 if held else None)
-            request.hold_frame(now_ms + len(held))
-            held.append(request)
-            return True
+    def hold(request: Holdable) -> bool:
+        if len(held) == 2:
+            return False
+        assert request.held_since_ms == (5 if held else None)
+        request.hold_frame(now_ms + len(held))
+        held.append(request)
+        return True
 
-        world = World(sliced=sliced, hold=hold)
-        world.go_on.set()
-        client = Client(world)
-        client.send(deletion())
-        for number in (1, 2):
-            await _until(lambda number=number: len(held) == number)  # type: ignore[misc]
-            assert not world.begun
-            held[-1].retry_frame()
-        await _until(lambda: bool(client.answered))
-        assert client.answers(DeleteGroupsResponse) == [expected()]
-        await world.server.close()
-
-    asyncio.run(scenario())
+    world = World(sliced=sliced, hold=hold)
+    world.go_on.set()
+    client = Client(world)
+    client.send(deletion())
+    for number in (1, 2):
+        await _until(lambda number=number: len(held) == number)  # type: ignore[misc]
+        assert not world.begun
+        held[-1].retry_frame()
+    await _until(lambda: bool(client.answered))
+    assert client.answers(DeleteGroupsResponse) == [expected()]
+    await world.server.close()

@@ -158,16 +158,13 @@ def test_a_bug_in_a_handler_costs_its_own_request_only(caplog: pytest.LogCapture
     assert "HEARTBEAT failed" in caplog.text
 
 
-def test_a_request_that_comes_after_the_close_is_not_handled() -> None:
-    async def scenario() -> None:
-        server, link = _server(), _Link()
-        await server.close()
-        _receive(_connection(link, server), _beat("fine", 1))
-        for _ in range(20):
-            await asyncio.sleep(0)
-        assert not link.written and not link.closed
-
-    asyncio.run(scenario())
+async def test_a_request_that_comes_after_the_close_is_not_handled() -> None:
+    server, link = _server(), _Link()
+    await server.close()
+    _receive(_connection(link, server), _beat("fine", 1))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not link.written and not link.closed
 
 
 def test_an_answer_that_cannot_be_encoded_closes_the_connection(caplog: pytest.LogCaptureFixture) -> None:
@@ -206,30 +203,27 @@ def test_a_failed_forwarded_request_is_answered_for_everything_it_named() -> Non
     ]
 
 
-def test_a_forwarded_request_is_given_up_when_its_client_has_gone() -> None:
-    async def scenario() -> None:
-        began, given_up = asyncio.Event(), asyncio.Event()
+async def test_a_forwarded_request_is_given_up_when_its_client_has_gone() -> None:
+    began, given_up = asyncio.Event(), asyncio.Event()
 
-        async def forward(
-            services: object, context: object, received: ReceivedRequest[DeleteTopicsRequest]
-        ) -> bytes:
-            try:
-                began.set()
-                await asyncio.Event().wait()
-            finally:
-                given_up.set()
-            return b""
+    async def forward(
+        services: object, context: object, received: ReceivedRequest[DeleteTopicsRequest]
+    ) -> bytes:
+        try:
+            began.set()
+            await asyncio.Event().wait()
+        finally:
+            given_up.set()
+        return b""
 
-        apis = (ForwardedApi(DeleteTopicsRequest, DeleteTopicsResponse, forward),)
-        server = RequestServer(cast(BrokerServices, None), apis, UnlimitedTurn(), unexpected)
-        connection = _connection(_Link(), server)
-        _receive(connection, _deletion(1, "t"))
-        await began.wait()
-        connection.connection_lost()
-        async with asyncio.timeout(10):
-            await given_up.wait()
-
-    asyncio.run(scenario())
+    apis = (ForwardedApi(DeleteTopicsRequest, DeleteTopicsResponse, forward),)
+    server = RequestServer(cast(BrokerServices, None), apis, UnlimitedTurn(), unexpected)
+    connection = _connection(_Link(), server)
+    _receive(connection, _deletion(1, "t"))
+    await began.wait()
+    connection.connection_lost()
+    async with asyncio.timeout(10):
+        await given_up.wait()
 
 
 def test_a_malformed_forwarded_request_closes_the_connection(caplog: pytest.LogCaptureFixture) -> None:
@@ -328,15 +322,12 @@ class _Waiting:
         return found
 
 
-def test_requests_that_need_not_wait_are_answered_before_the_loop_goes_on() -> None:
-    async def scenario() -> None:
-        world = _Waiting()
-        world.receive("a", "b", "c")
-        assert world.answered == [1, 2, 3]
-        assert len(world.server._tasks) == 0
-        assert world.turns.steps == 3, "a turn that handles a few ends, and others have theirs"
-
-    asyncio.run(scenario())
+async def test_requests_that_need_not_wait_are_answered_before_the_loop_goes_on() -> None:
+    world = _Waiting()
+    world.receive("a", "b", "c")
+    assert world.answered == [1, 2, 3]
+    assert len(world.server._tasks) == 0
+    assert world.turns.steps == 3, "a turn that handles a few ends, and others have theirs"
 
 
 def test_a_slow_request_in_a_pipeline_holds_back_the_answers_behind_it_and_nothing_else(
@@ -381,28 +372,22 @@ def test_a_request_of_a_client_that_has_gone_is_given_up_or_its_answer_dropped(w
     asyncio.run(scenario(False))
 
 
-def test_a_handler_that_closes_its_connection_is_the_last_and_is_not_answered() -> None:
-    async def scenario() -> None:
-        world = _Waiting()
-        world.receive("a", "closes", "b")
-        assert world.ended == ["a", "closes"]
-        assert world.answered == [1]
-        assert world.link.closed
-
-    asyncio.run(scenario())
+async def test_a_handler_that_closes_its_connection_is_the_last_and_is_not_answered() -> None:
+    world = _Waiting()
+    world.receive("a", "closes", "b")
+    assert world.ended == ["a", "closes"]
+    assert world.answered == [1]
+    assert world.link.closed
 
 
-def test_a_client_that_sends_ten_thousand_at_once_is_answered_in_order_some_in_each_turn() -> None:
-    async def scenario() -> None:
-        world = _Waiting()
-        frames = [_beat("a", number) for number in range(10_000)]
-        data = memoryview(bytearray(b"".join(struct.pack(">i", len(frame)) + frame for frame in frames)))
-        position = 0
-        while position < len(data):
-            before = len(world.ended)
-            position += world.connection.receive(data[position:])
-            assert 0 < len(world.ended) - before <= FRAMES_PER_CALLBACK
-            assert not world.connection.stalled
-        assert world.answered == list(range(10_000))
-
-    asyncio.run(scenario())
+async def test_a_client_that_sends_ten_thousand_at_once_is_answered_in_order_some_in_each_turn() -> None:
+    world = _Waiting()
+    frames = [_beat("a", number) for number in range(10_000)]
+    data = memoryview(bytearray(b"".join(struct.pack(">i", len(frame)) + frame for frame in frames)))
+    position = 0
+    while position < len(data):
+        before = len(world.ended)
+        position += world.connection.receive(data[position:])
+        assert 0 < len(world.ended) - before <= FRAMES_PER_CALLBACK
+        assert not world.connection.stalled
+    assert world.answered == list(range(10_000))

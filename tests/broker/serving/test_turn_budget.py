@@ -215,25 +215,22 @@ def test_fetches_woken_by_one_batch_are_answered_over_several_turns() -> None:
     assert max(at_once, *counts) <= budget.turn_us // WORK_US
 
 
-def test_request_with_the_earliest_deadline_moves_the_timer() -> None:
-    async def body() -> None:
-        wakeups = Wakeups(asyncio.get_running_loop(), UnlimitedTurn(), SystemClock(), {})
-        ended = asyncio.Event()
+async def test_request_with_the_earliest_deadline_moves_the_timer() -> None:
+    wakeups = Wakeups(asyncio.get_running_loop(), UnlimitedTurn(), SystemClock(), {})
+    ended = asyncio.Event()
 
-        class Patient:
-            bucket = -1
+    class Patient:
+        bucket = -1
 
-            def expire(self) -> None:
-                ended.set()
+        def expire(self) -> None:
+            ended.set()
 
-        now_ms = SystemClock().monotonic_ms()
-        wakeups.wait_until(Patient(), now_ms + 600_000)
-        wakeups.wait_until(Patient(), now_ms + 20)
-        async with asyncio.timeout(10):
-            await ended.wait()
-        wakeups.close()
-
-    asyncio.run(body())
+    now_ms = SystemClock().monotonic_ms()
+    wakeups.wait_until(Patient(), now_ms + 600_000)
+    wakeups.wait_until(Patient(), now_ms + 20)
+    async with asyncio.timeout(10):
+        await ended.wait()
+    wakeups.close()
 
 
 def test_requests_that_end_in_a_full_turn_queue_for_one_evaluation() -> None:

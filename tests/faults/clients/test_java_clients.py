@@ -2,7 +2,8 @@
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,6 +27,7 @@ from pykraft.jepsen_like.faults.clients.java_process import (
 )
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.testing.processes.kafka_jars import NoKafkaError
+from tests.asynchronous import in_loop
 
 PLACE = TopicPartition("a topic", 1)
 
@@ -49,11 +51,12 @@ class Java:
         self.questions.pop(0).set_result(list(fields))
 
 
-def play(scenario: Callable[[Java], Awaitable[None]]) -> None:
-    async def played() -> None:
-        await scenario(Java())
+@asynccontextmanager
+async def begun() -> AsyncIterator[Java]:
+    yield Java()
 
-    asyncio.run(played())
+
+java = in_loop(begun)
 
 
 def producer(java: Java, **config: Any) -> JavaProducer:
@@ -70,91 +73,75 @@ def test_any_text_is_one_field_and_comes_back(text: str | None) -> None:
     assert decoded(encoded(text)) == text
 
 
-def test_send_has_the_outcome_of_its_answer() -> None:
-    async def scenario(java: Java) -> None:
-        sender = producer(java)
-        assert java.told == [("producer", 1, "p%200", -1, "true", 1)]
-        answers = [sender.send(PLACE, value, 7, "k") for value in ("v w", None, "x", "y")]
-        assert java.told[1:3] == [
-            ("send", 1, "a%20topic", 1, 7, "k", "v%20w"),
-            ("send", 1, "a%20topic", 1, 7, "k", "!"),
-        ]
-        java.answer("ok", "12")
-        java.answer("ok", "!")
-        java.answer("refused", "TooLarge%3A+no")
-        java.answer("unknown", "Timeout")
-        found = await asyncio.gather(*filter(None, answers), return_exceptions=True)
-        assert found[:2] == [12, None]
-        assert isinstance(found[2], RefusedError) and str(found[2]) == "TooLarge: no"
-        assert isinstance(found[3], UnknownOutcomeError)
-        assert sender.fatal is None
-
-    play(scenario)
+async def test_send_has_the_outcome_of_its_answer(java: Java) -> None:
+    sender = producer(java)
+    assert java.told == [("producer", 1, "p%200", -1, "true", 1)]
+    answers = [sender.send(PLACE, value, 7, "k") for value in ("v w", None, "x", "y")]
+    assert java.told[1:3] == [
+        ("send", 1, "a%20topic", 1, 7, "k", "v%20w"),
+        ("send", 1, "a%20topic", 1, 7, "k", "!"),
+    ]
+    java.answer("ok", "12")
+    java.answer("ok", "!")
+    java.answer("refused", "TooLarge%3A+no")
+    java.answer("unknown", "Timeout")
+    found = await asyncio.gather(*filter(None, answers), return_exceptions=True)
+    assert found[:2] == [12, None]
+    assert isinstance(found[2], RefusedError) and str(found[2]) == "TooLarge: no"
+    assert isinstance(found[3], UnknownOutcomeError)
+    assert sender.fatal is None
 
 
-def test_queue_is_full_until_something_is_answered() -> None:
-    async def scenario(java: Java) -> None:
-        sender = producer(java)
-        for _ in range(MOST_UNANSWERED):
-            assert sender.send(PLACE, "v", 7) is not None
-        assert sender.send(PLACE, "v", 7) is None
-        java.answer("ok", "0")
-        await asyncio.sleep(0)
+async def test_queue_is_full_until_something_is_answered(java: Java) -> None:
+    sender = producer(java)
+    for _ in range(MOST_UNANSWERED):
         assert sender.send(PLACE, "v", 7) is not None
-
-    play(scenario)
+    assert sender.send(PLACE, "v", 7) is None
+    java.answer("ok", "0")
+    await asyncio.sleep(0)
+    assert sender.send(PLACE, "v", 7) is not None
 
 
 @pytest.mark.parametrize(("max_in_flight", "is_fatal"), [(1, True), (5, False)])
-def test_lost_sequence_is_fatal_where_nothing_else_was_in_flight(max_in_flight: int, is_fatal: bool) -> None:
-    async def scenario(java: Java) -> None:
-        sender = producer(java, max_in_flight=max_in_flight)
-        answer = sender.send(PLACE, "v", 7)
-        assert answer is not None
-        java.answer("unknown", "OutOfOrderSequenceException%3A+gap")
-        with pytest.raises(UnknownOutcomeError):
-            await answer
-        assert (sender.fatal is not None) is is_fatal
-
-    play(scenario)
-
-
-def test_poll_returns_records_by_partition() -> None:
-    async def scenario(java: Java) -> None:
-        polling = asyncio.ensure_future(reader(java).poll(0.25))
-        await asyncio.sleep(0)
-        assert java.told == [("reader", 2, "r", "true", "a%20topic", 1, 5), ("poll", 2, 250)]
-        java.answer("ok", *"a+topic 1 3 5 ! v+w 6 k x 8 k !".split(), *"t 0 1 0 ! v".split())
-        assert await polling == {
-            PLACE: Polled(((5, "v w"), (6, "k=x"), (8, "k"))),
-            TopicPartition("t", 0): Polled(((0, "v"),)),
-        }
-
-    play(scenario)
+async def test_lost_sequence_is_fatal_where_nothing_else_was_in_flight(
+    java: Java, max_in_flight: int, is_fatal: bool
+) -> None:
+    sender = producer(java, max_in_flight=max_in_flight)
+    answer = sender.send(PLACE, "v", 7)
+    assert answer is not None
+    java.answer("unknown", "OutOfOrderSequenceException%3A+gap")
+    with pytest.raises(UnknownOutcomeError):
+        await answer
+    assert (sender.fatal is not None) is is_fatal
 
 
-def test_refused_position_names_its_partition() -> None:
-    async def scenario(java: Java) -> None:
-        polling = asyncio.ensure_future(reader(java).poll(0.2))
-        await asyncio.sleep(0)
-        java.answer("lost", "a+topic", "1", "5", "OffsetOutOfRangeException")
-        with pytest.raises(PositionLostError) as lost:
-            await polling
-        assert (lost.value.partition, lost.value.offset) == (PLACE, 5)
+async def test_poll_returns_records_by_partition(java: Java) -> None:
+    polling = asyncio.ensure_future(reader(java).poll(0.25))
+    await asyncio.sleep(0)
+    assert java.told == [("reader", 2, "r", "true", "a%20topic", 1, 5), ("poll", 2, 250)]
+    java.answer("ok", *"a+topic 1 3 5 ! v+w 6 k x 8 k !".split(), *"t 0 1 0 ! v".split())
+    assert await polling == {
+        PLACE: Polled(((5, "v w"), (6, "k=x"), (8, "k"))),
+        TopicPartition("t", 0): Polled(((0, "v"),)),
+    }
 
-    play(scenario)
+
+async def test_refused_position_names_its_partition(java: Java) -> None:
+    polling = asyncio.ensure_future(reader(java).poll(0.2))
+    await asyncio.sleep(0)
+    java.answer("lost", "a+topic", "1", "5", "OffsetOutOfRangeException")
+    with pytest.raises(PositionLostError) as lost:
+        await polling
+    assert (lost.value.partition, lost.value.offset) == (PLACE, 5)
 
 
-def test_offset_that_is_not_told_is_unknown() -> None:
-    async def scenario(java: Java) -> None:
-        looking = asyncio.ensure_future(reader(java).end_offset(PLACE))
-        await asyncio.sleep(0)
-        assert java.told[-1] == ("end", 2, "a%20topic", 1)
-        java.answer("unknown", "TimeoutException")
-        with pytest.raises(UnknownOutcomeError):
-            await looking
-
-    play(scenario)
+async def test_offset_that_is_not_told_is_unknown(java: Java) -> None:
+    looking = asyncio.ensure_future(reader(java).end_offset(PLACE))
+    await asyncio.sleep(0)
+    assert java.told[-1] == ("end", 2, "a%20topic", 1)
+    java.answer("unknown", "TimeoutException")
+    with pytest.raises(UnknownOutcomeError):
+        await looking
 
 
 ECHO = """

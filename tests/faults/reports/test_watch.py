@@ -1,6 +1,5 @@
 """A run that is watched while it goes on: its history is followed, and a page shows where it is."""
 
-import asyncio
 import os
 import signal
 import subprocess
@@ -152,50 +151,43 @@ async def watched(directory: Path) -> AsyncIterator[ClientSession]:
         await runner.cleanup()
 
 
-def test_page_is_served_to_this_machine_only_and_follows_the_run(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with watched(tmp_path) as client:
-            assert "There is no run in" in await (await client.get("/")).text()
-            (tmp_path / "run").mkdir()
-            begin(tmp_path / "run")
-            answer = await client.get("/main")
-            text = await answer.text()
-            assert text.startswith("<main>") and "append, seed 7" in text
-            assert "default-src 'self'" in answer.headers["Content-Security-Policy"]
-            write(tmp_path / "run", fault(1, "kill", "1", 2_000, None))
-            assert "kill" in await (await client.get("/main")).text()
-            for path in ("/style.css", "/watch.js", "/icon.svg"):
-                assert (await client.get(path)).status == 200
-            assert (await client.get("/", headers={"Host": "elsewhere.example"})).status == 421
-
-    asyncio.run(main())
+async def test_page_is_served_to_this_machine_only_and_follows_the_run(tmp_path: Path) -> None:
+    async with watched(tmp_path) as client:
+        assert "There is no run in" in await (await client.get("/")).text()
+        (tmp_path / "run").mkdir()
+        begin(tmp_path / "run")
+        answer = await client.get("/main")
+        text = await answer.text()
+        assert text.startswith("<main>") and "append, seed 7" in text
+        assert "default-src 'self'" in answer.headers["Content-Security-Policy"]
+        write(tmp_path / "run", fault(1, "kill", "1", 2_000, None))
+        assert "kill" in await (await client.get("/main")).text()
+        for path in ("/style.css", "/watch.js", "/icon.svg"):
+            assert (await client.get(path)).status == 200
+        assert (await client.get("/", headers={"Host": "elsewhere.example"})).status == 421
 
 
-def test_finished_run_shows_its_verdict_and_its_report(tmp_path: Path) -> None:
+async def test_finished_run_shows_its_verdict_and_its_report(tmp_path: Path) -> None:
     begin(tmp_path)
     (tmp_path / "secret.txt").write_text("not for others")
     (tmp_path / CLUSTER).mkdir()
     (tmp_path / CLUSTER / "node-1.log").write_text("started")
     write(tmp_path, [Event("ok", "final-0", ms(3_000), "final", "t-0", records=[(0, "phantom")])])
-
-    async def main() -> None:
-        async with watched(tmp_path) as client:
-            assert (await client.get(f"/{PAGE}")).status == 404
-            assert conclude(tmp_path).outcome == "anomaly"
-            page = await (await client.get("/main")).text()
-            assert f'href="/{PAGE}"' in page and "phantom-read: " in page and ">anomaly<" in page
-            report = await client.get(f"/{PAGE}")
-            assert report.content_type == "text/html"
-            assert "style-src 'unsafe-inline'" in report.headers["Content-Security-Policy"]
-            assert "default-src 'none'" in report.headers["Content-Security-Policy"]
-            for link in Page(await report.text()).links:
-                answer = await client.get(f"/{link.removeprefix('./')}")
-                assert (answer.status, answer.content_type) == (200, "text/plain")
-            for path in ("/secret.txt", "/cluster", "/cluster/../secret.txt", "/%2e%2e/secret.txt"):
-                assert (await client.get(path)).status == 404
-            assert (await client.get(f"/{PAGE}", headers={"Host": "elsewhere.example"})).status == 421
-
-    asyncio.run(main())
+    async with watched(tmp_path) as client:
+        assert (await client.get(f"/{PAGE}")).status == 404
+        assert conclude(tmp_path).outcome == "anomaly"
+        page = await (await client.get("/main")).text()
+        assert f'href="/{PAGE}"' in page and "phantom-read: " in page and ">anomaly<" in page
+        report = await client.get(f"/{PAGE}")
+        assert report.content_type == "text/html"
+        assert "style-src 'unsafe-inline'" in report.headers["Content-Security-Policy"]
+        assert "default-src 'none'" in report.headers["Content-Security-Policy"]
+        for link in Page(await report.text()).links:
+            answer = await client.get(f"/{link.removeprefix('./')}")
+            assert (answer.status, answer.content_type) == (200, "text/plain")
+        for path in ("/secret.txt", "/cluster", "/cluster/../secret.txt", "/%2e%2e/secret.txt"):
+            assert (await client.get(path)).status == 404
+        assert (await client.get(f"/{PAGE}", headers={"Host": "elsewhere.example"})).status == 421
 
 
 @pytest.mark.slow

@@ -1,7 +1,5 @@
 """Members of groups of the consumer protocol removed by an admin client, by either id."""
 
-import asyncio
-
 import pytest
 
 from pykraft.group_coordinator.classic.sync import handle_leave_group
@@ -90,17 +88,14 @@ def test_old_versions_name_one_member(lab: tools.ShardLab, version: int) -> None
     assert as_type(again.result.response, LeaveGroupResponse).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_removed_member_learns_it_at_its_next_heartbeat() -> None:
-    async def main() -> None:
-        w = World()
-        await w.lead()
-        epoch = (await w.beat("m", 0)).member_epoch
-        request = LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id="m")])
-        assert (await w.send(request, 5)).members[0].error_code == 0
-        assert (await w.beat("m", epoch)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
-        await w.service.stop()
-
-    asyncio.run(main())
+async def test_removed_member_learns_it_at_its_next_heartbeat() -> None:
+    w = World()
+    await w.lead()
+    epoch = (await w.beat("m", 0)).member_epoch
+    request = LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id="m")])
+    assert (await w.send(request, 5)).members[0].error_code == 0
+    assert (await w.beat("m", epoch)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    await w.service.stop()
 
 
 @pytest.mark.parametrize(

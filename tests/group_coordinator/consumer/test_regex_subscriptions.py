@@ -17,13 +17,17 @@ from pykraft.metadata_log.image import BrokerRegistration, PartitionRegistration
 from pykraft.metadata_log.persistent import Map
 from pykraft.regex.pattern import compile_pattern, prepare_regex
 from pykraft.runtime.tasks import TaskSupervisor
+from tests.asynchronous import in_loop
 from tests.group_coordinator import tools
-from tests.group_coordinator.coordinators import World, run_world
+from tests.group_coordinator.coordinators import World, running_world
 from tests.unexpected import unexpected
 
 T, U = tools.topic_id("t"), tools.topic_id("u")
 SLOW = "(((a?){30}){30})b"
 """Never matches, and takes hundreds of steps for each character."""
+
+
+world = in_loop(running_world)
 
 
 @pytest.fixture
@@ -185,40 +189,34 @@ def test_group_that_is_gone_when_its_topics_are_known_stays_gone() -> None:
     assert lab.shard.state is before
 
 
-def test_heartbeat_is_answered_while_the_topics_are_looked_for() -> None:
-    async def scenario(w: World) -> None:
-        await w.lead()
-        w.publish(tools.make_image({f"aaaaaaaaaaaaaaaaaaaaaaaaaaaa{n}": 1 for n in range(20)} | {"t": 1}, 2))
-        slow = await w.beat("m", 0, group_id="slow", subscribed_topic_names=[], subscribed_topic_regex=SLOW)
-        fast = await w.beat("m", 0, subscribed_topic_names=[], subscribed_topic_regex="t")
-        assert (slow.error_code, slow.member_epoch, fast.member_epoch) == (0, 1, 1)
-        for _ in range(20):
-            await asyncio.sleep(0)
-        groups = w.service._runtime._hosted[0].shard.state
-        found, waits = groups.consumer_group("g"), groups.consumer_group("slow")
-        assert found is not None and waits is not None
-        assert "t" in found.resolved, "it does not wait for the slow one"
-        assert SLOW not in waits.resolved
-        for _ in range(2_000):
-            await asyncio.sleep(0)
-        done = w.service._runtime._hosted[0].shard.state.consumer_group("slow")
-        assert done is not None and done.resolved[SLOW].topics == ()
-        assert (await w.beat("m", 1, group_id="slow")).error_code == 0
-
-    run_world(scenario)
+async def test_heartbeat_is_answered_while_the_topics_are_looked_for(world: World) -> None:
+    await world.lead()
+    world.publish(tools.make_image({f"aaaaaaaaaaaaaaaaaaaaaaaaaaaa{n}": 1 for n in range(20)} | {"t": 1}, 2))
+    slow = await world.beat("m", 0, group_id="slow", subscribed_topic_names=[], subscribed_topic_regex=SLOW)
+    fast = await world.beat("m", 0, subscribed_topic_names=[], subscribed_topic_regex="t")
+    assert (slow.error_code, slow.member_epoch, fast.member_epoch) == (0, 1, 1)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    groups = world.service._runtime._hosted[0].shard.state
+    found, waits = groups.consumer_group("g"), groups.consumer_group("slow")
+    assert found is not None and waits is not None
+    assert "t" in found.resolved, "it does not wait for the slow one"
+    assert SLOW not in waits.resolved
+    for _ in range(2_000):
+        await asyncio.sleep(0)
+    done = world.service._runtime._hosted[0].shard.state.consumer_group("slow")
+    assert done is not None and done.resolved[SLOW].topics == ()
+    assert (await world.beat("m", 1, group_id="slow")).error_code == 0
 
 
-def test_coordinator_that_resigns_looks_for_nothing_any_longer() -> None:
-    async def scenario(w: World) -> None:
-        await w.lead()
-        await w.beat("m", 0, subscribed_topic_names=[], subscribed_topic_regex=SLOW)
-        assert len(w.service._runtime._regexes) == 1
-        w.service.on_resigned(0)
-        assert len(w.service._runtime._regexes) == 0
-        await w.settle()
-        assert not w.faults
-
-    run_world(scenario)
+async def test_coordinator_that_resigns_looks_for_nothing_any_longer(world: World) -> None:
+    await world.lead()
+    await world.beat("m", 0, subscribed_topic_names=[], subscribed_topic_regex=SLOW)
+    assert len(world.service._runtime._regexes) == 1
+    world.service.on_resigned(0)
+    assert len(world.service._runtime._regexes) == 0
+    await world.settle()
+    assert not world.faults
 
 
 def test_turn_takes_a_slice_however_many_names_and_groups_there_are(monkeypatch: pytest.MonkeyPatch) -> None:

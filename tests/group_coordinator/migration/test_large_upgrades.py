@@ -138,7 +138,7 @@ def put(world: BusyWorld, group: ClassicGroup) -> None:
     world.service._runtime._apply(world.hosted, lambda state: CoordinatorResult(None, groups=(group,)))
 
 
-def test_members_that_join_together_prepare_one_upgrade(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_members_that_join_together_prepare_one_upgrade(monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[PreparedUpgrade] = []
     prepare = PreparedUpgrade.prepare
 
@@ -147,57 +147,43 @@ def test_members_that_join_together_prepare_one_upgrade(monkeypatch: pytest.Monk
         yield from prepare(prepared)
 
     monkeypatch.setattr(PreparedUpgrade, "prepare", counted)
-
-    async def main() -> None:
-        world = await upgrading(12)
-        joining = [
-            world.service.consumer_group_heartbeat(CONTEXT, join_request(f"n{n}"), 1) for n in range(8)
-        ]
-        answers = await asyncio.gather(*joining)
-        assert {answer.error_code for answer in answers} == {0}
-        assert len(begun) == 1
-        group = world.hosted.shard.state.groups["g"]
-        assert isinstance(group, ConsumerGroup)
-        assert len(group.members) == 20
-        await world.service.stop()
-
-    asyncio.run(main())
+    world = await upgrading(12)
+    joining = [world.service.consumer_group_heartbeat(CONTEXT, join_request(f"n{n}"), 1) for n in range(8)]
+    answers = await asyncio.gather(*joining)
+    assert {answer.error_code for answer in answers} == {0}
+    assert len(begun) == 1
+    group = world.hosted.shard.state.groups["g"]
+    assert isinstance(group, ConsumerGroup)
+    assert len(group.members) == 20
+    await world.service.stop()
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_members_that_leave_amid_the_preparation_are_not_in_the_upgraded_group(seed: int) -> None:
-    async def main() -> None:
-        rng = Random(seed)
-        world = await upgrading(12)
-        joining = asyncio.create_task(world.service.consumer_group_heartbeat(CONTEXT, join_request(), 1))
-        left: set[str] = set()
-        while not joining.done():
-            await asyncio.sleep(0)
-            group = world.hosted.shard.state.groups["g"]
-            if isinstance(group, ClassicGroup) and rng.random() < 0.05:
-                left.add(member_id := rng.choice(sorted(group.members)))
-                put(world, group.without_member(member_id))
-        assert joining.result().error_code == 0
-        upgraded = world.hosted.shard.state.groups["g"]
-        assert isinstance(upgraded, ConsumerGroup)
-        assert set(upgraded.members) == {"new", *(f"m{n:02}" for n in range(12))} - left
-        await world.service.stop()
-
-    asyncio.run(main())
-
-
-def test_group_that_cannot_be_upgraded_says_so_to_all_that_join() -> None:
-    async def main() -> None:
-        world = await upgrading(12)
+async def test_members_that_leave_amid_the_preparation_are_not_in_the_upgraded_group(seed: int) -> None:
+    rng = Random(seed)
+    world = await upgrading(12)
+    joining = asyncio.create_task(world.service.consumer_group_heartbeat(CONTEXT, join_request(), 1))
+    left: set[str] = set()
+    while not joining.done():
+        await asyncio.sleep(0)
         group = world.hosted.shard.state.groups["g"]
-        assert isinstance(group, ClassicGroup)
-        put(world, replace(group, protocol_type="connect"))
-        joining = [
-            world.service.consumer_group_heartbeat(CONTEXT, join_request(f"n{n}"), 1) for n in range(3)
-        ]
-        for refused in await asyncio.gather(*joining, return_exceptions=True):
-            assert isinstance(refused, KafkaError)
-            assert refused.code is ErrorCode.GROUP_ID_NOT_FOUND
-        await world.service.stop()
+        if isinstance(group, ClassicGroup) and rng.random() < 0.05:
+            left.add(member_id := rng.choice(sorted(group.members)))
+            put(world, group.without_member(member_id))
+    assert joining.result().error_code == 0
+    upgraded = world.hosted.shard.state.groups["g"]
+    assert isinstance(upgraded, ConsumerGroup)
+    assert set(upgraded.members) == {"new", *(f"m{n:02}" for n in range(12))} - left
+    await world.service.stop()
 
-    asyncio.run(main())
+
+async def test_group_that_cannot_be_upgraded_says_so_to_all_that_join() -> None:
+    world = await upgrading(12)
+    group = world.hosted.shard.state.groups["g"]
+    assert isinstance(group, ClassicGroup)
+    put(world, replace(group, protocol_type="connect"))
+    joining = [world.service.consumer_group_heartbeat(CONTEXT, join_request(f"n{n}"), 1) for n in range(3)]
+    for refused in await asyncio.gather(*joining, return_exceptions=True):
+        assert isinstance(refused, KafkaError)
+        assert refused.code is ErrorCode.GROUP_ID_NOT_FOUND
+    await world.service.stop()

@@ -21,12 +21,16 @@ from pykraft.kafka_protocol.messages.offsets import (
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
 )
-from tests.group_coordinator.coordinators import Broker, run_broker
+from tests.asynchronous import in_loop
+from tests.group_coordinator.coordinators import Broker, running_broker
 
 SUBSCRIBED = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 Answered = tuple[int, dict[tuple[str, int], int]]
 TWO = {("t", 0): 5, ("u", 1): 6}
+
+
+world = in_loop(running_broker)
 
 
 async def delete(world: Broker, topics: Sequence[tuple[str, Sequence[int]]], group_id: str = "g") -> Answered:
@@ -71,176 +75,140 @@ async def join(world: Broker, protocol_type: str, metadata: bytes) -> tuple[str,
     return joined.member_id, joined.generation_id
 
 
-def test_deleted_offsets_are_gone_at_once_and_after_a_failover() -> None:
-    async def scenario(world: Broker) -> None:
-        await world.lead()
-        await world.commit({**TWO, ("t", 3): 7})
-        assert await delete(world, [("t", [0, 2]), ("u", [1])]) == (
-            0,
-            {("t", 0): 0, ("t", 2): 0, ("u", 1): 0},
-        )
-        assert await world.fetch() == {("t", 3): 7}
-        await world.fail_over()
-        assert await world.fetch() == {("t", 3): 7}
-
-    run_broker(scenario)
+async def test_deleted_offsets_are_gone_at_once_and_after_a_failover(world: Broker) -> None:
+    await world.lead()
+    await world.commit({**TWO, ("t", 3): 7})
+    assert await delete(world, [("t", [0, 2]), ("u", [1])]) == (
+        0,
+        {("t", 0): 0, ("t", 2): 0, ("u", 1): 0},
+    )
+    assert await world.fetch() == {("t", 3): 7}
+    await world.fail_over()
+    assert await world.fetch() == {("t", 3): 7}
 
 
-def test_all_tombstones_are_one_batch_and_each_is_written_once() -> None:
-    async def scenario(world: Broker) -> None:
-        await world.lead()
-        await world.commit(TWO)
-        before = len(world.writer.batches)
-        await delete(world, [("u", [1, 1]), ("t", [0, 1]), ("u", [1, 0])])
-        ((_, _, records),) = world.writer.batches[before:]
-        written = [decode_record(key, value) for key, value in records]
-        assert [(it.key, it.value) for it in written if it is not None] == [
-            (OffsetCommitKey("g", "u", 1), None),
-            (OffsetCommitKey("g", "t", 0), None),
-        ]
-
-    run_broker(scenario)
+async def test_all_tombstones_are_one_batch_and_each_is_written_once(world: Broker) -> None:
+    await world.lead()
+    await world.commit(TWO)
+    before = len(world.writer.batches)
+    await delete(world, [("u", [1, 1]), ("t", [0, 1]), ("u", [1, 0])])
+    ((_, _, records),) = world.writer.batches[before:]
+    written = [decode_record(key, value) for key, value in records]
+    assert [(it.key, it.value) for it in written if it is not None] == [
+        (OffsetCommitKey("g", "u", 1), None),
+        (OffsetCommitKey("g", "t", 0), None),
+    ]
 
 
-def test_nothing_is_written_where_there_is_no_offset() -> None:
-    async def scenario(world: Broker) -> None:
-        await world.lead()
-        await world.commit(TWO)
-        before = len(world.writer.logs[0])
-        assert await delete(world, [("t", [1]), ("u", [0])]) == (0, {("t", 1): 0, ("u", 0): 0})
-        assert len(world.writer.logs[0]) == before
-
-    run_broker(scenario)
+async def test_nothing_is_written_where_there_is_no_offset(world: Broker) -> None:
+    await world.lead()
+    await world.commit(TWO)
+    before = len(world.writer.logs[0])
+    assert await delete(world, [("t", [1]), ("u", [0])]) == (0, {("t", 1): 0, ("u", 0): 0})
+    assert len(world.writer.logs[0]) == before
 
 
-def test_answer_waits_until_the_tombstones_are_committed() -> None:
-    async def scenario(world: Broker) -> None:
-        await world.lead()
-        await world.commit(TWO)
-        world.writer.hold = True
-        request = OffsetDeleteRequest(
-            group_id="g",
-            topics=[
-                OffsetDeleteRequestTopic(
-                    name="t", partitions=[OffsetDeleteRequestPartition(partition_index=0)]
-                )
-            ],
-        )
-        waiting = world.send(request, 0)
-        await world.settle()
-        assert not waiting.done()
-        world.release()
-        assert (await waiting).error_code == 0
-
-    run_broker(scenario)
+async def test_answer_waits_until_the_tombstones_are_committed(world: Broker) -> None:
+    await world.lead()
+    await world.commit(TWO)
+    world.writer.hold = True
+    request = OffsetDeleteRequest(
+        group_id="g",
+        topics=[
+            OffsetDeleteRequestTopic(name="t", partitions=[OffsetDeleteRequestPartition(partition_index=0)])
+        ],
+    )
+    waiting = world.send(request, 0)
+    await world.settle()
+    assert not waiting.done()
+    world.release()
+    assert (await waiting).error_code == 0
 
 
 @pytest.mark.parametrize("refused", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS])
-def test_offsets_stay_if_the_batch_cannot_be_appended(refused: ErrorCode) -> None:
-    async def scenario(world: Broker) -> None:
-        await world.lead()
-        await world.commit(TWO)
-        world.writer.refuse = refused
-        moved = refused is ErrorCode.NOT_LEADER_OR_FOLLOWER
-        code = ErrorCode.NOT_COORDINATOR if moved else ErrorCode.COORDINATOR_NOT_AVAILABLE
-        assert await delete(world, [("t", [0]), ("u", [1])]) == (code, {})
-        world.writer.refuse = None
-        assert await world.fetch() == TWO
-
-    run_broker(scenario)
+async def test_offsets_stay_if_the_batch_cannot_be_appended(world: Broker, refused: ErrorCode) -> None:
+    await world.lead()
+    await world.commit(TWO)
+    world.writer.refuse = refused
+    moved = refused is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    code = ErrorCode.NOT_COORDINATOR if moved else ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert await delete(world, [("t", [0]), ("u", [1])]) == (code, {})
+    world.writer.refuse = None
+    assert await world.fetch() == TWO
 
 
-def test_partitions_that_do_not_exist_are_refused_alone_and_answered_first() -> None:
-    async def scenario(world: Broker) -> None:
-        await world.lead()
-        await world.commit(TWO)
-        code, partitions = await delete(world, [("t", [0, 4, -1]), ("none", [0]), ("u", [1])])
-        assert (code, list(partitions.items())) == (
-            0,
-            [
-                (("t", 4), UNKNOWN),
-                (("t", -1), UNKNOWN),
-                (("t", 0), 0),
-                (("none", 0), UNKNOWN),
-                (("u", 1), 0),
-            ],
-        )
-        assert await world.fetch() == {}
-
-    run_broker(scenario)
+async def test_partitions_that_do_not_exist_are_refused_alone_and_answered_first(world: Broker) -> None:
+    await world.lead()
+    await world.commit(TWO)
+    code, partitions = await delete(world, [("t", [0, 4, -1]), ("none", [0]), ("u", [1])])
+    assert (code, list(partitions.items())) == (
+        0,
+        [
+            (("t", 4), UNKNOWN),
+            (("t", -1), UNKNOWN),
+            (("t", 0), 0),
+            (("none", 0), UNKNOWN),
+            (("u", 1), 0),
+        ],
+    )
+    assert await world.fetch() == {}
 
 
-def test_group_that_is_not_there_is_refused_whole() -> None:
-    async def scenario(world: Broker) -> None:
-        await world.lead()
-        assert await delete(world, [("t", [0]), ("none", [0])]) == (ErrorCode.GROUP_ID_NOT_FOUND, {})
-        assert await delete(world, [("t", [0])], "") == (ErrorCode.INVALID_GROUP_ID, {})
-        assert world.writer.batches == []
-
-    run_broker(scenario)
+async def test_group_that_is_not_there_is_refused_whole(world: Broker) -> None:
+    await world.lead()
+    assert await delete(world, [("t", [0]), ("none", [0])]) == (ErrorCode.GROUP_ID_NOT_FOUND, {})
+    assert await delete(world, [("t", [0])], "") == (ErrorCode.INVALID_GROUP_ID, {})
+    assert world.writer.batches == []
 
 
-def test_coordinator_that_does_not_lead_the_group_says_so() -> None:
-    async def scenario(world: Broker) -> None:
-        assert await delete(world, [("t", [0])]) == (ErrorCode.NOT_COORDINATOR, {})
-
-    run_broker(scenario)
+async def test_coordinator_that_does_not_lead_the_group_says_so(world: Broker) -> None:
+    assert await delete(world, [("t", [0])]) == (ErrorCode.NOT_COORDINATOR, {})
 
 
-def test_consumer_group_keeps_the_offsets_of_what_it_reads() -> None:
-    async def scenario(world: Broker) -> None:
-        await world.lead()
-        epoch = (await world.beat()).member_epoch
-        await world.commit(TWO, 9, member_id="m", generation_id_or_member_epoch=epoch)
-        assert await delete(world, [("t", [0]), ("u", [1])]) == (0, {("t", 0): SUBSCRIBED, ("u", 1): 0})
-        assert await world.fetch() == {("t", 0): 5}
-        await world.beat("m", -1)
-        assert await delete(world, [("t", [0])]) == (0, {("t", 0): 0})
-        assert await world.fetch() == {}
-        listed = await world.wire(ListGroupsRequest(), 5)
-        assert [group.group_id for group in listed.groups] == ["g"], "the group itself stays"
-
-    run_broker(scenario)
+async def test_consumer_group_keeps_the_offsets_of_what_it_reads(world: Broker) -> None:
+    await world.lead()
+    epoch = (await world.beat()).member_epoch
+    await world.commit(TWO, 9, member_id="m", generation_id_or_member_epoch=epoch)
+    assert await delete(world, [("t", [0]), ("u", [1])]) == (0, {("t", 0): SUBSCRIBED, ("u", 1): 0})
+    assert await world.fetch() == {("t", 0): 5}
+    await world.beat("m", -1)
+    assert await delete(world, [("t", [0])]) == (0, {("t", 0): 0})
+    assert await world.fetch() == {}
+    listed = await world.wire(ListGroupsRequest(), 5)
+    assert [group.group_id for group in listed.groups] == ["g"], "the group itself stays"
 
 
 @pytest.mark.parametrize("version", [0, 3])
-def test_classic_group_keeps_the_offsets_of_what_its_members_subscribe_to(version: int) -> None:
-    async def scenario(world: Broker) -> None:
-        await world.lead()
-        subscription = encode_subscription(ConsumerProtocolSubscription(topics=["t"]), version)
-        member_id, generation = await join(world, "consumer", subscription)
-        await world.commit(TWO, member_id=member_id, generation_id_or_member_epoch=generation)
-        for _ in range(2):
-            assert await delete(world, [("t", [0]), ("u", [1])]) == (0, {("t", 0): SUBSCRIBED, ("u", 1): 0})
-            assert await world.fetch() == {("t", 0): 5}
-            await world.fail_over()
-
-    run_broker(scenario)
-
-
-def test_every_topic_counts_as_read_where_a_subscription_cannot_be_parsed() -> None:
-    async def scenario(world: Broker) -> None:
-        await world.lead()
-        member_id, generation = await join(world, "consumer", b"\0")
-        await world.commit(TWO, member_id=member_id, generation_id_or_member_epoch=generation)
-        refused = {("t", 0): SUBSCRIBED, ("u", 1): SUBSCRIBED}
-        assert await delete(world, [("t", [0]), ("u", [1])]) == (0, refused)
-        assert await world.fetch() == TWO
-
-    run_broker(scenario)
+async def test_classic_group_keeps_the_offsets_of_what_its_members_subscribe_to(
+    world: Broker, version: int
+) -> None:
+    await world.lead()
+    subscription = encode_subscription(ConsumerProtocolSubscription(topics=["t"]), version)
+    member_id, generation = await join(world, "consumer", subscription)
+    await world.commit(TWO, member_id=member_id, generation_id_or_member_epoch=generation)
+    for _ in range(2):
+        assert await delete(world, [("t", [0]), ("u", [1])]) == (0, {("t", 0): SUBSCRIBED, ("u", 1): 0})
+        assert await world.fetch() == {("t", 0): 5}
+        await world.fail_over()
 
 
-def test_live_group_of_another_protocol_type_is_refused_whole() -> None:
-    async def scenario(world: Broker) -> None:
-        await world.lead()
-        member_id, generation = await join(world, "connect", b"anything")
-        await world.commit(TWO, member_id=member_id, generation_id_or_member_epoch=generation)
-        assert await delete(world, [("t", [0]), ("none", [0])]) == (ErrorCode.NON_EMPTY_GROUP, {})
-        given = await world.wire(join_request("connect", b"anything"), 5)
-        assert given.error_code == ErrorCode.MEMBER_ID_REQUIRED
-        await world.wire(LeaveGroupRequest(group_id="g", member_id=member_id), 0)
-        waiting_for_it = await delete(world, [("t", [0])])
-        assert waiting_for_it == (ErrorCode.NON_EMPTY_GROUP, {}), "the group waits for who was given an id"
-        assert await world.fetch() == TWO
+async def test_every_topic_counts_as_read_where_a_subscription_cannot_be_parsed(world: Broker) -> None:
+    await world.lead()
+    member_id, generation = await join(world, "consumer", b"\0")
+    await world.commit(TWO, member_id=member_id, generation_id_or_member_epoch=generation)
+    refused = {("t", 0): SUBSCRIBED, ("u", 1): SUBSCRIBED}
+    assert await delete(world, [("t", [0]), ("u", [1])]) == (0, refused)
+    assert await world.fetch() == TWO
 
-    run_broker(scenario)
+
+async def test_live_group_of_another_protocol_type_is_refused_whole(world: Broker) -> None:
+    await world.lead()
+    member_id, generation = await join(world, "connect", b"anything")
+    await world.commit(TWO, member_id=member_id, generation_id_or_member_epoch=generation)
+    assert await delete(world, [("t", [0]), ("none", [0])]) == (ErrorCode.NON_EMPTY_GROUP, {})
+    given = await world.wire(join_request("connect", b"anything"), 5)
+    assert given.error_code == ErrorCode.MEMBER_ID_REQUIRED
+    await world.wire(LeaveGroupRequest(group_id="g", member_id=member_id), 0)
+    waiting_for_it = await delete(world, [("t", [0])])
+    assert waiting_for_it == (ErrorCode.NON_EMPTY_GROUP, {}), "the group waits for who was given an id"
+    assert await world.fetch() == TWO

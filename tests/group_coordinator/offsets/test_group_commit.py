@@ -19,6 +19,7 @@ from pykraft.kafka_protocol.messages.offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
 )
+from tests.asynchronous import in_loop
 from tests.group_coordinator import tools
 from tests.group_coordinator.coordinators import (
     SHORT_METADATA,
@@ -26,9 +27,12 @@ from tests.group_coordinator.coordinators import (
     Offsets,
     World,
     codes,
-    run_broker,
-    run_world,
+    running_broker,
+    running_world,
 )
+
+world = in_loop(running_broker)
+coordinator = in_loop(running_world)
 
 
 def many(number: int) -> Offsets:
@@ -40,31 +44,25 @@ def batches(world: Broker) -> list[int]:
     return [len(batch) for _, _, batch in world.writer.batches]
 
 
-def test_commits_that_arrive_together_are_one_batch_and_are_answered_together() -> None:
-    async def scenario(world: Broker) -> None:
-        await world.lead()
-        world.writer.hold = True
-        commits = [world.commit({("t", 0): n, ("u", 1): n}, group_id=f"g{n}") for n in range(10)]
-        heartbeat = world.beat(group_id="members")
-        await world.settle()
-        assert batches(world) == [20 + 5], "also with what a heartbeat writes"
-        assert not any(one.done() for one in (*commits, heartbeat))
-        world.release()
-        await world.settle()
-        assert [codes(await one) for one in commits] == [[0, 0]] * 10
-        assert (await heartbeat).error_code == 0
-
-    run_broker(scenario)
+async def test_commits_that_arrive_together_are_one_batch_and_are_answered_together(world: Broker) -> None:
+    await world.lead()
+    world.writer.hold = True
+    commits = [world.commit({("t", 0): n, ("u", 1): n}, group_id=f"g{n}") for n in range(10)]
+    heartbeat = world.beat(group_id="members")
+    await world.settle()
+    assert batches(world) == [20 + 5], "also with what a heartbeat writes"
+    assert not any(one.done() for one in (*commits, heartbeat))
+    world.release()
+    await world.settle()
+    assert [codes(await one) for one in commits] == [[0, 0]] * 10
+    assert (await heartbeat).error_code == 0
 
 
-def test_commits_of_different_turns_are_different_batches() -> None:
-    async def scenario(world: Broker) -> None:
-        await world.lead()
-        for n in range(3):
-            await world.commit({("t", 0): n})
-        assert batches(world) == [1, 1, 1]
-
-    run_broker(scenario)
+async def test_commits_of_different_turns_are_different_batches(world: Broker) -> None:
+    await world.lead()
+    for n in range(3):
+        await world.commit({("t", 0): n})
+    assert batches(world) == [1, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -75,154 +73,132 @@ def test_commits_of_different_turns_are_different_batches() -> None:
         (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR),
     ],
 )
-def test_append_that_fails_takes_back_all_of_its_requests_and_no_other(
-    refusal: ErrorCode, answer: ErrorCode
+async def test_append_that_fails_takes_back_all_of_its_requests_and_no_other(
+    world: Broker, refusal: ErrorCode, answer: ErrorCode
 ) -> None:
-    async def scenario(world: Broker) -> None:
-        await world.lead()
-        world.writer.hold = True
-        earlier = world.commit({("t", 0): 1})
-        await world.settle()
-        world.writer.refuse = refusal
-        failing = [world.commit({("t", 0): 2, ("t", n): 3}, group_id=f"g{n % 2 or ''}") for n in range(4)]
-        reading = asyncio.ensure_future(world.service._runtime.read(0, read_all))
-        await world.settle()
-        world.writer.refuse = None
-        later = world.commit({("u", 0): 7})
-        await world.settle()
-        world.release()
-        await world.settle()
-        assert [set(codes(await one)) for one in failing] == [{answer}] * 4
-        assert [codes(await one) for one in (earlier, later)] == [[0], [0]]
-        with pytest.raises(KafkaError) as refused:
-            await reading  # it was to be told what did not happen
-        assert refused.value.code is answer
-        assert await world.fetch() == {("t", 0): 1, ("u", 0): 7}
-        assert await world.fetch("g1") == {}
-        assert batches(world) == [1, 1]
-        await world.fail_over()
-        assert await world.fetch() == {("t", 0): 1, ("u", 0): 7}
-
-    run_broker(scenario)
+    await world.lead()
+    world.writer.hold = True
+    earlier = world.commit({("t", 0): 1})
+    await world.settle()
+    world.writer.refuse = refusal
+    failing = [world.commit({("t", 0): 2, ("t", n): 3}, group_id=f"g{n % 2 or ''}") for n in range(4)]
+    reading = asyncio.ensure_future(world.service._runtime.read(0, read_all))
+    await world.settle()
+    world.writer.refuse = None
+    later = world.commit({("u", 0): 7})
+    await world.settle()
+    world.release()
+    await world.settle()
+    assert [set(codes(await one)) for one in failing] == [{answer}] * 4
+    assert [codes(await one) for one in (earlier, later)] == [[0], [0]]
+    with pytest.raises(KafkaError) as refused:
+        await reading  # it was to be told what did not happen
+    assert refused.value.code is answer
+    assert await world.fetch() == {("t", 0): 1, ("u", 0): 7}
+    assert await world.fetch("g1") == {}
+    assert batches(world) == [1, 1]
+    await world.fail_over()
+    assert await world.fetch() == {("t", 0): 1, ("u", 0): 7}
 
 
-def test_request_that_does_not_fit_begins_a_batch_of_its_own() -> None:
-    async def scenario(world: Broker) -> None:
-        await world.lead()
-        world.writer.max_bytes = 600
-        commits = [world.commit(many(4), group_id=f"g{n}") for n in range(7)]
-        await world.settle()
-        assert [codes(await one) for one in commits] == [[0] * 6] * 7
-        assert sum(batches(world)) == 7 * 6
-        assert len(batches(world)) > 2
-        assert all(number % 6 == 0 for number in batches(world)), "no request is in two batches"
-
-    run_broker(scenario)
+async def test_request_that_does_not_fit_begins_a_batch_of_its_own(world: Broker) -> None:
+    await world.lead()
+    world.writer.max_bytes = 600
+    commits = [world.commit(many(4), group_id=f"g{n}") for n in range(7)]
+    await world.settle()
+    assert [codes(await one) for one in commits] == [[0] * 6] * 7
+    assert sum(batches(world)) == 7 * 6
+    assert len(batches(world)) > 2
+    assert all(number % 6 == 0 for number in batches(world)), "no request is in two batches"
 
 
-def test_request_that_fits_into_no_batch_is_refused_and_hurts_no_other() -> None:
-    async def scenario(world: Broker) -> None:
-        await world.lead()
-        world.writer.max_bytes = 300
-        first, large, last = world.commit({("t", 0): 1}), world.commit(many(4)), world.commit({("t", 3): 2})
-        await world.settle()
-        assert set(codes(await large)) == {ErrorCode.INVALID_COMMIT_OFFSET_SIZE}
-        assert [codes(await one) for one in (first, last)] == [[0], [0]]
-        assert await world.fetch() == {("t", 0): 1, ("t", 3): 2}
-
-    run_broker(scenario)
+async def test_request_that_fits_into_no_batch_is_refused_and_hurts_no_other(world: Broker) -> None:
+    await world.lead()
+    world.writer.max_bytes = 300
+    first, large, last = world.commit({("t", 0): 1}), world.commit(many(4)), world.commit({("t", 3): 2})
+    await world.settle()
+    assert set(codes(await large)) == {ErrorCode.INVALID_COMMIT_OFFSET_SIZE}
+    assert [codes(await one) for one in (first, last)] == [[0], [0]]
+    assert await world.fetch() == {("t", 0): 1, ("t", 3): 2}
 
 
-def test_reader_in_the_same_turn_waits_for_what_it_was_told() -> None:
-    async def scenario(world: Broker) -> None:
-        await world.lead()
-        world.writer.hold = True
-        committing = world.commit({("t", 0): 1})
-        reading = asyncio.ensure_future(world.service._runtime.read(0, read_all))
-        await world.settle()
-        assert not reading.done()
-        world.release()
-        assert await reading == {("g", "t", 0): (1, "")}
-        assert codes(await committing) == [0]
-
-    run_broker(scenario)
+async def test_reader_in_the_same_turn_waits_for_what_it_was_told(world: Broker) -> None:
+    await world.lead()
+    world.writer.hold = True
+    committing = world.commit({("t", 0): 1})
+    reading = asyncio.ensure_future(world.service._runtime.read(0, read_all))
+    await world.settle()
+    assert not reading.done()
+    world.release()
+    assert await reading == {("g", "t", 0): (1, "")}
+    assert codes(await committing) == [0]
 
 
-def test_reader_is_refused_only_for_what_was_not_taken_back() -> None:
+@pytest.mark.world(config=replace(SHORT_METADATA, append_linger_ms=1000))
+async def test_reader_is_refused_only_for_what_was_not_taken_back(world: Broker) -> None:
     """Otherwise a consumer is told that it is no member, and still is one."""
+    await world.lead()
+    joining = world.beat("m")
+    await world.settle()
+    world.service.tick()  # appends what was decided
+    epoch = (await joining).member_epoch
 
-    async def scenario(world: Broker) -> None:
-        await world.lead()
-        joining = world.beat("m")
+    async def read_as_member() -> ErrorCode:
+        group = OffsetFetchRequestGroup(group_id="g", member_id="m", member_epoch=epoch, topics=None)
+        answer = await world.send(OffsetFetchRequest(groups=[group]), 9)
+        return ErrorCode(answer.groups[0].error_code)
+
+    async def leave_and_read() -> tuple[asyncio.Task[Any], asyncio.Task[ErrorCode]]:
+        leaving, reading = world.beat("m", -1), asyncio.create_task(read_as_member())
         await world.settle()
-        world.service.tick()  # appends what was decided
-        epoch = (await joining).member_epoch
-
-        async def read_as_member() -> ErrorCode:
-            group = OffsetFetchRequestGroup(group_id="g", member_id="m", member_epoch=epoch, topics=None)
-            answer = await world.send(OffsetFetchRequest(groups=[group]), 9)
-            return ErrorCode(answer.groups[0].error_code)
-
-        async def leave_and_read() -> tuple[asyncio.Task[Any], asyncio.Task[ErrorCode]]:
-            leaving, reading = world.beat("m", -1), asyncio.create_task(read_as_member())
-            await world.settle()
-            world.service.tick()
-            await world.settle()
-            return leaving, reading
-
-        world.writer.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
-        leaving, reading = await leave_and_read()
-        assert (await leaving).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-        assert await reading is ErrorCode.NOT_COORDINATOR, "as for every read that is taken back"
-        world.writer.refuse = None
-        assert await read_as_member() is ErrorCode.NONE
-        world.writer.hold = True
-        leaving, reading = await leave_and_read()
-        assert not reading.done(), "the next coordinator may still know the member"
-        world.release()
-        assert (await leaving).error_code == 0
-        assert await reading is ErrorCode.UNKNOWN_MEMBER_ID
-
-    run_broker(scenario, replace(SHORT_METADATA, append_linger_ms=1_000))
-
-
-def test_leadership_lost_before_the_append_costs_the_commit() -> None:
-    async def scenario(world: Broker) -> None:
-        await world.lead()
-        view = tools.commit_view(request_of({("t", 0): 1}), 8)
-        waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        assert world.service.commit_offsets(tools.CALLER, view, 8, waiter)
-        world.service.on_resigned(0)
+        world.service.tick()
         await world.settle()
-        error = waiter.exception()
-        assert isinstance(error, KafkaError) and error.code is ErrorCode.NOT_COORDINATOR
-        assert not world.writer.batches
+        return leaving, reading
 
-    run_broker(scenario)
+    world.writer.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
+    leaving, reading = await leave_and_read()
+    assert (await leaving).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert await reading is ErrorCode.NOT_COORDINATOR, "as for every read that is taken back"
+    world.writer.refuse = None
+    assert await read_as_member() is ErrorCode.NONE
+    world.writer.hold = True
+    leaving, reading = await leave_and_read()
+    assert not reading.done(), "the next coordinator may still know the member"
+    world.release()
+    assert (await leaving).error_code == 0
+    assert await reading is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_join_of_a_classic_member_writes_what_waits_before_it() -> None:
+async def test_leadership_lost_before_the_append_costs_the_commit(world: Broker) -> None:
+    await world.lead()
+    view = tools.commit_view(request_of({("t", 0): 1}), 8)
+    waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    assert world.service.commit_offsets(tools.CALLER, view, 8, waiter)
+    world.service.on_resigned(0)
+    await world.settle()
+    error = waiter.exception()
+    assert isinstance(error, KafkaError) and error.code is ErrorCode.NOT_COORDINATOR
+    assert not world.writer.batches
+
+
+async def test_join_of_a_classic_member_writes_what_waits_before_it(coordinator: World) -> None:
     """It concerns other requests, so it is not taken into a batch that could fail."""
-
-    async def scenario(world: World) -> None:
-        await world.lead()
-        world.writer.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
-        committing = world.send(request_of({("t", 0): 1}), 8)
-        joining = world.join()
-        await world.settle()
-        world.writer.refuse = None
-        assert codes(await committing) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
-        world.pass_time(1)
-        joined = await joining
-        assert (joined.error_code, joined.generation_id) == (0, 1), "it was decided without the commit"
-        assert (await world.fetch())[1] == {}
-
-    run_world(scenario)
+    await coordinator.lead()
+    coordinator.writer.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
+    committing = coordinator.send(request_of({("t", 0): 1}), 8)
+    joining = coordinator.join()
+    await coordinator.settle()
+    coordinator.writer.refuse = None
+    assert codes(await committing) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    coordinator.pass_time(1)
+    joined = await joining
+    assert (joined.error_code, joined.generation_id) == (0, 1), "it was decided without the commit"
+    assert (await coordinator.fetch())[1] == {}
 
 
 @pytest.mark.parametrize(("linger_ms", "expected"), [(0, [1, 1, 1]), (-1, [3]), (5, [3])])
-def test_linger_is_how_long_records_are_collected(linger_ms: int, expected: list[int]) -> None:
-    async def scenario(world: Broker) -> None:
+async def test_linger_is_how_long_records_are_collected(linger_ms: int, expected: list[int]) -> None:
+    async with running_broker(replace(SHORT_METADATA, append_linger_ms=linger_ms)) as world:
         await world.lead()
         commits = [world.commit({("t", n): 1}) for n in range(3)]
         await world.settle()
@@ -231,8 +207,6 @@ def test_linger_is_how_long_records_are_collected(linger_ms: int, expected: list
         for one in commits:
             assert codes(await one) == [0]
         assert batches(world) == expected
-
-    run_broker(scenario, replace(SHORT_METADATA, append_linger_ms=linger_ms))
 
 
 def test_timers_of_a_batch_that_failed_do_not_run() -> None:

@@ -287,82 +287,68 @@ async def committing(world: BusyWorld, request: asyncio.Task[Any]) -> int:
 
 
 @pytest.mark.usefixtures("short_slices")
-def test_large_group_is_deleted_over_several_turns_and_at_one_moment() -> None:
-    async def main() -> None:
-        world = await busy(150)
-        batches = len(world.writer.batches)
-        request = DeleteGroupsRequest(groups_names=["nobody", "g"])
-        deleting = asyncio.create_task(world.service.delete_groups(CONTEXT, request, 2))
-        assert await committing(world, deleting) > 100
-        answer = as_read(deleting.result(), 2)
-        assert {result.group_id: result.error_code for result in answer.results} == {
-            "nobody": ErrorCode.GROUP_ID_NOT_FOUND,
-            "g": 0,
-        }
-        tombstones = [
-            {key for key, value in records if value is None}
-            for _, _, records in world.writer.batches[batches:]
-        ]
-        assert [len(keys) for keys in tombstones if keys] == [150 + 7 + 1], "all, and the group, in one batch"
-        await world.service.stop()
-
-    asyncio.run(main())
+async def test_large_group_is_deleted_over_several_turns_and_at_one_moment() -> None:
+    world = await busy(150)
+    batches = len(world.writer.batches)
+    request = DeleteGroupsRequest(groups_names=["nobody", "g"])
+    deleting = asyncio.create_task(world.service.delete_groups(CONTEXT, request, 2))
+    assert await committing(world, deleting) > 100
+    answer = as_read(deleting.result(), 2)
+    assert {result.group_id: result.error_code for result in answer.results} == {
+        "nobody": ErrorCode.GROUP_ID_NOT_FOUND,
+        "g": 0,
+    }
+    tombstones = [
+        {key for key, value in records if value is None} for _, _, records in world.writer.batches[batches:]
+    ]
+    assert [len(keys) for keys in tombstones if keys] == [150 + 7 + 1], "all, and the group, in one batch"
+    await world.service.stop()
 
 
 @pytest.mark.usefixtures("short_slices")
-def test_many_offsets_are_deleted_over_several_turns_and_at_one_moment() -> None:
-    async def main() -> None:
-        world = await busy(150)
-        batches = len(world.writer.batches)
-        request = delete_request([(f"t{n}", [0, 1, 2]) for n in range(150)])
-        deleting = asyncio.create_task(world.service.offset_delete(CONTEXT, request, 0))
-        assert await committing(world, deleting) > 100
-        answer = OffsetDeleteResponse.decode(deleting.result().encode(0), 0)
-        assert [topic.name for topic in answer.topics] == [f"t{n}" for n in range(150)]
-        assert {
-            tuple((one.partition_index, one.error_code) for one in topic.partitions)
-            for topic in answer.topics
-        } == {((2, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (0, 0), (1, 0))}
-        removed = [
-            len([key for key, value in records if value is None])
-            for _, _, records in world.writer.batches[batches:]
-        ]
-        assert [count for count in removed if count] == [150 + 7]
-        await world.service.stop()
-
-    asyncio.run(main())
+async def test_many_offsets_are_deleted_over_several_turns_and_at_one_moment() -> None:
+    world = await busy(150)
+    batches = len(world.writer.batches)
+    request = delete_request([(f"t{n}", [0, 1, 2]) for n in range(150)])
+    deleting = asyncio.create_task(world.service.offset_delete(CONTEXT, request, 0))
+    assert await committing(world, deleting) > 100
+    answer = OffsetDeleteResponse.decode(deleting.result().encode(0), 0)
+    assert [topic.name for topic in answer.topics] == [f"t{n}" for n in range(150)]
+    assert {
+        tuple((one.partition_index, one.error_code) for one in topic.partitions) for topic in answer.topics
+    } == {((2, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (0, 0), (1, 0))}
+    removed = [
+        len([key for key, value in records if value is None])
+        for _, _, records in world.writer.batches[batches:]
+    ]
+    assert [count for count in removed if count] == [150 + 7]
+    await world.service.stop()
 
 
 @pytest.mark.usefixtures("short_slices")
-def test_deletions_that_are_refused_by_the_log_have_not_happened() -> None:
-    async def main() -> None:
-        world = await busy(150)
-        before = world.hosted.shard.state
-        world.writer.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
-        request = delete_request([(f"t{n}", [0]) for n in range(150)])
-        with pytest.raises(KafkaError) as raised:
-            await world.service.offset_delete(CONTEXT, request, 0)
-        assert raised.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
-        named = DeleteGroupsRequest(groups_names=["g"])
-        answer = as_read(await world.service.delete_groups(CONTEXT, named, 2), 2)
-        assert [result.error_code for result in answer.results] == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
-        assert world.hosted.shard.state is before
-        await world.service.stop()
-
-    asyncio.run(main())
+async def test_deletions_that_are_refused_by_the_log_have_not_happened() -> None:
+    world = await busy(150)
+    before = world.hosted.shard.state
+    world.writer.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
+    request = delete_request([(f"t{n}", [0]) for n in range(150)])
+    with pytest.raises(KafkaError) as raised:
+        await world.service.offset_delete(CONTEXT, request, 0)
+    assert raised.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    named = DeleteGroupsRequest(groups_names=["g"])
+    answer = as_read(await world.service.delete_groups(CONTEXT, named, 2), 2)
+    assert [result.error_code for result in answer.results] == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    assert world.hosted.shard.state is before
+    await world.service.stop()
 
 
 @pytest.mark.usefixtures("short_slices")
-def test_group_that_moves_away_amid_its_deletion_is_to_be_looked_for() -> None:
-    async def main() -> None:
-        world = await busy(150)
-        request = DeleteGroupsRequest(groups_names=["g"])
-        deleting = asyncio.create_task(world.service.delete_groups(CONTEXT, request, 2))
-        for _ in range(10):
-            await asyncio.sleep(0)
-        world.service.on_resigned(0)
-        answer = as_read(await deleting, 2)
-        assert [result.error_code for result in answer.results] == [ErrorCode.NOT_COORDINATOR]
-        await world.service.stop()
-
-    asyncio.run(main())
+async def test_group_that_moves_away_amid_its_deletion_is_to_be_looked_for() -> None:
+    world = await busy(150)
+    request = DeleteGroupsRequest(groups_names=["g"])
+    deleting = asyncio.create_task(world.service.delete_groups(CONTEXT, request, 2))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    world.service.on_resigned(0)
+    answer = as_read(await deleting, 2)
+    assert [result.error_code for result in answer.results] == [ErrorCode.NOT_COORDINATOR]
+    await world.service.stop()

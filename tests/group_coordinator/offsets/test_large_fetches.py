@@ -118,50 +118,43 @@ def fetched(answer: Any) -> set[int]:
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_large_answer_takes_several_turns_and_is_of_one_moment(named: bool) -> None:
+async def test_large_answer_takes_several_turns_and_is_of_one_moment(named: bool) -> None:
     partitions = 8_000 if named else 80_000
-
-    async def main() -> None:
-        world = BusyWorld({"t": partitions})
-        for _ in range(10):
-            await asyncio.sleep(0)
-        world.commit(0, partitions)
-        topics = [OffsetFetchRequestTopics(name="t", partition_indexes=list(range(partitions)))]
-        request = OffsetFetchRequest(
-            groups=[OffsetFetchRequestGroup(group_id="g", topics=topics if named else None)]
-        )
-        fetching = asyncio.create_task(world.service.offset_fetch(CONTEXT, request, 9))
-        turns = 0
-        while not fetching.done():
-            turns += 1
-            await asyncio.sleep(0)
-            world.commit(turns, 2)
-        assert turns > 5
-        assert len(fetched(fetching.result())) <= 2, "offsets of several moments"
-        await world.service.stop()
-
-    asyncio.run(main())
+    world = BusyWorld({"t": partitions})
+    for _ in range(10):
+        await asyncio.sleep(0)
+    world.commit(0, partitions)
+    topics = [OffsetFetchRequestTopics(name="t", partition_indexes=list(range(partitions)))]
+    request = OffsetFetchRequest(
+        groups=[OffsetFetchRequestGroup(group_id="g", topics=topics if named else None)]
+    )
+    fetching = asyncio.create_task(world.service.offset_fetch(CONTEXT, request, 9))
+    turns = 0
+    while not fetching.done():
+        turns += 1
+        await asyncio.sleep(0)
+        world.commit(turns, 2)
+    assert turns > 5
+    assert len(fetched(fetching.result())) <= 2, "offsets of several moments"
+    await world.service.stop()
 
 
-def test_answer_to_a_client_that_is_gone_is_written_no_further() -> None:
-    async def main() -> None:
-        world = BusyWorld({"t": 4})
-        for _ in range(10):
-            await asyncio.sleep(0)
-        topics = [OffsetFetchRequestTopics(name="t", partition_indexes=list(range(40_000)))]
-        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=topics)])
-        fetching = asyncio.create_task(world.service.offset_fetch(CONTEXT, request, 9))
-        began_us = world.now_us
-        while world.now_us < began_us + 5 * TURN_US:
-            await asyncio.sleep(0)
-        assert not fetching.done()
-        fetching.cancel()
-        for _ in range(3):
-            await asyncio.sleep(0)
-        seen_us = world.now_us
-        for _ in range(5):
-            await asyncio.sleep(0)
-        assert fetching.cancelled() and world.now_us == seen_us
-        await world.service.stop()
-
-    asyncio.run(main())
+async def test_answer_to_a_client_that_is_gone_is_written_no_further() -> None:
+    world = BusyWorld({"t": 4})
+    for _ in range(10):
+        await asyncio.sleep(0)
+    topics = [OffsetFetchRequestTopics(name="t", partition_indexes=list(range(40_000)))]
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=topics)])
+    fetching = asyncio.create_task(world.service.offset_fetch(CONTEXT, request, 9))
+    began_us = world.now_us
+    while world.now_us < began_us + 5 * TURN_US:
+        await asyncio.sleep(0)
+    assert not fetching.done()
+    fetching.cancel()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    seen_us = world.now_us
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert fetching.cancelled() and world.now_us == seen_us
+    await world.service.stop()

@@ -13,6 +13,7 @@ from pykraft.kafka_protocol.messages.offsets import (
     OffsetFetchRequestTopics,
 )
 from pykraft.metadata_log.delta import MetadataDelta
+from tests.asynchronous import in_loop
 from tests.group_coordinator import tools
 from tests.group_coordinator.coordinators import (
     SHORT_METADATA,
@@ -20,70 +21,59 @@ from tests.group_coordinator.coordinators import (
     CommitFields,
     World,
     codes,
-    run_broker,
-    run_world,
+    running_broker,
+    running_world,
 )
 from tests.narrowing import present
 
-
-def test_committed_offsets_are_read_back_by_every_version() -> None:
-    async def scenario(world: Broker) -> None:
-        await world.lead()
-        assert codes(await world.commit({("t", 0): 5, ("u", 1): 6}, metadata="note")) == [0, 0]
-        names = [
-            OffsetFetchRequestTopic(name="t", partition_indexes=[0, 3]),
-            OffsetFetchRequestTopic(name="nope", partition_indexes=[0]),
-        ]
-        for version in range(1, 8):
-            answer = await world.wire(OffsetFetchRequest(group_id="g", topics=names), version)
-            seen = [
-                (p.committed_offset, p.metadata, p.error_code) for t in answer.topics for p in t.partitions
-            ]
-            assert seen == [(5, "note", 0), (-1, "", 0), (-1, "", 0)]
-        for version in (8, 9):
-            assert await world.fetch(version=version) == {("t", 0): 5, ("u", 1): 6}
-        topics = [
-            OffsetFetchRequestTopics(topic_id=tools.topic_id("t"), partition_indexes=[0]),
-            OffsetFetchRequestTopics(topic_id=tools.topic_id("nope"), partition_indexes=[0]),
-        ]
-        group = OffsetFetchRequestGroup(group_id="g", topics=topics)
-        answer = (await world.wire(OffsetFetchRequest(groups=[group]), 10)).groups[0]
-        committed = [(p.committed_offset, p.error_code) for t in answer.topics for p in t.partitions]
-        assert committed == [(5, 0), (-1, ErrorCode.UNKNOWN_TOPIC_ID)]
-
-    run_broker(scenario)
+world = in_loop(running_broker)
+coordinator = in_loop(running_world)
 
 
-def test_unknown_group_has_no_offsets_and_no_error() -> None:
-    async def scenario(world: Broker) -> None:
-        await world.lead()
-        assert await world.fetch("nobody") == {}
+async def test_committed_offsets_are_read_back_by_every_version(world: Broker) -> None:
+    await world.lead()
+    assert codes(await world.commit({("t", 0): 5, ("u", 1): 6}, metadata="note")) == [0, 0]
+    names = [
+        OffsetFetchRequestTopic(name="t", partition_indexes=[0, 3]),
+        OffsetFetchRequestTopic(name="nope", partition_indexes=[0]),
+    ]
+    for version in range(1, 8):
+        answer = await world.wire(OffsetFetchRequest(group_id="g", topics=names), version)
+        seen = [(p.committed_offset, p.metadata, p.error_code) for t in answer.topics for p in t.partitions]
+        assert seen == [(5, "note", 0), (-1, "", 0), (-1, "", 0)]
+    for version in (8, 9):
+        assert await world.fetch(version=version) == {("t", 0): 5, ("u", 1): 6}
+    topics = [
+        OffsetFetchRequestTopics(topic_id=tools.topic_id("t"), partition_indexes=[0]),
+        OffsetFetchRequestTopics(topic_id=tools.topic_id("nope"), partition_indexes=[0]),
+    ]
+    group = OffsetFetchRequestGroup(group_id="g", topics=topics)
+    answer = (await world.wire(OffsetFetchRequest(groups=[group]), 10)).groups[0]
+    committed = [(p.committed_offset, p.error_code) for t in answer.topics for p in t.partitions]
+    assert committed == [(5, 0), (-1, ErrorCode.UNKNOWN_TOPIC_ID)]
 
-    run_broker(scenario)
+
+async def test_unknown_group_has_no_offsets_and_no_error(world: Broker) -> None:
+    await world.lead()
+    assert await world.fetch("nobody") == {}
 
 
-def test_all_partitions_of_a_commit_are_one_batch() -> None:
-    async def scenario(world: Broker) -> None:
-        await world.lead()
-        await world.commit({("t", 0): 1, ("t", 1): 2, ("u", 0): 3})
-        assert [len(batch) for _, _, batch in world.writer.batches] == [3]
-
-    run_broker(scenario)
+async def test_all_partitions_of_a_commit_are_one_batch(world: Broker) -> None:
+    await world.lead()
+    await world.commit({("t", 0): 1, ("t", 1): 2, ("u", 0): 3})
+    assert [len(batch) for _, _, batch in world.writer.batches] == [3]
 
 
-def test_bad_partitions_are_refused_one_by_one() -> None:
-    async def scenario(world: Broker) -> None:
-        await world.lead()
-        answer = await world.commit({("t", 9): 1, ("nope", 0): 1, ("u", 0): 3})
-        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        assert codes(answer) == [unknown, unknown, 0]
-        answer = await world.commit({("nope", 0): 1, ("u", 1): 4}, version=10)
-        assert codes(answer) == [ErrorCode.UNKNOWN_TOPIC_ID, 0]
-        answer = await world.commit({("t", 0): 1}, metadata="x" * 11)
-        assert codes(answer) == [ErrorCode.OFFSET_METADATA_TOO_LARGE]
-        assert await world.fetch() == {("u", 0): 3, ("u", 1): 4}
-
-    run_broker(scenario)
+async def test_bad_partitions_are_refused_one_by_one(world: Broker) -> None:
+    await world.lead()
+    answer = await world.commit({("t", 9): 1, ("nope", 0): 1, ("u", 0): 3})
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert codes(answer) == [unknown, unknown, 0]
+    answer = await world.commit({("nope", 0): 1, ("u", 1): 4}, version=10)
+    assert codes(answer) == [ErrorCode.UNKNOWN_TOPIC_ID, 0]
+    answer = await world.commit({("t", 0): 1}, metadata="x" * 11)
+    assert codes(answer) == [ErrorCode.OFFSET_METADATA_TOO_LARGE]
+    assert await world.fetch() == {("u", 0): 3, ("u", 1): 4}
 
 
 @pytest.mark.parametrize(
@@ -94,140 +84,112 @@ def test_bad_partitions_are_refused_one_by_one() -> None:
         (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.INVALID_COMMIT_OFFSET_SIZE),
     ],
 )
-def test_failed_append_is_reported_and_reverted(refusal: ErrorCode, answer: ErrorCode) -> None:
-    async def scenario(world: Broker) -> None:
-        await world.lead()
-        await world.commit({("t", 0): 1})
-        world.writer.refuse = refusal
-        assert codes(await world.commit({("t", 0): 2})) == [answer]
-        world.writer.refuse = None
-        assert await world.fetch() == {("t", 0): 1}
-
-    run_broker(scenario)
-
-
-def test_commit_by_a_consumer_member_needs_its_epoch() -> None:
-    async def scenario(world: Broker) -> None:
-        await world.lead()
-        await world.beat()
-        member: CommitFields = {"member_id": "m", "generation_id_or_member_epoch": 2}
-        assert codes(await world.commit({("t", 0): 1}, 9, **member)) == [0]
-        stale: CommitFields = member | {"generation_id_or_member_epoch": 1}
-        assert codes(await world.commit({("t", 0): 1}, 9, **stale)) == [ErrorCode.STALE_MEMBER_EPOCH]
-        assert codes(await world.commit({("t", 0): 1}, 8, **member)) == [ErrorCode.UNSUPPORTED_VERSION]
-        stranger: CommitFields = member | {"member_id": "x"}
-        assert codes(await world.commit({("t", 0): 1}, 9, **stranger)) == [ErrorCode.UNKNOWN_MEMBER_ID]
-        assert codes(await world.commit({("t", 0): 1}, 9)) == [ErrorCode.UNKNOWN_MEMBER_ID]
-
-    run_broker(scenario)
+async def test_failed_append_is_reported_and_reverted(
+    world: Broker, refusal: ErrorCode, answer: ErrorCode
+) -> None:
+    await world.lead()
+    await world.commit({("t", 0): 1})
+    world.writer.refuse = refusal
+    assert codes(await world.commit({("t", 0): 2})) == [answer]
+    world.writer.refuse = None
+    assert await world.fetch() == {("t", 0): 1}
 
 
-def test_reading_at_a_stale_member_epoch_is_refused() -> None:
-    async def scenario(world: Broker) -> None:
-        await world.lead()
-        await world.beat()
-        assert await world.fetch(version=9, member_id="m", member_epoch=2) == {}
-        for member_id, epoch, code in (
-            ("m", 0, ErrorCode.STALE_MEMBER_EPOCH),
-            ("x", 1, ErrorCode.UNKNOWN_MEMBER_ID),
-        ):
-            group = OffsetFetchRequestGroup(
-                group_id="g", member_id=member_id, member_epoch=epoch, topics=None
-            )
-            answer = await world.wire(OffsetFetchRequest(groups=[group]), 9)
-            assert answer.groups[0].error_code == code
-
-    run_broker(scenario)
+async def test_commit_by_a_consumer_member_needs_its_epoch(world: Broker) -> None:
+    await world.lead()
+    await world.beat()
+    member: CommitFields = {"member_id": "m", "generation_id_or_member_epoch": 2}
+    assert codes(await world.commit({("t", 0): 1}, 9, **member)) == [0]
+    stale: CommitFields = member | {"generation_id_or_member_epoch": 1}
+    assert codes(await world.commit({("t", 0): 1}, 9, **stale)) == [ErrorCode.STALE_MEMBER_EPOCH]
+    assert codes(await world.commit({("t", 0): 1}, 8, **member)) == [ErrorCode.UNSUPPORTED_VERSION]
+    stranger: CommitFields = member | {"member_id": "x"}
+    assert codes(await world.commit({("t", 0): 1}, 9, **stranger)) == [ErrorCode.UNKNOWN_MEMBER_ID]
+    assert codes(await world.commit({("t", 0): 1}, 9)) == [ErrorCode.UNKNOWN_MEMBER_ID]
 
 
-def test_commit_to_a_missing_group_depends_on_the_epoch() -> None:
-    async def scenario(world: Broker) -> None:
-        await world.lead()
-        named: CommitFields = {"member_id": "m", "generation_id_or_member_epoch": 3}
-        assert codes(await world.commit({("t", 0): 1}, 8, **named)) == [ErrorCode.ILLEGAL_GENERATION]
-        assert codes(await world.commit({("t", 0): 1}, 9, **named)) == [ErrorCode.GROUP_ID_NOT_FOUND]
-        assert codes(await world.commit({("t", 0): 1})) == [0]
-
-    run_broker(scenario)
-
-
-def test_offsets_of_a_deleted_topic_are_removed() -> None:
-    async def scenario(world: Broker) -> None:
-        await world.lead()
-        await world.commit({("t", 0): 1, ("u", 0): 2})
-        old, world.image = world.image, tools.make_image({"t": 4}, 2)
-        gone = present(old.topic("u"))
-        delta = MetadataDelta(old, world.image, deleted_topics={gone.id: gone})
-        world.writer.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
-        world.service.on_metadata(delta, world.image)
-        world.writer.refuse = None
-        world.service.tick()
-        assert await world.fetch() == {("t", 0): 1}
-        await world.fail_over()
-        assert await world.fetch() == {("t", 0): 1}
-
-    run_broker(scenario)
+async def test_reading_at_a_stale_member_epoch_is_refused(world: Broker) -> None:
+    await world.lead()
+    await world.beat()
+    assert await world.fetch(version=9, member_id="m", member_epoch=2) == {}
+    for member_id, epoch, code in (
+        ("m", 0, ErrorCode.STALE_MEMBER_EPOCH),
+        ("x", 1, ErrorCode.UNKNOWN_MEMBER_ID),
+    ):
+        group = OffsetFetchRequestGroup(group_id="g", member_id=member_id, member_epoch=epoch, topics=None)
+        answer = await world.wire(OffsetFetchRequest(groups=[group]), 9)
+        assert answer.groups[0].error_code == code
 
 
-def test_offsets_of_a_topic_deleted_without_a_coordinator_are_removed_on_load() -> None:
-    async def scenario(world: Broker) -> None:
-        await world.lead()
-        await world.commit({("t", 0): 1, ("u", 0): 2})
-        world.image = tools.make_image({"t": 4}, 2)
-        await world.fail_over()
-        assert await world.fetch() == {("t", 0): 1}
-
-    run_broker(scenario)
+async def test_commit_to_a_missing_group_depends_on_the_epoch(world: Broker) -> None:
+    await world.lead()
+    named: CommitFields = {"member_id": "m", "generation_id_or_member_epoch": 3}
+    assert codes(await world.commit({("t", 0): 1}, 8, **named)) == [ErrorCode.ILLEGAL_GENERATION]
+    assert codes(await world.commit({("t", 0): 1}, 9, **named)) == [ErrorCode.GROUP_ID_NOT_FOUND]
+    assert codes(await world.commit({("t", 0): 1})) == [0]
 
 
-def test_unused_offsets_and_their_group_expire() -> None:
-    async def scenario(world: Broker) -> None:
-        await world.lead()
-        await world.commit({("t", 0): 1})
-        world.clock.now_ms += SHORT_METADATA.offsets_retention_ms - 1
-        await world.commit({("t", 1): 2})
-        world.clock.now_ms += 1
-        world.clean_up()
-        assert await world.fetch() == {("t", 1): 2}
-        world.clock.now_ms += SHORT_METADATA.offsets_retention_ms
-        world.clean_up()
-        assert (await world.wire(ListGroupsRequest(), 5)).groups == []
-
-    run_broker(scenario)
-
-
-def test_topic_recreated_while_loading_starts_without_offsets() -> None:
-    async def scenario(w: World) -> None:
-        await w.lead()
-        assert await w.commit(100) == 0
-        w.service.on_resigned(0)
-        w.writer.read_gate = asyncio.Event()
-        await w.lead(2)
-        w.clock.now_ms += 10
-        w.delete_topic("t", {})
-        w.publish(tools.make_image({"t": 4}, w.image.offset + 1, {"t": 2}))
-        w.writer.read_gate.set()
-        await w.settle()
-        assert await w.fetch() == (0, {})
-        assert await w.commit(3) == 0
-        w.pass_time(1_000)
-        assert await w.fetch() == (0, {0: 3})
-
-    run_world(scenario)
+async def test_offsets_of_a_deleted_topic_are_removed(world: Broker) -> None:
+    await world.lead()
+    await world.commit({("t", 0): 1, ("u", 0): 2})
+    old, world.image = world.image, tools.make_image({"t": 4}, 2)
+    gone = present(old.topic("u"))
+    delta = MetadataDelta(old, world.image, deleted_topics={gone.id: gone})
+    world.writer.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
+    world.service.on_metadata(delta, world.image)
+    world.writer.refuse = None
+    world.service.tick()
+    assert await world.fetch() == {("t", 0): 1}
+    await world.fail_over()
+    assert await world.fetch() == {("t", 0): 1}
 
 
-def test_commit_right_after_a_topic_was_recreated_survives_a_late_clean_up() -> None:
+async def test_offsets_of_a_topic_deleted_without_a_coordinator_are_removed_on_load(world: Broker) -> None:
+    await world.lead()
+    await world.commit({("t", 0): 1, ("u", 0): 2})
+    world.image = tools.make_image({"t": 4}, 2)
+    await world.fail_over()
+    assert await world.fetch() == {("t", 0): 1}
+
+
+async def test_unused_offsets_and_their_group_expire(world: Broker) -> None:
+    await world.lead()
+    await world.commit({("t", 0): 1})
+    world.clock.now_ms += SHORT_METADATA.offsets_retention_ms - 1
+    await world.commit({("t", 1): 2})
+    world.clock.now_ms += 1
+    world.clean_up()
+    assert await world.fetch() == {("t", 1): 2}
+    world.clock.now_ms += SHORT_METADATA.offsets_retention_ms
+    world.clean_up()
+    assert (await world.wire(ListGroupsRequest(), 5)).groups == []
+
+
+async def test_topic_recreated_while_loading_starts_without_offsets(coordinator: World) -> None:
+    await coordinator.lead()
+    assert await coordinator.commit(100) == 0
+    coordinator.service.on_resigned(0)
+    coordinator.writer.read_gate = asyncio.Event()
+    await coordinator.lead(2)
+    coordinator.clock.now_ms += 10
+    coordinator.delete_topic("t", {})
+    coordinator.publish(tools.make_image({"t": 4}, coordinator.image.offset + 1, {"t": 2}))
+    coordinator.writer.read_gate.set()
+    await coordinator.settle()
+    assert await coordinator.fetch() == (0, {})
+    assert await coordinator.commit(3) == 0
+    coordinator.pass_time(1_000)
+    assert await coordinator.fetch() == (0, {0: 3})
+
+
+async def test_commit_right_after_a_topic_was_recreated_survives_a_late_clean_up(coordinator: World) -> None:
     """The tombstones for the old topic could not be written at first; same millisecond throughout."""
-
-    async def scenario(w: World) -> None:
-        await w.lead()
-        assert await w.commit(100) == 0
-        w.writer.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
-        w.delete_topic("t", {})
-        w.publish(tools.make_image({"t": 4}, w.image.offset + 1, {"t": 2}))
-        w.writer.refuse = None
-        assert await w.commit(3) == 0
-        w.service.tick()
-        assert await w.fetch() == (0, {0: 3})
-
-    run_world(scenario)
+    await coordinator.lead()
+    assert await coordinator.commit(100) == 0
+    coordinator.writer.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
+    coordinator.delete_topic("t", {})
+    coordinator.publish(tools.make_image({"t": 4}, coordinator.image.offset + 1, {"t": 2}))
+    coordinator.writer.refuse = None
+    assert await coordinator.commit(3) == 0
+    coordinator.service.tick()
+    assert await coordinator.fetch() == (0, {0: 3})

@@ -1,7 +1,7 @@
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from random import Random
-from typing import Any
 
 import pytest
 
@@ -48,6 +48,7 @@ from pykraft.kafka_protocol.records import NO_SEQUENCE, TRANSACTIONAL_BIT
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE
 from pykraft.metadata_log.persistent import Map
+from tests.asynchronous import in_loop
 from tests.group_coordinator import tools
 from tests.group_coordinator.transactional_log import (
     TransactionalLab,
@@ -497,110 +498,99 @@ class Broker:
         self.service.on_high_watermark(0, self.log.mark)
 
 
-def run(scenario: Callable[[Broker], Coroutine[Any, Any, None]]) -> None:
-    async def main() -> None:
-        broker = Broker()
-        try:
-            await asyncio.wait_for(scenario(broker), 20)
-        finally:
-            await broker.service.stop()
-
-    asyncio.run(main())
-
-
-def test_offset_is_told_when_the_marker_is_committed() -> None:
-    async def scenario(broker: Broker) -> None:
-        await broker.lead()
-        assert await broker.commit(commit_request({0: 5})) == [0]
-        assert await broker.fetch() == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
-        broker.log.hold = True
-        ending = asyncio.ensure_future(broker.service.end_transaction(0, end_of(1, commits=True)))
-        fetching = asyncio.ensure_future(broker.fetch())
-        for _ in range(10):
-            await asyncio.sleep(0)
-        assert broker.log.batches[-1].header.is_control
-        assert not ending.done() and not fetching.done()
-        broker.reach()
-        await ending
-        assert await fetching == (5, ErrorCode.NONE)
-
-    run(scenario)
+@asynccontextmanager
+async def begun() -> AsyncIterator[Broker]:
+    broker = Broker()
+    try:
+        async with asyncio.timeout(20):
+            yield broker
+    finally:
+        await broker.service.stop()
 
 
-def test_marker_does_not_overtake_what_was_decided_before() -> None:
-    async def scenario(broker: Broker) -> None:
-        await broker.lead()
-        deciding = asyncio.Event()
-
-        async def verify(partition: int) -> Callable[[], None]:
-            return deciding.set
-
-        committing = asyncio.ensure_future(broker.commit(commit_request({0: 5}), verify))
-        await deciding.wait()
-        await broker.service.end_transaction(0, end_of(1, commits=True))
-        assert await committing == [0]
-        assert [batch.header.is_control for batch in broker.log.batches] == [False, True]
-        assert await broker.fetch() == (5, ErrorCode.NONE)
-
-    run(scenario)
+broker = in_loop(begun)
 
 
-def test_nothing_is_written_after_a_marker_has_overtaken_the_verification() -> None:
-    async def scenario(broker: Broker) -> None:
-        await broker.lead()
+async def test_offset_is_told_when_the_marker_is_committed(broker: Broker) -> None:
+    await broker.lead()
+    assert await broker.commit(commit_request({0: 5})) == [0]
+    assert await broker.fetch() == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    broker.log.hold = True
+    ending = asyncio.ensure_future(broker.service.end_transaction(0, end_of(1, commits=True)))
+    fetching = asyncio.ensure_future(broker.fetch())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert broker.log.batches[-1].header.is_control
+    assert not ending.done() and not fetching.done()
+    broker.reach()
+    await ending
+    assert await fetching == (5, ErrorCode.NONE)
 
-        async def verify(partition: int) -> Callable[[], None]:
-            def is_over() -> None:
-                raise KafkaError(ErrorCode.INVALID_TXN_STATE, "over")
 
-            return is_over
+async def test_marker_does_not_overtake_what_was_decided_before(broker: Broker) -> None:
+    await broker.lead()
+    deciding = asyncio.Event()
 
-        assert await broker.commit(commit_request({0: 5}), verify) == [ErrorCode.INVALID_TXN_STATE]
-        assert not broker.log.batches
+    async def verify(partition: int) -> Callable[[], None]:
+        return deciding.set
 
-    run(scenario)
+    committing = asyncio.ensure_future(broker.commit(commit_request({0: 5}), verify))
+    await deciding.wait()
+    await broker.service.end_transaction(0, end_of(1, commits=True))
+    assert await committing == [0]
+    assert [batch.header.is_control for batch in broker.log.batches] == [False, True]
+    assert await broker.fetch() == (5, ErrorCode.NONE)
 
 
-def test_nobody_is_asked_about_what_is_refused_anyway() -> None:
-    async def scenario(broker: Broker) -> None:
-        assert await broker.commit(commit_request({0: 5})) == [ErrorCode.NOT_COORDINATOR]
-        await broker.lead()
-        assert await broker.commit(commit_request({9: 5})) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-        assert await broker.commit(commit_request({0: 5}, group_id="")) == [ErrorCode.INVALID_GROUP_ID]
-        assert broker.asked == [] and not broker.log.batches
-        assert await broker.commit(commit_request({0: 5})) == [0]
-        assert broker.asked == [0]
+async def test_nothing_is_written_after_a_marker_has_overtaken_the_verification(broker: Broker) -> None:
+    await broker.lead()
 
-    run(scenario)
+    async def verify(partition: int) -> Callable[[], None]:
+        def is_over() -> None:
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE, "over")
+
+        return is_over
+
+    assert await broker.commit(commit_request({0: 5}), verify) == [ErrorCode.INVALID_TXN_STATE]
+    assert not broker.log.batches
+
+
+async def test_nobody_is_asked_about_what_is_refused_anyway(broker: Broker) -> None:
+    assert await broker.commit(commit_request({0: 5})) == [ErrorCode.NOT_COORDINATOR]
+    await broker.lead()
+    assert await broker.commit(commit_request({9: 5})) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert await broker.commit(commit_request({0: 5}, group_id="")) == [ErrorCode.INVALID_GROUP_ID]
+    assert broker.asked == [] and not broker.log.batches
+    assert await broker.commit(commit_request({0: 5})) == [0]
+    assert broker.asked == [0]
 
 
 @pytest.mark.parametrize("is_loaded", [False, True])
-def test_marker_that_cannot_be_written_leaves_the_offsets_pending(is_loaded: bool) -> None:
-    async def scenario(broker: Broker) -> None:
-        end = end_of(1, commits=True)
-        with pytest.raises(KafkaError) as refused:
-            await broker.service.end_transaction(0, end)
-        assert refused.value.code is ErrorCode.NOT_COORDINATOR
-        await broker.lead()
-        await broker.commit(commit_request({0: 5}))
-        broker.log.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
-        with pytest.raises(KafkaError) as failed:
-            await broker.service.end_transaction(0, end)
-        assert failed.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
-        broker.log.refuse = None
-        if is_loaded:
-            broker.service.on_resigned(0)
-            broker.service.on_elected(0, 2)
-            with pytest.raises(KafkaError) as loading:
-                await broker.service.end_transaction(0, end)
-            assert loading.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-            for _ in range(10):
-                await asyncio.sleep(0)
-        assert await broker.fetch() == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+async def test_marker_that_cannot_be_written_leaves_the_offsets_pending(
+    broker: Broker, is_loaded: bool
+) -> None:
+    end = end_of(1, commits=True)
+    with pytest.raises(KafkaError) as refused:
         await broker.service.end_transaction(0, end)
-        assert await broker.fetch() == (5, ErrorCode.NONE)
-
-    run(scenario)
+    assert refused.value.code is ErrorCode.NOT_COORDINATOR
+    await broker.lead()
+    await broker.commit(commit_request({0: 5}))
+    broker.log.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
+    with pytest.raises(KafkaError) as failed:
+        await broker.service.end_transaction(0, end)
+    assert failed.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
+    broker.log.refuse = None
+    if is_loaded:
+        broker.service.on_resigned(0)
+        broker.service.on_elected(0, 2)
+        with pytest.raises(KafkaError) as loading:
+            await broker.service.end_transaction(0, end)
+        assert loading.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        for _ in range(10):
+            await asyncio.sleep(0)
+    assert await broker.fetch() == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    await broker.service.end_transaction(0, end)
+    assert await broker.fetch() == (5, ErrorCode.NONE)
 
 
 def large_request(topics: int, partitions: int, producer_id: int = 1) -> TxnOffsetCommitRequest:

@@ -18,46 +18,42 @@ from pykraft.kafka_protocol.messages.offsets import (
 )
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.persistent import Map
+from tests.asynchronous import in_loop
 from tests.group_coordinator import tools
-from tests.group_coordinator.coordinators import JoinFields, World, run_world
+from tests.group_coordinator.coordinators import JoinFields, World, running_world
+
+world = in_loop(running_world)
 
 
-def test_repeated_joins_of_one_member_leave_one_request_waiting() -> None:
+async def test_repeated_joins_of_one_member_leave_one_request_waiting(world: World) -> None:
     """A client that gives up and retries on a new connection must not accumulate requests."""
-
-    async def scenario(w: World) -> None:
-        await w.lead()
-        leader, other, _ = await w.stable_pair()
-        changed = [JoinGroupRequestProtocol(name="range", metadata=b"new")]
-        tries = [w.join(leader, protocols=changed) for _ in range(20)]
-        await w.settle()
-        superseded = [task for task in tries if task.done()]
-        assert len(superseded) == 19
-        assert {task.result().error_code for task in superseded} == {ErrorCode.REBALANCE_IN_PROGRESS}
-        assert (await w.join(other)).error_code == 0
-        assert (await tries[-1]).error_code == 0
-
-    run_world(scenario)
+    await world.lead()
+    leader, other, _ = await world.stable_pair()
+    changed = [JoinGroupRequestProtocol(name="range", metadata=b"new")]
+    tries = [world.join(leader, protocols=changed) for _ in range(20)]
+    await world.settle()
+    superseded = [task for task in tries if task.done()]
+    assert len(superseded) == 19
+    assert {task.result().error_code for task in superseded} == {ErrorCode.REBALANCE_IN_PROGRESS}
+    assert (await world.join(other)).error_code == 0
+    assert (await tries[-1]).error_code == 0
 
 
-def test_repeated_syncs_of_one_member_leave_one_request_waiting() -> None:
-    async def scenario(w: World) -> None:
-        await w.lead()
-        leader, other, _ = await w.stable_pair()
-        changed = [JoinGroupRequestProtocol(name="range", metadata=b"new")]
-        rejoin = w.join(leader, protocols=changed)
-        await w.settle()
-        joined = [await w.join(other), await rejoin]
-        leader, generation = joined[0].leader, joined[0].generation_id
-        (other,) = {a.member_id for a in joined} - {leader}
-        tries = [w.sync(other, generation) for _ in range(5)]
-        await w.settle()
-        assert [task.done() for task in tries] == [True] * 4 + [False]
-        assert {task.result().error_code for task in tries[:4]} == {ErrorCode.REBALANCE_IN_PROGRESS}
-        assert (await w.sync(leader, generation)).error_code == 0
-        assert (await tries[-1]).error_code == 0
-
-    run_world(scenario)
+async def test_repeated_syncs_of_one_member_leave_one_request_waiting(world: World) -> None:
+    await world.lead()
+    leader, other, _ = await world.stable_pair()
+    changed = [JoinGroupRequestProtocol(name="range", metadata=b"new")]
+    rejoin = world.join(leader, protocols=changed)
+    await world.settle()
+    joined = [await world.join(other), await rejoin]
+    leader, generation = joined[0].leader, joined[0].generation_id
+    (other,) = {a.member_id for a in joined} - {leader}
+    tries = [world.sync(other, generation) for _ in range(5)]
+    await world.settle()
+    assert [task.done() for task in tries] == [True] * 4 + [False]
+    assert {task.result().error_code for task in tries[:4]} == {ErrorCode.REBALANCE_IN_PROGRESS}
+    assert (await world.sync(leader, generation)).error_code == 0
+    assert (await tries[-1]).error_code == 0
 
 
 LONG = "x" * 33_000
@@ -73,49 +69,41 @@ LONG = "x" * 33_000
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
 )
-def test_join_with_a_name_no_record_can_hold_is_refused(fields: JoinFields, code: ErrorCode) -> None:
+async def test_join_with_a_name_no_record_can_hold_is_refused(
+    world: World, fields: JoinFields, code: ErrorCode
+) -> None:
     joining: JoinFields = {"group_instance_id": "i"}
-
-    async def scenario(w: World) -> None:
-        await w.lead()
-        join = w.join(version=9, **(joining | fields))
-        await w.settle()
-        w.pass_time(1)
-        w.pass_time(10_001)  # a member that was accepted would now expire, and the group would be written
-        assert (await join).error_code == code
-
-    run_world(scenario)
+    await world.lead()
+    join = world.join(version=9, **(joining | fields))
+    await world.settle()
+    world.pass_time(1)
+    world.pass_time(10_001)  # a member that was accepted would now expire, and the group would be written
+    assert (await join).error_code == code
 
 
-def test_heartbeat_and_commit_with_names_no_record_can_hold_are_refused() -> None:
-    async def scenario(w: World) -> None:
-        await w.lead()
-        assert (await w.beat(LONG, 0)).error_code == ErrorCode.INVALID_REQUEST
-        assert (await w.beat("m", 0, group_id=LONG)).error_code == ErrorCode.INVALID_REQUEST
-        partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
-        topic = OffsetCommitRequestTopic(name="t", partitions=[partition])
-        request = OffsetCommitRequest(group_id="g", topics=[topic])
-        view = tools.commit_view(request, 8)._replace(group_id=LONG)
-        with pytest.raises(KafkaError) as refused:
-            w.service.commit_offsets(RequestContext(), view, 8, asyncio.Future())
-        assert refused.value.code == ErrorCode.INVALID_GROUP_ID
-
-    run_world(scenario)
+async def test_heartbeat_and_commit_with_names_no_record_can_hold_are_refused(world: World) -> None:
+    await world.lead()
+    assert (await world.beat(LONG, 0)).error_code == ErrorCode.INVALID_REQUEST
+    assert (await world.beat("m", 0, group_id=LONG)).error_code == ErrorCode.INVALID_REQUEST
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+    topic = OffsetCommitRequestTopic(name="t", partitions=[partition])
+    request = OffsetCommitRequest(group_id="g", topics=[topic])
+    view = tools.commit_view(request, 8)._replace(group_id=LONG)
+    with pytest.raises(KafkaError) as refused:
+        world.service.commit_offsets(RequestContext(), view, 8, asyncio.Future())
+    assert refused.value.code == ErrorCode.INVALID_GROUP_ID
 
 
-def test_longest_client_id_still_gets_a_member_id_that_fits() -> None:
-    async def scenario(w: World) -> None:
-        await w.lead()
-        w.client_id = "ü" * 16_000
-        join = w.join(version=3)
-        await w.settle()
-        w.pass_time(1)
-        answer = await join
-        assert answer.error_code == 0
-        assert len(answer.encode(3)) > 0
-        assert (await w.sync(answer.member_id, answer.generation_id)).error_code == 0
-
-    run_world(scenario)
+async def test_longest_client_id_still_gets_a_member_id_that_fits(world: World) -> None:
+    await world.lead()
+    world.client_id = "ü" * 16_000
+    join = world.join(version=3)
+    await world.settle()
+    world.pass_time(1)
+    answer = await join
+    assert answer.error_code == 0
+    assert len(answer.encode(3)) > 0
+    assert (await world.sync(answer.member_id, answer.generation_id)).error_code == 0
 
 
 def test_endless_new_groups_and_subscriptions_do_not_pile_up_in_memory() -> None:
@@ -131,15 +119,12 @@ def test_endless_new_groups_and_subscriptions_do_not_pile_up_in_memory() -> None
 
 
 @pytest.mark.parametrize("letter", ["g", "ü"])
-def test_group_id_may_be_as_long_as_a_record_holds(letter: str) -> None:
-    async def scenario(w: World) -> None:
-        await w.lead()
-        longest = letter * (0x7FFF // len(letter.encode()))
-        longest += "g" * (0x7FFF - len(longest.encode()))
-        assert await w.commit(1, group_id=longest) == ErrorCode.NONE
-        assert list(w.service._runtime.state_of(0).offsets) == [longest]
-        with pytest.raises(KafkaError) as refused:
-            check_names("g", None, longest + "g", code=ErrorCode.INVALID_GROUP_ID)
-        assert refused.value.code is ErrorCode.INVALID_GROUP_ID
-
-    run_world(scenario)
+async def test_group_id_may_be_as_long_as_a_record_holds(world: World, letter: str) -> None:
+    await world.lead()
+    longest = letter * (0x7FFF // len(letter.encode()))
+    longest += "g" * (0x7FFF - len(longest.encode()))
+    assert await world.commit(1, group_id=longest) == ErrorCode.NONE
+    assert list(world.service._runtime.state_of(0).offsets) == [longest]
+    with pytest.raises(KafkaError) as refused:
+        check_names("g", None, longest + "g", code=ErrorCode.INVALID_GROUP_ID)
+    assert refused.value.code is ErrorCode.INVALID_GROUP_ID

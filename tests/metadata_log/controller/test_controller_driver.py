@@ -38,217 +38,188 @@ from pykraft.quorum.core.log_shape import SnapshotId
 from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
 from pykraft.quorum.listener import CommittedBatch, LeaderAndEpoch, QuorumDescription, ReplicaProgress
 from pykraft.runtime.address import Address
-from tests.metadata_log.driver_world import NODE, World, error_code_of, registration, run, settle
+from pykraft.runtime.simulated.virtual_loop import VirtualLoop
+from tests.metadata_log.driver_world import (
+    NODE,
+    World,
+    error_code_of,
+    registration,
+    running_world,
+    settle,
+)
 from tests.narrowing import as_type
 
 
-def test_new_leader_writes_the_first_features_and_is_active() -> None:
-    async def scenario(world: World) -> None:
-        assert world.driver.active
-        assert dict(world.driver.committed_image.features) == {"metadata.version": 30}
-
-    run(scenario)
+async def test_new_leader_writes_the_first_features_and_is_active(world: World) -> None:
+    assert world.driver.active
+    assert dict(world.driver.committed_image.features) == {"metadata.version": 30}
 
 
-def test_answer_is_held_until_its_records_are_committed() -> None:
-    async def scenario(world: World) -> None:
-        task = asyncio.ensure_future(world.driver.register_broker(registration(1)))
-        await settle()
-        assert not task.done()
-        assert 1 in world.driver.image.brokers
-        assert 1 not in world.driver.committed_image.brokers
-        world.quorum.commit()
-        assert (await task).broker_epoch == world.quorum.log_end_offset - 1
-
-    run(scenario)
+async def test_answer_is_held_until_its_records_are_committed(world: World) -> None:
+    task = asyncio.ensure_future(world.driver.register_broker(registration(1)))
+    await settle()
+    assert not task.done()
+    assert 1 in world.driver.image.brokers
+    assert 1 not in world.driver.committed_image.brokers
+    world.quorum.commit()
+    assert (await task).broker_epoch == world.quorum.log_end_offset - 1
 
 
-def test_answer_without_records_waits_for_what_it_was_decided_on() -> None:
-    async def scenario(world: World) -> None:
-        epoch = await world.register()
-        offset = world.driver.image.offset
-        await world.finish(world.driver.broker_heartbeat(BrokerHeartbeatRequest(1, epoch, offset)))
-        first = asyncio.ensure_future(world.create("t"))
-        await settle()
-        second = asyncio.ensure_future(world.create("t"))
-        await settle()
-        assert not second.done()
-        world.quorum.commit()
-        assert error_code_of(await first) == ErrorCode.NONE
-        assert error_code_of(await second) == ErrorCode.TOPIC_ALREADY_EXISTS
-
-    run(scenario)
+async def test_answer_without_records_waits_for_what_it_was_decided_on(world: World) -> None:
+    epoch = await world.register()
+    offset = world.driver.image.offset
+    await world.finish(world.driver.broker_heartbeat(BrokerHeartbeatRequest(1, epoch, offset)))
+    first = asyncio.ensure_future(world.create("t"))
+    await settle()
+    second = asyncio.ensure_future(world.create("t"))
+    await settle()
+    assert not second.done()
+    world.quorum.commit()
+    assert error_code_of(await first) == ErrorCode.NONE
+    assert error_code_of(await second) == ErrorCode.TOPIC_ALREADY_EXISTS
 
 
-def test_refusal_waits_for_what_it_was_decided_on() -> None:
-    async def scenario(world: World) -> None:
-        first = asyncio.ensure_future(world.driver.register_broker(registration(1)))
-        await settle()
-        second = asyncio.ensure_future(world.driver.register_broker(registration(1, incarnation=2)))
-        await settle()
-        assert not second.done()
-        world.quorum.commit()
-        await first
-        with pytest.raises(KafkaError, match="DUPLICATE_BROKER_REGISTRATION"):
-            await second
-
-    run(scenario)
+async def test_refusal_waits_for_what_it_was_decided_on(world: World) -> None:
+    first = asyncio.ensure_future(world.driver.register_broker(registration(1)))
+    await settle()
+    second = asyncio.ensure_future(world.driver.register_broker(registration(1, incarnation=2)))
+    await settle()
+    assert not second.done()
+    world.quorum.commit()
+    await first
+    with pytest.raises(KafkaError, match="DUPLICATE_BROKER_REGISTRATION"):
+        await second
 
 
-def test_answer_without_records_is_immediate_when_nothing_is_pending() -> None:
-    async def scenario(world: World) -> None:
-        assert error_code_of(await world.create("bad name")) == ErrorCode.INVALID_TOPIC_EXCEPTION
-
-    run(scenario)
+async def test_answer_without_records_is_immediate_when_nothing_is_pending(world: World) -> None:
+    assert error_code_of(await world.create("bad name")) == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def test_lost_leadership_fails_what_is_in_flight_and_reverts_it() -> None:
-    async def scenario(world: World) -> None:
-        before = world.driver.committed_image
-        task = asyncio.ensure_future(world.driver.register_broker(registration(1)))
-        await settle()
-        world.quorum.elect(2, 2)
-        with pytest.raises(KafkaError, match="NOT_CONTROLLER"):
-            await task
-        assert not world.driver.active
-        assert world.driver.image.brokers == before.brokers
-        assert world.standby.active
-        with pytest.raises(KafkaError, match="NOT_CONTROLLER"):
-            await world.driver.register_broker(registration(1))
-
-    run(scenario)
+async def test_lost_leadership_fails_what_is_in_flight_and_reverts_it(world: World) -> None:
+    before = world.driver.committed_image
+    task = asyncio.ensure_future(world.driver.register_broker(registration(1)))
+    await settle()
+    world.quorum.elect(2, 2)
+    with pytest.raises(KafkaError, match="NOT_CONTROLLER"):
+        await task
+    assert not world.driver.active
+    assert world.driver.image.brokers == before.brokers
+    assert world.standby.active
+    with pytest.raises(KafkaError, match="NOT_CONTROLLER"):
+        await world.driver.register_broker(registration(1))
 
 
 @pytest.mark.parametrize("leader_id", [2, NODE])
-def test_deposed_controller_refuses_before_it_is_notified(
+@pytest.mark.loop(new=VirtualLoop)
+async def test_deposed_controller_refuses_before_it_is_notified(
     monkeypatch: pytest.MonkeyPatch, leader_id: int
 ) -> None:
     """Also if it leads again: what it knows is of its earlier epoch."""
     monkeypatch.setattr(driver, "CLAIM_MS", 1)
 
-    async def scenario(world: World) -> None:
+    async with running_world() as world:
         world.quorum.leader = LeaderAndEpoch(leader_id, 2)
         with pytest.raises(KafkaError, match="NOT_CONTROLLER"):
             await world.create("bad name")
 
-    run(scenario)
 
-
-def test_call_between_the_election_and_the_notification_waits_for_it() -> None:
-    async def scenario(world: World) -> None:
-        world.quorum.elect(2, 2)
-        world.quorum.leader = LeaderAndEpoch(NODE, 3)
-        registering = asyncio.ensure_future(world.driver.register_broker(registration(1)))
-        creating = asyncio.ensure_future(world.create("bad name"))
-        await settle()
-        assert not registering.done() and not creating.done() and not world.driver.active
-        world.quorum.elect(NODE, 3)
-        await settle()
-        world.quorum.commit()
-        assert (await registering).broker_epoch == world.driver.committed_image.brokers[1].epoch
-        assert error_code_of(await creating) == ErrorCode.INVALID_TOPIC_EXCEPTION
-
-    run(scenario)
+async def test_call_between_the_election_and_the_notification_waits_for_it(world: World) -> None:
+    world.quorum.elect(2, 2)
+    world.quorum.leader = LeaderAndEpoch(NODE, 3)
+    registering = asyncio.ensure_future(world.driver.register_broker(registration(1)))
+    creating = asyncio.ensure_future(world.create("bad name"))
+    await settle()
+    assert not registering.done() and not creating.done() and not world.driver.active
+    world.quorum.elect(NODE, 3)
+    await settle()
+    world.quorum.commit()
+    assert (await registering).broker_epoch == world.driver.committed_image.brokers[1].epoch
+    assert error_code_of(await creating) == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 @pytest.mark.parametrize("end", ["another leads", "it stops"])
-def test_call_that_waits_for_the_notification_is_refused_if_another_leads_or_this_one_stops(end: str) -> None:
-    async def scenario(world: World) -> None:
-        world.quorum.elect(2, 2)
-        world.quorum.leader = LeaderAndEpoch(NODE, 3)
-        call = asyncio.ensure_future(world.driver.register_broker(registration(1)))
-        await settle()
-        if end == "it stops":
-            await world.driver.stop()
-        else:
-            world.quorum.elect(2, 4)
-        with pytest.raises(KafkaError, match="NOT_CONTROLLER"):
-            await call
+async def test_call_that_waits_for_the_notification_is_refused_if_another_leads_or_this_one_stops(
+    world: World, end: str
+) -> None:
+    world.quorum.elect(2, 2)
+    world.quorum.leader = LeaderAndEpoch(NODE, 3)
+    call = asyncio.ensure_future(world.driver.register_broker(registration(1)))
+    await settle()
+    if end == "it stops":
+        await world.driver.stop()
+    else:
+        world.quorum.elect(2, 4)
+    with pytest.raises(KafkaError, match="NOT_CONTROLLER"):
+        await call
 
-    run(scenario)
 
-
-def test_call_does_not_wait_for_long_for_the_notification(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.loop(new=VirtualLoop)
+async def test_call_does_not_wait_for_long_for_the_notification(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "CLAIM_MS", 1)
 
-    async def scenario(world: World) -> None:
+    async with running_world() as world:
         world.quorum.elect(2, 2)
         world.quorum.leader = LeaderAndEpoch(NODE, 3)
         with pytest.raises(KafkaError, match="NOT_CONTROLLER"):
             await world.driver.register_broker(registration(1))
 
-    run(scenario)
 
-
-def test_batch_of_another_epoch_ends_the_leadership_before_the_notification() -> None:
-    async def scenario(world: World) -> None:
-        task = asyncio.ensure_future(world.driver.register_broker(registration(1)))
-        await settle()
-        del world.quorum.batches[world.quorum.delivered :]
-        offset = world.quorum.log_end_offset
-        world.quorum.batches.append(CommittedBatch(offset, offset, 2, 0, ()))
-        world.quorum.commit()
-        assert not world.driver.active
-        with pytest.raises(KafkaError, match="NOT_CONTROLLER"):
-            await task
-
-    run(scenario)
+async def test_batch_of_another_epoch_ends_the_leadership_before_the_notification(world: World) -> None:
+    task = asyncio.ensure_future(world.driver.register_broker(registration(1)))
+    await settle()
+    del world.quorum.batches[world.quorum.delivered :]
+    offset = world.quorum.log_end_offset
+    world.quorum.batches.append(CommittedBatch(offset, offset, 2, 0, ()))
+    world.quorum.commit()
+    assert not world.driver.active
+    with pytest.raises(KafkaError, match="NOT_CONTROLLER"):
+        await task
 
 
 @pytest.mark.parametrize("slice_batches", [1, 2, 3])
-def test_control_batch_between_batches_of_a_leader_only_moves_the_offset(
-    slice_batches: int,
+async def test_control_batch_between_batches_of_a_leader_only_moves_the_offset(
+    world: World, slice_batches: int
 ) -> None:
     """For example a change of the voters: the quorum appends it, the controller learns of its commit."""
-
-    async def scenario(world: World) -> None:
-        first = asyncio.ensure_future(world.driver.register_broker(registration(1)))
+    first = asyncio.ensure_future(world.driver.register_broker(registration(1)))
+    await settle()
+    offset = world.quorum.log_end_offset
+    world.quorum.batches.append(CommittedBatch(offset, offset, 1, 0, ()))
+    second = asyncio.ensure_future(world.driver.register_broker(registration(2)))
+    await settle()
+    while world.quorum.delivered < len(world.quorum.batches):
+        world.quorum.commit(slice_batches)
+        assert world.driver.committed_image == world.standby.committed_image
         await settle()
-        offset = world.quorum.log_end_offset
-        world.quorum.batches.append(CommittedBatch(offset, offset, 1, 0, ()))
-        second = asyncio.ensure_future(world.driver.register_broker(registration(2)))
-        await settle()
-        while world.quorum.delivered < len(world.quorum.batches):
-            world.quorum.commit(slice_batches)
-            assert world.driver.committed_image == world.standby.committed_image
-            await settle()
-        assert ((await first).broker_epoch, (await second).broker_epoch) == (offset - 1, offset + 1)
-        assert world.driver.active and world.driver.image.offset == offset + 1
-        world.quorum.elect(2, 2)
-        assert sorted(world.driver.image.brokers) == [1, 2]
-
-    run(scenario)
+    assert ((await first).broker_epoch, (await second).broker_epoch) == (offset - 1, offset + 1)
+    assert world.driver.active and world.driver.image.offset == offset + 1
+    world.quorum.elect(2, 2)
+    assert sorted(world.driver.image.brokers) == [1, 2]
 
 
-def test_re_elected_controller_takes_over_without_loading() -> None:
-    async def scenario(world: World) -> None:
-        await world.register()
-        before = world.driver.committed_image.brokers
-        world.quorum.elect(2, 2)
-        world.quorum.elect(NODE, 3)
-        assert world.driver.active
-        assert world.driver.image.brokers == before
-        assert await world.register(2) == world.quorum.log_end_offset - 1
-
-    run(scenario)
+async def test_re_elected_controller_takes_over_without_loading(world: World) -> None:
+    await world.register()
+    before = world.driver.committed_image.brokers
+    world.quorum.elect(2, 2)
+    world.quorum.elect(NODE, 3)
+    assert world.driver.active
+    assert world.driver.image.brokers == before
+    assert await world.register(2) == world.quorum.log_end_offset - 1
 
 
-def test_controller_that_loaded_a_snapshot_decides_on_it() -> None:
-    async def scenario(world: World) -> None:
-        await world.register()
-        late = world.make_driver(2)
-        loader = world.quorum.listeners.pop()
-        loader.begin_snapshot(SnapshotId(world.quorum.log_end_offset, 1), 0)
-        for values in iter_snapshot_values(world.driver.committed_image):
-            loader.handle_snapshot_values(values)
-        loader.finish_snapshot()
-        assert late.committed_image == late.image == world.driver.committed_image
-        world.quorum.listeners[1] = loader
-        world.standby = late
-        world.quorum.elect(2, 2)
-        assert late.active and 1 in late.image.brokers
-
-    run(scenario)
+async def test_controller_that_loaded_a_snapshot_decides_on_it(world: World) -> None:
+    await world.register()
+    late = world.make_driver(2)
+    loader = world.quorum.listeners.pop()
+    loader.begin_snapshot(SnapshotId(world.quorum.log_end_offset, 1), 0)
+    for values in iter_snapshot_values(world.driver.committed_image):
+        loader.handle_snapshot_values(values)
+    loader.finish_snapshot()
+    assert late.committed_image == late.image == world.driver.committed_image
+    world.quorum.listeners[1] = loader
+    world.standby = late
+    world.quorum.elect(2, 2)
+    assert late.active and 1 in late.image.brokers
 
 
 def many_topics(count: int = 300, *, validate_only: bool = False) -> CreateTopicsRequest:
@@ -265,63 +236,53 @@ async def with_a_broker(world: World) -> None:
         await world.finish(world.driver.broker_heartbeat(heartbeat))
 
 
-def test_request_in_parts_ends_with_the_epoch_it_began_in() -> None:
+async def test_request_in_parts_ends_with_the_epoch_it_began_in(world: World) -> None:
     """In the next one, which this node leads as well, the records of the first part are lost."""
-
-    async def scenario(world: World) -> None:
-        await with_a_broker(world)
-        task = asyncio.ensure_future(world.driver.answer(RequestContext(), many_topics(), 30_000))
-        while "t0" not in world.driver.image.topic_ids:
-            await asyncio.sleep(0)
-        world.quorum.elect(NODE, 2)
-        with pytest.raises(KafkaError, match="NOT_CONTROLLER"):
-            await task
-        assert not world.driver.image.topic_ids and not world.fatal
-
-    run(scenario)
-
-
-def test_other_commands_run_between_two_parts() -> None:
-    async def scenario(world: World) -> None:
-        await with_a_broker(world)
-        task = asyncio.ensure_future(world.driver.answer(RequestContext(), many_topics(), 30_000))
+    await with_a_broker(world)
+    task = asyncio.ensure_future(world.driver.answer(RequestContext(), many_topics(), 30_000))
+    while "t0" not in world.driver.image.topic_ids:
         await asyncio.sleep(0)
-        other = await world.finish(world.create("t299"))
+    world.quorum.elect(NODE, 2)
+    with pytest.raises(KafkaError, match="NOT_CONTROLLER"):
+        await task
+    assert not world.driver.image.topic_ids and not world.fatal
+
+
+async def test_other_commands_run_between_two_parts(world: World) -> None:
+    await with_a_broker(world)
+    task = asyncio.ensure_future(world.driver.answer(RequestContext(), many_topics(), 30_000))
+    await asyncio.sleep(0)
+    other = await world.finish(world.create("t299"))
+    while not task.done():
+        await asyncio.sleep(0)
+        world.quorum.commit()
+    answer = as_type(task.result(), CreateTopicsResponse)
+    errors = {topic.name: topic.error_code for topic in answer.topics if topic.error_code}
+    assert error_code_of(other) == ErrorCode.NONE
+    assert errors == {"t299": ErrorCode.TOPIC_ALREADY_EXISTS}
+
+
+async def test_objects_of_a_large_request_and_its_answer_are_freed_over_several_turns(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await with_a_broker(world)
+    body = DeleteTopicsRequest(topic_names=[f"none-{number}" for number in range(300)]).encode(1)
+    counted, answers = [], []
+    for _ in range(2):
+        task = asyncio.ensure_future(
+            world.driver.forward(RequestContext(), DeleteTopicsRequest.API_KEY, 1, body, 30_000)
+        )
+        turns = 0
         while not task.done():
+            turns += 1
             await asyncio.sleep(0)
             world.quorum.commit()
-        answer = as_type(task.result(), CreateTopicsResponse)
-        errors = {topic.name: topic.error_code for topic in answer.topics if topic.error_code}
-        assert error_code_of(other) == ErrorCode.NONE
-        assert errors == {"t299": ErrorCode.TOPIC_ALREADY_EXISTS}
-
-    run(scenario)
-
-
-def test_objects_of_a_large_request_and_its_answer_are_freed_over_several_turns(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def scenario(world: World) -> None:
-        await with_a_broker(world)
-        body = DeleteTopicsRequest(topic_names=[f"none-{number}" for number in range(300)]).encode(1)
-        counted, answers = [], []
-        for _ in range(2):
-            task = asyncio.ensure_future(
-                world.driver.forward(RequestContext(), DeleteTopicsRequest.API_KEY, 1, body, 30_000)
-            )
-            turns = 0
-            while not task.done():
-                turns += 1
-                await asyncio.sleep(0)
-                world.quorum.commit()
-            counted.append(turns)
-            answers.append(task.result())
-            monkeypatch.setattr(pace, "FREED_AT_ONCE", 10)
-        assert counted[1] - counted[0] >= 2 * (300 // 10 - 1)
-        assert answers[0] == answers[1]
-        assert len(DeleteTopicsResponse.decode(answers[0], 1).responses) == 300
-
-    run(scenario)
+        counted.append(turns)
+        answers.append(task.result())
+        monkeypatch.setattr(pace, "FREED_AT_ONCE", 10)
+    assert counted[1] - counted[0] >= 2 * (300 // 10 - 1)
+    assert answers[0] == answers[1]
+    assert len(DeleteTopicsResponse.decode(answers[0], 1).responses) == 300
 
 
 def test_elements_within_elements_are_let_go_in_slices_but_for_what_others_have(
@@ -375,64 +336,50 @@ def test_elements_with_small_arrays_are_let_go_in_few_slices() -> None:
     assert not request.topics
 
 
-def test_request_that_only_validates_appends_nothing_in_any_part() -> None:
-    async def scenario(world: World) -> None:
-        await with_a_broker(world)
-        before = world.driver.image
-        request = many_topics(validate_only=True)
-        answer = as_type(await world.driver.answer(RequestContext(), request, 30_000), CreateTopicsResponse)
-        assert [topic.error_code for topic in answer.topics] == [0] * len(request.topics)
-        assert world.driver.image is before
-
-    run(scenario)
+async def test_request_that_only_validates_appends_nothing_in_any_part(world: World) -> None:
+    await with_a_broker(world)
+    before = world.driver.image
+    request = many_topics(validate_only=True)
+    answer = as_type(await world.driver.answer(RequestContext(), request, 30_000), CreateTopicsResponse)
+    assert [topic.error_code for topic in answer.topics] == [0] * len(request.topics)
+    assert world.driver.image is before
 
 
-def test_refused_excess_waits_like_any_other_refusal() -> None:
-    async def scenario(world: World) -> None:
-        pending = asyncio.ensure_future(world.driver.register_broker(registration(1)))
+async def test_refused_excess_waits_like_any_other_refusal(world: World) -> None:
+    pending = asyncio.ensure_future(world.driver.register_broker(registration(1)))
+    await settle()
+    task = asyncio.ensure_future(world.driver.answer(RequestContext(), many_topics(10_001), 30_000))
+    for _ in range(50):
         await settle()
-        task = asyncio.ensure_future(world.driver.answer(RequestContext(), many_topics(10_001), 30_000))
-        for _ in range(50):
-            await settle()
-        assert not task.done()
-        world.quorum.commit()
-        with pytest.raises(KafkaError, match="POLICY_VIOLATION"):
-            await task
-        await pending
-
-    run(scenario)
+    assert not task.done()
+    world.quorum.commit()
+    with pytest.raises(KafkaError, match="POLICY_VIOLATION"):
+        await task
+    await pending
 
 
-def test_commit_that_takes_too_long_is_a_timeout_and_not_a_loss() -> None:
-    async def scenario(world: World) -> None:
-        with pytest.raises(KafkaError, match="REQUEST_TIMED_OUT"):
-            await world.driver.register_broker(registration(1))
-        world.quorum.commit()
-        assert 1 in world.driver.committed_image.brokers
-
-    run(scenario, request_timeout_ms=20)
+@pytest.mark.world(request_timeout_ms=20)
+async def test_commit_that_takes_too_long_is_a_timeout_and_not_a_loss(world: World) -> None:
+    with pytest.raises(KafkaError, match="REQUEST_TIMED_OUT"):
+        await world.driver.register_broker(registration(1))
+    world.quorum.commit()
+    assert 1 in world.driver.committed_image.brokers
 
 
-def test_a_bug_in_a_command_is_fatal() -> None:
-    async def scenario(world: World) -> None:
-        broken = cast(RegisterBrokerRequest, None)
-        with pytest.raises(AttributeError):
-            await world.driver.register_broker(broken)
-        assert len(world.fatal) == 1
-
-    run(scenario)
+async def test_a_bug_in_a_command_is_fatal(world: World) -> None:
+    broken = cast(RegisterBrokerRequest, None)
+    with pytest.raises(AttributeError):
+        await world.driver.register_broker(broken)
+    assert len(world.fatal) == 1
 
 
-def test_malformed_and_unserved_requests_are_refused() -> None:
-    async def scenario(world: World) -> None:
-        forward = world.driver.forward
-        with pytest.raises(KafkaError, match="INVALID_REQUEST"):
-            await forward(RequestContext(), ApiKey.CREATE_TOPICS, 7, b"\x05", 1000)
-        for api_key, version in ((ApiKey.PRODUCE, 9), (ApiKey.CREATE_TOPICS, 99), (-5, 0)):
-            with pytest.raises(KafkaError, match="UNSUPPORTED_VERSION"):
-                await forward(RequestContext(), api_key, version, b"", 1000)
-
-    run(scenario)
+async def test_malformed_and_unserved_requests_are_refused(world: World) -> None:
+    forward = world.driver.forward
+    with pytest.raises(KafkaError, match="INVALID_REQUEST"):
+        await forward(RequestContext(), ApiKey.CREATE_TOPICS, 7, b"\x05", 1000)
+    for api_key, version in ((ApiKey.PRODUCE, 9), (ApiKey.CREATE_TOPICS, 99), (-5, 0)):
+        with pytest.raises(KafkaError, match="UNSUPPORTED_VERSION"):
+            await forward(RequestContext(), api_key, version, b"", 1000)
 
 
 async def describe(world: World, *names: str, index: int = 0) -> DescribeQuorumResponse:
@@ -443,15 +390,12 @@ async def describe(world: World, *names: str, index: int = 0) -> DescribeQuorumR
     return DescribeQuorumResponse.decode(answer, 2)
 
 
-def test_quorum_describes_itself() -> None:
-    async def scenario(world: World) -> None:
-        response = await describe(world, METADATA_TOPIC_NAME)
-        found = response.topics[0].partitions[0]
-        assert (found.error_code, found.leader_id, found.leader_epoch) == (0, NODE, 1)
-        assert [voter.replica_id for voter in found.current_voters] == [NODE]
-        assert response.nodes[0].listeners[0].port == 9093
-
-    run(scenario)
+async def test_quorum_describes_itself(world: World) -> None:
+    response = await describe(world, METADATA_TOPIC_NAME)
+    found = response.topics[0].partitions[0]
+    assert (found.error_code, found.leader_id, found.leader_epoch) == (0, NODE, 1)
+    assert [voter.replica_id for voter in found.current_voters] == [NODE]
+    assert response.nodes[0].listeners[0].port == 9093
 
 
 @pytest.mark.parametrize("is_dynamic", [False, True])
@@ -468,16 +412,13 @@ def test_voters_have_directory_ids_only_if_the_log_has_them(is_dynamic: bool) ->
     assert [one.replica_directory_id for one in found.observers] == [observer.directory_id]
 
 
-def test_quorum_describes_its_partition_only_if_nothing_else_is_named() -> None:
-    async def scenario(world: World) -> None:
-        for index, names in enumerate((["t"], [METADATA_TOPIC_NAME, "t"], [METADATA_TOPIC_NAME] * 500)):
-            response = await describe(world, *names, index=0 if index else 1)
-            assert [topic.topic_name for topic in response.topics] == names
-            errors = {partition.error_code for topic in response.topics for partition in topic.partitions}
-            assert errors == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
-        other = await describe(world, METADATA_TOPIC_NAME, index=1)
-        assert other.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        with pytest.raises(KafkaError, match="INVALID_REQUEST: more than 1000 items"):
-            await describe(world, *["t"] * 501)
-
-    run(scenario)
+async def test_quorum_describes_its_partition_only_if_nothing_else_is_named(world: World) -> None:
+    for index, names in enumerate((["t"], [METADATA_TOPIC_NAME, "t"], [METADATA_TOPIC_NAME] * 500)):
+        response = await describe(world, *names, index=0 if index else 1)
+        assert [topic.topic_name for topic in response.topics] == names
+        errors = {partition.error_code for topic in response.topics for partition in topic.partitions}
+        assert errors == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    other = await describe(world, METADATA_TOPIC_NAME, index=1)
+    assert other.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    with pytest.raises(KafkaError, match="INVALID_REQUEST: more than 1000 items"):
+        await describe(world, *["t"] * 501)

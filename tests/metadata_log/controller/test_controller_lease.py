@@ -139,65 +139,52 @@ class World:
         return await task
 
 
-def test_idle_controller_proves_its_leadership_before_it_grants_a_lease() -> None:
-    async def scenario() -> None:
-        world = World()
-        await world.unfence()
-        world.clock.now_ms += 3600_000
-        beat = world.heartbeat()
-        await world.settle()
-        assert not beat.done()
-        assert (await world.acknowledged(beat)).lease_ms == LEASE_MS
-
-    asyncio.run(scenario())
+async def test_idle_controller_proves_its_leadership_before_it_grants_a_lease() -> None:
+    world = World()
+    await world.unfence()
+    world.clock.now_ms += 3600_000
+    beat = world.heartbeat()
+    await world.settle()
+    assert not beat.done()
+    assert (await world.acknowledged(beat)).lease_ms == LEASE_MS
 
 
-def test_recent_commits_prove_leadership_without_a_record_for_every_heartbeat() -> None:
-    async def scenario() -> None:
-        world = World()
-        await world.unfence()
-        appended = len(world.quorum.batches)
-        for _ in range(30):
-            world.clock.now_ms += 100
-            answer = await world.heartbeat()
-            assert answer.lease_ms > SESSION_MS // 2
-        assert len(world.quorum.batches) == appended
-
-    asyncio.run(scenario())
+async def test_recent_commits_prove_leadership_without_a_record_for_every_heartbeat() -> None:
+    world = World()
+    await world.unfence()
+    appended = len(world.quorum.batches)
+    for _ in range(30):
+        world.clock.now_ms += 100
+        answer = await world.heartbeat()
+        assert answer.lease_ms > SESSION_MS // 2
+    assert len(world.quorum.batches) == appended
 
 
-def test_lease_shrinks_by_the_age_of_the_proof() -> None:
-    async def scenario() -> None:
-        world = World()
-        await world.unfence()
-        world.clock.now_ms += 1234
-        assert (await world.heartbeat()).lease_ms == LEASE_MS - 1234
-
-    asyncio.run(scenario())
+async def test_lease_shrinks_by_the_age_of_the_proof() -> None:
+    world = World()
+    await world.unfence()
+    world.clock.now_ms += 1234
+    assert (await world.heartbeat()).lease_ms == LEASE_MS - 1234
 
 
-def test_leases_of_a_stalled_broker_end() -> None:
+async def test_leases_of_a_stalled_broker_end() -> None:
     """The controller's later proofs of leadership show that the broker is behind."""
-
-    async def scenario() -> None:
-        world = World()
-        await world.unfence()
-        await world.acknowledged(world.heartbeat())
-        stuck_at = world.driver.committed_image.offset
-        missed_ms: int | None = None
-        leases = []
-        for _ in range(60):
-            world.clock.now_ms += 500
-            answer = await world.acknowledged(world.heartbeat(stuck_at))
-            leases.append((world.clock.now_ms, answer.lease_ms))
-            if missed_ms is None and world.driver.committed_image.offset > stuck_at:
-                missed_ms = world.clock.now_ms
-        assert missed_ms is not None
-        ends_ms = [at_ms + lease_ms for at_ms, lease_ms in leases if lease_ms]
-        assert missed_ms + LEASE_MS // 2 < max(ends_ms) <= missed_ms + LEASE_MS
-        assert leases[-1][1] == 0
-
-    asyncio.run(scenario())
+    world = World()
+    await world.unfence()
+    await world.acknowledged(world.heartbeat())
+    stuck_at = world.driver.committed_image.offset
+    missed_ms: int | None = None
+    leases = []
+    for _ in range(60):
+        world.clock.now_ms += 500
+        answer = await world.acknowledged(world.heartbeat(stuck_at))
+        leases.append((world.clock.now_ms, answer.lease_ms))
+        if missed_ms is None and world.driver.committed_image.offset > stuck_at:
+            missed_ms = world.clock.now_ms
+    assert missed_ms is not None
+    ends_ms = [at_ms + lease_ms for at_ms, lease_ms in leases if lease_ms]
+    assert missed_ms + LEASE_MS // 2 < max(ends_ms) <= missed_ms + LEASE_MS
+    assert leases[-1][1] == 0
 
 
 def test_stalled_broker_is_fenced_and_the_reason_is_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -217,72 +204,62 @@ def test_stalled_broker_is_fenced_and_the_reason_is_logged(caplog: pytest.LogCap
     assert "broker 1 does not follow the metadata log and is fenced" in caplog.text
 
 
-def test_deposed_controller_that_does_not_know_it_grants_nothing() -> None:
-    async def scenario() -> None:
-        world = World()
-        await world.unfence()
-        world.quorum.deposed_at_ms = world.clock.now_ms + 1
-        world.clock.now_ms += 10_000
-        beat = world.heartbeat()
-        await world.settle()
-        world.quorum.receive_commits(world.loader)
-        await world.settle()
-        assert not beat.done()
-        world.loader.handle_leader_change(LeaderAndEpoch(2, 2))
-        with pytest.raises(KafkaError) as refusal:
-            await beat
-        assert refusal.value.code is ErrorCode.NOT_CONTROLLER
-
-    asyncio.run(scenario())
+async def test_deposed_controller_that_does_not_know_it_grants_nothing() -> None:
+    world = World()
+    await world.unfence()
+    world.quorum.deposed_at_ms = world.clock.now_ms + 1
+    world.clock.now_ms += 10_000
+    beat = world.heartbeat()
+    await world.settle()
+    world.quorum.receive_commits(world.loader)
+    await world.settle()
+    assert not beat.done()
+    world.loader.handle_leader_change(LeaderAndEpoch(2, 2))
+    with pytest.raises(KafkaError) as refusal:
+        await beat
+    assert refusal.value.code is ErrorCode.NOT_CONTROLLER
 
 
-def test_proof_of_an_earlier_leadership_does_not_count() -> None:
-    async def scenario() -> None:
-        world = World()
-        await world.unfence()
-        world.loader.handle_leader_change(LeaderAndEpoch(2, 2))
-        world.quorum.leader = LeaderAndEpoch(NODE, 3)
-        world.loader.handle_leader_change(world.quorum.leader)
-        beat = world.heartbeat()
-        await world.settle()
-        assert not beat.done()
-        assert (await world.acknowledged(beat)).lease_ms == LEASE_MS
-
-    asyncio.run(scenario())
+async def test_proof_of_an_earlier_leadership_does_not_count() -> None:
+    world = World()
+    await world.unfence()
+    world.loader.handle_leader_change(LeaderAndEpoch(2, 2))
+    world.quorum.leader = LeaderAndEpoch(NODE, 3)
+    world.loader.handle_leader_change(world.quorum.leader)
+    beat = world.heartbeat()
+    await world.settle()
+    assert not beat.done()
+    assert (await world.acknowledged(beat)).lease_ms == LEASE_MS
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_no_lease_outlasts_the_first_fence_of_a_successor(seed: int) -> None:
+async def test_no_lease_outlasts_the_first_fence_of_a_successor(seed: int) -> None:
     """Heartbeats at random times, late news of commits, and a successor at a random moment, unknown here."""
-
-    async def scenario() -> None:
-        rng = Random(seed)
-        world = World()
-        await world.unfence()
-        granted: list[int] = []
-        open_beats: list[tuple[int, asyncio.Task[BrokerHeartbeatResponse]]] = []
-        successor_ms = world.clock.now_ms + rng.randrange(1, 20_000)
-        world.quorum.deposed_at_ms = successor_ms
-        while world.clock.now_ms < successor_ms + 30_000:
-            world.clock.now_ms += rng.choice((1, 10, 100, 700, 2500))
-            if rng.random() < 0.7:
-                # Sent some time ago: it was in a socket buffer, perhaps while this process was paused.
-                sent_ms = world.clock.now_ms - rng.choice((0, 1, 50, 1900))
-                open_beats.append((sent_ms, world.heartbeat()))
-                await world.settle()
-            if rng.random() < 0.4:
-                world.quorum.receive_commits(world.loader)
-                await world.settle()
-            for sent_ms, beat in open_beats:
-                if beat.done():
-                    granted.append(sent_ms + beat.result().lease_ms)
-            open_beats = [item for item in open_beats if not item[1].done()]
-        world.loader.handle_leader_change(LeaderAndEpoch(2, 2))
-        await asyncio.gather(*(beat for _, beat in open_beats), return_exceptions=True)
-        assert granted
-        assert max(granted) <= successor_ms + LEASE_MS
-
-    asyncio.run(scenario())
+    rng = Random(seed)
+    world = World()
+    await world.unfence()
+    granted: list[int] = []
+    open_beats: list[tuple[int, asyncio.Task[BrokerHeartbeatResponse]]] = []
+    successor_ms = world.clock.now_ms + rng.randrange(1, 20_000)
+    world.quorum.deposed_at_ms = successor_ms
+    while world.clock.now_ms < successor_ms + 30_000:
+        world.clock.now_ms += rng.choice((1, 10, 100, 700, 2500))
+        if rng.random() < 0.7:
+            # Sent some time ago: it was in a socket buffer, perhaps while this process was paused.
+            sent_ms = world.clock.now_ms - rng.choice((0, 1, 50, 1900))
+            open_beats.append((sent_ms, world.heartbeat()))
+            await world.settle()
+        if rng.random() < 0.4:
+            world.quorum.receive_commits(world.loader)
+            await world.settle()
+        for sent_ms, beat in open_beats:
+            if beat.done():
+                granted.append(sent_ms + beat.result().lease_ms)
+        open_beats = [item for item in open_beats if not item[1].done()]
+    world.loader.handle_leader_change(LeaderAndEpoch(2, 2))
+    await asyncio.gather(*(beat for _, beat in open_beats), return_exceptions=True)
+    assert granted
+    assert max(granted) <= successor_ms + LEASE_MS
 
 
 @pytest.mark.parametrize("broker_rate", [0.95, 1.0, 1.05])

@@ -11,25 +11,23 @@ from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.controller import sweeps
 from pykraft.metadata_log.controller.calls.requests import BrokerHeartbeatRequest
 from pykraft.runtime.simulated.virtual_loop import VirtualLoop
-from tests.metadata_log.driver_world import NODE, LoopClock, SuspendedClock, World, run, settle
+from tests.metadata_log.driver_world import NODE, LoopClock, SuspendedClock, World, settle
 
 
-def test_silent_broker_is_fenced_by_the_timer_of_the_active_controller() -> None:
-    async def scenario(world: World) -> None:
-        epoch = await world.register()
-        offset = world.driver.image.offset
-        await world.finish(world.driver.broker_heartbeat(BrokerHeartbeatRequest(1, epoch, offset)))
-        assert not world.driver.image.brokers[1].fenced
-        await world.driver.start()
-        while not world.driver.image.brokers[1].fenced:
-            world.clock.now_ms += 1
-            await asyncio.sleep(0.001)
-        world.quorum.commit()
-        await world.driver.stop()
-        assert world.driver.committed_image.brokers[1].fenced
-        assert world.fatal == []
-
-    run(scenario, session_timeout_ms=40)
+@pytest.mark.world(session_timeout_ms=40)
+async def test_silent_broker_is_fenced_by_the_timer_of_the_active_controller(world: World) -> None:
+    epoch = await world.register()
+    offset = world.driver.image.offset
+    await world.finish(world.driver.broker_heartbeat(BrokerHeartbeatRequest(1, epoch, offset)))
+    assert not world.driver.image.brokers[1].fenced
+    await world.driver.start()
+    while not world.driver.image.brokers[1].fenced:
+        world.clock.now_ms += 1
+        await asyncio.sleep(0.001)
+    world.quorum.commit()
+    await world.driver.stop()
+    assert world.driver.committed_image.brokers[1].fenced
+    assert world.fatal == []
 
 
 @pytest.mark.parametrize("suspended_for_ms", [2000, 9000, 3600_000])
@@ -114,17 +112,15 @@ def test_repeatedly_stalled_controller_fences_dead_brokers_in_bounded_time_and_l
         runner.run(scenario())
 
 
-def test_idle_controller_writes_no_op_records_at_the_configured_interval() -> None:
-    async def scenario(world: World) -> None:
-        end_offset, image = world.quorum.log_end_offset, world.driver.image
-        await world.driver.start()
-        while world.quorum.log_end_offset < end_offset + 3:
-            await asyncio.sleep(0.001)
-        await world.driver.stop()
-        world.quorum.commit()
-        assert world.driver.committed_image.features == image.features
-
-    run(scenario, max_idle_interval_ms=5)
+@pytest.mark.world(max_idle_interval_ms=5)
+async def test_idle_controller_writes_no_op_records_at_the_configured_interval(world: World) -> None:
+    end_offset, image = world.quorum.log_end_offset, world.driver.image
+    await world.driver.start()
+    while world.quorum.log_end_offset < end_offset + 3:
+        await asyncio.sleep(0.001)
+    await world.driver.stop()
+    world.quorum.commit()
+    assert world.driver.committed_image.features == image.features
 
 
 def many_topics(count: int, partitions: int) -> bytes:
@@ -135,94 +131,84 @@ def many_topics(count: int, partitions: int) -> bytes:
     return CreateTopicsRequest(topics=topics).encode(7)
 
 
-def test_request_for_many_topics_takes_turns_with_others_and_is_answered_as_one() -> None:
-    async def scenario(world: World) -> None:
-        epoch = await world.register()
-        beat = BrokerHeartbeatRequest(1, epoch, world.driver.image.offset)
-        await world.finish(world.driver.broker_heartbeat(beat))
-        body, before = many_topics(20, 100), len(world.quorum.batches)
-        task = asyncio.ensure_future(
-            world.driver.forward(RequestContext(), ApiKey.CREATE_TOPICS, 7, body, 30_000)
-        )
-        seen = []
-        while len(world.driver.image.topics_by_id) < 20:
-            await asyncio.sleep(0)
-            seen.append(len(world.driver.image.topics_by_id))
-        assert len(set(seen)) > 3, "many topics were created in one turn"
-        await settle()
-        assert not task.done(), "answered before the commit"
-        world.quorum.commit()
-        answer = CreateTopicsResponse.decode(await task, 7)
-        assert [topic.name for topic in answer.topics] == [f"t{number}" for number in range(20)]
-        assert max(len(batch.values) for batch in world.quorum.batches[before:]) <= 500
-
-    run(scenario)
+async def test_request_for_many_topics_takes_turns_with_others_and_is_answered_as_one(world: World) -> None:
+    epoch = await world.register()
+    beat = BrokerHeartbeatRequest(1, epoch, world.driver.image.offset)
+    await world.finish(world.driver.broker_heartbeat(beat))
+    body, before = many_topics(20, 100), len(world.quorum.batches)
+    task = asyncio.ensure_future(
+        world.driver.forward(RequestContext(), ApiKey.CREATE_TOPICS, 7, body, 30_000)
+    )
+    seen = []
+    while len(world.driver.image.topics_by_id) < 20:
+        await asyncio.sleep(0)
+        seen.append(len(world.driver.image.topics_by_id))
+    assert len(set(seen)) > 3, "many topics were created in one turn"
+    await settle()
+    assert not task.done(), "answered before the commit"
+    world.quorum.commit()
+    answer = CreateTopicsResponse.decode(await task, 7)
+    assert [topic.name for topic in answer.topics] == [f"t{number}" for number in range(20)]
+    assert max(len(batch.values) for batch in world.quorum.batches[before:]) <= 500
 
 
-def test_request_in_parts_fails_with_the_leadership_it_began_in() -> None:
-    async def scenario(world: World) -> None:
-        epoch = await world.register()
-        beat = BrokerHeartbeatRequest(1, epoch, world.driver.image.offset)
-        await world.finish(world.driver.broker_heartbeat(beat))
-        task = asyncio.ensure_future(
-            world.driver.forward(RequestContext(), ApiKey.CREATE_TOPICS, 7, many_topics(20, 100), 30_000)
-        )
-        while not world.driver.image.topics_by_id:
-            await asyncio.sleep(0)
-        assert len(world.driver.image.topics_by_id) < 20
-        world.quorum.elect(2, 2)
-        world.quorum.elect(NODE, 3)  # the records of the first parts are reverted
-        with pytest.raises(KafkaError, match="NOT_CONTROLLER"):
-            await task
-        await settle()
-        world.quorum.commit()
-        assert len(world.driver.image.topics_by_id) == 0
-
-    run(scenario)
+async def test_request_in_parts_fails_with_the_leadership_it_began_in(world: World) -> None:
+    epoch = await world.register()
+    beat = BrokerHeartbeatRequest(1, epoch, world.driver.image.offset)
+    await world.finish(world.driver.broker_heartbeat(beat))
+    task = asyncio.ensure_future(
+        world.driver.forward(RequestContext(), ApiKey.CREATE_TOPICS, 7, many_topics(20, 100), 30_000)
+    )
+    while not world.driver.image.topics_by_id:
+        await asyncio.sleep(0)
+    assert len(world.driver.image.topics_by_id) < 20
+    world.quorum.elect(2, 2)
+    world.quorum.elect(NODE, 3)  # the records of the first parts are reverted
+    with pytest.raises(KafkaError, match="NOT_CONTROLLER"):
+        await task
+    await settle()
+    world.quorum.commit()
+    assert len(world.driver.image.topics_by_id) == 0
 
 
-def test_sweep_takes_turns_with_commands_and_ends_with_the_leadership(
-    monkeypatch: pytest.MonkeyPatch,
+async def test_sweep_takes_turns_with_commands_and_ends_with_the_leadership(
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sweeps, "SLICE_CHANGES", 2)
+    for broker_id in (1, 2):
+        epoch = await world.register(broker_id)
+        beat = BrokerHeartbeatRequest(broker_id, epoch, world.driver.image.offset)
+        await world.finish(world.driver.broker_heartbeat(beat))
+    await world.finish(world.create("t", partitions=40, replication_factor=2))
+    victim = world.driver.image.brokers[1]
+    want_fence = BrokerHeartbeatRequest(1, victim.epoch, world.driver.image.offset, want_fence=True)
 
-    async def scenario(world: World) -> None:
-        for broker_id in (1, 2):
-            epoch = await world.register(broker_id)
-            beat = BrokerHeartbeatRequest(broker_id, epoch, world.driver.image.offset)
-            await world.finish(world.driver.broker_heartbeat(beat))
-        await world.finish(world.create("t", partitions=40, replication_factor=2))
-        victim = world.driver.image.brokers[1]
-        want_fence = BrokerHeartbeatRequest(1, victim.epoch, world.driver.image.offset, want_fence=True)
+    def led() -> int:
+        topic = world.driver.image.topic("t")
+        assert topic is not None
+        return sum(partition.leader == 1 for partition in topic.partitions)
 
-        def led() -> int:
-            topic = world.driver.image.topic("t")
-            assert topic is not None
-            return sum(partition.leader == 1 for partition in topic.partitions)
-
-        before = led()
-        answer = asyncio.ensure_future(world.driver.broker_heartbeat(want_fence))
+    before = led()
+    answer = asyncio.ensure_future(world.driver.broker_heartbeat(want_fence))
+    await asyncio.sleep(0)
+    world.quorum.commit()
+    assert (await answer).is_fenced
+    turns = [led()]
+    while turns[-1] > before // 2:
         await asyncio.sleep(0)
-        world.quorum.commit()
-        assert (await answer).is_fenced
-        turns = [led()]
-        while turns[-1] > before // 2:
-            await asyncio.sleep(0)
-            turns.append(led())
-        assert len(turns) > 5, "many partitions moved in one turn"
-        world.quorum.elect(2, 2)
-        left = sum(batch.epoch == 1 for batch in world.quorum.batches)
-        for _ in range(50):
-            await asyncio.sleep(0)
-        later = sum(batch.epoch == 1 for batch in world.quorum.batches)
-        assert later == left, "a deposed controller continues"
-        world.quorum.elect(NODE, 3)
-        while led():
-            await asyncio.sleep(0)
-        world.quorum.commit()
-        assert world.fatal == []
-
-    run(scenario)
+        turns.append(led())
+    assert len(turns) > 5, "many partitions moved in one turn"
+    world.quorum.elect(2, 2)
+    left = sum(batch.epoch == 1 for batch in world.quorum.batches)
+    for _ in range(50):
+        await asyncio.sleep(0)
+    later = sum(batch.epoch == 1 for batch in world.quorum.batches)
+    assert later == left, "a deposed controller continues"
+    world.quorum.elect(NODE, 3)
+    while led():
+        await asyncio.sleep(0)
+    world.quorum.commit()
+    assert world.fatal == []
 
 
 def test_forwarded_request_waits_for_its_commit_as_long_as_the_client_does() -> None:

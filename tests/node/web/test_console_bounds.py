@@ -92,7 +92,7 @@ def test_form_may_have_so_many_fields() -> None:
     refused(lambda: app._parse_form("&".join(f"f{n}=1" for n in range(most + 1)).encode()), "too many fields")
 
 
-def test_pages_wait_for_their_turn_up_to_a_bound_and_take_it_one_after_the_other() -> None:
+async def test_pages_wait_for_their_turn_up_to_a_bound_and_take_it_one_after_the_other() -> None:
     limits = CallLimits(page_ms=60_000, at_once=2, waiting=3)
     let_go = threading.Event()
     at_work: list[int] = []
@@ -103,28 +103,25 @@ def test_pages_wait_for_their_turn_up_to_a_bound_and_take_it_one_after_the_other
         await asyncio.to_thread(let_go.wait)
         at_work.pop()
 
-    async def main() -> None:
-        calls = ClusterCalls(limits)
-        where = [Address("localhost", 1)]
-        try:
-            asked = [asyncio.ensure_future(calls.run(where, wait)) for _ in range(5)]
-            await asyncio.sleep(0)
-            for _ in range(3):
-                with pytest.raises(BusyError):
-                    await calls.run(where, wait)
-            asked[-1].cancel()
-            await asyncio.wait([asked[-1]])
-            again = asyncio.ensure_future(calls.run(where, wait))
-            await asyncio.sleep(0)
-            assert not again.done(), "the place of one that has gone is free"
-            let_go.set()
-            await asyncio.gather(*asked[:-1], again)
-            await calls.run(where, wait)
-        finally:
-            let_go.set()
-            await calls.close()
-
-    asyncio.run(main())
+    calls = ClusterCalls(limits)
+    where = [Address("localhost", 1)]
+    try:
+        asked = [asyncio.ensure_future(calls.run(where, wait)) for _ in range(5)]
+        await asyncio.sleep(0)
+        for _ in range(3):
+            with pytest.raises(BusyError):
+                await calls.run(where, wait)
+        asked[-1].cancel()
+        await asyncio.wait([asked[-1]])
+        again = asyncio.ensure_future(calls.run(where, wait))
+        await asyncio.sleep(0)
+        assert not again.done(), "the place of one that has gone is free"
+        let_go.set()
+        await asyncio.gather(*asked[:-1], again)
+        await calls.run(where, wait)
+    finally:
+        let_go.set()
+        await calls.close()
 
 
 class _Log:

@@ -122,7 +122,7 @@ def test_nobody_listens() -> None:
         assert answer.status in (503, 504) and "127.0.0.1:1" in answer.words
 
 
-def test_only_so_many_pages_are_made_at_once() -> None:
+async def test_only_so_many_pages_are_made_at_once() -> None:
     limits = CallLimits(page_ms=60_000, at_once=2, waiting=1)
     let_go, began = threading.Event(), threading.Semaphore(0)
 
@@ -130,26 +130,23 @@ def test_only_so_many_pages_are_made_at_once() -> None:
         began.release()
         await asyncio.to_thread(let_go.wait)
 
-    async def main() -> None:
-        calls = ClusterCalls(limits)
-        asked = [asyncio.ensure_future(calls.run([Address("localhost", 1)], wait)) for _ in range(3)]
-        try:
-            for _ in range(2):
-                await asyncio.to_thread(began.acquire)
-            with pytest.raises(BusyError):
-                await calls.run([Address("localhost", 1)], wait)
-            let_go.set()
-            await asyncio.gather(*asked)
-        finally:
-            let_go.set()
-            await calls.close()
+    calls = ClusterCalls(limits)
+    asked = [asyncio.ensure_future(calls.run([Address("localhost", 1)], wait)) for _ in range(3)]
+    try:
+        for _ in range(2):
+            await asyncio.to_thread(began.acquire)
         with pytest.raises(BusyError):
             await calls.run([Address("localhost", 1)], wait)
+        let_go.set()
+        await asyncio.gather(*asked)
+    finally:
+        let_go.set()
+        await calls.close()
+    with pytest.raises(BusyError):
+        await calls.run([Address("localhost", 1)], wait)
 
-    asyncio.run(main())
 
-
-def test_page_that_takes_too_long_is_cancelled_and_the_next_one_works() -> None:
+async def test_page_that_takes_too_long_is_cancelled_and_the_next_one_works() -> None:
     cancelled = threading.Event()
 
     async def hang(admin: Admin) -> None:
@@ -161,30 +158,24 @@ def test_page_that_takes_too_long_is_cancelled_and_the_next_one_works() -> None:
     async def name(admin: Admin) -> str:
         return threading.current_thread().name
 
-    async def main() -> None:
-        calls = ClusterCalls(CallLimits(page_ms=50))
-        with pytest.raises(TimeoutError):
-            await calls.run([Address("localhost", 1)], hang)
-        assert await asyncio.to_thread(cancelled.wait, PATIENCE_S)
-        assert await calls.run([Address("localhost", 1)], name) == "console"
-        await calls.close()
-
-    asyncio.run(main())
+    calls = ClusterCalls(CallLimits(page_ms=50))
+    with pytest.raises(TimeoutError):
+        await calls.run([Address("localhost", 1)], hang)
+    assert await asyncio.to_thread(cancelled.wait, PATIENCE_S)
+    assert await calls.run([Address("localhost", 1)], name) == "console"
+    await calls.close()
 
 
-def test_closing_does_not_wait_for_pages() -> None:
+async def test_closing_does_not_wait_for_pages() -> None:
     async def hang(admin: Admin) -> None:
         await asyncio.Event().wait()
 
-    async def main() -> None:
-        calls = ClusterCalls(CallLimits())
-        asked = asyncio.ensure_future(calls.run([Address("localhost", 1)], hang))
-        await asyncio.sleep(0)
-        await calls.close()
-        with pytest.raises(BusyError):
-            await asked
-
-    asyncio.run(main())
+    calls = ClusterCalls(CallLimits())
+    asked = asyncio.ensure_future(calls.run([Address("localhost", 1)], hang))
+    await asyncio.sleep(0)
+    await calls.close()
+    with pytest.raises(BusyError):
+        await asked
 
 
 def test_large_records_are_read_a_few_at_a_time() -> None:

@@ -296,26 +296,23 @@ def test_replica_that_no_longer_leads_answers_waiting_calls() -> None:
 # --- on the wire -----------------------------------------------------------------------------------------
 
 
-def test_disconnected_caller_leaves_nothing_behind() -> None:
-    async def scenario() -> None:
-        events: list[Event] = []
-        table = RpcHandlers()
-        asked = Calls("c", ReplicaKey(1), GrpcTransport(unexpected), events.append)
-        asked.register(table)
-        asked.open()
-        method = rpc.METHODS[FetchRequest]
-        request = rpc.encode_request(FetchRequest("c", ReplicaKey(2), 1, 0, 0, 0, 500, 100))
-        call = asyncio.ensure_future(table.handlers[method](request))
-        await asyncio.sleep(0)
-        assert len(asked._waiting) == 1
-        call.cancel()
-        await asyncio.gather(call, return_exceptions=True)
-        await asyncio.sleep(0)
-        assert asked._waiting == {}
-        assert events[-1] == RequestAbandoned(0)
-        asked.reply(0, FetchResponse("c", ReplicaKey(1), ErrorCode.NONE, 1, 1))  # too late, and harmless
-
-    asyncio.run(scenario())
+async def test_disconnected_caller_leaves_nothing_behind() -> None:
+    events: list[Event] = []
+    table = RpcHandlers()
+    asked = Calls("c", ReplicaKey(1), GrpcTransport(unexpected), events.append)
+    asked.register(table)
+    asked.open()
+    method = rpc.METHODS[FetchRequest]
+    request = rpc.encode_request(FetchRequest("c", ReplicaKey(2), 1, 0, 0, 0, 500, 100))
+    call = asyncio.ensure_future(table.handlers[method](request))
+    await asyncio.sleep(0)
+    assert len(asked._waiting) == 1
+    call.cancel()
+    await asyncio.gather(call, return_exceptions=True)
+    await asyncio.sleep(0)
+    assert asked._waiting == {}
+    assert events[-1] == RequestAbandoned(0)
+    asked.reply(0, FetchResponse("c", ReplicaKey(1), ErrorCode.NONE, 1, 1))  # too late, and harmless
 
 
 def test_request_that_is_too_large_is_refused_unread(caplog: pytest.LogCaptureFixture) -> None:

@@ -2,10 +2,10 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from itertools import pairwise
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -21,6 +21,7 @@ from pykraft.metadata_log.image import PartitionRegistration
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from pykraft.runtime.simulated.virtual_loop import VirtualLoop
 from pykraft.runtime.tasks import TaskSupervisor
+from tests.asynchronous import in_loop
 
 TOPIC_ID = Uuid(b"i" * 16)
 LAG_MS = 500
@@ -139,143 +140,127 @@ class World:
         assert not self.faults
 
 
-def in_virtual_time(partitions: int, scenario: Callable[[World], Coroutine[Any, Any, None]]) -> None:
-    async def body() -> None:
-        world = World(partitions)
-        await scenario(world)
-        await world.stop()
-
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(body())
+@asynccontextmanager
+async def begun(*, partitions: int) -> AsyncIterator[World]:
+    world = World(partitions)
+    yield world
+    await world.stop()
 
 
-def test_due_proposals_of_all_partitions_share_one_request() -> None:
-    async def scenario(world: World) -> None:
-        world.fetch()
-        await asyncio.sleep(1)
-        assert [sorted(indexes) for _, indexes in world.controller.requests] == [list(range(40))]
-        assert all(world.isr(index) == (1, 2) for index in range(40))
-
-    in_virtual_time(40, scenario)
+world = in_loop(begun, VirtualLoop)
 
 
-def test_one_request_is_in_flight_and_proposals_due_meanwhile_are_in_the_next() -> None:
-    async def scenario(world: World) -> None:
-        for index in range(20):
-            world.fetch(index)
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(1)
-        assert world.controller.most_in_flight == 1
-        assert len(world.controller.requests) <= 4
-        assert all(world.isr(index) == (1, 2) for index in range(20))
-
-    in_virtual_time(20, scenario)
+@pytest.mark.world(partitions=40)
+async def test_due_proposals_of_all_partitions_share_one_request(world: World) -> None:
+    world.fetch()
+    await asyncio.sleep(1)
+    assert [sorted(indexes) for _, indexes in world.controller.requests] == [list(range(40))]
+    assert all(world.isr(index) == (1, 2) for index in range(40))
 
 
-def test_request_is_bounded_and_the_rest_follows() -> None:
-    count = 2 * MAX_PARTITIONS_PER_REQUEST + 7
-
-    async def scenario(world: World) -> None:
-        world.fetch()
-        await asyncio.sleep(1)
-        sizes = [len(indexes) for _, indexes in world.controller.requests]
-        assert sizes == [MAX_PARTITIONS_PER_REQUEST, MAX_PARTITIONS_PER_REQUEST, 7]
-        assert world.controller.most_in_flight == 1
-        assert all(world.isr(index) == (1, 2) for index in range(count))
-
-    in_virtual_time(count, scenario)
+@pytest.mark.world(partitions=20)
+async def test_one_request_is_in_flight_and_proposals_due_meanwhile_are_in_the_next(world: World) -> None:
+    for index in range(20):
+        world.fetch(index)
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(1)
+    assert world.controller.most_in_flight == 1
+    assert len(world.controller.requests) <= 4
+    assert all(world.isr(index) == (1, 2) for index in range(20))
 
 
-def test_proposal_is_computed_when_it_is_sent() -> None:
-    async def scenario(world: World) -> None:
-        world.fetch(0)
-        await asyncio.sleep(ROUND_TRIP_S / 2)
-        world.fetch(1)
-        world.partitions[1].apply(PartitionRegistration((1, 2), (1, 2), 1, 0, 1), world.now_ms)
-        await asyncio.sleep(1)
-        assert world.controller.asked(1) == [], "the metadata log was read first"
-
-    in_virtual_time(2, scenario)
+@pytest.mark.world(partitions=2 * MAX_PARTITIONS_PER_REQUEST + 7)
+async def test_request_is_bounded_and_the_rest_follows(world: World) -> None:
+    world.fetch()
+    await asyncio.sleep(1)
+    sizes = [len(indexes) for _, indexes in world.controller.requests]
+    assert sizes == [MAX_PARTITIONS_PER_REQUEST, MAX_PARTITIONS_PER_REQUEST, 7]
+    assert world.controller.most_in_flight == 1
+    assert all(world.isr(index) == (1, 2) for index in range(sum(sizes)))
 
 
-def test_refused_partition_does_not_affect_the_others() -> None:
-    async def scenario(world: World) -> None:
-        world.controller.answer = lambda change: (
-            ErrorCode.INELIGIBLE_REPLICA if change.index == 1 else ErrorCode.NONE
-        )
-        world.fetch()
-        await asyncio.sleep(0.2)
-        assert [world.isr(index) for index in range(3)] == [(1, 2), (1,), (1, 2)]
-        assert not world.partitions[1].isr.maybe_added, "the proposal is known not to have been applied"
-        world.controller.answer = lambda change: ErrorCode.NONE
-        await asyncio.sleep(1)
-        assert world.isr(1) == (1, 2)
-        assert len(world.controller.asked(0)) == len(world.controller.asked(2)) == 1
+@pytest.mark.world(partitions=2)
+async def test_proposal_is_computed_when_it_is_sent(world: World) -> None:
+    world.fetch(0)
+    await asyncio.sleep(ROUND_TRIP_S / 2)
+    world.fetch(1)
+    world.partitions[1].apply(PartitionRegistration((1, 2), (1, 2), 1, 0, 1), world.now_ms)
+    await asyncio.sleep(1)
+    assert world.controller.asked(1) == [], "the metadata log was read first"
 
-    in_virtual_time(3, scenario)
+
+@pytest.mark.world(partitions=3)
+async def test_refused_partition_does_not_affect_the_others(world: World) -> None:
+    world.controller.answer = lambda change: (
+        ErrorCode.INELIGIBLE_REPLICA if change.index == 1 else ErrorCode.NONE
+    )
+    world.fetch()
+    await asyncio.sleep(0.2)
+    assert [world.isr(index) for index in range(3)] == [(1, 2), (1,), (1, 2)]
+    assert not world.partitions[1].isr.maybe_added, "the proposal is known not to have been applied"
+    world.controller.answer = lambda change: ErrorCode.NONE
+    await asyncio.sleep(1)
+    assert world.isr(1) == (1, 2)
+    assert len(world.controller.asked(0)) == len(world.controller.asked(2)) == 1
 
 
 @pytest.mark.parametrize(
     "error", [ErrorCode.INELIGIBLE_REPLICA, ErrorCode.NOT_CONTROLLER, ErrorCode.UNKNOWN_TOPIC_ID]
 )
-def test_refused_partition_is_proposed_ever_more_rarely(error: ErrorCode) -> None:
-    async def scenario(world: World) -> None:
-        world.controller.answer = lambda change: error
-        await world.keep_fetching(2 * MINUTE_S)
-        may_be_applied = error is not ErrorCode.INELIGIBLE_REPLICA
-        assert (2 in world.partitions[0].isr.maximal) is may_be_applied
-        asked_ms = world.controller.asked(0)
-        assert 10 <= len(asked_ms) <= 25
-        gaps = [later - earlier for earlier, later in pairwise(asked_ms)]
-        assert gaps[0] < 1000 and min(gaps[6:]) >= 5000
-        assert world.controller.most_in_flight == 1
-        world.controller.answer = lambda change: ErrorCode.NONE
-        await world.keep_fetching(11)
-        assert all(world.isr(index) == (1, 2) for index in range(100))
-
-    in_virtual_time(100, scenario)
+@pytest.mark.world(partitions=100)
+async def test_refused_partition_is_proposed_ever_more_rarely(world: World, error: ErrorCode) -> None:
+    world.controller.answer = lambda change: error
+    await world.keep_fetching(2 * MINUTE_S)
+    may_be_applied = error is not ErrorCode.INELIGIBLE_REPLICA
+    assert (2 in world.partitions[0].isr.maximal) is may_be_applied
+    asked_ms = world.controller.asked(0)
+    assert 10 <= len(asked_ms) <= 25
+    gaps = [later - earlier for earlier, later in pairwise(asked_ms)]
+    assert gaps[0] < 1000 and min(gaps[6:]) >= 5000
+    assert world.controller.most_in_flight == 1
+    world.controller.answer = lambda change: ErrorCode.NONE
+    await world.keep_fetching(11)
+    assert all(world.isr(index) == (1, 2) for index in range(100))
 
 
 @pytest.mark.parametrize(
     "error",
     [ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NEW_LEADER_ELECTED],
 )
-def test_leader_with_old_metadata_proposes_again_only_after_it_has_read_more(error: ErrorCode) -> None:
-    async def scenario(world: World) -> None:
-        world.controller.answer = lambda change: error
-        await world.keep_fetching(MINUTE_S)
-        assert len(world.controller.requests) == 1
-        assert 2 in world.partitions[0].isr.maximal, "it may be in the ISR by now"
-        world.controller.answer = lambda change: ErrorCode.NONE
-        world.partitions[0].apply(PartitionRegistration((1, 2), (1,), 1, 0, 1), world.now_ms)
-        await world.keep_fetching(1)
-        assert (len(world.controller.asked(0)), world.isr(0)) == (2, (1, 2))
-        assert len(world.controller.asked(1)) == 1
+@pytest.mark.world(partitions=2)
+async def test_leader_with_old_metadata_proposes_again_only_after_it_has_read_more(
+    world: World, error: ErrorCode
+) -> None:
+    world.controller.answer = lambda change: error
+    await world.keep_fetching(MINUTE_S)
+    assert len(world.controller.requests) == 1
+    assert 2 in world.partitions[0].isr.maximal, "it may be in the ISR by now"
+    world.controller.answer = lambda change: ErrorCode.NONE
+    world.partitions[0].apply(PartitionRegistration((1, 2), (1,), 1, 0, 1), world.now_ms)
+    await world.keep_fetching(1)
+    assert (len(world.controller.asked(0)), world.isr(0)) == (2, (1, 2))
+    assert len(world.controller.asked(1)) == 1
 
-    in_virtual_time(2, scenario)
 
-
-def test_silent_controller_is_asked_ever_more_rarely_whatever_becomes_due() -> None:
-    async def scenario(world: World) -> None:
-        world.controller.answer = lambda change: None
-        await world.keep_fetching(MINUTE_S)
-        at_ms = [at_ms for at_ms, _ in world.controller.requests]
-        assert 25 <= len(at_ms) <= 65
-        gaps = [later - earlier for earlier, later in pairwise(at_ms)]
-        assert gaps[0] < 200 and min(gaps[7:]) >= 1000
-        assert len(set(gaps[7:])) > 10, "jitter"
-        assert world.controller.most_in_flight == 1
-        assert all(2 in partition.isr.maximal for partition in world.partitions)
-        world.controller.answer = lambda change: ErrorCode.NONE
-        await world.keep_fetching(3)
-        assert all(world.isr(index) == (1, 2) for index in range(100))
-        requests = len(world.controller.requests)
-        world.partitions[0].apply(PartitionRegistration((1, 2), (1,), 1, 1, 9), world.now_ms)
-        world.fetch(0)
-        await asyncio.sleep(0.01)
-        assert len(world.controller.requests) == requests + 1, "an answer ends the pauses"
-
-    in_virtual_time(100, scenario)
+@pytest.mark.world(partitions=100)
+async def test_silent_controller_is_asked_ever_more_rarely_whatever_becomes_due(world: World) -> None:
+    world.controller.answer = lambda change: None
+    await world.keep_fetching(MINUTE_S)
+    at_ms = [at_ms for at_ms, _ in world.controller.requests]
+    assert 25 <= len(at_ms) <= 65
+    gaps = [later - earlier for earlier, later in pairwise(at_ms)]
+    assert gaps[0] < 200 and min(gaps[7:]) >= 1000
+    assert len(set(gaps[7:])) > 10, "jitter"
+    assert world.controller.most_in_flight == 1
+    assert all(2 in partition.isr.maximal for partition in world.partitions)
+    world.controller.answer = lambda change: ErrorCode.NONE
+    await world.keep_fetching(3)
+    assert all(world.isr(index) == (1, 2) for index in range(100))
+    requests = len(world.controller.requests)
+    world.partitions[0].apply(PartitionRegistration((1, 2), (1,), 1, 1, 9), world.now_ms)
+    world.fetch(0)
+    await asyncio.sleep(0.01)
+    assert len(world.controller.requests) == requests + 1, "an answer ends the pauses"
 
 
 def test_brokers_that_failed_together_do_not_retry_together() -> None:
@@ -294,15 +279,13 @@ def test_brokers_that_failed_together_do_not_retry_together() -> None:
     assert not set(first[4:]) & set(second[4:])
 
 
-def test_partition_that_is_no_longer_led_is_not_proposed() -> None:
-    async def scenario(world: World) -> None:
-        world.controller.answer = lambda change: ErrorCode.INELIGIBLE_REPLICA
-        world.fetch()
-        await asyncio.sleep(0.2)
-        world.partitions[0].apply(PartitionRegistration((1, 2), (1, 2), 2, 1, 1), world.now_ms)
-        world.controller.answer = lambda change: ErrorCode.NONE
-        await asyncio.sleep(2)
-        assert len(world.controller.asked(0)) == 1
-        assert world.isr(1) == (1, 2)
-
-    in_virtual_time(2, scenario)
+@pytest.mark.world(partitions=2)
+async def test_partition_that_is_no_longer_led_is_not_proposed(world: World) -> None:
+    world.controller.answer = lambda change: ErrorCode.INELIGIBLE_REPLICA
+    world.fetch()
+    await asyncio.sleep(0.2)
+    world.partitions[0].apply(PartitionRegistration((1, 2), (1, 2), 2, 1, 1), world.now_ms)
+    world.controller.answer = lambda change: ErrorCode.NONE
+    await asyncio.sleep(2)
+    assert len(world.controller.asked(0)) == 1
+    assert world.isr(1) == (1, 2)

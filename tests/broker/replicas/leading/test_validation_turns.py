@@ -88,156 +88,133 @@ def make_budget(clock: WorkClock) -> TurnBudget:
     return budget
 
 
-def test_long_batches_wait_for_each_other_a_piece_at_a_time(clock: WorkClock) -> None:
-    async def body() -> None:
-        turns = ValidationTurns(make_budget(clock))
-        batches = [Work(clock, work) for work in (40 * PIECE_WORK, 12 * PIECE_WORK, 5, 5)]
-        ended: list[int] = []
+async def test_long_batches_wait_for_each_other_a_piece_at_a_time(clock: WorkClock) -> None:
+    turns = ValidationTurns(make_budget(clock))
+    batches = [Work(clock, work) for work in (40 * PIECE_WORK, 12 * PIECE_WORK, 5, 5)]
+    ended: list[int] = []
 
-        async def walk(index: int) -> None:
-            await turns.walk(batches[index])
-            ended.append(index)
+    async def walk(index: int) -> None:
+        await turns.walk(batches[index])
+        ended.append(index)
 
-        await asyncio.gather(*(walk(index) for index in range(4)))
-        assert ended == [2, 3, 1, 0]
-        assert clock.longest_us <= TURN_US + PIECE_US
-
-    asyncio.run(body())
+    await asyncio.gather(*(walk(index) for index in range(4)))
+    assert ended == [2, 3, 1, 0]
+    assert clock.longest_us <= TURN_US + PIECE_US
 
 
-def test_turn_does_no_more_for_validation_and_all_other_requests_together_than_its_budget(
+async def test_turn_does_no_more_for_validation_and_all_other_requests_together_than_its_budget(
     clock: WorkClock,
 ) -> None:
-    async def body() -> None:
-        budget = make_budget(clock)
-        turns = ValidationTurns(budget)
-        order: list[str] = []
+    budget = make_budget(clock)
+    turns = ValidationTurns(budget)
+    order: list[str] = []
 
-        def commit() -> None:
-            clock.work(1_000)
-            order.append("commit")
+    def commit() -> None:
+        clock.work(1_000)
+        order.append("commit")
 
-        async def walk() -> None:
-            await turns.walk(Work(clock, 10 * PIECE_WORK))
-            order.append("batch")
+    async def walk() -> None:
+        await turns.walk(Work(clock, 10 * PIECE_WORK))
+        order.append("batch")
 
-        for _ in range(100):
-            budget.defer(commit, lane="commits")
-        await asyncio.gather(*(walk() for _ in range(5)))
-        assert 40 < len(order) < 90, "neither batch waits for the whole other one"
-        while budget.waiting:
-            assert not turns.walk_now(Work(clock, 1)), "no request overtakes those that wait"
-            await asyncio.sleep(0)
-        assert order.count("commit") == 100
-        assert clock.longest_us <= TURN_US + 1_000
-
-    asyncio.run(body())
-
-
-def test_small_batches_that_wait_are_walked_many_a_turn(clock: WorkClock) -> None:
-    async def body() -> None:
-        budget = make_budget(clock)
-        turns = ValidationTurns(budget)
-        tasks = [asyncio.create_task(turns.walk(Work(clock, 5))) for _ in range(40)]
-        for _ in range(40 // budget.turn_steps + 3):
-            await asyncio.sleep(0)
-        assert all(task.done() for task in tasks)
-
-    asyncio.run(body())
-
-
-def test_requests_without_a_batch_that_wait_go_on_as_many_a_turn_as_there_is_room_for(
-    clock: WorkClock,
-) -> None:
-    async def body() -> None:
-        budget = make_budget(clock)
-        turns = ValidationTurns(budget)
-        resumed: Counter[int] = Counter()
-
-        async def request() -> None:
-            await turns.wait()
-            resumed[clock.number] += 1
-
-        await asyncio.gather(*(request() for _ in range(3 * budget.turn_steps)))
-        assert list(resumed.values()) == [budget.turn_steps] * 3
-
-    asyncio.run(body())
-
-
-def test_request_that_fails_or_is_cancelled_does_not_keep_others_waiting(clock: WorkClock) -> None:
-    async def body() -> None:
-        turns = ValidationTurns(make_budget(clock))
-        works = [Work(clock, 5), Work(clock, 5, fails=True), Work(clock, 5)]
-        first, second, third = (asyncio.create_task(turns.walk(work)) for work in works)
+    for _ in range(100):
+        budget.defer(commit, lane="commits")
+    await asyncio.gather(*(walk() for _ in range(5)))
+    assert 40 < len(order) < 90, "neither batch waits for the whole other one"
+    while budget.waiting:
+        assert not turns.walk_now(Work(clock, 1)), "no request overtakes those that wait"
         await asyncio.sleep(0)
-        first.cancel()
-        with pytest.raises(KafkaError):
-            await second
-        await third
-        assert works[0].left == 5
-
-    asyncio.run(body())
+    assert order.count("commit") == 100
+    assert clock.longest_us <= TURN_US + 1_000
 
 
-def test_turn_validates_no_more_at_once_than_its_budget(data_plane: DataPlaneTools, clock: WorkClock) -> None:
+async def test_small_batches_that_wait_are_walked_many_a_turn(clock: WorkClock) -> None:
+    budget = make_budget(clock)
+    turns = ValidationTurns(budget)
+    tasks = [asyncio.create_task(turns.walk(Work(clock, 5))) for _ in range(40)]
+    for _ in range(40 // budget.turn_steps + 3):
+        await asyncio.sleep(0)
+    assert all(task.done() for task in tasks)
+
+
+async def test_requests_without_a_batch_that_wait_go_on_as_many_a_turn_as_there_is_room_for(
+    clock: WorkClock,
+) -> None:
+    budget = make_budget(clock)
+    turns = ValidationTurns(budget)
+    resumed: Counter[int] = Counter()
+
+    async def request() -> None:
+        await turns.wait()
+        resumed[clock.number] += 1
+
+    await asyncio.gather(*(request() for _ in range(3 * budget.turn_steps)))
+    assert list(resumed.values()) == [budget.turn_steps] * 3
+
+
+async def test_request_that_fails_or_is_cancelled_does_not_keep_others_waiting(clock: WorkClock) -> None:
+    turns = ValidationTurns(make_budget(clock))
+    works = [Work(clock, 5), Work(clock, 5, fails=True), Work(clock, 5)]
+    first, second, third = (asyncio.create_task(turns.walk(work)) for work in works)
+    await asyncio.sleep(0)
+    first.cancel()
+    with pytest.raises(KafkaError):
+        await second
+    await third
+    assert works[0].left == 5
+
+
+async def test_turn_validates_no_more_at_once_than_its_budget(
+    data_plane: DataPlaneTools, clock: WorkClock
+) -> None:
     """Whatever the number and length of the batches: beyond the budget they wait for a later turn."""
-
-    async def body() -> None:
-        async with data_plane.cluster(1) as cluster:
-            await cluster.create(1)
-            clock.count_turns()
-            client = await cluster.client(1)
-            batch = data_plane.batch(*(bytes(1 + n % 2) for n in range(1000)))
-            for _ in range(40):
-                client.send_produce(batch, acks=1)
-            client.send_produce(long_batch(data_plane), acks=1)
-            offsets = [
-                (await client.receive()).responses[0].partition_responses[0].base_offset for _ in range(41)
-            ]
-            assert offsets == list(range(0, 41_000, 1000))
-            assert clock.longest_us <= TURN_US + PIECE_US
-
-    data_plane.run(body)
+    async with data_plane.cluster(1) as cluster:
+        await cluster.create(1)
+        clock.count_turns()
+        client = await cluster.client(1)
+        batch = data_plane.batch(*(bytes(1 + n % 2) for n in range(1000)))
+        for _ in range(40):
+            client.send_produce(batch, acks=1)
+        client.send_produce(long_batch(data_plane), acks=1)
+        offsets = [
+            (await client.receive()).responses[0].partition_responses[0].base_offset for _ in range(41)
+        ]
+        assert offsets == list(range(0, 41_000, 1000))
+        assert clock.longest_us <= TURN_US + PIECE_US
 
 
 @pytest.mark.parametrize("partitions", [1, 40])
-def test_turn_decompresses_no_more_than_its_budget(
+async def test_turn_decompresses_no_more_than_its_budget(
     data_plane: DataPlaneTools, clock: WorkClock, partitions: int
 ) -> None:
-    async def body() -> None:
-        async with data_plane.cluster(1) as cluster:
-            await cluster.create(1)
-            clock.count_turns()
-            bomb = data_plane.batch(bytes(400 << 10), compression=Compression.ZSTD)
-            clients = [await cluster.client(1) for _ in range(40 // partitions)]
-            for client in clients:
-                client.send(produce_request(bomb, partitions), 9)
-            for client in clients:
-                for result in (await client.receive()).responses[0].partition_responses:
-                    assert not result.error_code
-            assert clock.longest_us <= TURN_US + PIECE_US
-
-    data_plane.run(body)
+    async with data_plane.cluster(1) as cluster:
+        await cluster.create(1)
+        clock.count_turns()
+        bomb = data_plane.batch(bytes(400 << 10), compression=Compression.ZSTD)
+        clients = [await cluster.client(1) for _ in range(40 // partitions)]
+        for client in clients:
+            client.send(produce_request(bomb, partitions), 9)
+        for client in clients:
+            for result in (await client.receive()).responses[0].partition_responses:
+                assert not result.error_code
+        assert clock.longest_us <= TURN_US + PIECE_US
 
 
-def test_request_for_many_partitions_is_spread_over_turns(data_plane: DataPlaneTools) -> None:
-    async def body() -> None:
-        async with data_plane.cluster(1) as cluster:
-            await cluster.create(1)
-            gate = Gate(cluster, short_at_once=False)
-            client = await cluster.client(1)
-            batch = data_plane.batch(b"v")
-            client.send(produce_request(batch, 1000), 9)
-            await data_plane.until(lambda: gate.waiting)
-            assert 0 < cluster.partition(1).log.log_end_offset < 300
-            gate.is_open.set()
-            results = (await client.receive()).responses[0].partition_responses
-            assert [result.base_offset for result in results] == list(range(1000))
-
-    data_plane.run(body)
+async def test_request_for_many_partitions_is_spread_over_turns(data_plane: DataPlaneTools) -> None:
+    async with data_plane.cluster(1) as cluster:
+        await cluster.create(1)
+        gate = Gate(cluster, short_at_once=False)
+        client = await cluster.client(1)
+        batch = data_plane.batch(b"v")
+        client.send(produce_request(batch, 1000), 9)
+        await data_plane.until(lambda: gate.waiting)
+        assert 0 < cluster.partition(1).log.log_end_offset < 300
+        gate.is_open.set()
+        results = (await client.receive()).responses[0].partition_responses
+        assert [result.base_offset for result in results] == list(range(1000))
 
 
-def test_request_whose_partitions_are_all_refused_is_spread_over_turns(
+async def test_request_whose_partitions_are_all_refused_is_spread_over_turns(
     data_plane: DataPlaneTools, clock: WorkClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """None of them is walked, and a walk is what would have asked for room."""
@@ -247,17 +224,14 @@ def test_request_whose_partitions_are_all_refused_is_spread_over_turns(
         clock.work(BATCH_US)
         return find(replicas, topic, index)
 
-    async def body() -> None:
-        async with data_plane.cluster(1) as cluster:
-            await cluster.create(1)
-            clock.count_turns()
-            client = await cluster.client(1)
-            monkeypatch.setattr(ReplicaManager, "by_name", timed)
-            client.send(produce_request(b"damaged", 1000), 9)
-            client.send_produce(data_plane.batch(b"after"), acks=1)
-            results = (await client.receive()).responses[0].partition_responses
-            assert [result.error_code for result in results] == [ErrorCode.CORRUPT_MESSAGE] * 1000
-            assert (await client.receive()).responses[0].partition_responses[0].base_offset == 0
-            assert clock.longest_us <= TURN_US + 2 * BATCH_US
-
-    data_plane.run(body)
+    async with data_plane.cluster(1) as cluster:
+        await cluster.create(1)
+        clock.count_turns()
+        client = await cluster.client(1)
+        monkeypatch.setattr(ReplicaManager, "by_name", timed)
+        client.send(produce_request(b"damaged", 1000), 9)
+        client.send_produce(data_plane.batch(b"after"), acks=1)
+        results = (await client.receive()).responses[0].partition_responses
+        assert [result.error_code for result in results] == [ErrorCode.CORRUPT_MESSAGE] * 1000
+        assert (await client.receive()).responses[0].partition_responses[0].base_offset == 0
+        assert clock.longest_us <= TURN_US + 2 * BATCH_US

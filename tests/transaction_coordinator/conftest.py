@@ -1,0 +1,7 @@
+"""A transaction coordinator, in virtual time."""
+
+from pykraft.runtime.simulated.virtual_loop import VirtualLoop
+from tests.asynchronous import in_loop
+from tests.transaction_coordinator.service_world import running_world
+
+world = in_loop(running_world, VirtualLoop)
