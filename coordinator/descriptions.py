@@ -14,7 +14,7 @@ from pykraft.kafka_protocol.codec.schema import EncodedElements
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 
 MOST_REPEATED_BYTES: Final = 16 << 20
-"""Of an answer, what it says again: the connection is held until all of it has been sent."""
+"""What an answer may say again: the connection is held until all of it has been sent."""
 
 
 _AT_ONCE: Final = 5_000

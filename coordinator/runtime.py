@@ -102,7 +102,7 @@ class CoordinatorRuntime(ABC, Generic[S, R, H]):
 
     @abstractmethod
     def _host(self, partition: int, leader_epoch: int) -> H:
-        """A shard that is to be loaded."""
+        """A shard to load."""
 
     @abstractmethod
     def _loader(self, partition: int) -> Loader[S]: ...

@@ -68,7 +68,7 @@ class QuorumView:
 
 
 class ClusterProbe:
-    """Keeps one connection to each broker and opens it anew after a failure."""
+    """Keeps one connection to each broker and opens it again after a failure."""
 
     def __init__(self, addresses: Mapping[int, Address], client_id: str = "probe") -> None:
         self._addresses = dict(addresses)

@@ -73,7 +73,7 @@ NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
 
 LEAST_TIMESTAMP, GREATEST_TIMESTAMP = -(1 << 63), (1 << 63) - 1
-"""Of 64 bits."""
+"""The range of 64 bits."""
 
 _SEQUENCE_MASK = 0x7FFFFFFF
 _CRC = struct.Struct(">I")

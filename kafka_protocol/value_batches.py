@@ -26,7 +26,7 @@ def _varint(value: int) -> bytes:
 
 _MOST_VARINTS = 8192
 _VARINTS = [_varint(value) for value in range(256)]
-"""Of the first numbers; as many as the longest batch so far has values."""
+"""Those of the first numbers; as many as the longest batch so far has values."""
 
 
 def encode_values(

@@ -30,7 +30,7 @@ class EpochEntry:
 
 
 Epochs = tuple[EpochEntry, ...]
-"""Of one log at one moment, oldest first: another thread can read it."""
+"""The epochs of one log at one moment, oldest first: another thread can read it."""
 
 
 class LeaderEpochCache:

@@ -81,7 +81,7 @@ class TimeLookup:
         return TimestampOffset(timestamp_ms, found[1], epoch)
 
     def largest_timestamp_ms(self, file: DiskFile, position: int, header: BatchHeader) -> int:
-        """Of the records of a batch that are not below the log start; -1 if there is none."""
+        """The largest among records of a batch that are not below the log start; -1 if there is none."""
         least_delta = self.log_start_offset - header.base_offset
         if header.is_log_append_time or least_delta <= 0:
             return header.max_timestamp

@@ -107,7 +107,7 @@ class MetadataLoader:
         self._builder: ImageBuilder | None = None
         self._snapshot: tuple[SnapshotId, int] | None = None
         self._unfinished: tuple[Fold | None, tuple[MetadataImage, Changes] | None] = None, None
-        """Of a batch of which not all pieces have come: its fold, or what the controller has made of it."""
+        """For a batch of which not all pieces have come: its fold, or what the controller has made of it."""
         self._taken = 0
         self._grown = 0
         self.image = EMPTY_IMAGE

@@ -37,9 +37,9 @@ class DevCluster:
     bootstrap_servers: str
     bootstrap_controllers: str
     http_addresses: tuple[str, ...] = ()
-    """Of each node, if it serves HTTP."""
+    """The address of each node that serves HTTP."""
     drawn_ports: tuple[int, ...] = ()
-    """For whoever ends the cluster to :func:`~pykraft.runtime.free_ports.give_back`."""
+    """Ports for the end of the cluster to :func:`~pykraft.runtime.free_ports.give_back`."""
 
 
 def _draw_ports(host: str, count: int) -> list[int]:
@@ -124,7 +124,7 @@ def prepare_dev_cluster(
 
 
 def _listeners(host: str, port: int, drawn: Iterator[int], given: Mapping[str, str]) -> list[str]:
-    """Of one node. ``drawn``: free ports."""
+    """The listeners of one node. ``drawn``: free ports."""
     own = [f"{name}://{Address(host, 0)}" for name in (_QUORUM, "KAFKA_CONTROLLER")]
     found = [item.strip() for item in given.get("listeners", "").split(",") if item.strip()]
     if not found:

@@ -1,4 +1,4 @@
-"""Errors of the operating system as one line for whoever runs a node: the path, whose it is, what to do."""
+"""Errors of the operating system as one line for a node's operator: the path, whose it is, what to do."""
 
 from __future__ import annotations
 

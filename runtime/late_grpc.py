@@ -1,8 +1,8 @@
 """gRPC that is imported when it is needed: a node that is alone in its quorum starts without it.
 
 The import takes as long as a tenth of such a start. It is done by :meth:`LateGrpcServer.start`, in a thread,
-since the node may serve clients by then. Until then a socket of this process holds the address: whoever is
-first has it. Connections wait in its queue, are reset when gRPC takes over, and made again by other nodes.
+since the node may serve clients by then. Until then a socket of this process holds the address: the one that
+is first has it. Connections wait in its queue, are reset when gRPC takes over, and made again by other nodes.
 """
 
 from __future__ import annotations

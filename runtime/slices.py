@@ -25,7 +25,7 @@ class Slices:
         self._lane = lane
 
     def run(self, work: Iterator[None], on_error: Callable[[Exception], None]) -> None:
-        """Begin now. The end of the work is up to itself, but for an error."""
+        """Begin now. The end of the work is up to itself, except for an error."""
         is_going_on = True
         while is_going_on:
             if not self._turns.has_room():

@@ -21,7 +21,7 @@ TURN_BYTES = 1024 * 1024
 TURN_US = 4_000
 TURN_STEPS = 8
 SHARE_US = 1_000
-"""Of a turn, for one work that was resumed and can stop anywhere."""
+"""The share of a turn for one work that was resumed and can stop anywhere."""
 RESUMED_PER_TURN = 2
 """Connections with bulk data that are resumed per turn; each moves a large part of :data:`TURN_BYTES`."""
 

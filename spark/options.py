@@ -88,15 +88,15 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchReadOptions(ReadOptions):
-    """Of ``spark.read``."""
+    """Options of ``spark.read``."""
 
     ending: OffsetSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamReadOptions(ReadOptions):
-    """Of ``spark.readStream``. A micro-batch has at most ``max_offsets_per_trigger`` offsets; one that would
-    have less than ``min_offsets_per_trigger`` waits, but not longer than ``max_trigger_delay_ms``.
+    """Options of ``spark.readStream``. A micro-batch has at most ``max_offsets_per_trigger`` offsets; one
+    that would have less than ``min_offsets_per_trigger`` waits, but not longer than ``max_trigger_delay_ms``.
     ``published_group``: the consumer group that shows how far the query is; None: none."""
 
     max_offsets_per_trigger: int | None
@@ -148,7 +148,7 @@ def _published_group(options: Mapping[str, str]) -> str | None:
 
 
 def includes_headers(raw: Mapping[str, str]) -> bool:
-    """Of reads of either kind: the schema is asked for before Spark says which it is."""
+    """For reads of either kind: the schema is asked for before Spark says which it is."""
     return boolean(by_lower_name(raw), "includeHeaders", False)
 
 

@@ -34,7 +34,7 @@ class Wanted(NamedTuple):
 
 
 class RecordColumns(NamedTuple):
-    """Of all records that are wanted, in order. A column that is not wanted is None.
+    """The columns of all wanted records, in order. A column that is not wanted is None.
 
     ``timestamps``: microseconds, UTC. ``headers``: null, not empty, for a record without any, as in Spark's
     own source.

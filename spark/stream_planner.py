@@ -58,8 +58,8 @@ class StreamPlanner:
     # -- where partitions begin ------------------------------------------------------------------------
 
     async def _find_beginnings(self, start: Offsets, end: Offsets) -> dict[TopicPartition, int]:
-        """Of the partitions that are not in ``start``. A new query begins as its options say; those that come
-        later are read from their beginning."""
+        """The beginnings of partitions that are not in ``start``. A new query begins as its options say;
+        those that come later are read from their beginning."""
         is_first, self._is_first = self._is_first, False
         if is_first and not start:
             return await self._find_starting(end)

@@ -76,13 +76,13 @@ class Cluster(Places, FaultsOnDemand):
     ``properties`` are those of ``server.properties``, for every node, and override everything. ``port`` is
     the first broker's, at ``host``, and the others follow; 0 chooses free ones. ``http``: with metrics and
     console, at :attr:`http_addresses`. ``directory``: where the data are, and stay; otherwise they are
-    removed at the end. Methods block and may be called from several threads, but for :meth:`start`,
+    removed at the end. Methods block and may be called from several threads, except :meth:`start`,
     :meth:`stop` and what ends nodes. ``async with`` gives the same with coroutines
     (:class:`~pykraft.testing.AsyncCluster`).
 
     Errors of the cluster are :class:`~pykraft.kafka_protocol.errors.KafkaError`; :class:`TimeoutError` if
-    something does not happen within ``timeout_s``. What can only wait in vain is a :class:`RuntimeError` at
-    once: for nodes that do not run, or on the thread of the event loop that it would stop.
+    something does not happen within ``timeout_s``. A call that can never succeed is a :class:`RuntimeError`
+    at once: for nodes that do not run, or on the thread of the event loop that it would stop.
     """
 
     def __init__(
@@ -292,7 +292,7 @@ class Cluster(Places, FaultsOnDemand):
             raise RuntimeError(f"{what}: the controllers have no majority{self._state()}")
 
     def _state(self) -> str:
-        """Of nodes that do not do their work, for messages."""
+        """Names nodes that do not do their work, for messages."""
         ended = [f"node {node.node_id} does not run" for node in self._nodes if not node.running]
         paused = [f"node {node.node_id} is paused" for node in self._nodes if node.running and node.paused]
         return f" ({', '.join(ended + paused)})" if ended or paused else ""

@@ -123,7 +123,7 @@ class Nodes:
             self._temporary = None
 
     def begin(self, nodes: Sequence[Node] | Nodes) -> None:
-        """Start these at once, and wait until all serve, or one fails: without it others may wait in vain."""
+        """Start these at once, and wait until all serve or one fails: others may need it."""
         starting = {node.begin(): node.node_id for node in nodes}
         ended, waiting = wait(starting, self._timeout_s, FIRST_EXCEPTION)
         for one in ended:

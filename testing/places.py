@@ -58,7 +58,7 @@ class Places:
 
     @property
     def pids(self) -> Mapping[int, int]:
-        """Of the nodes that run as processes."""
+        """Process ids of the nodes that run as processes."""
         return {node.node_id: node.pid for node in self._processes() if node.pid is not None}
 
     @property

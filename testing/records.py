@@ -40,7 +40,7 @@ class Record:
     key: bytes | None = None
     headers: tuple[tuple[str, bytes | None], ...] = ()
     timestamp_ms: int = NO_TIMESTAMP
-    """Of one to write: if none is given, when it is written."""
+    """A record to write without one gets the time of writing."""
     topic: str = field(default="", kw_only=True)
     partition: int = field(default=-1, kw_only=True)
     offset: int = field(default=-1, kw_only=True)

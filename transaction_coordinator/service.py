@@ -50,7 +50,7 @@ from pykraft.transaction_coordinator.runtime import TransactionRuntime
 from pykraft.transaction_coordinator.state import ShardState
 
 _IDS_PER_TURN = 200
-"""Of a request that names very many: some milliseconds."""
+"""For a request that names very many: some milliseconds."""
 
 
 class TransactionCoordinatorService:

@@ -43,7 +43,7 @@ class TopicCreations:
         self._tasks = tasks
         self._begun: set[str] = set()
         self._refusals: dict[str, str] = {}
-        """Of internal topics, whose clients are told the reason."""
+        """Why internal topics were not created; their clients are told."""
 
     def begin(self, context: RequestContext, names: Collection[str]) -> None:
         """Have topics created for a client that does not wait; those that are being created are left alone.

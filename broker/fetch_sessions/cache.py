@@ -123,7 +123,7 @@ class FetchSessionCache:
         self._remove(session)
 
     def close(self, session: FetchSession) -> None:
-        """Of one that is not kept: it ends at once; what it has subscribed to is left in slices."""
+        """End a session that is not kept, at once; its subscriptions end in slices."""
         closing = session.close(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         next(closing)
         self.in_slices(closing)

@@ -35,9 +35,9 @@ from pykraft.kafka_protocol.ids import Uuid
 
 NO_SESSION_ID = 0
 INITIAL_EPOCH = 0
-"""Of a full request that asks for a new session."""
+"""The epoch of a full request that asks for a new session."""
 FINAL_EPOCH = -1
-"""Of a full request that asks for none."""
+"""The epoch of a full request that asks for none."""
 MAX_EPOCH = 2**31 - 1
 UNKNOWN_OFFSET = -1
 CONSUMER_ID = -1

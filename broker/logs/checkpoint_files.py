@@ -226,8 +226,8 @@ class CheckpointFiles:
     async def write_high_watermarks(
         self, high_watermarks: Mapping[TopicPartition, int], meant: Mapping[TopicPartition, Log]
     ) -> None:
-        """Of ``meant``, the logs that the high watermarks belong to: not of logs that were deleted, and
-        perhaps created again under the same name, meanwhile.
+        """Only for ``meant``, the logs that the high watermarks belong to: not for logs that were deleted,
+        and perhaps created again under the same name, meanwhile.
         """
 
         async def still_meant(stored: Offsets) -> Offsets:
@@ -241,8 +241,8 @@ class CheckpointFiles:
             await self._replace(checkpoint.REPLICATION_OFFSET_CHECKPOINT, still_meant)
 
     def _of_kept(self, stored: Offsets) -> Offsets:
-        """Of logs that are here and not in use: a start would lack what is acknowledged, such as their log
-        starts.
+        """Those of logs that are here and not in use: a start would lack what is acknowledged, such as their
+        log starts.
         """
         return {key: stored[key] for key in self._kept() if key in stored and key not in self._logs()}
 

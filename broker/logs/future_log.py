@@ -91,7 +91,7 @@ class FutureLog:
         return source.log_start_offset if piece is None else min(piece.base_offset, source.log_start_offset)
 
     def follow(self, step: tuple[int | None, int]) -> None:
-        """Truncate the copy, and begin anew where it ends before the current log begins. Blocks."""
+        """Truncate the copy, and begin again where it ends before the current log begins. Blocks."""
         cut, first_offset = step
         if cut is not None and self.log.truncate_to(cut):
             self._transactions = TransactionScan()

@@ -40,7 +40,7 @@ from pykraft.runtime.tasks import TaskSupervisor, Workers
 logger = logging.getLogger(__name__)
 
 STEP_RECORDS = 2000
-"""Of one step: some milliseconds."""
+"""In one step: some milliseconds."""
 MIN_BACKOFF_MS = 100
 LOGS_PER_TURN = 200
 PAUSE_MS = 300_000
@@ -78,7 +78,7 @@ class LogCleaner:
         self._throttled_at_ms = 0
 
     async def run(self) -> None:
-        """Compact for ever."""
+        """Compact forever."""
         while True:
             if not await self.clean_dirtiest():
                 await self._back_off()

@@ -40,7 +40,7 @@ class LogScrubber:
         """One check each: readers may ask for many."""
 
     async def run(self) -> None:
-        """Scrub for ever. Needs a positive ``bytes_per_second``."""
+        """Scrub forever. Needs a positive ``bytes_per_second``."""
         while True:
             began_ms = self._clock.monotonic_ms()
             await self.scrub_all()

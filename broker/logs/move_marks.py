@@ -29,7 +29,7 @@ class Mark(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of the file."""
+        """The name of the file."""
         return f"moved-to-{uuid_to_str(self.directory)}.{self.unique}"
 
 

@@ -2,8 +2,8 @@
 
 Its client id has the id of its incarnation: sixteen random bytes that only brokers and controllers know, from
 the metadata log. No API shows them to clients, so a stranger cannot pose as a broker. They cross the network
-in the clear: whoever can read the brokers' traffic, the metadata log or the controllers' listener is not kept
-out.
+in the clear: anyone who can read the brokers' traffic, the metadata log or the controllers' listener is not
+kept out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Writes the markers of decided transactions to the leaders of their partitions (KIP-98).
 
 All that is due at one broker goes into one request, while the one before is on its way: so a thousand small
-transactions cost few requests. What a leader cannot do now is tried again, at whoever leads by then, for as
+transactions cost few requests. What a leader cannot do now is tried again, at the leader of that time, for as
 long as it takes: the transaction is decided. A partition that was deleted needs no marker.
 """
 
@@ -103,7 +103,7 @@ class MarkerSender:
             "markers-to", tasks, _take_some, self._exchange, self._send_later
         )
         self._later: list[_Due] = []
-        """What is to be sent again after a while; if there is something, a task waits for that."""
+        """Markers to send again after a while; if there are any, a task waits for that."""
 
     async def write(self, prepared: Transaction, coordinator_epoch: int) -> None:
         if not prepared.partitions:

@@ -44,7 +44,7 @@ class ReplicaTable:
         return None if partitions is None else partitions.get(index)
 
     def last_stable_offset(self, opened: OpenLog) -> int | None:
-        """Of the replica that has this log; None if none has."""
+        """That of the replica with this log; None if there is none."""
         partition = self.find(*opened.topic_partition)
         return None if partition is None or partition.log is not opened.log else partition.last_stable_offset
 

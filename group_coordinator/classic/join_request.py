@@ -10,7 +10,7 @@ from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.groups import JoinGroupRequest
 
 MAX_PROTOCOLS: Final = 100
-"""Of one member; clients have a few. With each, a rebalance looks at those of all members."""
+"""For one member; clients have a few. With each, a rebalance looks at those of all members."""
 SKIP_ASSIGNMENT_VERSION = 9
 """From this version on, a member can be told that it leads a group without assigning anything (KIP-814)."""
 _TWO_STEP_VERSION = 4

@@ -20,7 +20,7 @@ from pykraft.kafka_protocol.messages.groups import (
 )
 
 MAX_TOPIC_NAMES: Final = 5_000
-"""Of one member: fifteen milliseconds, in which its group is changed. A regular expression has no limit."""
+"""For one member: fifteen milliseconds, in which its group is changed. A regular expression has no limit."""
 
 
 def check_request(request: ConsumerGroupHeartbeatRequest, call: Call) -> None:

@@ -211,7 +211,7 @@ def _check_consumer_member(
 
 
 def _iter_committed(request: CommitRequestView, call: Call) -> Iterator[TopicPartition]:
-    """What a request would commit, but for what has an error of its own; unknown topics have the zero id."""
+    """What a request would commit, except what has an error of its own; unknown topics have the zero id."""
     for topic in request.topics:
         name = topic_name(topic, call)
         topic_id = ZERO_UUID if name is None else call.topics.topic_id(name) or ZERO_UUID

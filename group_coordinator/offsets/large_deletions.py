@@ -188,7 +188,7 @@ class LargeOffsetDelete:
         yield from self._removal.change.merge(state)
 
     def _look_up(self, group: Group) -> Generator[None, None, dict[str, set[int]]]:
-        """What is to be deleted, by topic; the answer is that of each partition."""
+        """The partitions to delete, by topic; the answer is that of each partition."""
         self._group, self._refused = group, self._read_by(group)
         wanted: dict[str, set[int]] = {}
         steps = 0

@@ -36,7 +36,7 @@ from pykraft.kafka_protocol.messages.offsets import (
 
 MAX_PARTITIONS: Final = 5_000
 MAX_TOPICS: Final = 1_000
-"""Of all that one transaction commits: its marker makes them count in one turn, ten milliseconds."""
+"""In all that one transaction commits: its marker makes them count in one turn, ten milliseconds."""
 
 _ANSWERED_AT_ONCE = 500
 _NO_GENERATION = -1

@@ -172,7 +172,7 @@ class ClassicGroup:
 
     @property
     def tally(self) -> Tally:
-        """Of its members; counted anew only where it was not kept up to date."""
+        """The tally of its members; counted again only where it was not kept up to date."""
         kept = self._tally
         return kept if kept is not None and kept.members is self.members else Tally.of(self.members)
 

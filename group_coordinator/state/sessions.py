@@ -131,7 +131,7 @@ class Deadlines:
     def next_deadline_ms(self) -> int | None:
         """The earliest deadline, or None. May drop stale entries.
 
-        Where many entries have to be moved first it is a time before that: whoever sleeps until then asks
+        Where many entries have to be moved first it is a time before that: a sleeper until then asks
         again.
         """
         heap, _ = self._search()

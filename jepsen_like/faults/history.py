@@ -11,7 +11,7 @@ The operations of the append workload:
 =============  =======================================================================================
 ``producer``   info: ``detail.max_in_flight`` requests may be unanswered at once
 ``send``       invoke: ``key``, ``value``; answered with ``offset`` when it is known
-``assign``     ok: the process starts reading anew, so that its position carries no promise
+``assign``     ok: the process starts reading again, so that its position carries no promise
 ``poll``       ok: ``records`` of one key; info: ``error`` (a read position the broker no longer honours)
 ``poll-empty`` ok: a poll that was invoked at the time of this event found nothing
 ``final``      ok: ``records`` of one key in the last read from the start, after everything has healed

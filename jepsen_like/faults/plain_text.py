@@ -29,7 +29,7 @@ def plain(text: str) -> str:
 
 
 class PlainConsole(Console):
-    """Whatever it prints is plain, but for its own styles."""
+    """Prints plain text, except for its own styles."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):

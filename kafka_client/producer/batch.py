@@ -210,7 +210,7 @@ class ProducerBatch:
 def check_record(record: RecordInput) -> None:
     """:class:`TypeError` or :class:`ValueError` for what cannot be encoded.
 
-    Whoever sends it is told: later, where batches are encoded, nobody would hear of it, and the records that
+    The sender is told: later, where batches are encoded, nobody would hear of it, and the records that
     share its batch would be lost with it.
     """
     for what, data in (("key", record.key), ("value", record.value)):

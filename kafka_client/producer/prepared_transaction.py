@@ -67,7 +67,7 @@ async def end_all_prepared(
 ) -> list[KafkaError]:
     """End all, in this order; the errors of those that could not be ended.
 
-    They share one ``default.api.timeout.ms``, which begins anew with each that is answered: while no broker
+    They share one ``default.api.timeout.ms``, which begins again with each that is answered: while no broker
     answers, many of them take no longer than one.
     """
     errors: list[KafkaError] = []

@@ -34,7 +34,7 @@ _pack_int32 = struct.Struct(">i").pack
 _join = b"".join
 
 CHUNK_BYTES = 64 << 10
-"""Of a message that is not joined."""
+"""The size of a chunk of a message that is not joined."""
 _MIN_PIECE_BYTES = 128
 _PARTS_PER_SLICE = 1_000
 

@@ -18,7 +18,7 @@ MAX_ITEMS: Final = 120_000
 """
 
 SLICE_BYTES: Final = 8 << 10
-"""Of a message, between two pauses: two milliseconds of work where they hold the smallest elements."""
+"""Bytes of a message between two pauses: two milliseconds of work where they hold the smallest elements."""
 
 FREED_AT_ONCE: Final = 1_000
 """Elements of a message, between two pauses: a millisecond or less."""

@@ -2,7 +2,7 @@
 
 Three walks: over all that may be compacted, to find what transactions aborted; over the dirty part, to learn
 the newest offset of each key (until the map is full: the round then ends there); and over everything below
-that offset, oldest segment first, to write each group of neighbouring segments anew without the records that
+that offset, oldest segment first, to write each group of neighbouring segments again without the records that
 have been superseded. Every batch is checked before it is believed: a batch that is written again gets a new
 CRC, which must not hide damage.
 
@@ -41,7 +41,7 @@ from pykraft.log_store.segment.segment import MAX_RELATIVE_OFFSET, Segment
 from pykraft.runtime.disk import Disk
 
 MAX_SEGMENTS = 64
-"""Of one group: all its files are renamed in one turn of the event loop."""
+"""In one group: all its files are renamed in one turn of the event loop."""
 
 
 class SourceSegment(Protocol):

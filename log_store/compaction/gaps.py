@@ -1,6 +1,6 @@
 """Empty batches in place of what compaction removed, so that no log that is written here has a hole.
 
-Kafka leaves holes. Whoever copies batches that were read from a log of Kafka fills them, and so does each
+Kafka leaves holes. A copy of batches that were read from a log of Kafka fills them, and so does each
 round of compaction.
 """
 

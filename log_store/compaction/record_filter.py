@@ -7,7 +7,7 @@ without records if need be. Data of an aborted transaction goes at once, a marke
 
 The horizon takes the place of the base timestamp, so the times of the records become deltas to it. Where one
 is so early that its delta has more than 64 bits, the batch gets no horizon, and its tombstones stay. (The
-arithmetic of Kafka wraps there, and that of most clients.) What is written anew is read again and compared
+arithmetic of Kafka wraps there, and that of most clients.) What is written again is read and compared
 before it is believed: a wrong batch with a valid checksum would stay for good.
 """
 
@@ -180,11 +180,11 @@ class BatchFilter:
 
     @property
     def _horizon_ms(self) -> int:
-        """Of batches that this pass gives one."""
+        """The horizon of batches that get one from this pass."""
         return min(self.now_ms + self.delete_retention_ms, GREATEST_TIMESTAMP)
 
     def _may_have_horizon(self, header: BatchHeader, kept: Kept) -> bool:
-        """Whether a batch has no horizon yet, and the times of its records can be told from one."""
+        """Whether a batch has no horizon yet, and whether the times of its records can follow from one."""
         return header.delete_horizon_ms is None and min(kept.times_ms) - self._horizon_ms >= LEAST_TIMESTAMP
 
     def _with_horizon(self, header: BatchHeader, kept: Kept) -> Work:
@@ -219,7 +219,7 @@ def rebuild_batch(header: BatchHeader, kept: Kept, delete_horizon_ms: int | None
 
 
 def _check_rebuilt(batch: bytes, kept: Kept) -> Generator[int, None, None]:
-    """A batch that was written anew reads as the records that stay: the same times and contents."""
+    """A rewritten batch reads as the records that stay: the same times and contents."""
     header = read_header(batch)
     is_same = header.record_count == kept.record_count and crc_is_valid(batch, 0, header)
     body = read_body(header, batch)

@@ -3,7 +3,7 @@
 Readers of committed records need to know which data to leave out. Entries are Kafka's 34 bytes, big endian,
 in the order of the markers: version (int16, 0), producer id, first offset, last offset (of the marker) and
 last stable offset (int64 each). The file exists only if there are entries. It holds nothing that cannot be
-derived from the log: after an unclean stop what was not flushed is written anew
+derived from the log: after an unclean stop what was not flushed is written again
 (:meth:`.Log.restore_aborted`).
 """
 
@@ -106,7 +106,7 @@ class TransactionIndex:
     def keep_common(
         self, transactions: Sequence[AbortedTransaction], offset: int
     ) -> Sequence[AbortedTransaction]:
-        """Of the entries whose markers are at or above ``offset``, keep those with which ``transactions``
+        """Among entries whose markers are at or above ``offset``, keep those with which ``transactions``
         begins; returns the rest of them, which is to be added. Nothing if the index has to be built anyway.
         """
         kept = 0

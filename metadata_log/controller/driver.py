@@ -85,7 +85,7 @@ Decision = Callable[[int], ControllerResult[T] | InSlices[T]]
 
 REGISTRATION_CHECK_MS = 500
 ITEMS_AT_ONCE = 125
-"""Of a request of a broker, which has hundreds: some five milliseconds of work."""
+"""Items of a broker's request, which has hundreds: some five milliseconds of work."""
 CLAIM_MS = 500
 """How long a call waits while this replica leads but has not yet been told everything before its election."""
 
@@ -189,9 +189,9 @@ class ControllerDriver:
         self._tasks = TaskSupervisor(self._on_fatal)
         self._sweeping: asyncio.Task[None] | None = None
         self._turn_of_clients = asyncio.Lock()
-        """Of clients' requests, one part or slice is worked on at a time, one after the other."""
+        """For clients' requests: one part or slice is worked on at a time, one after the other."""
         self._turn_of_brokers = asyncio.Lock()
-        """The same for brokers', but for first parts: these wait for nothing but a decision."""
+        """The same for brokers', except first parts: these wait for nothing but a decision."""
         self._deciding = asyncio.Lock()
         """Held from a decision until its records are replayed: between its slices nobody else decides."""
 

@@ -196,7 +196,7 @@ def check(history: Path, in_spark: bool) -> None:
 @command.command()
 @click.argument("directory", type=_RUN_DIRECTORY)
 def report(directory: Path) -> None:
-    """Write report.html and summary.json of the run in DIRECTORY anew. Exits 4 if there is no run."""
+    """Write report.html and summary.json of the run in DIRECTORY again. Exits 4 if there is no run."""
     console = PlainConsole()
     sys.exit(guarded(lambda: repeating.report_again(directory, console), console))
 

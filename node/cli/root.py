@@ -95,7 +95,7 @@ _EXTRAS: Mapping[str, str] = {
 
 
 _OWN: Final = frozenset(("dev", "jepsen", "kafka-scripts", "spark"))
-"""Commands that Kafka has no like of. Some of them end with 1 for a verdict."""
+"""Commands that Kafka does not have. Some of them end with 1 for a verdict."""
 
 
 _HELP: Final = getattr(click.exceptions, "NoArgsIsHelpError", ())

@@ -58,7 +58,7 @@ def _leader(scrape: Scrape) -> float:
 
 
 def _replica_lags(scrape: Scrape) -> Iterable[Sample]:
-    """Of the leader: what each replica lacks."""
+    """What each replica lacks; only on the leader."""
     quorum = scrape.quorum
     if quorum is None or quorum.leader_id != scrape.node.config.node_id:
         return

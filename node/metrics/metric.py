@@ -32,7 +32,7 @@ class Kind(Enum):
     COUNTER = "counter"
     """Its name ends with ``_total``, and it starts with the process."""
     HISTOGRAM = "histogram"
-    """Of durations, in milliseconds."""
+    """A histogram of durations, in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)

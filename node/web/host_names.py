@@ -30,7 +30,7 @@ class Authority:
 
 
 def parse_authority(text: str) -> Authority | None:
-    """Of a header ``Host``. None if it is none: with a user, with characters that no name has."""
+    """The authority in a header ``Host``. None: with a user, with characters that no name has."""
     if not text.isascii():  # some letters become others when they are put in lower case
         return None
     found = _AUTHORITY.fullmatch(text.lower())
@@ -74,7 +74,7 @@ class AllowedHosts:
 
 
 def _authority_of(target: str) -> str:
-    """Of the whole address that a request line to a proxy has; empty if there is none."""
+    """The authority in the whole address that a request line to a proxy has; empty if there is none."""
     return re.split("[/?#]", target.partition("://")[2], maxsplit=1)[0]
 
 

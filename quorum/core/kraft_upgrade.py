@@ -2,7 +2,7 @@
 
 Fixed voters are known by their ids. To write them into the log their leader needs their directory ids, and
 the address that each has for itself; so they announce themselves with every fetch. The leader keeps that in
-memory, with their progress; a new leader hears it anew. (Kafka's voters send UpdateRaftVoter to each new
+memory, with their progress; a new leader hears it again. (Kafka's voters send UpdateRaftVoter to each new
 leader.) The upgrade is one batch, kraft.version and the set, and in force once appended. If it is truncated,
 the configured voters are in force again: they remain the base of the history (:mod:`.voter_history`).
 

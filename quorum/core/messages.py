@@ -112,7 +112,7 @@ class EndQuorumEpochResponse:
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
-    """A replica asks for records from ``fetch_offset``, and thereby acknowledges everything before it.
+    """A replica asks for records from ``fetch_offset``, which acknowledges everything before it.
 
     ``fetch_offset`` is the replica's *flushed* log end (``is_recovering``: it acknowledges nothing, and
     withdraws what it did; ``losses``: how often it has had to). ``high_watermark`` is what it already knows,

@@ -1,7 +1,7 @@
 """Bounds on the epochs, offsets and ids that a peer may send, checked before anything of it is written.
 
 Without authentication any client of the controllers' port may send requests. An epoch in a message is written
-into quorum-state and never falls; one Vote in epoch 2^31 - 1 would end all elections for ever. So an epoch
+into quorum-state and never falls; one Vote in epoch 2^31 - 1 would end all elections forever. So an epoch
 counts only if it is not too far ahead of ours:
 
 - never beyond :data:`MAX_EPOCH`, half of what an int32 holds. No replica starts an election beyond it

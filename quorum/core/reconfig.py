@@ -247,7 +247,7 @@ def _can_elect(state: CoreState, role: Leader, change: VoterChange, now_ms: int)
 
 def _is_silent(state: CoreState, role: Leader, change: VoterChange, key: ReplicaKey, now_ms: int) -> bool:
     """Whether a voter of another directory counts as removed: two nodes with one id could remove each other
-    for ever otherwise.
+    forever otherwise.
     """
     change.waits_for = f"{key} is alive: is its node id used twice?"
     progress = role.progress.get(key.id)

@@ -23,7 +23,7 @@ WALL_START_MS = 1_700_000_000_000
 """The true wall clock when a schedule begins."""
 
 MOST_TURNS_AT_ONE_TIME = 100_000
-"""A loop that turns more often while time stands still would do so for ever."""
+"""A loop that turns more often while time stands still would do so forever."""
 
 
 class SimExecutor:

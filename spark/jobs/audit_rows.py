@@ -48,7 +48,7 @@ _IDENTITY: Final = ["base_offset", "last_offset", "leader_epoch", "crc"]
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The offsets that a replica holds, but for what damage has taken: ``holes``, in order."""
+    """The offsets that a replica holds, except what damage has taken: ``holes``, in order."""
 
     start: int
     end: int
@@ -56,7 +56,7 @@ class Extent:
 
 
 Extents = Mapping[int, Extent]
-"""Of one log, by the number of the replica."""
+"""The extents of one log, by the number of the replica."""
 
 
 def by_bucket(log: int, rows: Rows, offset: str) -> Iterator[tuple[Bucket, Rows]]:

@@ -115,7 +115,7 @@ def _by_topic(block: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, p
 
 
 def _partitions(keys: pa.Array, given: pa.Array | None, count: int) -> Integers:
-    """Of each row: the one that it names, else that of its key, else ``_ANY``."""
+    """The partition of each row: the one that it names, else that of its key, else ``_ANY``."""
     by_key = pc.is_valid(keys).to_numpy(zero_copy_only=False)
     found = np.full(len(keys), _ANY, np.int64)
     if given is not None and given.null_count < len(given):

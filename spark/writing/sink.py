@@ -43,7 +43,7 @@ log: Final = logging.getLogger(__name__)
 
 
 class PykraftWriter(DataSourceArrowWriter):
-    """Of ``write``."""
+    """The writer of ``write``."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
@@ -59,7 +59,7 @@ class PykraftWriter(DataSourceArrowWriter):
 
 
 class PykraftStreamWriter(DataSourceStreamArrowWriter):
-    """Of ``writeStream``."""
+    """The writer of ``writeStream``."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options

@@ -43,4 +43,4 @@ class Written(WriterCommitMessage):
 
 
 Messages = Sequence[WriterCommitMessage | None]
-"""Of the tasks; None for one that has failed."""
+"""Messages of the tasks; None for one that has failed."""

@@ -30,7 +30,7 @@ _TRANSACTION_MS: Final = 900_000
 """The most that brokers allow unless they are configured otherwise: a task is one transaction."""
 
 _SPARKS_OWN: Final = ("includeHeaders", "checkpointLocation", "queryName")
-"""Of every query, or without effect, as in Spark's Kafka sink."""
+"""Options of every query, or without effect, as in Spark's Kafka sink."""
 
 _ELSEWHERE: Final = named((*READ_OPTIONS, *BATCH_OPTIONS, *STREAM_OPTIONS), "reads")
 _ID: Final = re.compile(r"[\w.-]+")

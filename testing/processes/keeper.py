@@ -20,7 +20,7 @@ from typing import Final
 _FILE: Final = "processes"
 _CLOSE_TIMEOUT_S: Final = 10.0
 _START_TIME_FIELD: Final = 19
-"""Of what follows the name in ``/proc/PID/stat``."""
+"""The place behind the name in ``/proc/PID/stat``."""
 
 
 class Keeper:
@@ -103,7 +103,7 @@ def _stat(pid: int) -> list[str]:
 
 
 def _lines(lines: Iterable[str]) -> Iterator[tuple[int, int]]:
-    """Of processes that cannot be told from later ones there is no start time; they are left out."""
+    """Processes without a start time cannot be distinguished from later ones; they are left out."""
     for line in lines:
         pid, _, started = line.partition(" ")
         with contextlib.suppress(ValueError):

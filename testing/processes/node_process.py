@@ -60,7 +60,7 @@ class NodeProcess:
 
     @property
     def pid(self) -> int | None:
-        """Of the process, if it exists."""
+        """The id of the process, if it exists."""
         with self._lock:
             return self._process.pid if self._process is not None and self.running else None
 

@@ -47,7 +47,7 @@ from pykraft.transaction_coordinator.transaction import (
 from pykraft.transaction_coordinator.transitions import to_ongoing
 
 MAX_PARTITIONS: Final = 20_000
-"""Of a transaction: each of its records has all of them, which is ten milliseconds of work."""
+"""In a transaction: each of its records has all of them, which is ten milliseconds of work."""
 
 Codes: TypeAlias = dict[TopicPartition, ErrorCode]
 

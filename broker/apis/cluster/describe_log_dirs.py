@@ -123,7 +123,7 @@ def _topics(
 
 
 def _keys(services: BrokerServices, wanted: Wanted | None) -> Iterable[TopicPartition]:
-    """Of the logs to describe; logs may be opened and deleted meanwhile."""
+    """The partitions of the logs to describe; logs may be opened and deleted meanwhile."""
     if wanted is None:
         return list(services.logs.logs)
     return ((topic, index) for topic, indexes in wanted.items() for index in indexes)

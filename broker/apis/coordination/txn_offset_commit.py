@@ -2,7 +2,7 @@
 
 Up to version 4 the client has put the group's partition of ``__consumer_offsets`` into its transaction (with
 AddOffsetsToTxn), and that is only verified; from 5 on this broker puts it there. Otherwise no marker would
-come for the offsets, and readers that want stable ones would wait for ever. A marker that arrives before they
+come for the offsets, and readers that want stable ones would wait forever. A marker that arrives before they
 are written takes the verification back.
 """
 

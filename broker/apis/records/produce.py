@@ -207,7 +207,7 @@ class Production:
         self._results: list[ProduceResult] = []
         """One of each row that has been handled, in their order."""
         self._endpoints: Sequence[NodeEndpoint] = ()
-        """Of the leaders that results hint at."""
+        """Endpoints of the leaders that results hint at."""
         self._now_ms = handler.services.clock.wall_ms()
         self._pending: PendingProduce | None = None
         self._failed = False
@@ -337,7 +337,7 @@ class Production:
         return True
 
     def _verification(self) -> Verified | None:
-        """Of the next row; None if it is of no transaction. Raises what it was refused for."""
+        """The next row's; None if it is of no transaction. Raises the error that refused it."""
         verified = self._verified.get(len(self._results))
         if verified is not None and verified.error is not None:
             raise verified.error

@@ -1,7 +1,7 @@
 """The transaction of a Produce request: asks its coordinator before the first batch is appended (KIP-890).
 
 A batch of a transaction that the log does not know yet may be of one that has ended, or that never began: its
-coordinator would write no marker for it, and readers would wait for ever. So the leader asks. Up to version
+coordinator would write no marker for it, and readers would wait forever. So the leader asks. Up to version
 11 the client has told the coordinator about the partition, and the leader only verifies that; from 12 on the
 leader adds the partition to the transaction. The guard of each partition (:mod:`.verification`) must still be
 there when the batch is appended.

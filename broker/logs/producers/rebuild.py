@@ -124,8 +124,8 @@ def add_unknown(state: ProducerState, entries: Iterable[SnapshotEntry], offset: 
 
 
 def remembered_offsets(captured: Captured) -> Iterator[tuple[int, int, list[int]]]:
-    """Of each producer its id, its epoch, and the last offsets of its remembered batches, which a rebuild has
-    to find in the log; none if it is known by a marker of that epoch alone, which has to be found then.
+    """For each producer its id, its epoch, and the last offsets of its remembered batches, which a rebuild
+    has to find in the log; none if it is known by a marker of that epoch alone, which has to be found then.
     """
     for producer_id, entry in captured:
         yield producer_id, entry.epoch, [batch.next_offset - 1 for batch in entry.batches]

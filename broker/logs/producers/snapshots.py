@@ -47,7 +47,7 @@ HEADERS_PER_SLICE = 500
 """How much is read in one slice of the event loop: a few milliseconds."""
 
 PRODUCERS_PER_JOB = 2000
-"""Of one job in the executor, since Python code in a thread holds up the event loop: some milliseconds."""
+"""In one job of the executor, since Python code in a thread holds up the event loop: some milliseconds."""
 
 T = TypeVar("T")
 

@@ -118,7 +118,7 @@ def unfold_batches(data: bytes, start_offset: int, name: str) -> tuple[list[Batc
     """Whole batches, decompressed, or their markers, and the offset after the last one.
 
     A batch that cannot be decompressed is skipped, like a single record that cannot be read: it must not make
-    the rest of a partition unavailable for ever.
+    the rest of a partition unavailable forever.
     """
     batches: list[BatchBody] = []
     next_offset = start_offset

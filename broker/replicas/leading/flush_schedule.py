@@ -18,7 +18,7 @@ from pykraft.runtime.tasks import TaskSupervisor
 
 
 class FlushSchedule:
-    """Of one broker."""
+    """When the logs of one broker are flushed."""
 
     def __init__(
         self,

@@ -184,7 +184,7 @@ def _is_copied(header: BatchHeader) -> bool:
 
 
 def _codec_of(compression_type: str) -> Compression:
-    """Of a topic that does not keep batches as produced."""
+    """The codec of a topic that does not keep batches as produced."""
     return Compression.NONE if compression_type == "uncompressed" else Compression[compression_type.upper()]
 
 

@@ -773,7 +773,7 @@ class Partition:
 
         If this log does not know that epoch, the end of the last epoch before it is the best known common
         point, and the next fetch starts there (KIP-279). If this log starts beyond that, nothing of it is in
-        the leader's, and it begins anew there. :class:`CorruptLogError`, and nothing is truncated, if what
+        the leader's, and it begins again there. :class:`CorruptLogError`, and nothing is truncated, if what
         remained might lack records that the leader has.
         """
         own = self.log.end_offset_for_epoch(diverging_epoch)
@@ -790,7 +790,7 @@ class Partition:
 
         Compaction, here or where the log was copied from, removes records that committed ones supersede. If
         those are lost (with the disks of all other replicas, or to an unclean election), the leader may still
-        have what they superseded: its log has to be copied anew.
+        have what they superseded: its log has to be copied again.
         """
         log = self.log
         compacted_end = max(log.cleaned_end_offset, self.high_watermark if log.config.is_compacted else 0)

@@ -28,7 +28,7 @@ WAIT_MS: Final = 100
 """What is reported within this time makes one request; also the first pause after a failure."""
 WAIT_MAX_MS: Final = 10_000
 LOOKED_AT: Final = 500
-"""Of the replicas whose directories may have to be reported, between two pauses: 5 ms of work."""
+"""Replicas whose directories may have to be reported, between two pauses: 5 ms of work."""
 assert LOOKED_AT <= MAX_ASSIGNMENTS_PER_REQUEST
 
 

@@ -70,7 +70,7 @@ class LogReconciler:
         self._changing = asyncio.Lock()
 
     async def run(self) -> None:
-        """Run for ever; :class:`OSError` if a log directory fails.
+        """Run forever; :class:`OSError` if a log directory fails.
 
         Start it only once the image holds this incarnation's registration: by an older image it would delete
         logs of topics that the image does not know yet.

@@ -1,4 +1,4 @@
-"""Whether answers differ as it is meant: classic groups, consumer groups and offsets, each by itself."""
+"""Whether answers differ as intended: classic groups, consumer groups and offsets, each by itself."""
 
 from __future__ import annotations
 

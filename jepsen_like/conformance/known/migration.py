@@ -1,4 +1,4 @@
-"""Whether answers differ as it is meant: groups with members of both protocols, or that changed theirs."""
+"""Whether answers differ as intended: groups with members of both protocols, or that changed theirs."""
 
 from __future__ import annotations
 

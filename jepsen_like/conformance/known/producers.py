@@ -1,4 +1,4 @@
-"""Whether answers differ as it is meant: transactions, what is produced in them, and its readers."""
+"""Whether answers differ as intended: transactions, what is produced in them, and its readers."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ KNOWN_TRANSACTIONS: tuple[Known, ...] = (
     Known(
         "the first batch of a producer that a partition does not know, at a sequence above 0",
         "OUT_OF_ORDER_SEQUENCE_NUMBER, unless what the partition knew may have been deleted or expired; Kafka"
-        " appends it, but for producers by the rules of version 2",
+        " appends it, except for producers by the rules of version 2",
         later_sequence,
         ends_script=True,
     ),

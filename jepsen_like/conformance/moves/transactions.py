@@ -49,8 +49,8 @@ def add_something(draw: TransactionDraw, actor: int) -> None:
 
 
 def _transactions(draw: TransactionDraw, actor: int) -> list[AddPartitionsToTxnTransaction]:
-    """Of several producers, but each transactional id once: the answers would be compared in any order. Kafka
-    never answers a request without any.
+    """Requests of several producers, but each transactional id once: the answers would be compared in any
+    order. Kafka never answers a request without any.
     """
     actors = draw.some((6, [actor]), (4, [actor, 2]))
     found: dict[str, AddPartitionsToTxnTransaction] = {}

@@ -39,7 +39,7 @@ MEASURES: Final[Mapping[str, Measure]] = {
     ),
     "compacted": Measure(3_000, frozenset({"put"}), "acknowledged puts"),
 }
-"""Of the workloads to which :data:`USUAL` does not apply."""
+"""For workloads to which :data:`USUAL` does not apply."""
 
 
 @dataclass(frozen=True, slots=True)

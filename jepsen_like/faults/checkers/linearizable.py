@@ -87,8 +87,8 @@ def judge(
 class _Configuration(NamedTuple, Generic[S]):
     """Which operations have taken effect, and the state after them.
 
-    Of the answered ones: all before the place ``low``, and those whose bits are set in ``beyond`` (bit 0 is
-    that of ``low``, and is never set). Of those with an unknown outcome: those whose bits are set in
+    The answered ones: all before the place ``low``, and those whose bits are set in ``beyond`` (bit 0 is
+    that of ``low``, and is never set). The ones with an unknown outcome: those whose bits are set in
     ``guessed``.
     """
 

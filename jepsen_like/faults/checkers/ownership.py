@@ -128,7 +128,7 @@ def _check_epoch(claimant: Claimant, member: str, member_id: str, epoch: int, fi
 
 
 def _check_overlaps(key: str, claims: list[Claim], exempted_us: int, findings: Findings) -> None:
-    """Of what was claimed up to ``exempted_us`` the coordinator may know nothing any more."""
+    """The coordinator may have forgotten claims up to ``exempted_us``."""
     latest: Claim | None = None
     for claim in sorted(claims, key=lambda claim: claim.start_us):
         if (

@@ -120,7 +120,7 @@ def _find_losses(history: list[Event], min_insync_replicas: int) -> Losses:
 
 
 def _exempted(history: list[Event], losses: Losses) -> Iterator[Event]:
-    """Of exempted events only the attempt remains: a write or a commit with an unknown outcome."""
+    """Exempted events count as attempts only: a write or a commit with an unknown outcome."""
     begun_us: dict[tuple[object, ...], int] = {}
     obtained = _Obtained()
     for position, event in enumerate(history):

@@ -1,4 +1,4 @@
-"""One pass over the events of transactions: who began which, what became of it, and what its records say."""
+"""One pass over the events of transactions: who began which, how it ended, and what its records say."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ class ConfluentClients:
         return time.time_ns() // 1_000_000
 
     def close(self) -> None:
-        """Everything opened must have been closed or abandoned. Blocks, but not for ever: a commit of
+        """Everything opened must have been closed or abandoned. Blocks, but not forever: a commit of
         librdkafka's does not return as long as no coordinator answers it."""
         while self._abandoned:
             self._threads.submit(self._abandoned.pop().close)
@@ -356,7 +356,7 @@ class ConfluentMember(_Threaded):
         """Kept: librdkafka would leave the group when the last reference is deleted.
 
         It is closed when it should have left: if it has no coordinator at that moment it continues to send
-        heartbeats for ever, and keeps the partitions that it is assigned.
+        heartbeats forever, and keeps the partitions that it is assigned.
         """
         self._gone = True
         self._abandoned.append(self._consumer)

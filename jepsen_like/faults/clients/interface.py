@@ -158,7 +158,7 @@ class TransactionalProducer(Protocol):
     """
 
     async def init(self) -> None:
-        """Take the transactional id: whoever had it is fenced, and its open transaction aborted."""
+        """Take the transactional id: its former producer is fenced, and its open transaction aborted."""
         ...
 
     async def send(self, partition: TopicPartition, values: Sequence[str]) -> int | None:

@@ -39,7 +39,7 @@ from pykraft.testing.processes.kafka_jars import find_clients
 COVERED: Final = frozenset({"append", "changes", "compacted", "moves"})
 """The workloads that need nothing else."""
 MOST_UNANSWERED: Final = 20_000
-"""Of one producer; then its queue is full."""
+"""For one producer; then its queue is full."""
 OUT_OF_ORDER: Final = "OutOfOrderSequenceException"
 
 

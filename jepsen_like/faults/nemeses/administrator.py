@@ -132,14 +132,14 @@ class Administrator:
         return [broker.id for broker in self.client.describe_cluster().brokers]
 
     def partitions(self, *, internal: bool = True) -> Iterator[tuple[TopicPartition, PartitionDescription]]:
-        """Of all topics, or of all but the internal ones."""
+        """All of them, or all but those of internal topics."""
         topics = [topic.name for topic in self.client.list_topics(include_internal=internal)]
         for topic in self.client.describe_topics(topics):
             for partition in topic.partitions:
                 yield TopicPartition(topic.name, partition.index), partition
 
     def placements(self, *, internal: bool = True) -> dict[TopicPartition, tuple[int, ...]]:
-        """Of all topics, or of all but the internal ones; of moves under way where they began."""
+        """Those of all topics, or of all but the internal ones; of moves under way where they began."""
         moving = self.client.list_partition_reassignments()
         return {
             place: tuple(

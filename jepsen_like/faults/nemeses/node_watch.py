@@ -16,7 +16,7 @@ from pykraft.kafka_client.cluster_probe import ClusterProbe
 
 INTERNAL_TOPICS: Final = ("__consumer_offsets", "__transaction_state")
 MIN_INSYNC_REPLICAS: Final = 2
-"""Of all topics."""
+"""That of all topics."""
 BACK_WITHIN_S: Final = 15.0
 """A node that has not answered until then is no longer waited for."""
 _PROBE_TIMEOUT_MS: Final = 300
@@ -25,7 +25,7 @@ _GAVE_UP: Final = "node-gave-up"
 
 
 class NodeWatch:
-    """For one thread, but for :meth:`lost_tail` and :meth:`is_over`, which threads of faults may call."""
+    """For one thread, except :meth:`lost_tail` and :meth:`is_over`, which threads of faults may call."""
 
     def __init__(
         self,

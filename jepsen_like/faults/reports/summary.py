@@ -68,7 +68,7 @@ _OPTIONS: Final = {
     "other_version": "other-version",
     "seed": "seed",
 }
-"""Of ``pykraft jepsen run``, by the names of what they set."""
+"""Options of ``pykraft jepsen run``, by the names of what they set."""
 _OF_OWN_NODES: Final = frozenset({"tier", "nemesis", "nodes", "system", "other_version"})
 _DIGITS: Final = 6
 

@@ -56,7 +56,7 @@ def _summaries(runs: Iterable[Run]) -> list[Mapping[str, Any]]:
 
 
 def _tiers(runs: Sequence[Run]) -> Iterator[str]:
-    """What is added up is that of the runs with a summary, but for the runs themselves and the hours."""
+    """What is added up is that of the runs with a summary, except the runs themselves and the hours."""
     yield from _head(
         *("tier", "runs", *ENDINGS, "hours", "under faults", "faults"),
         *("operations", "acknowledged", "records read"),

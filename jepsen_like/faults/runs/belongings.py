@@ -31,7 +31,7 @@ class Belongings(msgspec.Struct):
 
     @classmethod
     def none_yet(cls, bootstrap_servers: str) -> Self:
-        """Of the calling process."""
+        """For the calling process."""
         return cls(bootstrap_servers, (os.getpid(), start_time(os.getpid())), [], [])
 
     def __bool__(self) -> bool:
@@ -59,8 +59,8 @@ def forget(directory: Path) -> None:
 
 
 def left_behind(out_dir: Path) -> Iterator[tuple[Path, Belongings]]:
-    """Of runs below ``out_dir`` whose runners are gone, each with its directory. Where that cannot be known
-    (there is no ``/proc``) a run counts as going on."""
+    """Belongings of runs below ``out_dir`` whose runners are gone, each with its directory. Where that cannot
+    be known (there is no ``/proc``) a run counts as going on."""
     for file in out_dir.glob(f"*/{_FILE}"):
         with contextlib.suppress(OSError, msgspec.MsgspecError):
             found = msgspec.json.decode(file.read_bytes(), type=Belongings)

@@ -26,7 +26,7 @@ Check = Callable[[Path], Report]
 
 
 def write_report(directory: Path, check: Check | None = None) -> Path:
-    """Write ``summary.json`` and ``report.html`` of a run anew; where the page is.
+    """Write ``summary.json`` and ``report.html`` of a run again; where the page is.
 
     :class:`.history.HistoryError` if a line of the history is no event, ValueError if the
     plan is none, OSError if the history cannot be read.

@@ -84,7 +84,7 @@ class ForeignCluster:
             raise ForeignClusterError(f"the topic {name} cannot be created: {why}")
 
     def broker_configs(self) -> Mapping[str, str]:
-        """Of one broker; empty if it does not tell."""
+        """Those of one broker; empty if it does not answer."""
         resource = ConfigResource(ResourceType.BROKER, str(self.brokers[0]))
         try:
             entries = self._admin.describe_configs([resource])[resource].result(TIMEOUT_S)

@@ -114,7 +114,7 @@ def _start(cluster: ProcessCluster, topics: Sequence[TopicSpec], console: Consol
 
 
 def _plan(config: RunConfig, cluster: ProcessCluster, console: Console) -> Plan:
-    """Of the kinds that are possible here; the others are named loudly."""
+    """A plan of the kinds that are possible here; the others are named loudly."""
     possible = []
     for kind in choose(config.nemesis):
         reason = kind.why_unavailable(cluster)

@@ -33,7 +33,7 @@ class Counted(Protocol):
 
 
 class Progress:
-    """Of one run, whose plan begins now. Use as a context manager. Told by several threads."""
+    """The progress of one run, whose plan begins now. Use as a context manager. Told by several threads."""
 
     def __init__(self, console: Console, history: Counted, plan: Plan) -> None:
         self._console = console

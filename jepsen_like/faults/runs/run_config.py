@@ -1,4 +1,4 @@
-"""How one fault run is to be made, and what the two ways to make it have in common."""
+"""How one fault run is made, and what the two ways to make it have in common."""
 
 from __future__ import annotations
 

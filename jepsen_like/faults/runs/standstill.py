@@ -1,7 +1,7 @@
 """Ends a run whose process stands still, with the stacks of its threads.
 
 librdkafka's Python binding calls it in a rebalance callback while it holds the interpreter's lock; when a
-consumer that is being closed never answers that call, no other thread can do anything any more, for ever. So
+consumer that is being closed never answers that call, no other thread can do anything any more. So
 the watch must not need the lock: a timer in C that a thread of Python winds up again and again.
 """
 

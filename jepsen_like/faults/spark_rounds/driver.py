@@ -1,7 +1,7 @@
 """The driver that is killed: two streaming queries from one topic, to another topic and to Parquet.
 
 ``python -m pykraft.jepsen_like.faults.spark_rounds.driver``, in its own process, which ends when a query
-fails; what it failed with is a line of the file of errors. Whoever watches over it starts it again: not the
+fails; what it failed with is a line of the file of errors. Its watcher starts it again: not the
 query alone, since what the queries of a session share in Spark may be spoilt.
 """
 
@@ -27,14 +27,14 @@ TO_PARQUET: Final = "to-parquet"
 QUERIES: Final = (TO_TOPIC, TO_PARQUET)
 
 _ROWS_AT_A_TIME: Final = "16"
-"""Between Spark and its Python: whoever dies leaves tasks with a part of their rows. (10,000 by default)"""
+"""Between Spark and its Python: a process that dies leaves tasks with part of their rows (default 10,000)"""
 _REQUEST_TIMEOUT_MS: Final = "5000"
 """A paused broker keeps its connections: with 30 s a query would do nothing for most of a round."""
 
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Of the queries, below one directory."""
+    """Files of the queries, below one directory."""
 
     directory: Path
 

@@ -30,7 +30,7 @@ class DriverProcess:
         self._current: subprocess.Popen[bytes] | None = None
         self._earlier: list[subprocess.Popen[bytes]] = []
         self.session_ids: list[int] = []
-        """Of all that were started."""
+        """The sessions of all that were started."""
 
     @property
     def is_running(self) -> bool:
@@ -73,7 +73,7 @@ class DriverProcess:
         return lambda: send(signal.SIGCONT, stalled)
 
     def end_earlier(self) -> None:
-        """Whatever is left of earlier drivers."""
+        """End what is left of earlier drivers."""
         while self._earlier:
             _end(self._earlier.pop())
 

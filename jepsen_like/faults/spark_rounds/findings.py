@@ -11,7 +11,7 @@ _SHOWN: Final = 3
 
 
 class Record(NamedTuple):
-    """Of the source: ``number`` is its value, and unique."""
+    """A record of the source: ``number`` is its value, and unique."""
 
     partition: int
     offset: int

@@ -36,7 +36,7 @@ class Tally:
     anomalies: list[str] = field(default_factory=list)
 
     def rows(self) -> Iterator[tuple[str, str]]:
-        """Of a table."""
+        """The rows of a table."""
         yield "rounds", str(self.rounds)
         for kind, count in sorted(self.faults.items()):
             yield kind, str(count)

@@ -37,7 +37,7 @@ class Topics:
         self._admin.close()
 
     def count(self, topic: str) -> int:
-        """Of partitions."""
+        """The number of partitions."""
         (described,) = self._admin.describe_topics([topic])
         return len(described.partitions)
 

@@ -43,7 +43,7 @@ def mount_point(directory: Path, node_id: int) -> Path:
 
 
 def mount_points() -> list[Path]:
-    """Of all loop disks in this mount namespace, whoever has made them.
+    """Those of all loop disks in this mount namespace, no matter who made them.
 
     A file system is only gone, and lost what was not flushed, when it is mounted in no namespace any more.
     """
@@ -80,7 +80,7 @@ class LoopDisk:
         self.free()  # a loss of power may have undone that
 
     def unmount(self) -> None:
-        """Whoever uses the file system must have ended."""
+        """All users of the file system must have ended."""
         self.thaw()
         if self._mounted:
             run_command("umount", str(self.mount_point))
@@ -120,7 +120,7 @@ class LoopDisk:
         (self.mount_point / _FILLER).unlink(missing_ok=True)
 
     def freeze(self) -> None:
-        """Whoever writes waits, and cannot even be killed, until :meth:`thaw`; or until this process ends,
+        """Writers wait, and cannot even be killed, until :meth:`thaw`; or until this process ends,
         however it does."""
         self._freezer = subprocess.Popen(
             ["sh", "-c", FREEZE_WHILE_ASKED, "freezer", str(self.mount_point)],

@@ -47,7 +47,7 @@ class NamespaceLinks:
         return self._no_delay if state.delay_ms or state.jitter_ms else None
 
     def _filter(self, target: int) -> None:
-        """All rules of a target anew, at one moment."""
+        """Replace all rules of a target, at one moment."""
         lines = [f"flush chain {TABLE} input"]
         for source in self._ends:
             state = self._states.get((source, target), WHOLE)
@@ -55,7 +55,7 @@ class NamespaceLinks:
         run_command(*inside(target), "nft", "-f", "-", script="\n".join(lines) + "\n")
 
     def _shape(self, source: int) -> None:
-        """All queues of a source anew: one for each target with a delay or a throttle."""
+        """Replace all queues of a source: one for each target with a delay or a throttle."""
         device = f"dev {link(source)}"
         with contextlib.suppress(CommandError):  # there is none yet
             run_command(*inside(source), "tc", "qdisc", "delete", *device.split(), "root")

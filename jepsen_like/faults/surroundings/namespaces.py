@@ -71,7 +71,7 @@ def enter_own_namespaces() -> None:
 
 
 def address(node_id: int) -> str:
-    """Of a node, or of the clients."""
+    """The address of a node, or of the clients."""
     return f"10.77.0.{node_id or _CLIENTS_HOST}"
 
 
@@ -128,8 +128,8 @@ class Network:
         run_command(*within, "nft", "-f", "-", script=script)
 
     def remove(self) -> None:
-        """Whatever there is of it. No process is inside any more. A namespace takes its link with it, but
-        not at once."""
+        """Remove all of it that exists. No process is inside any more. A namespace takes its link with it,
+        but not at once."""
         there = {name for _, name in socket.if_nameindex()}
         for node_id in self._node_ids:
             if _port(node_id) in there:

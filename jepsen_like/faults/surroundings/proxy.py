@@ -1,11 +1,11 @@
 """The proxy: one process that all connections of a cluster go through, and that breaks their links.
 
 ``python -m pykraft.jepsen_like.faults.surroundings.proxy`` reads JSON commands, one a line, and answers each
-with a line. It ends with its standard input, so it does not outlive whoever started it. It needs nothing but
-the standard library. The commands:
+with a line. It ends with its standard input, so it does not outlive the process that started it. It needs
+nothing but the standard library. The commands:
 
 - ``{"listen": {"source": 1, "target": 2, "host": "127.0.0.1", "port": 0, "to_host": …, "to_port": …}}``:
-  whoever connects to this port is ``source``, and is connected to that address of ``target``. Answer:
+  a client that connects to this port is ``source``, and is connected to that address of ``target``. Answer:
   ``{"port": 40123}``.
 - ``{"set": {"source": 1, "target": 2, "state": {"cut": true}}}``: what ``source`` sends to ``target`` fares
   like this from now on; what ``state`` does not name is whole. Answer: ``{}``.

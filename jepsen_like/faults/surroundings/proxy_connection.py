@@ -15,7 +15,7 @@ from pykraft.jepsen_like.faults.surroundings.proxy_flow import PIECE_BYTES, Dire
 from pykraft.runtime.address import Address
 
 _RECEIVE_BUFFER_BYTES: Final = 1 << 17
-"""Of each socket: what the kernel holds in front of a throttle must not hide it from the sender."""
+"""For each socket: what the kernel holds in front of a throttle must not hide it from the sender."""
 _WRITE_BUFFER_BYTES: Final = 1 << 19
 _LINGER_ZERO: Final = struct.pack("ii", 1, 0)
 _READ: Final = memoryview(bytearray(PIECE_BYTES))

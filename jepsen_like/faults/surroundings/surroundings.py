@@ -69,7 +69,7 @@ class Links(Protocol):
 
     def set(self, source: int, target: int, state: LinkState) -> None:
         """From now on whatever ``source`` sends to ``target`` fares like this, on every connection between
-        the two, whoever opened it. ``WHOLE`` repairs the direction."""
+        the two, no matter who opened it. ``WHOLE`` repairs the direction."""
         ...
 
     def why_unavailable(self, state: LinkState) -> str | None:

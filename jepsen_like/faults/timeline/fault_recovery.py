@@ -38,7 +38,7 @@ class FaultRecovery:
 
 @dataclass(frozen=True, slots=True)
 class KindRecovery:
-    """Of the faults of one kind, in seconds: of all, of those that were alone, and from the repair on."""
+    """Recovery from the faults of one kind, in seconds: from all, from lone ones, and from the repair on."""
 
     count: int
     alone: int
@@ -60,7 +60,7 @@ class FaultRecoveries:
         self.recovery = Recovery(self._moments_us)
 
     def results(self, windows: Sequence[Window]) -> tuple[tuple[FaultRecovery, ...], Percentiles | None]:
-        """Of the faults, and of the calm moments. When all operations have been told.
+        """Results for the faults, and for calm moments. When all operations have been told.
 
         ``windows``: all unavailability, ordered by its beginnings.
         """

@@ -93,7 +93,7 @@ class Surveyor:
         self._faults.add(event)
 
     def result(self) -> Overview:
-        """Of the events so far. :class:`.history.HistoryError` if the history claims to
+        """The overview of the events so far. :class:`.history.HistoryError` if the history claims to
         be longer than any run is."""
         overview = self._overview
         if second_of(overview.end_us) > LONGEST_S:

@@ -54,7 +54,7 @@ class Rates:
             latencies.append(min(max(0, at_us - invoked_us), _LONGEST_US))
 
     def results(self, seconds: int) -> tuple[OpRates, ...]:
-        """Of each operation in the order of their number, the most frequent first."""
+        """The rates of each operation in the order of their number, the most frequent first."""
         ops = {op for op, _ in self._outcomes}
         found = [self._of_op(op, seconds) for op in ops]
         return tuple(sorted(found, key=lambda rates: (-rates.count, rates.op)))

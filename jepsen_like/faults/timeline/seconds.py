@@ -14,7 +14,7 @@ LONGEST_S: Final = 30 * 24 * 3600
 
 @dataclass(frozen=True, slots=True)
 class Percentiles:
-    """Of ``count`` numbers, which are in the unit of what was measured. Each is one of the numbers."""
+    """Percentiles of ``count`` numbers, in the unit of what was measured. Each is one of the numbers."""
 
     count: int
     p50: float

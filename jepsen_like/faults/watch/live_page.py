@@ -31,7 +31,7 @@ _SHOWN_SETTINGS: Final = ("nemesis", "tier", "client", "system")
 
 
 def build_document(run: LiveRun | None, directory: str) -> str:
-    """The whole page. It renews its main part by a script, or without one by loading itself anew."""
+    """The whole page. It renews its main part by a script, or without one by loading itself again."""
     reload = tag("meta", content="5")
     reload.set("http-equiv", "refresh")
     head = (

@@ -130,7 +130,7 @@ class LiveRun:
 
     @property
     def verdict(self) -> Verdict | None:
-        """Of a run that has finished; None also if its summary is none."""
+        """The verdict on a finished run; None also if its summary has none."""
         if self.stage != "finished":
             return None
         try:

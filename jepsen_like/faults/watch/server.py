@@ -24,7 +24,7 @@ from pykraft.runtime.address import Address
 _READ_S: Final = 0.5
 """So long the history is read on for one look at the page."""
 _REPORT_POLICY: Final = f"{POLICY}; frame-ancestors 'none'; base-uri 'none'"
-"""Of a page of its own, whose style is in it, and which loads nothing else."""
+"""For a page of its own, whose style is in it, and which loads nothing else."""
 _STATIC: Final = Path(__file__).parent / "static"
 _STYLE: Final = STYLE + (_STATIC / "watch.css").read_text("utf-8")
 _SCRIPT: Final = (_STATIC / "watch.js").read_text("utf-8")
@@ -32,7 +32,7 @@ _ICON: Final = (Path(web_console.__file__).parent / "static" / "icon.svg").read_
 
 
 class WatchPage:
-    """Of the run in ``directory``, or of the one of the runs there that was written to last."""
+    """The page about the run in ``directory``, or about the latest of the runs there."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

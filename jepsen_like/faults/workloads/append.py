@@ -47,7 +47,7 @@ TIMESTAMP_JITTER_MS = 2_000
 FINAL_LOOKUPS = 3
 DELETER = "deleter"
 ALL_SHARE = 0.2
-"""Of the deletions: those of everything that is committed."""
+"""The share of deletions that delete everything that is committed."""
 
 STRONG = ProducerConfig("")
 WEAK = (

@@ -45,13 +45,13 @@ CONFIGS: Mapping[str, str] = {
     "min.insync.replicas": "2",
 }
 BRIEF_SHARE = 0.15
-"""Of the puts: those that set or delete a key that is set only once."""
+"""The share of puts that set or delete a key that is set only once."""
 MOST_BRIEF = 10
 """How many such keys of one writer are there at a time."""
 DELETE_SHARE = 0.15
-"""Of the puts to other keys."""
+"""The share of deletions among the puts to other keys."""
 ABANDON_SHARE = 0.3
-"""Of the producers: those that do not wait for answers when they are replaced."""
+"""The share of producers that do not wait for answers when they are replaced."""
 POLL_S = 0.2
 RETRY_S = 0.5
 CLOSE_S = 15.0

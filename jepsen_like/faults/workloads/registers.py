@@ -42,7 +42,7 @@ FIRST_MS = 3_600_000
 PRODUCER_IDS = "producer-ids"
 WRITE_SHARE = 0.5
 RELIST_SHARE = 0.05
-"""Of the operations at one broker: those before which the brokers are listed anew."""
+"""The share of operations at one broker before which the brokers are listed again."""
 RETRY_S = 0.5
 BOTH: tuple[EventType, ...] = ("invoke", "ok")
 
@@ -170,7 +170,7 @@ class RegistersWorkload:
     # --- at brokers ----------------------------------------------------------------------------------------
 
     async def _ask_brokers(self, name: str, rng: random.Random, operation: AtBroker) -> None:
-        """One broker after another; after a failure they are listed anew."""
+        """One broker after another; after a failure they are listed again."""
         requests, brokers = self._clients.requests(name), list[int]()
         while await self._pause(rng):
             if not brokers or rng.random() < RELIST_SHARE:

@@ -47,7 +47,7 @@ PROPERTIES: Mapping[str, Mapping[str, str]] = {
     # What coordinators store must survive as the records do.
     "transactions-flushed": {"log.flush.interval.messages": "1"},
 }
-"""Of the nodes that a workload runs on, beside those of every run."""
+"""Properties of the nodes that a workload runs on, beside those of every run."""
 LEAVE_OUT: Mapping[str, frozenset[str]] = {
     "append-flushed": frozenset({"damage"}),
     "transactions": frozenset({"damage", "power", "read-only-remount"}),

@@ -18,7 +18,7 @@ from pykraft.jepsen_like.faults.workloads.transaction_config import Transactions
 from pykraft.kafka_client.metadata import TopicPartition
 
 RECOVER_SHARE: Final = 0.5
-"""Of the plain clients: those that ask for another epoch of their own when they wake up (KIP-360)."""
+"""The share of plain clients that ask for another epoch of their own when they wake up (KIP-360)."""
 
 
 class Instance:
@@ -68,7 +68,7 @@ class Instance:
         return True
 
     async def recover(self) -> None:
-        """Go on at another epoch; whoever was replaced must be refused."""
+        """Go on at another epoch; the replaced producer must be refused."""
         try:
             await self.plain.recover()
         except OperationError as error:

@@ -40,7 +40,7 @@ class ModelPartition:
     removing: tuple[int, ...] = ()
     lost: tuple[int, ...] = ()
     directories: dict[int, Uuid] = field(default_factory=dict)
-    """Of the replicas whose directory is known."""
+    """The directories of replicas, where they are known."""
     joined: dict[int, int] = field(default_factory=dict, compare=False)
     """The broker epoch of each member of the ISR, and of each eligible replica, when it became a member."""
 
@@ -201,7 +201,7 @@ class Model:
         self.ever_proposed.setdefault((topic_id, index, partition_epoch), set()).update(isr)
 
     def epochs_of(self, broker_id: int) -> list[int]:
-        """Of all incarnations that were ever registered under the id, the newest last."""
+        """The epochs of all incarnations that were ever registered under the id, the newest last."""
         return [epoch for epoch, (id, _) in self.registrations.items() if id == broker_id]
 
     def differs_from(self, image: MetadataImage) -> str | None:

@@ -79,7 +79,7 @@ class SimNode:
         self._lost_power = False
 
     def _directory_ids(self) -> Iterator[Uuid]:
-        """Of its log directories, the first of which is also the one that voters are named by."""
+        """Ids of its log directories; the first one is also the one that voters are named by."""
         for number in range(len(data_dirs(self.world.options))):
             yield Uuid(bytes(byte ^ number << 6 for byte in self.directory_id))
 

@@ -107,7 +107,7 @@ _SHAPES = (
 
 TRANSACTIONS = "transactions"
 TRANSACTIONS_SHARE = 0.08
-"""Of the schedules that are asked for no workload in particular."""
+"""The share of schedules with transactions, where no workload was asked for."""
 
 
 def has_transactions(seed: int, workload: str | None) -> bool:
@@ -128,14 +128,14 @@ seldom if each is drawn by itself."""
 
 
 def draw_pair(seed: int) -> tuple[str, ...]:
-    """Of :data:`BESIDE_TRANSACTIONS`: successive seeds have every pair in turn."""
+    """A pair of :data:`BESIDE_TRANSACTIONS`: successive seeds have every pair in turn."""
     pairs = tuple(combinations(BESIDE_TRANSACTIONS, 2))
     return pairs[seed % len(pairs)]
 
 
 def draw_options(seed: int, workload: str | None = None) -> WorldOptions:
     """With ``workload`` :data:`TRANSACTIONS` nothing that was answered may be lost: what coordinators promise
-    is about all partitions at once. Other clients do little then, but for a pair of features that is chosen
+    is about all partitions at once. Other clients do little then, except a pair of features that is chosen
     for them."""
     drawn = replace(_draw_options(seed), transactions=has_transactions(seed, workload))
     if workload != TRANSACTIONS:

@@ -58,7 +58,7 @@ def _faults(story: Story) -> Iterator[Event]:
 
 
 def _leads(story: Story) -> Iterator[Event]:
-    """Of the partitions of the workload's topics, as in a fault run."""
+    """Who leads the partitions of the workload's topics, as in a fault run."""
     topics = {event.key.rpartition("-")[0] for event in story.history if event.key is not None}
     for at_us, partition, leader in story.leads:
         if partition is None:

@@ -21,7 +21,7 @@ def encode_probe(number: int) -> bytes:
 
 
 def what_is_wrong(drawn: Drawn, head: bytes, size_bytes: int) -> str | None:
-    """Of the first answer behind a request, of which the ``head`` is known; None if nothing is.
+    """What is wrong with the first answer behind a request, whose ``head`` is known; None if nothing is.
 
     A damaged request may be one of another API or version: its answer is not read.
     """

@@ -7,7 +7,7 @@ import struct
 from typing import Final
 
 KEPT_BYTES: Final = 64 << 10
-"""Of an answer; a longer one is counted, and not read."""
+"""The most of an answer; a longer one is counted, and not read."""
 
 
 class FuzzConnection(asyncio.Protocol):

@@ -43,7 +43,7 @@ def memory_limit(frame_bytes: int) -> int:
 
 
 class Judge:
-    """Of the requests to one listener of a node. Of the share ``measured`` not turns but memory is."""
+    """Judges the requests to one listener of a node: for the share ``measured`` memory, for others turns."""
 
     def __init__(
         self,

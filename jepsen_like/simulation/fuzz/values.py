@@ -43,7 +43,7 @@ class Known:
     topics: list[str] = field(default_factory=list)
     topic_ids: list[Uuid] = field(default_factory=list)
     partitions: int = 1
-    """Of each topic."""
+    """The partitions of each topic."""
 
 
 class Values:

@@ -329,7 +329,7 @@ class SimCluster:
         return value
 
     def start_client(self) -> None:
-        """Start the client: it proposes to a leading replica at random intervals, for ever."""
+        """Start the client: it proposes to a leading replica at random intervals, forever."""
         self.scheduler.after(1 + self.rng.randrange(2 * self.options.proposal_gap_ms), self._client_turn)
 
     def _client_turn(self) -> None:

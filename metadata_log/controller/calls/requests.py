@@ -189,7 +189,7 @@ class AllocateProducerIdsRequest:
 
 @dataclass(frozen=True, slots=True)
 class AllocateProducerIdsResponse:
-    """Ids ``[start, start + length)`` belong to this broker alone, for ever."""
+    """Ids ``[start, start + length)`` belong to this broker alone, forever."""
 
     start: int
     length: int

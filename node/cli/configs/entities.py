@@ -121,7 +121,7 @@ def _why_no_node(client: AdminClient, target: Target, name: str) -> str | None:
 
 
 def existing_names(client: AdminClient, target: Target, kind: str) -> list[str]:
-    """Of all entities of a kind; the defaults of the brokers last."""
+    """The names of all entities of a kind; the defaults of the brokers last."""
     match kind:
         case "topics":
             return [it.name for it in client.list_topics(include_internal=True)]

@@ -32,7 +32,7 @@ from pykraft.transaction_coordinator.log.records import (
 )
 
 _Tables = Mapping[int, tuple[type[Message], type[Message]]]
-"""Of keys and values, by the type of the record."""
+"""The tables of keys and values, by the type of the record."""
 
 _OFFSETS: Final[_Tables] = {0: (OffsetKey, OffsetCommit), 1: (OffsetKey, OffsetCommit)}
 _GROUP_METADATA: Final[_Tables] = {2: (GroupKey, GroupMetadata)}

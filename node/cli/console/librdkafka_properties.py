@@ -14,7 +14,7 @@ from pykraft.configuration.keys import LONG, ConfigError, ConfigKey, at_least
 from pykraft.node.cli.shared.client_properties import SERIALIZATION
 
 JAVA_DEFAULTS: Final = {"allow.auto.create.topics": "true", "isolation.level": "read_uncommitted"}
-"""Of a consumer, where librdkafka has others."""
+"""Defaults of a consumer, where librdkafka has others."""
 
 
 class Translated(NamedTuple):

@@ -46,7 +46,7 @@ _ROWS: Final = (
         "MS",
         "How long a record waits for room in the buffer, and for its topic.",
     ),
-    ("--metadata-expiry-ms", "metadata.max.age.ms", 1, "MS", "How often metadata is read anew."),
+    ("--metadata-expiry-ms", "metadata.max.age.ms", 1, "MS", "How often metadata is refreshed."),
     ("--socket-buffer-size", "send.buffer.bytes", -1, "BYTES", "The system's buffer of a connection."),
 )
 

@@ -21,7 +21,7 @@ _STEP_S: Final = 0.2
 
 
 class RecordReader:
-    """Of a consumer that has a subscription, and does not store offsets by itself."""
+    """Reads for a consumer that has a subscription, and does not store offsets by itself."""
 
     def __init__(self, consumer: Consumer, connection: Connection, subscription: Subscription) -> None:
         self._consumer = consumer

@@ -27,7 +27,7 @@ LOG_FILE: Final = "log"
 TEMPORARY_FILE: Final = "temporary"
 """The path of the temporary directory, as bytes: written before there is a directory."""
 TEMPORARY_PREFIX: Final = "pykraft-dev-"
-"""Of the directory of a cluster that is not given one."""
+"""Begins the name of the directory of a cluster that is not given one."""
 MAX_NAME: Final = 64
 
 
@@ -152,7 +152,7 @@ def homes() -> Path:
 
 
 def known_homes() -> Iterator[Home]:
-    """Of all clusters that have been detached."""
+    """The homes of all clusters that have been detached."""
     if homes().is_dir():
         for path in sorted(homes().iterdir()):
             yield Home(path.name)

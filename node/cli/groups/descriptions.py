@@ -49,7 +49,7 @@ def describe_offsets(client: AdminClient, groups: Sequence[GroupDescription], ve
 
 
 def _offset_rows(client: AdminClient, groups: Sequence[GroupDescription]) -> dict[str, list[_OffsetRow]]:
-    """Of each group: the partitions of its members, those with most partitions first, then all others."""
+    """For each group: the partitions of its members, those with most partitions first, then all others."""
     committed = {group.group_id: client.group_offsets(group.group_id) for group in groups}
     owned = {group.group_id: _owned(group) for group in groups}
     ends = _end_offsets(

@@ -26,7 +26,7 @@ from pykraft.node.cli.perf.stats import ProducerStats
 
 GROUP: Final = "producer-metrics"
 _SILENCE_MS: Final = 2_000
-"""Whoever waits for so long wants to know what for."""
+"""After so long a user wants to know what the wait is for."""
 
 
 @dataclass(frozen=True, slots=True)

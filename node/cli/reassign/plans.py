@@ -64,7 +64,7 @@ def all_replicas(client: AdminClient, topics: Sequence[str]) -> dict[TopicPartit
 
 
 def current_replicas(client: AdminClient, wanted: Replicas) -> dict[TopicPartition, Sequence[int]]:
-    """Of the partitions of ``wanted`` that exist."""
+    """The replicas of those partitions of ``wanted`` that exist."""
     replicas = all_replicas(client, sorted({partition.topic for partition in wanted}))
     return {partition: replicas[partition] for partition in wanted if partition in replicas}
 

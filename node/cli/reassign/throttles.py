@@ -74,7 +74,7 @@ def set_directory_throttle(client: AdminClient, brokers: Iterable[int], rate: in
 
 
 def clear_throttles(client: AdminClient, wanted: Replicas, *, controllers: bool = False) -> None:
-    """Clear the throttles of all brokers and of the topics of ``wanted``, whoever set them: nothing tells
+    """Clear the throttles of all brokers and of the topics of ``wanted``, no matter who set them: nothing tells
     which brokers took part in moves that have ended. ``controllers``: the client is one of controllers.
     """
     live = {node.id for node in client.describe_cluster(controllers=controllers).brokers}

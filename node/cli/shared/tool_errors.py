@@ -39,7 +39,7 @@ class UsageLine(click.ClickException):
 
 
 class OwnUsageLine(UsageLine):
-    """Of a command that Kafka has no like of."""
+    """The usage line of a command that Kafka does not have."""
 
     exit_code = 2
 

@@ -54,7 +54,7 @@ _ONLY_WITH: Final[Mapping[str, Sequence[str]]] = {
 @click.option("--describe", is_flag=True, help="Show partitions, leaders, replicas and ISR.")
 @click.option("--alter", is_flag=True, help="Raise the number of partitions.")
 @click.option("--list", is_flag=True, help="Print the names of topics.")
-@click.option("--topic", metavar="NAME", help="The topic; but for --create a regular expression.")
+@click.option("--topic", metavar="NAME", help="The topic; except with --create, a regular expression.")
 @click.option("--topic-id", metavar="ID", help="Describe: the topic with this id.")
 @click.option("--partitions", type=click.IntRange(min=1), help="The number of partitions.")
 @click.option(

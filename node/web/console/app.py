@@ -71,7 +71,7 @@ _STATIC: Final = {
 
 
 class Console:
-    """Of one node. :meth:`add_to` an application before it runs."""
+    """The console of one node. :meth:`add_to` an application before it runs."""
 
     def __init__(self, node: ShownNode, limits: CallLimits | None = None) -> None:
         self._node = node

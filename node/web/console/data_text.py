@@ -22,7 +22,7 @@ _REGISTRY_HEAD_BYTES: Final = 5
 _MOST_SCHEMA_ID: Final = 1 << 24
 """Registries count their schemas from 1."""
 MOST_JSON_BYTES: Final = 64 << 10
-"""Of more it is not found out whether they are JSON: that takes one long call."""
+"""Longer data is not parsed as JSON: that takes one long call."""
 _HEX_COLUMNS: Final = 16
 _INDENT: Final = "  "
 _MOST_NESTING: Final = 64
@@ -176,7 +176,7 @@ def registry_note(data: bytes) -> str:
 
 
 def _number(data: bytes) -> str:
-    """Of what may be a small integer of Kafka's own serializers."""
+    """What may be a small integer of Kafka's own serializers, as a number."""
     if len(data) not in (4, 8) or data[0] not in (0, 255):
         return ""
     return f"As a big-endian integer: {int.from_bytes(data, 'big', signed=True):,}."

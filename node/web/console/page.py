@@ -26,7 +26,7 @@ class Page(Protocol):
 
     @classmethod
     def parse(cls, parameters: Parameters, path: Mapping[str, str]) -> Self:
-        """Of the query, and of the parts of the path. :class:`BadParameterError`; :class:`NotFoundError`."""
+        """From the query and the parts of the path. :class:`BadParameterError`; :class:`NotFoundError`."""
         ...
 
     async def load(self, admin: Admin, limits: CallLimits) -> Facts:
@@ -94,7 +94,7 @@ NO_FORM: Final = Failure(415, "Not a form", "Records are given as a form of the 
 
 
 def failure_of(error: Exception) -> Failure:
-    """Of one that is :data:`EXPECTED`."""
+    """The failure that an :data:`EXPECTED` error stands for."""
     match error:
         case BadParameterError():
             return Failure(400, "Not a valid request", f"{str(error)[:1].upper()}{str(error)[1:]}.")

@@ -19,7 +19,7 @@ class BadParameterError(ValueError):
 
 
 class Parameters:
-    """Of a query or a form. A parameter that is missing or empty has its default."""
+    """The parameters of a query or a form. A parameter that is missing or empty has its default."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self.given = given

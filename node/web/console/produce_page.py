@@ -98,7 +98,7 @@ def _data(form: Parameters, name: str) -> bytes | None:
     text = form.text(name, _MOST_DATA)
     if kind == "null":
         if text:
-            raise BadParameterError(f"{name} is to be null, but something was entered")
+            raise BadParameterError(f"{name} must be empty to be null")
         return None
     if kind == "hex":
         try:

@@ -24,7 +24,7 @@ from pykraft.runtime.clock import monotonic_us
 MOST_RECORDS: Final = 200
 _USUAL_RECORDS: Final = 50
 MOST_PARTITIONS: Final = 64
-"""Of so many at most the records are shown together."""
+"""At most the records of so many are shown together."""
 _MOST_PARTITION: Final = (1 << 31) - 1
 _MOST_BYTES: Final = 8 << 20
 _LEAST_BYTES: Final = 256 << 10

@@ -19,7 +19,7 @@ from pykraft.node.web.console.page import Problem
 
 UNKNOWN: Final = "\N{EN DASH}"
 MEMBER_TAIL: Final = 8
-"""So many characters of a member's id tell it from others, also where ids begin with the client's."""
+"""So many characters at the end of a member's id distinguish it from others of the same client."""
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 _LONGEST_AGO_S: Final = 120
 _SOURCES: Final = {

@@ -1,4 +1,4 @@
-"""Checks a compacted log as a map: whoever reads it to its end finds what is in force of every key.
+"""Checks a compacted log as a map: a reader that reaches its end finds the newest value of every key.
 
 Compaction removes only what a later record of the same key supersedes, so a read from the start to some
 offset must have found, of every key, the newest record below that offset, or a later one if there may be one

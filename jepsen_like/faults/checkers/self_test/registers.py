@@ -70,7 +70,7 @@ def _shown(op: str, key: str, nth: int, value: str) -> Plant:
 
 
 def _read_in_turns(events: list[Event]) -> list[Event]:
-    """Of two commits that overlap the first is found, then the second, and then the first again."""
+    """Two commits overlap: the first is found, then the second, and then the first again."""
     place = _places(events, "committed", OFFSETS)[2]
     again = replace(events[place], value="a#1", offset=1, time_us=events[place].time_us + 1)
     return [*events[: place + 1], again, *events[place + 1 :]]

@@ -32,7 +32,7 @@ def _breaking(
 
 
 def _turn_read_only(cluster: ProcessCluster, fault: Fault, victims: Sequence[int]) -> Repair:
-    """A node that has not noticed must end all the same: its disk has to be mounted anew."""
+    """A node that has not noticed must end all the same: its disk has to be mounted again."""
     for node_id in victims:
         cluster.surroundings.disks[node_id].turn_read_only()
     return lambda: restore_power(cluster, victims)

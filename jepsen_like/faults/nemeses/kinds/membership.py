@@ -22,7 +22,7 @@ JOIN_TIMEOUT_S: Final = 30.0
 CHANGE_TIMEOUT_S: Final = 15.0
 """For what other faults may keep from happening: then all is taken back."""
 _MOVED_SHARE: Final = 0.5
-"""Of the partitions: those of which a node that joins gets a replica."""
+"""The share of partitions of which a node that joins gets a replica."""
 
 
 def _add_node(cluster: ProcessCluster, fault: Fault, victims: Sequence[int]) -> Repair:

@@ -19,8 +19,8 @@ _CLAIMS: Final = frozenset({"process", "disk"})
 
 
 def cut_power(cluster: ProcessCluster, node_ids: Sequence[int]) -> None:
-    """Of all of them at one moment, as near as can be; the processes die with it. They are stopped before, so
-    that none sees its disk fail and ends by itself."""
+    """For all of them at one moment, as nearly as possible; the processes die with it. They are stopped
+    before, so that none sees its disk fail and ends by itself."""
     for node_id in node_ids:
         cluster.nodes[node_id].pause()
     for node_id in node_ids:

@@ -121,8 +121,8 @@ def find_file(directory: Path, patterns: Sequence[str], rng: random.Random) -> P
 
 
 def flip_bits(path: Path, count: int, rng: random.Random) -> Damage:
-    """Change one bit of each of ``count`` bytes of a file, or of as many as it has, in place, beneath whoever
-    has it open. :class:`FileNotFoundError` if it is empty."""
+    """Change one bit of each of ``count`` bytes of a file, or of as many as it has, in place, beneath anyone
+    who has it open. :class:`FileNotFoundError` if it is empty."""
     data = _contents(path)
     spared = set(_not_in_a_crc(data)) if path.suffix == ".log" else ()
     there = [position for position in range(len(data)) if position not in spared]

@@ -10,7 +10,7 @@ from pykraft.jepsen_like.faults.nemeses.kind import Repair
 
 
 def in_turns(begin: Callable[[], Repair], lasts_s: float, rests_s: float | None) -> Repair:
-    """Begun and ended in turns; begun once if it rests for ever (None). An error of one of them is raised by
+    """Begun and ended in turns; begun once if it rests forever (None). An error of one of them is raised by
     the repair."""
     over = threading.Event()
     outcome: Future[None] = Future()

@@ -141,7 +141,7 @@ def _latency(rates: OpRates) -> Plot:
 def _availability(analysis: Analysis) -> Plot:
     shares = _grouped(analysis.availability, group_seconds(analysis), min)
     down = sum(share is not None and share < 1 for share in analysis.availability)
-    about = f"in {down} of {len(analysis.availability)} seconds clients waited in vain somewhere"
+    about = f"in {down} of {len(analysis.availability)} seconds some partition was not available"
     series = [Series("", "good", [None if share is None else 100 * share for share in shares], area=True)]
     title = f"available: share of {analysis.overview.place_name}s with an acknowledgement"
     return Plot(title, about, 70, [0, 50, 100], lambda share: f"{share:g} %", series)

@@ -13,7 +13,7 @@ from pykraft.jepsen_like.faults.timeline.seconds import US_PER_S
 
 LANE_PX: Final = 18.0
 COLOURS: Final = 8
-"""The page's style has so many for kinds, ``kind-0`` and so on; then they begin anew."""
+"""The page's style has so many for kinds, ``kind-0`` and so on; then they begin again."""
 _NARROWEST_PX: Final = 2.0
 _MOST_TITLES: Final = 400
 """With more faults than this, those that touch on the paper are drawn as one, without a title of their

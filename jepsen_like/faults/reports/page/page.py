@@ -31,7 +31,7 @@ from pykraft.jepsen_like.faults.reports.report import Result
 from pykraft.jepsen_like.faults.run_files import PAGE
 
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
-"""Of the browser: whatever a history holds, nothing is loaded and nothing is run."""
+"""For the browser: whatever a history holds, nothing is loaded and nothing is run."""
 
 
 def write_page(result: Result, directory: Path) -> Path:

@@ -101,7 +101,7 @@ class DataWatch:
         self._missed_from: dict[Key, int] = {}
         """The lowest offset at which a leader lacked some of these, even if a later leader has them again."""
         self._began_at: dict[tuple[int, Uuid, int], int] = {}
-        """Where replicas last began their logs anew: of what is below they know no producers."""
+        """Where replicas last began an empty log: they know no producers of what is below."""
         self._knows_from: dict[tuple[Uuid, int, int], int] = {}
         """The same of the leader of each leader epoch."""
         self._repeats: dict[Key, set[tuple[int, str]]] = {}
@@ -367,7 +367,7 @@ class DataWatch:
     def _check_sequence(
         self, reference: Reference, partition: Partition, header: BatchHeader, *, is_damaged: bool
     ) -> bool:
-        """Whether the batch may repeat one that was deleted: a leader that began its log anew behind all
+        """Whether the batch may repeat one that was deleted: a leader that began an empty log behind all
         batches of a producer does not know it, as in Kafka. ``is_damaged``: a producer id or a sequence may
         have rotted.
         """

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 COMMITTED_ONLY: Final = "a follower serves only what a leader has committed"
 
 RACKS: Final = ("r0", "r1", "r2")
-"""Of brokers, and of the readers of the workload."""
+"""The racks of brokers, and of the readers of the workload."""
 
 
 class FollowerReads:

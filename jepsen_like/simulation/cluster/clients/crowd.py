@@ -74,7 +74,7 @@ async def _create(world: World, clients: Clients) -> None:
 
 
 def _names(index: int) -> Iterator[str]:
-    """Of transactional ids in one partition of the coordinators' topic."""
+    """Names of transactional ids in one partition of the coordinators' topic."""
     names = (f"{TOPIC}-{number}" for number in count())
     return (name for name in names if partition_for_key(name, STATE_PARTITIONS) == index)
 

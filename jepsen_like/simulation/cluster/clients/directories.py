@@ -55,7 +55,7 @@ class Directories:
         self.checked: set[int] = set()
         """The brokers whose directories agree with their disks."""
         self.differences: dict[int, str] = {}
-        """Of the others, as they were compared last: what a late request did just then is no violation."""
+        """Those of the others, at the last comparison: what a late request did just then is no violation."""
 
     # --- requests ---------------------------------------------------------------------------------------
 

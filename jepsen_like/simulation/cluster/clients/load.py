@@ -292,7 +292,7 @@ def _is_beyond(event: Event, offset: int) -> bool:
 
 
 def _without_lost(events: Iterable[Event], lost: Lost) -> Iterator[Event]:
-    """Of lost records that were not guaranteed only the attempts to send them remain.
+    """Lost records that were not guaranteed count as attempts to send them.
 
     A reader that was given one reads another log than the final one, until it is assigned again: of what it
     is given from that record on nothing remains, even where both logs hold the same.
@@ -319,7 +319,7 @@ def _without_lost(events: Iterable[Event], lost: Lost) -> Iterator[Event]:
 
 
 def _without_deleted_copies(events: Iterable[Event], repeated: Lost) -> Iterator[Event]:
-    """Of records that were deleted and, since no leader knew their producer any more, written again, only the
+    """Where records were deleted and, since no leader knew their producer any more, written again, only the
     second copies remain.
     """
     for event in events:

@@ -125,7 +125,7 @@ def removed_leader() -> SimCluster:
 
 
 def removal_that_only_the_removed_knows() -> SimCluster:
-    """Of two voters, 1 removes itself and dies before 2 has heard of it.
+    """Two voters: 1 removes itself and dies before 2 has heard of it.
 
     2 cannot win without the vote of 1, whose log is longer; so 1 has to be elected, without counting itself,
     and commit its own removal.
@@ -144,7 +144,7 @@ def removal_that_only_the_removed_knows() -> SimCluster:
 
 
 def smaller_majority() -> SimCluster:
-    """Of three voters 2 and 3 are dead; 3 cannot be removed, since the majority of {1, 2} is both of them."""
+    """Three voters, 2 and 3 are dead; 3 cannot be removed, since the majority of {1, 2} is both of them."""
     cluster = _cluster(36, voters=3)
     one, two, three = cluster.replicas.values()
     two.crash()

@@ -59,7 +59,7 @@ class ReplicaView(Protocol):
 
 
 class History:
-    """Facts about the cluster that must stay true for ever."""
+    """Facts about the cluster that must stay true forever."""
 
     def __init__(self) -> None:
         self.commit_voters: VoterSet | None = None
