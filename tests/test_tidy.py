@@ -50,7 +50,6 @@ LARGE_FUNCTIONS = {
     "node/dev_cluster.py:prepare_dev_cluster": 70,
     "node/node.py:Node._start": 68,  # what starts when
     "node/run.py:_serve": 78,
-    "quorum/rpc.py:encode_request": 70,  # a match over messages
     "runtime/simulated/rpc.py:SimTransport.send": 68,  # every fate of a call
 }
 LARGEST_OF_TESTS = {"files": 900, "functions": 110}

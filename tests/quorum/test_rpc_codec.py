@@ -11,7 +11,8 @@ from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.quorum import rpc
 from pykraft.quorum.core import messages as m
-from pykraft.quorum.core.voters import Announcement, ReplicaKey
+from pykraft.quorum.core.log_shape import SnapshotId
+from pykraft.quorum.core.voters import Announcement, ReplicaKey, Voter
 from pykraft.quorum.rpc import FetchedRecords
 from pykraft.runtime.address import Address
 from pykraft.runtime.simulated.virtual_loop import VirtualLoop
@@ -27,15 +28,22 @@ epochs = st.integers(0, 2**31 - 1)
 offsets = st.integers(0, 2**63 - 1)
 errors = st.sampled_from(ErrorCode)
 leaders = st.none() | st.integers(0, 2**31 - 1)
+addresses = st.none() | st.just(Address("host-7", 9093))
+voters = st.builds(Voter, keys, st.just(Address("::1", 1)))
+snapshots = st.builds(SnapshotId, offsets, epochs)
 requests = st.one_of(
     st.builds(m.VoteRequest, st.text(), keys, keys, epochs, epochs, offsets),
-    st.builds(m.BeginQuorumEpochRequest, st.text(), keys, keys, epochs),
+    st.builds(m.BeginQuorumEpochRequest, st.text(), keys, keys, epochs, addresses),
     st.builds(m.EndQuorumEpochRequest, st.text(), keys, keys, epochs, st.lists(keys, max_size=4).map(tuple)),
     st.builds(
         m.FetchRequest,
         *(st.text(), keys, epochs, offsets, epochs, offsets, epochs, epochs, st.booleans(), epochs),
         st.none() | st.builds(Announcement, st.just(Address("host-7", 9093)), epochs),
     ),
+    st.builds(m.FetchSnapshotRequest, st.text(), keys, epochs, snapshots, offsets, epochs),
+    st.builds(m.AddRaftVoterRequest, st.text(), voters, epochs, st.booleans()),
+    st.builds(m.RemoveRaftVoterRequest, st.text(), keys, epochs, st.booleans()),
+    st.builds(m.UpdateRaftVoterRequest, st.text(), voters, epochs),
 )
 diverging = st.none() | st.builds(m.DivergingEpoch, epochs, offsets)
 responses = st.one_of(
@@ -43,12 +51,20 @@ responses = st.one_of(
     st.builds(m.BeginQuorumEpochResponse, st.text(), keys, errors, epochs, leaders),
     st.builds(m.EndQuorumEpochResponse, st.text(), keys, errors, epochs, leaders),
     st.builds(m.FetchResponse, st.text(), keys, errors, epochs, leaders, offsets, diverging),
+    st.builds(
+        m.FetchSnapshotResponse,
+        *(st.text(), keys, errors, epochs, leaders, snapshots, offsets, epochs, epochs),
+        st.just(bytes(16)) | st.binary(),
+    ),
+    st.builds(m.VoterChangeResponse, st.text(), keys, errors, epochs, leaders, message=st.text()),
 )
 METHOD_OF_RESPONSE = {
     m.VoteResponse: rpc.METHODS[m.VoteRequest],
     m.BeginQuorumEpochResponse: rpc.METHODS[m.BeginQuorumEpochRequest],
     m.EndQuorumEpochResponse: rpc.METHODS[m.EndQuorumEpochRequest],
     m.FetchResponse: rpc.METHODS[m.FetchRequest],
+    m.FetchSnapshotResponse: rpc.METHODS[m.FetchSnapshotRequest],
+    m.VoterChangeResponse: rpc.METHODS[m.UpdateRaftVoterRequest],
 }
 
 
