@@ -9,6 +9,8 @@ from pykraft.configuration.topic_keys import FOREVER
 from pykraft.lazy_dataclass import dataclass
 from pykraft.runtime.disk import DiskFile, UnreadableError
 
+LOG_APPEND_TIME = "LogAppendTime"
+"""One of the values of ``message.timestamp.type``."""
 METADATA_LOG_DIRECTORY = "__cluster_metadata-0"
 """The one log directory that is no partition of a broker: the quorum's."""
 

@@ -24,7 +24,6 @@ from tests.sources import ROOT, Source, dotted, files, is_test, modules, sources
 
 LARGE_FILES = {
     "broker/apis/records/produce.py": 502,  # the way of one request
-    "broker/replicas/partition/partition.py": 838,
     "group_coordinator/loading.py": 568,
     "group_coordinator/service.py": 654,
     "jepsen_like/simulation/cluster/faults/planned.py": 502,  # one class a fault
@@ -117,6 +116,8 @@ def _is_named(path: str, texts: Mapping[str, str]) -> bool:
     """As a program or by its name in code; a page that only tells of it does not count."""
     file_name, name = path.rpartition("/")[2], dotted(path)
     in_page = re.compile(rf"-m {re.escape(name)}\b|python3? {re.escape(path)}")
+    if path.startswith(("benchmarks/", "examples/")):
+        in_page = re.compile(rf"(?<![\w/]){re.escape(file_name)}|{re.escape(path)}")
     in_code = re.compile(
         rf"(?<![\w/]){re.escape(file_name)}|{re.escape(path)}|(?<!\w){re.escape(name.removeprefix('pykraft.'))}\b"
     )

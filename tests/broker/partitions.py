@@ -4,7 +4,8 @@ from typing import TypedDict, Unpack
 
 from pykraft.broker.logs.producers.rebuild import ProducerRebuild
 from pykraft.broker.logs.producers.state import ProducerState
-from pykraft.broker.replicas.partition.partition import AppendInfo, Partition
+from pykraft.broker.replicas.partition.leading import AppendInfo
+from pykraft.broker.replicas.partition.partition import Partition
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch

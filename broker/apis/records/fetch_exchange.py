@@ -15,7 +15,7 @@ from pykraft.broker.fetch_sessions.session import (
     FetchSession,
     Results,
 )
-from pykraft.broker.replicas.partition.partition import FetchWaiter
+from pykraft.broker.replicas.partition.state import FetchWaiter
 from pykraft.broker.replicas.replica_selector import RACK_AWARE_SELECTOR
 from pykraft.kafka_protocol.codec.pace import at_once
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot

@@ -34,9 +34,8 @@ from pykraft.kafka_protocol.records import (
     replace_records,
     set_max_timestamp,
 )
-from pykraft.log_store.interface import LogConfig
+from pykraft.log_store.interface import LOG_APPEND_TIME, LogConfig
 
-LOG_APPEND_TIME = "LogAppendTime"
 AS_PRODUCED = "producer"
 
 _COMPACT = "compact"

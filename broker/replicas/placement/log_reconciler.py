@@ -14,7 +14,8 @@ from collections.abc import Callable
 from pykraft.broker.logs.log_loading import OpenLog
 from pykraft.broker.logs.log_manager import LogManager
 from pykraft.broker.replicas.openings import Openings
-from pykraft.broker.replicas.partition.partition import Partition, PartitionEvents
+from pykraft.broker.replicas.partition.partition import Partition
+from pykraft.broker.replicas.partition.state import PartitionEvents
 from pykraft.broker.replicas.placement.directory_assignments import DirectoryAssignments
 from pykraft.broker.replicas.placement.log_moves import LogMoves
 from pykraft.broker.replicas.placement.lost_replicas import LostReplicas

@@ -14,7 +14,8 @@ from pykraft.broker.apis.records import list_offsets, offset_for_leader_epoch
 from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.apis.table import make_apis
 from pykraft.broker.membership.lifecycle import BrokerLifecycle
-from pykraft.broker.replicas.partition.partition import AppendInfo, Partition
+from pykraft.broker.replicas.partition.leading import AppendInfo
+from pykraft.broker.replicas.partition.partition import Partition
 from pykraft.broker.replicas.replica_manager import ReplicaManager
 from pykraft.broker.serving.api import Api, ReceivedRequest
 from pykraft.broker.serving.request_server import RequestServer

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from pykraft.broker.replicas.leading.validate import LOG_APPEND_TIME
 from pykraft.broker.replicas.partition.partition import Partition
 from pykraft.kafka_protocol.markers import COMMIT, EndOfTransaction, Marker
 from pykraft.kafka_protocol.records import BatchHeader, read_header
+from pykraft.log_store.interface import LOG_APPEND_TIME
 from tests.broker.partitions import append, make, state
 
 

@@ -18,7 +18,8 @@ from collections import Counter
 import pytest
 
 from pykraft.broker.logs.log_manager import LogManager
-from pykraft.broker.replicas.partition.partition import HIGH_WATERMARK, Partition
+from pykraft.broker.replicas.partition.deleting import HIGH_WATERMARK
+from pykraft.broker.replicas.partition.partition import Partition
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.log_store.checkpoint import LOG_START_OFFSET_CHECKPOINT, read_offset_checkpoint
 from tests.broker.at_once import now
