@@ -14,7 +14,7 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from pykraft.coordinator.answers import Answers, Waiter
 from pykraft.coordinator.hosted import HostedShard, Waiting
@@ -26,7 +26,6 @@ from pykraft.coordinator.lease import (
     only_with_records,
 )
 from pykraft.coordinator.result import Outcome, Result
-from pykraft.coordinator.shard import Shard
 from pykraft.coordinator.writer import BatchBody, PartitionWriter
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.runtime.clock import Clock
@@ -38,6 +37,7 @@ log = logging.getLogger(__name__)
 S = TypeVar("S")
 R = TypeVar("R", bound=Result)
 H = TypeVar("H", bound=HostedShard)  # type: ignore[type-arg]
+M = TypeVar("M")
 T = TypeVar("T")
 
 _GROWTH_RECORDS = 5_000
@@ -60,7 +60,7 @@ class Loader(Protocol[S]):
     def finish(self) -> Iterator[int]: ...
 
 
-class CoordinatorRuntime(ABC, Generic[S, R, H]):
+class CoordinatorRuntime(ABC, Generic[S, R, H, M]):
     def __init__(
         self,
         topic: str,
@@ -130,6 +130,10 @@ class CoordinatorRuntime(ABC, Generic[S, R, H]):
 
     def _committed(self, hosted: H, high_watermark: int) -> None:
         """The high watermark has moved; answers have been sent."""
+
+    def _past_lease(self, hosted: H, decide: Callable[[S], R], member: M, expired_ms: int) -> R | None:
+        """What can be answered to a heartbeat without a record so many ms after the lease has expired."""
+        return None
 
     def _take_effect(self, hosted: H, result: R) -> None:
         """The records of a result that ``has_effects`` are appended, or there are none."""
@@ -241,24 +245,20 @@ class CoordinatorRuntime(ABC, Generic[S, R, H]):
         """The size of the largest batch that can be written."""
         return self._writer.max_batch_bytes(partition)
 
-    async def write(
-        self,
-        partition: int,
-        decide: Callable[[S], R],
-        past_lease: Callable[[Shard[S, R], int], R | None] | None = None,
-    ) -> object:
+    async def write(self, partition: int, decide: Callable[[S], R], member: M | None = None) -> Any:
         """Decide on a shard and answer once the decision can no longer be lost.
 
-        ``past_lease``: what can be answered without a record so many ms after the lease has expired, if any.
+        ``member``: who sends a heartbeat, which may have an answer after the lease has expired.
         """
         while True:
             now_ms = self._clock.monotonic_ms()
             expired_ms = self._lease_expired_ms(now_ms)
             hosted = self._loaded(partition)
             if expired_ms == 0:
-                return await self._answer(hosted, self._stage(hosted, decide, now_ms), now_ms)
-            if past_lease is not None:
-                result = past_lease(hosted.shard, expired_ms)
+                answer = self._answer(hosted, self._stage(hosted, decide, now_ms), now_ms)
+                break
+            if member is not None:
+                result = self._past_lease(hosted, decide, member, expired_ms)
                 if result is not None:
                     return result.response
             try:
@@ -266,14 +266,17 @@ class CoordinatorRuntime(ABC, Generic[S, R, H]):
             except MustWaitForLeaseError:
                 await self._wait_for_lease(hosted)
             else:
-                return await self._answer(hosted, outcome, now_ms)
+                answer = self._answer(hosted, outcome, now_ms)
+                break
+        return await answer if isinstance(answer, asyncio.Future) else answer
 
-    async def _answer(self, hosted: H, outcome: Outcome[R], now_ms: int) -> object:
+    def _answer(self, hosted: H, outcome: Outcome[R], now_ms: int) -> object:
+        """The answer, or the future that gets it."""
         if outcome.offset is None and not outcome.is_staged:
             return outcome.result.response
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         self._answer_at(hosted, outcome, future, outcome.result.response, now_ms)
-        return await future
+        return future
 
     async def read(self, partition: int, view: Callable[[S], T]) -> T:
         """Read from a shard while the lease holds, and answer once nothing that was read can be lost."""

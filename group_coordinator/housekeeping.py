@@ -84,7 +84,7 @@ class Sweep:
     def is_finished(self) -> bool:
         return self._is_walked and not self._candidates
 
-    def build_slice(self, state: ShardState, call: Call) -> CoordinatorResult:
+    def build_slice(self, state: ShardState, call: Call) -> CoordinatorResult[None]:
         if not self._candidates:
             # Maps are walked in hash order; sorting gives the records of a slice a definite order.
             self._candidates = sorted(self._walk(), key=lambda c: (c.group_id, c.topic, c.partitions[:1]))

@@ -45,19 +45,20 @@ session.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 from pykraft.coordinator.shard import Shard
 from pykraft.group_coordinator.state.classic_group import ClassicGroup
 from pykraft.group_coordinator.state.config import GroupConfig
 from pykraft.group_coordinator.state.consumer_group import ConsumerGroup
-from pykraft.group_coordinator.state.result import CoordinatorResult
+from pykraft.group_coordinator.state.result import AnyResult
 from pykraft.group_coordinator.state.shard_state import ShardState
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.groups import ConsumerGroupHeartbeatResponse, HeartbeatResponse
 
-Decide = Callable[[ShardState], CoordinatorResult]
-MemberTimeout = Callable[[ShardState], int]
-"""How long, in ms, a new coordinator must wait for the member that asks; 0 for an unknown member."""
+Decide = Callable[[ShardState], AnyResult]
+Member: TypeAlias = tuple[str, str, GroupConfig]
+"""Who asks: ids of group and member, and the settings of the group."""
 
 _TIMEOUT_PERCENT = 90
 """The rest allows for clocks that run at different rates."""
@@ -66,6 +67,7 @@ _ALL_IS_WELL = (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)
 
 
 def member_timeout_ms(state: ShardState, group_id: str, member_id: str, config: GroupConfig) -> int:
+    """How long a new coordinator must wait for the member that asks; 0 for an unknown member."""
     match state.groups.get(group_id):
         case ConsumerGroup() as group if member := group.members.get(member_id):
             session_ms = config.consumer_session_timeout_ms
@@ -79,15 +81,12 @@ def member_timeout_ms(state: ShardState, group_id: str, member_id: str, config: 
 
 
 def answer_heartbeat(
-    decide: Decide,
-    member_timeout: MemberTimeout,
-    shard: Shard[ShardState, CoordinatorResult],
-    expired_ms: int,
-) -> CoordinatorResult | None:
+    decide: Decide, member: Member, shard: Shard[ShardState, AnyResult], expired_ms: int
+) -> AnyResult | None:
     """The answer to a heartbeat ``expired_ms`` after the lease has expired; None if none may be given."""
     committed, newest = shard.committed, shard.state
     for state in (committed, newest):
-        if expired_ms >= member_timeout(state) * _TIMEOUT_PERCENT // 100:
+        if expired_ms >= member_timeout_ms(state, *member) * _TIMEOUT_PERCENT // 100:
             return None
     try:
         result = decide(committed)
@@ -100,7 +99,7 @@ def answer_heartbeat(
     return result if _is_well(result) else None
 
 
-def _is_well(result: CoordinatorResult) -> bool:
+def _is_well(result: AnyResult) -> bool:
     response = result.response
     if not isinstance(response, HeartbeatResponse | ConsumerGroupHeartbeatResponse):
         return False

@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from pykraft.coordinator.answers import Answers
 from pykraft.coordinator.hosted import HostedShard, Waiting
@@ -26,9 +27,17 @@ from pykraft.group_coordinator.housekeeping import (
     sweep_expired_offsets,
 )
 from pykraft.group_coordinator.loading import Loader
+from pykraft.group_coordinator.past_lease import Decide, Member, answer_heartbeat
 from pykraft.group_coordinator.shard import GroupOutcome, GroupShard
 from pykraft.group_coordinator.state.config import GroupConfig
-from pykraft.group_coordinator.state.result import Call, CoordinatorResult, Parked, build_superseded
+from pykraft.group_coordinator.state.result import (
+    A,
+    AnyResult,
+    Call,
+    CoordinatorResult,
+    Parked,
+    build_superseded,
+)
 from pykraft.group_coordinator.state.shard_state import ShardState
 from pykraft.group_coordinator.state.subscription import TopicsView
 from pykraft.kafka_protocol.enums import ConfigResourceType
@@ -44,7 +53,7 @@ from pykraft.runtime.turns import Turns
 _NEVER_MS = 2**63
 
 
-class HostedGroups(HostedShard[ShardState, CoordinatorResult]):
+class HostedGroups(HostedShard[ShardState, AnyResult]):
     """A shard with the joins and syncs that are parked in it, and with its unfinished sweeps."""
 
     shard: GroupShard
@@ -78,7 +87,7 @@ _SESSIONS_PER_TICK = 500
 _EXPIRED_PER_TICK = 5
 
 
-class GroupRuntime(CoordinatorRuntime[ShardState, CoordinatorResult, HostedGroups]):
+class GroupRuntime(CoordinatorRuntime[ShardState, AnyResult, HostedGroups, Member]):
     def __init__(
         self,
         config: GroupConfig,
@@ -149,6 +158,15 @@ class GroupRuntime(CoordinatorRuntime[ShardState, CoordinatorResult, HostedGroup
 
     # ---- requests
 
+    def write(
+        self,
+        partition: int,
+        decide: Callable[[ShardState], CoordinatorResult[A]],
+        member: Member | None = None,
+    ) -> Coroutine[Any, Any, A]:
+        """As of every coordinator; the answer is the response of the result, also of one that is parked."""
+        return super().write(partition, decide, member)
+
     def count_timers(self) -> int:
         """How many timers run: one for each member, and more in groups that rebalance."""
         return sum(len(hosted.shard.deadlines) for hosted in self._hosted.values())
@@ -165,14 +183,19 @@ class GroupRuntime(CoordinatorRuntime[ShardState, CoordinatorResult, HostedGroup
         self._answer_from(hosted, offset, Waiting(0, now_ms + self._write_timeout_ms, future, None))
         await future
 
-    async def _answer(self, hosted: HostedGroups, outcome: GroupOutcome, now_ms: int) -> object:
+    def _past_lease(
+        self, hosted: HostedGroups, decide: Decide, member: Member, expired_ms: int
+    ) -> AnyResult | None:
+        return answer_heartbeat(decide, member, hosted.shard, expired_ms)
+
+    def _answer(self, hosted: HostedGroups, outcome: GroupOutcome, now_ms: int) -> object:
         result = outcome.result
         if isinstance(result.response, Parked):
             future = self._park(hosted, result.response)
             self._complete_parked(hosted, outcome, now_ms)
-            return await future
+            return future
         self._complete_parked(hosted, outcome, now_ms)
-        return await super()._answer(hosted, outcome, now_ms)
+        return super()._answer(hosted, outcome, now_ms)
 
     def _park(self, hosted: HostedGroups, key: Parked) -> asyncio.Future[object]:
         """Park a request under ``key``. An older one of the same member has been given up by its client."""
@@ -196,7 +219,7 @@ class GroupRuntime(CoordinatorRuntime[ShardState, CoordinatorResult, HostedGroup
         if deadline_ms is not None:
             self._wake_at(deadline_ms)
 
-    def _take_effect(self, hosted: HostedGroups, result: CoordinatorResult) -> None:
+    def _take_effect(self, hosted: HostedGroups, result: AnyResult) -> None:
         """Find the topics of a group's regular expressions; what is found is a decision like any other."""
         topics, resolution = self.topics, result.resolution
         assert resolution is not None

@@ -43,7 +43,7 @@ from pykraft.group_coordinator.offsets.large_deletions import (
 )
 from pykraft.group_coordinator.offsets.large_fetches import LargeFetch, is_large
 from pykraft.group_coordinator.offsets.transactional import TransactionalCommit, refuse_all
-from pykraft.group_coordinator.past_lease import MemberTimeout, answer_heartbeat, member_timeout_ms
+from pykraft.group_coordinator.past_lease import Member
 from pykraft.group_coordinator.runtime import GroupRuntime
 from pykraft.group_coordinator.state.classic_group import ClassicGroup
 from pykraft.group_coordinator.state.config import GroupConfig
@@ -99,9 +99,9 @@ from pykraft.runtime.turns import Turns, UnlimitedTurn
 if TYPE_CHECKING:
     from random import Random
 
-R = TypeVar("R", bound=Message)
 A = TypeVar("A")
 B = TypeVar("B")
+C = TypeVar("C")
 
 _GROUPS_AT_ONCE = 20
 _LISTED_AT_ONCE = 200
@@ -225,15 +225,14 @@ class GroupCoordinatorService:
             return await self._upgrade(ctx, request, version)
         return await self._consumer_heartbeat(self._call(ctx, request, version), request)
 
-    async def _consumer_heartbeat(
+    def _consumer_heartbeat(
         self, call: Call, request: ConsumerGroupHeartbeatRequest, prepared: PreparedUpgrade | None = None
-    ) -> ConsumerGroupHeartbeatResponse:
+    ) -> Awaitable[ConsumerGroupHeartbeatResponse]:
         call.heartbeat_interval_ms = self._pace.interval_ms(call.config)
-        return await self._write(
-            ConsumerGroupHeartbeatResponse,
+        return self._write(
             request.group_id,
             lambda state: handle_consumer_heartbeat(state, request, call, prepared),
-            lambda state: member_timeout_ms(state, request.group_id, request.member_id, call.config),
+            (request.group_id, request.member_id, call.config),
         )
 
     def _is_large_upgrade(self, group_id: str) -> bool:
@@ -265,9 +264,7 @@ class GroupCoordinatorService:
     ) -> JoinGroupResponse:
         call = self._call(ctx, request, version)
         check_join(request, call)
-        response = await self._write(
-            JoinGroupResponse, request.group_id, lambda state: handle_join_group(state, request, call)
-        )
+        response = await self._write(request.group_id, lambda state: handle_join_group(state, request, call))
         return as_version_has_it(response, version)
 
     async def sync_group(
@@ -275,9 +272,7 @@ class GroupCoordinatorService:
     ) -> SyncGroupResponse:
         check_sync(request, version)
         call = self._call(ctx, request, version)
-        return await self._write(
-            SyncGroupResponse, request.group_id, lambda state: handle_sync_group(state, request, call)
-        )
+        return await self._write(request.group_id, lambda state: handle_sync_group(state, request, call))
 
     async def heartbeat(
         self, ctx: RequestContext, request: HeartbeatRequest, version: int
@@ -285,10 +280,9 @@ class GroupCoordinatorService:
         check_group_id(request.group_id)
         call = self._call(ctx, request, version)
         return await self._write(
-            HeartbeatResponse,
             request.group_id,
             lambda state: handle_heartbeat(state, request, call),
-            lambda state: member_timeout_ms(state, request.group_id, request.member_id, call.config),
+            (request.group_id, request.member_id, call.config),
         )
 
     async def leave_group(
@@ -300,7 +294,6 @@ class GroupCoordinatorService:
         for some in leave_some_at_a_time(request):
             call = self._call(ctx, some, version)
             answer = await self._write(
-                LeaveGroupResponse,
                 request.group_id,
                 lambda state: handle_leave_group(state, some, call),  # noqa: B023 (it is called at once)
             )
@@ -341,13 +334,11 @@ class GroupCoordinatorService:
         for _ in range(_MERGES):
             yield from commit.merge(runtime.state_of(partition))
 
-        def decide(state: ShardState) -> CoordinatorResult:
+        def decide(state: ShardState) -> CoordinatorResult[list[int | list[int]]]:
             return commit.decide(state, runtime.topics)
 
         async def write() -> CommitCodes:
-            answer = await runtime.write(partition, decide)
-            assert isinstance(answer, list)
-            return answer
+            return await runtime.write(partition, decide)
 
         return None if runtime.submit(partition, decide, waiter) else write
 
@@ -355,11 +346,7 @@ class GroupCoordinatorService:
         self, ctx: RequestContext, request: CommitRequestView, version: int
     ) -> CommitCodes:
         call = self._call(ctx, request, version)
-        answer = await self._runtime.write(
-            self.partition_for(request.group_id), lambda state: handle_offset_commit(state, request, call)
-        )
-        assert isinstance(answer, list)
-        return answer
+        return await self._write(request.group_id, lambda state: handle_offset_commit(state, request, call))
 
     async def txn_offset_commit(
         self,
@@ -390,13 +377,11 @@ class GroupCoordinatorService:
         self._runtime.state_of(partition)  # a transaction that goes on elsewhere is not asked about
         still_verified = await verify(partition)
 
-        def decide(state: ShardState) -> CoordinatorResult:
+        def decide(state: ShardState) -> CoordinatorResult[list[int | list[int]]]:
             still_verified()
             return commit.decide(state)
 
-        answer = await self._runtime.write(partition, decide)
-        assert isinstance(answer, list)
-        return answer
+        return await self._runtime.write(partition, decide)
 
     async def end_transaction(self, partition: int, end: EndOfTransaction) -> None:
         """Append a marker; returns once it is committed. :class:`KafkaError` of the log, or of a request."""
@@ -444,7 +429,6 @@ class GroupCoordinatorService:
         if is_large_request(request):
             return await self._delete_offsets_in_slices(request, topics)
         return await self._write(
-            OffsetDeleteResponse,
             request.group_id,
             lambda state: handle_offset_delete(state, request, topics),
         )
@@ -456,7 +440,6 @@ class GroupCoordinatorService:
         deletion = LargeOffsetDelete(request, topics, self._runtime.max_batch_bytes(partition))
         await self._changes.finish(self._prepare(partition, deletion.prepare))
         answer = await self._runtime.write(partition, deletion.decide)
-        assert isinstance(answer, OffsetDeleteResponse)
         if answer is deletion.response:
             await self._changes.finish(deletion.build())
         return answer
@@ -590,19 +573,15 @@ class GroupCoordinatorService:
 
     async def _delete_small(self, partition: int, group_ids: list[str]) -> DeleteGroupsResponse:
         max_bytes = self._runtime.max_batch_bytes(partition)
-        answer = await self._runtime.write(
+        return await self._runtime.write(
             partition, lambda state: handle_delete_groups(state, group_ids, max_bytes)
         )
-        assert isinstance(answer, DeleteGroupsResponse)
-        return answer
 
     async def _delete_large(self, partition: int, group_ids: list[str]) -> DeleteGroupsResponse:
         (group_id,) = group_ids
         deletion = LargeGroupDeletion(group_id, self._runtime.max_batch_bytes(partition))
         await self._changes.finish(self._prepare(partition, deletion.prepare))
-        answer = await self._runtime.write(partition, deletion.decide)
-        assert isinstance(answer, DeleteGroupsResponse)
-        return answer
+        return await self._runtime.write(partition, deletion.decide)
 
     def _call(self, ctx: RequestContext, request: Message | CommitRequestView, version: int) -> Call:
         return Call(
@@ -630,17 +609,13 @@ class GroupCoordinatorService:
             pass
         return drawn
 
-    async def _write(
+    def _write(
         self,
-        response: type[R],
         group_id: str,
-        decide: Callable[[ShardState], CoordinatorResult],
-        member_timeout: MemberTimeout | None = None,
-    ) -> R:
-        past_lease = member_timeout and partial(answer_heartbeat, decide, member_timeout)
-        answer = await self._runtime.write(self.partition_for(group_id), decide, past_lease)
-        assert isinstance(answer, response)
-        return answer
+        decide: Callable[[ShardState], CoordinatorResult[C]],
+        member: Member | None = None,
+    ) -> Awaitable[C]:
+        return self._runtime.write(self.partition_for(group_id), decide, member)
 
     async def _gather_in_slices(
         self, look_up: Callable[[A], Awaitable[B]], items: Sequence[A], at_once: int = _GROUPS_AT_ONCE

@@ -20,7 +20,7 @@ from pykraft.group_coordinator.state.commits import (
 )
 from pykraft.group_coordinator.state.config import GroupConfig
 from pykraft.group_coordinator.state.prepared_change import PreparedBatch
-from pykraft.group_coordinator.state.result import Call, CoordinatorResult, Record
+from pykraft.group_coordinator.state.result import AnyResult, Call, Record
 from pykraft.group_coordinator.state.sessions import Deadlines, TimerChange
 from pykraft.group_coordinator.state.shard_state import EMPTY_STATE, ShardState
 from pykraft.group_coordinator.timers_expired import handle_timer, iter_new_sessions
@@ -28,13 +28,13 @@ from pykraft.kafka_protocol.batch_builder import BatchBuilder
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.markers import COMMIT, EndOfTransaction
 
-GroupOutcome: TypeAlias = Outcome[CoordinatorResult]
+GroupOutcome: TypeAlias = Outcome[AnyResult]
 
 TIMER_RETRY_MS = 1_000
 """How long to wait before a timer whose effect could not be written is tried again."""
 
 
-class GroupShard(Shard[ShardState, CoordinatorResult]):
+class GroupShard(Shard[ShardState, AnyResult]):
     """See :class:`.Shard`. Some state of classic groups is not in records, nor are the timers."""
 
     def __init__(self, partition: int, leader_epoch: int, writer: PartitionWriter) -> None:
@@ -42,19 +42,19 @@ class GroupShard(Shard[ShardState, CoordinatorResult]):
         self.deadlines = Deadlines()
         self._new_sessions: Iterator[tuple[TimerChange, ...]] | None = None
 
-    def _replay(self, state: ShardState, result: CoordinatorResult) -> ShardState:
+    def _replay(self, state: ShardState, result: AnyResult) -> ShardState:
         if result.producer is not None:
             return replay_transactional(state, result.producer[0], result.records)
         return replay_all(state, result.records)
 
-    def _write(self, builder: BatchBuilder, result: CoordinatorResult) -> bool:
+    def _write(self, builder: BatchBuilder, result: AnyResult) -> bool:
         """What was prepared as a batch finds room only in an empty one."""
         if builder.record_count and any(isinstance(record, PreparedBatch) for record in result.records):
             return False
         write_records(builder, result.records)
         return True
 
-    def _has_happened(self, result: CoordinatorResult, now_ms: int) -> None:
+    def _has_happened(self, result: AnyResult, now_ms: int) -> None:
         for change in result.timers:
             self.deadlines.apply(change, now_ms)
 
@@ -100,7 +100,7 @@ class GroupShard(Shard[ShardState, CoordinatorResult]):
             self._new_sessions = None
         return steps
 
-    def _write_at_once(self, result: CoordinatorResult, wall_ms: int, now_ms: int) -> GroupOutcome:
+    def _write_at_once(self, result: AnyResult, wall_ms: int, now_ms: int) -> GroupOutcome:
         staged = self._begin(result, wall_ms)
         if result.records and not self._add(staged, result, now_ms):
             raise too_large()

@@ -20,7 +20,7 @@ from pykraft.group_coordinator.state.classic_group import ClassicGroup, ClassicS
 from pykraft.group_coordinator.state.config import GroupConfig
 from pykraft.group_coordinator.state.consumer_group import ConsumerGroup
 from pykraft.group_coordinator.state.member import MemberState
-from pykraft.group_coordinator.state.result import Call, CoordinatorResult
+from pykraft.group_coordinator.state.result import AnyResult, Call, CoordinatorResult
 from pykraft.group_coordinator.state.sessions import (
     CLASSIC_MEMBER_TIMERS,
     SetTimer,
@@ -34,7 +34,7 @@ from pykraft.group_coordinator.state.shard_state import Group, ShardState
 _NOTHING = CoordinatorResult(None)
 
 
-def handle_timer(state: ShardState, key: TimerKey, epoch: int, call: Call) -> CoordinatorResult:
+def handle_timer(state: ShardState, key: TimerKey, epoch: int, call: Call) -> AnyResult:
     match state.groups.get(key.group_id):
         case ConsumerGroup() as group:
             return _consumer_timer(group, key, epoch, call)
@@ -44,7 +44,7 @@ def handle_timer(state: ShardState, key: TimerKey, epoch: int, call: Call) -> Co
             return _NOTHING
 
 
-def _consumer_timer(group: ConsumerGroup, key: TimerKey, epoch: int, call: Call) -> CoordinatorResult:
+def _consumer_timer(group: ConsumerGroup, key: TimerKey, epoch: int, call: Call) -> AnyResult:
     member = group.members.get(key.member_id)
     if member is None:
         return _NOTHING
@@ -62,7 +62,7 @@ def _consumer_timer(group: ConsumerGroup, key: TimerKey, epoch: int, call: Call)
     return fence_member(group, key.member_id, call) if is_over else _NOTHING
 
 
-def _classic_timer(draft: ClassicDraft, key: TimerKey) -> CoordinatorResult:
+def _classic_timer(draft: ClassicDraft, key: TimerKey) -> AnyResult:
     group, member_id = draft.group, key.member_id
     match key.kind:
         case TimerKind.SESSION:

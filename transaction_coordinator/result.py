@@ -7,26 +7,22 @@ still be lost must neither be known nor be carried out.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar
 
-from pykraft.kafka_protocol.codec.schema import Message
-from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.transactions import DescribedTransaction
 from pykraft.lazy_dataclass import dataclass
 from pykraft.transaction_coordinator.log.records import TransactionRecord
-from pykraft.transaction_coordinator.transaction import TopicPartition
 
-Answer: TypeAlias = Message | dict[TopicPartition, ErrorCode] | DescribedTransaction | None
+A = TypeVar("A")
 """A response; or, where a request concerns several transactional ids, what is said of one of them."""
 
 
 @dataclass(slots=True)
-class CoordinatorResult:
+class CoordinatorResult(Generic[A]):
     """``prepared``: the transactional ids whose transactions the records end. Their markers are to be written
     once the records are committed, then :mod:`~pykraft.transaction_coordinator.requests.endings` is called.
     """
 
-    response: Answer
+    response: A
     records: tuple[TransactionRecord, ...] = ()
     prepared: tuple[str, ...] = ()
 
@@ -45,5 +41,7 @@ class CoordinatorResult:
         """Whether markers are to be written."""
         return bool(self.prepared)
 
+
+AnyResult: TypeAlias = CoordinatorResult[Any]
 
 NOTHING = CoordinatorResult(None)

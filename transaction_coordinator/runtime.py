@@ -37,13 +37,13 @@ from pykraft.transaction_coordinator.requests.endings import (
     handle_expiry,
     handle_timeout,
 )
-from pykraft.transaction_coordinator.result import CoordinatorResult
+from pykraft.transaction_coordinator.result import A, AnyResult, CoordinatorResult
 from pykraft.transaction_coordinator.shard import TransactionShard
 from pykraft.transaction_coordinator.state import ShardState
 from pykraft.transaction_coordinator.transaction import PREPARED, Transaction, TransactionVersion
 
 
-class HostedTransactions(HostedShard[ShardState, CoordinatorResult]):
+class HostedTransactions(HostedShard[ShardState, AnyResult]):
     """A shard with the transactions whose markers are being written."""
 
     shard: TransactionShard
@@ -69,7 +69,7 @@ class HostedTransactions(HostedShard[ShardState, CoordinatorResult]):
 
 log = logging.getLogger(__name__)
 
-Handle = Callable[[ShardState, Call], CoordinatorResult]
+Handle = Callable[[ShardState, Call], AnyResult]
 
 _NOT_NOW = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
 """Errors of the log, which every other decision would meet as well."""
@@ -77,7 +77,7 @@ _RETRY_MS = 100
 _EXPIRED_PER_BATCH = 100
 
 
-class TransactionRuntime(CoordinatorRuntime[ShardState, CoordinatorResult, HostedTransactions]):
+class TransactionRuntime(CoordinatorRuntime[ShardState, AnyResult, HostedTransactions, None]):
     def __init__(
         self,
         config: TransactionConfig,
@@ -138,17 +138,20 @@ class TransactionRuntime(CoordinatorRuntime[ShardState, CoordinatorResult, Hoste
         found = self.image.topic(topic)
         return found is not None and 0 <= index < len(found.partitions)
 
-    async def decide(self, partition: int, handle: Handle, call: Call) -> object:
+    async def decide(
+        self, partition: int, handle: Callable[[ShardState, Call], CoordinatorResult[A]], call: Call
+    ) -> A:
         """As :meth:`write`; a producer id is got if the decision needs one."""
         while True:
             try:
-                return await self.write(partition, partial(_decide, handle, call))
+                answer: A = await self.write(partition, lambda state: handle(state, call))
+                return answer
             except NeedsProducerIdError:
                 call.new_producer_id = self._producer_ids.next_id()
 
     # ---- the end of transactions
 
-    def _take_effect(self, hosted: HostedTransactions, result: CoordinatorResult) -> None:
+    def _take_effect(self, hosted: HostedTransactions, result: AnyResult) -> None:
         hosted.prepared.append((hosted.shard.end_offset, result.prepared))
         self._complete_committed(hosted)
 
@@ -244,13 +247,9 @@ class TransactionRuntime(CoordinatorRuntime[ShardState, CoordinatorResult, Hoste
         return True
 
 
-def _decide(handle: Handle, call: Call, state: ShardState) -> CoordinatorResult:
-    return handle(state, call)
-
-
-def _time_out(name: str, state: ShardState, call: Call) -> CoordinatorResult:
+def _time_out(name: str, state: ShardState, call: Call) -> AnyResult:
     return handle_timeout(state, name, call)
 
 
-def _expire(names: list[str], state: ShardState, call: Call) -> CoordinatorResult:
+def _expire(names: list[str], state: ShardState, call: Call) -> AnyResult:
     return handle_expiry(state, names, call)

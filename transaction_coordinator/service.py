@@ -22,7 +22,6 @@ from pykraft.kafka_protocol.messages.transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnResult,
-    DescribedTransaction,
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     EndTxnRequest,
@@ -131,13 +130,11 @@ class TransactionCoordinatorService:
         name = request.transactional_id
         if name is None:
             return InitProducerIdResponse(producer_id=self._producer_ids.next_id(), producer_epoch=0)
-        answer = await self._runtime.decide(
+        return await self._runtime.decide(
             self.partition_for(name),
             lambda state, call: handle_init_producer_id(state, request, call),
             self._runtime.call(version),
         )
-        assert isinstance(answer, InitProducerIdResponse)
-        return answer
 
     async def add_partitions(
         self, request: AddPartitionsToTxnRequest, version: int
@@ -146,15 +143,13 @@ class TransactionCoordinatorService:
 
         async def add(wanted: add_partitions.Wanted) -> add_partitions.Codes:
             try:
-                answer = await self._runtime.decide(
+                return await self._runtime.decide(
                     self.partition_for(wanted.transaction.transactional_id),
                     lambda state, call: add_partitions.handle_add_partitions(state, wanted, call),
                     self._runtime.call(version),
                 )
             except KafkaError as error:
                 return wanted.all_with(error.code)
-            assert isinstance(answer, dict)
-            return answer
 
         results: list[AddPartitionsToTxnResult] = []
         for some in add_partitions.some_at_a_time(add_partitions.transactions_of(request, version)):
@@ -174,22 +169,18 @@ class TransactionCoordinatorService:
         """``offsets_partition``: the partition of ``__consumer_offsets`` that holds the group."""
         call = self._runtime.call(version)
         call.offsets_partition = offsets_partition
-        answer = await self._runtime.decide(
+        return await self._runtime.decide(
             self.partition_for(request.transactional_id),
             lambda state, call: handle_add_offsets(state, request, call),
             call,
         )
-        assert isinstance(answer, AddOffsetsToTxnResponse)
-        return answer
 
     async def end_txn(self, request: EndTxnRequest, version: int) -> EndTxnResponse:
-        answer = await self._runtime.decide(
+        return await self._runtime.decide(
             self.partition_for(request.transactional_id),
             lambda state, call: handle_end_txn(state, request, call),
             self._runtime.call(version),
         )
-        assert isinstance(answer, EndTxnResponse)
-        return answer
 
     async def describe_transactions(
         self, request: DescribeTransactionsRequest, version: int
@@ -210,7 +201,6 @@ class TransactionCoordinatorService:
             except KafkaError as error:
                 one = describe.build_failure(name, error.code)
             else:
-                assert isinstance(result.response, DescribedTransaction)
                 one = result.response
             described[name] = DescribeTransactionsResponse.encode_part(one, version)
             await self._slices.pause()

@@ -12,17 +12,17 @@ from pykraft.kafka_protocol.batch_builder import BatchBuilder
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.transaction_coordinator.log.codec import encode_record
 from pykraft.transaction_coordinator.log.replay import replay_decided
-from pykraft.transaction_coordinator.result import CoordinatorResult
+from pykraft.transaction_coordinator.result import AnyResult
 from pykraft.transaction_coordinator.state import EMPTY_STATE, ShardState
 from pykraft.transaction_coordinator.transaction import TransactionState, TransactionVersion
 
-TransactionOutcome: TypeAlias = Outcome[CoordinatorResult]
+TransactionOutcome: TypeAlias = Outcome[AnyResult]
 
 _ROOM_FOR_THE_END_BYTES: Final = 100
 """The record that ends a transaction is longer than the last one of its partitions, and must fit as well."""
 
 
-class TransactionShard(Shard[ShardState, CoordinatorResult]):
+class TransactionShard(Shard[ShardState, AnyResult]):
     """See :class:`.Shard`. ``transaction_version`` tells the finalized feature: records depend on it."""
 
     def __init__(
@@ -35,20 +35,20 @@ class TransactionShard(Shard[ShardState, CoordinatorResult]):
         super().__init__(partition, leader_epoch, writer, EMPTY_STATE)
         self._transaction_version = transaction_version
 
-    def _replay(self, state: ShardState, result: CoordinatorResult) -> ShardState:
+    def _replay(self, state: ShardState, result: AnyResult) -> ShardState:
         return replay_decided(state, result.records)
 
-    def _write(self, builder: BatchBuilder, result: CoordinatorResult) -> bool:
+    def _write(self, builder: BatchBuilder, result: AnyResult) -> bool:
         version = self._transaction_version()
         for record in result.records:
             builder.add(*encode_record(record, version))
         return True
 
-    def _room_bytes(self, result: CoordinatorResult) -> int:
+    def _room_bytes(self, result: AnyResult) -> int:
         is_open = any(one.value and one.value.state is TransactionState.ONGOING for one in result.records)
         return _ROOM_FOR_THE_END_BYTES if is_open else 0
 
-    def _has_happened(self, result: CoordinatorResult, now_ms: int) -> None:
+    def _has_happened(self, result: AnyResult, now_ms: int) -> None:
         """Nothing but records."""
 
     def _as_error(self, error: KafkaError) -> KafkaError:

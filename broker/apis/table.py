@@ -236,7 +236,7 @@ _ON_BROKERS = (
     HandledApi(
         OffsetFetchRequest,
         OffsetFetchResponse,
-        groups.offset_fetch,
+        groups.ask(Coordinator.offset_fetch),
         refused_when_fenced=_FENCED_COORDINATOR,
         build_error=error_responses.build_offset_fetch_error,
     ),

@@ -16,7 +16,7 @@ lists yield after each item (:class:`SlicedApi`), and every response is encoded 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Generic
 
 from pykraft.broker.serving.api import (
@@ -282,20 +282,19 @@ class RequestServer(Generic[S]):
         )
         return answer
 
-    async def _serve(
+    def _serve(
         self, api: Api[S, Any, Any], context: RequestContext, received: ReceivedRequest[Any]
-    ) -> Message | bytes:
+    ) -> Awaitable[Message | bytes]:
         if api.refused_when_fenced is not None and self._is_fenced():
             raise KafkaError(api.refused_when_fenced, "this broker is fenced")
         if isinstance(api, ForwardedApi):
-            return await api.forward(self._services, context, received)
+            return api.forward(self._services, context, received)
         if isinstance(api, SlicedApi):
-            sliced: Message = await self._slices.result(
+            return self._slices.result(
                 api.handle(self._services, context, received.request, received.version)
             )
-            return sliced
         assert isinstance(api, HandledApi), f"{api.key.name} is answered by its hot handler"
-        answer: Message | bytes = await api.handle(
+        answer: Awaitable[Message | bytes] = api.handle(
             self._services, context, received.request, received.version
         )
         return answer

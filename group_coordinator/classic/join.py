@@ -32,14 +32,16 @@ from pykraft.group_coordinator.migration.members_in_classic_protocol import join
 from pykraft.group_coordinator.state.classic_group import ClassicGroup, ClassicMember, ClassicState
 from pykraft.group_coordinator.state.consumer_group import ConsumerGroup
 from pykraft.group_coordinator.state.group_records import group_tombstones
-from pykraft.group_coordinator.state.result import Answer, Call, CoordinatorResult, Parked, ParkKind
+from pykraft.group_coordinator.state.result import Call, CoordinatorResult, Parked, ParkKind
 from pykraft.group_coordinator.state.sessions import TimerKind
 from pykraft.group_coordinator.state.shard_state import ShardState
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.groups import JoinGroupRequest, SyncGroupResponse
+from pykraft.kafka_protocol.messages.groups import JoinGroupRequest, JoinGroupResponse, SyncGroupResponse
 
 
-def handle_join_group(state: ShardState, request: JoinGroupRequest, call: Call) -> CoordinatorResult:
+def handle_join_group(
+    state: ShardState, request: JoinGroupRequest, call: Call
+) -> CoordinatorResult[JoinGroupResponse]:
     check_join(request, call)
     draft = ClassicDraft(ClassicGroup(request.group_id), call.config, call.wall_ms)
     match state.group(request.group_id):
@@ -73,7 +75,7 @@ def _check_protocols(group: ClassicGroup, request: JoinGroupRequest) -> None:
         )
 
 
-def _join(draft: ClassicDraft, request: JoinGroupRequest, call: Call) -> Answer:
+def _join(draft: ClassicDraft, request: JoinGroupRequest, call: Call) -> JoinGroupResponse | Parked:
     group, instance_id, member_id = draft.group, request.group_instance_id, request.member_id
     if member_id == "":
         new_id = make_member_id(request, call)
@@ -105,7 +107,9 @@ def _join(draft: ClassicDraft, request: JoinGroupRequest, call: Call) -> Answer:
     return _rejoin(draft, member, request, call)
 
 
-def _add_member(draft: ClassicDraft, member_id: str, request: JoinGroupRequest, call: Call) -> Answer:
+def _add_member(
+    draft: ClassicDraft, member_id: str, request: JoinGroupRequest, call: Call
+) -> JoinGroupResponse | Parked:
     member = ClassicMember(
         member_id=member_id,
         instance_id=request.group_instance_id,
@@ -125,7 +129,9 @@ def _add_member(draft: ClassicDraft, member_id: str, request: JoinGroupRequest, 
     return Parked(ParkKind.JOIN, draft.group.group_id, member_id)
 
 
-def _rejoin(draft: ClassicDraft, member: ClassicMember, request: JoinGroupRequest, call: Call) -> Answer:
+def _rejoin(
+    draft: ClassicDraft, member: ClassicMember, request: JoinGroupRequest, call: Call
+) -> JoinGroupResponse | Parked:
     group = draft.group
     changed = protocols_of(request) != member.protocols
     match group.state:
@@ -148,7 +154,7 @@ def _rejoin(draft: ClassicDraft, member: ClassicMember, request: JoinGroupReques
 
 def _replace_static_member(
     draft: ClassicDraft, old: ClassicMember, request: JoinGroupRequest, call: Call
-) -> Answer:
+) -> JoinGroupResponse | Parked:
     """A restarted static member takes its place again under a new id; its old id is fenced."""
     group_id, old_leader_id, new_id = (
         draft.group.group_id,
@@ -211,7 +217,7 @@ def _has_room(group: ClassicGroup, member_id: str, call: Call) -> bool:
             return member is not None or len(group.members) < call.config.max_size
 
 
-def _refuse_for_size(draft: ClassicDraft, member_id: str) -> Answer:
+def _refuse_for_size(draft: ClassicDraft, member_id: str) -> JoinGroupResponse | Parked:
     """The group is full. The refused member is out of it, and the others no longer wait for it."""
     if member_id in draft.group.pending_member_ids:
         draft.change(pending_member_ids=draft.group.pending_member_ids - {member_id})

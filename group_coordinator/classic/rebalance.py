@@ -18,7 +18,7 @@ from dataclasses import field, replace
 from pykraft.group_coordinator.state.classic_group import ClassicGroup, ClassicMember, ClassicState
 from pykraft.group_coordinator.state.config import GroupConfig
 from pykraft.group_coordinator.state.records import GroupMetadataKey, GroupRecord
-from pykraft.group_coordinator.state.result import Answer, Completion, CoordinatorResult, Parked, ParkKind
+from pykraft.group_coordinator.state.result import A, Completion, CoordinatorResult, Parked, ParkKind
 from pykraft.group_coordinator.state.sessions import CancelTimer, SetTimer, TimerChange, TimerKey, TimerKind
 from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import ErrorCode
@@ -44,7 +44,7 @@ class ClassicDraft:
     timers: list[TimerChange] = field(default_factory=list)
     completions: list[Completion] = field(default_factory=list)
 
-    def result(self, response: Answer) -> CoordinatorResult:
+    def result(self, response: A | Parked) -> CoordinatorResult[A]:
         group = self.group
         trace = group.size or group.generation or self.records
         return CoordinatorResult(

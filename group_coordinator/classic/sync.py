@@ -22,7 +22,7 @@ from pykraft.group_coordinator.migration.members_in_classic_protocol import (
 )
 from pykraft.group_coordinator.state.classic_group import ClassicGroup, ClassicMember, ClassicState
 from pykraft.group_coordinator.state.names import check_group_id
-from pykraft.group_coordinator.state.result import Answer, Call, CoordinatorResult, Parked, ParkKind
+from pykraft.group_coordinator.state.result import Call, CoordinatorResult, Parked, ParkKind
 from pykraft.group_coordinator.state.sessions import TimerKind
 from pykraft.group_coordinator.state.shard_state import ShardState
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
@@ -30,6 +30,7 @@ from pykraft.kafka_protocol.messages.groups import (
     HeartbeatRequest,
     HeartbeatResponse,
     LeaveGroupRequest,
+    LeaveGroupResponse,
     MemberIdentity,
     SyncGroupRequest,
     SyncGroupResponse,
@@ -48,7 +49,9 @@ def check_sync(request: SyncGroupRequest, version: int) -> None:
     check_group_id(request.group_id)
 
 
-def handle_sync_group(state: ShardState, request: SyncGroupRequest, call: Call) -> CoordinatorResult:
+def handle_sync_group(
+    state: ShardState, request: SyncGroupRequest, call: Call
+) -> CoordinatorResult[SyncGroupResponse]:
     if (consumer_group := state.consumer_group(request.group_id)) is not None:
         return sync_consumer_group(consumer_group, request, call)
     group = _group(state, request.group_id)
@@ -74,7 +77,9 @@ def handle_sync_group(state: ShardState, request: SyncGroupRequest, call: Call) 
             return draft.result(_sync_response(group, member))
 
 
-def _sync_while_completing(draft: ClassicDraft, member: ClassicMember, request: SyncGroupRequest) -> Answer:
+def _sync_while_completing(
+    draft: ClassicDraft, member: ClassicMember, request: SyncGroupRequest
+) -> SyncGroupResponse | Parked:
     draft.put(replace(member, awaiting_sync=True, synced=True))
     if member.member_id == draft.group.leader_id:
         assignments = {given.member_id: bytes(given.assignment) for given in request.assignments}
@@ -103,7 +108,9 @@ def _sync_response(group: ClassicGroup, member: ClassicMember) -> SyncGroupRespo
     )
 
 
-def handle_heartbeat(state: ShardState, request: HeartbeatRequest, call: Call) -> CoordinatorResult:
+def handle_heartbeat(
+    state: ShardState, request: HeartbeatRequest, call: Call
+) -> CoordinatorResult[HeartbeatResponse]:
     if (consumer_group := state.consumer_group(request.group_id)) is not None:
         return heartbeat_to_consumer_group(consumer_group, request, call)
     group = _group(state, request.group_id)
@@ -115,7 +122,9 @@ def handle_heartbeat(state: ShardState, request: HeartbeatRequest, call: Call) -
     return CoordinatorResult(HeartbeatResponse(error_code=code), timers=tuple(draft.timers))
 
 
-def handle_leave_group(state: ShardState, request: LeaveGroupRequest, call: Call) -> CoordinatorResult:
+def handle_leave_group(
+    state: ShardState, request: LeaveGroupRequest, call: Call
+) -> CoordinatorResult[LeaveGroupResponse]:
     check_group_id(request.group_id)
     if (consumer_group := state.consumer_group(request.group_id)) is not None:
         return remove_members(consumer_group, request, call)

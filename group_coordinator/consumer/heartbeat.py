@@ -93,7 +93,7 @@ def handle_consumer_heartbeat(
     request: ConsumerGroupHeartbeatRequest,
     call: Call,
     prepared: PreparedUpgrade | None = None,
-) -> CoordinatorResult:
+) -> CoordinatorResult[ConsumerGroupHeartbeatResponse]:
     """``prepared``: the upgrade of the classic group that is joined, if that has very many members."""
     check_request(request, call)
     if request.member_epoch < JOIN_EPOCH:

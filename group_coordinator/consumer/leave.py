@@ -23,20 +23,21 @@ from pykraft.group_coordinator.state.group_records import (
 )
 from pykraft.group_coordinator.state.member import STATIC_LEAVE_EPOCH, MemberState
 from pykraft.group_coordinator.state.records import NO_PARTITIONS
-from pykraft.group_coordinator.state.result import Call, CoordinatorResult
+from pykraft.group_coordinator.state.result import AnyResult, Call, CoordinatorResult
 from pykraft.group_coordinator.state.sessions import CancelTimer, TimerKey, TimerKind, cancel_member_timers
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     LeaveGroupRequest,
+    LeaveGroupResponse,
     MemberIdentity,
 )
 
 
 def handle_leave(
     group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, call: Call
-) -> CoordinatorResult:
+) -> CoordinatorResult[ConsumerGroupHeartbeatResponse]:
     member_id = request.member_id
     if request.instance_id is not None:
         check_static_owner(request.instance_id, member_id, group.static_member(request.instance_id))
@@ -50,12 +51,12 @@ def handle_leave(
     return replace(fence_member(group, member_id, call), response=response)
 
 
-def fence_member(group: ConsumerGroup, member_id: str, call: Call) -> CoordinatorResult:
+def fence_member(group: ConsumerGroup, member_id: str, call: Call) -> AnyResult:
     """Delete a member that left or has expired."""
     return fence_members(group, [member_id], call)
 
 
-def fence_members(group: ConsumerGroup, member_ids: Collection[str], call: Call) -> CoordinatorResult:
+def fence_members(group: ConsumerGroup, member_ids: Collection[str], call: Call) -> AnyResult:
     """Delete members, and what only they subscribed to; the group epoch increases once, if there are any.
 
     If only members with the classic protocol remain, theirs becomes a classic group.
@@ -74,7 +75,9 @@ def fence_members(group: ConsumerGroup, member_ids: Collection[str], call: Call)
     return CoordinatorResult(None, tuple(records), tuple(timers))
 
 
-def remove_members(group: ConsumerGroup, request: LeaveGroupRequest, call: Call) -> CoordinatorResult:
+def remove_members(
+    group: ConsumerGroup, request: LeaveGroupRequest, call: Call
+) -> CoordinatorResult[LeaveGroupResponse]:
     """LeaveGroup: an admin removes members, by member id or by instance id. Each has its own error code."""
     identities = leaving_members(request, call.version)
     owners = [_find_leaving(group, identity) for identity in identities]
@@ -102,7 +105,7 @@ def _find_leaving(group: ConsumerGroup, identity: MemberIdentity) -> str | Kafka
 
 def _leave_for_a_while(
     group: ConsumerGroup, member_id: str, response: ConsumerGroupHeartbeatResponse
-) -> CoordinatorResult:
+) -> CoordinatorResult[ConsumerGroupHeartbeatResponse]:
     # The member has stopped, so the partitions that it had to revoke are free. Its session keeps running.
     # What it keeps counts as assigned before any epoch, so that whoever returns in its place may commit.
     member = group.members[member_id]

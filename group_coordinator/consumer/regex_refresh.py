@@ -83,7 +83,7 @@ def _wants_less(group: ConsumerGroup, member: ConsumerMember, topics: TopicsView
 
 def handle_resolution(
     state: ShardState, group_id: str, found: Mapping[str, ResolvedRegex], topics: TopicsView
-) -> CoordinatorResult:
+) -> CoordinatorResult[None]:
     """Records for what was ``found``, if members still want it; the group epoch moves if topics differ."""
     group = state.consumer_group(group_id)
     if group is None:

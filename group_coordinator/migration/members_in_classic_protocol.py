@@ -67,7 +67,9 @@ from pykraft.kafka_protocol.messages.groups import (
 from pykraft.kafka_protocol.primitives import ProtocolError
 
 
-def join_consumer_group(group: ConsumerGroup, request: JoinGroupRequest, call: Call) -> CoordinatorResult:
+def join_consumer_group(
+    group: ConsumerGroup, request: JoinGroupRequest, call: Call
+) -> CoordinatorResult[JoinGroupResponse]:
     """JoinGroup to a group that has members; an empty one becomes a classic group instead."""
     member_id = request.member_id or call.new_member_id
     check_size(group, member_id, call)
@@ -182,7 +184,9 @@ def _join_response(member: ConsumerMember) -> JoinGroupResponse:
     )
 
 
-def sync_consumer_group(group: ConsumerGroup, request: SyncGroupRequest, call: Call) -> CoordinatorResult:
+def sync_consumer_group(
+    group: ConsumerGroup, request: SyncGroupRequest, call: Call
+) -> CoordinatorResult[SyncGroupResponse]:
     """SyncGroup: the assignment of the member, as of its last JoinGroup."""
     member = _check_member(group, request.member_id, request.group_instance_id, request.generation_id)
     must_rejoin = (
@@ -208,7 +212,7 @@ def sync_consumer_group(group: ConsumerGroup, request: SyncGroupRequest, call: C
 
 def heartbeat_to_consumer_group(
     group: ConsumerGroup, request: HeartbeatRequest, call: Call
-) -> CoordinatorResult:
+) -> CoordinatorResult[HeartbeatResponse]:
     """Heartbeat: whether the member must join again.
 
     If all members are classic (a downgrade is not allowed), nobody else keeps the assignment up to date.

@@ -21,7 +21,7 @@ from pykraft.group_coordinator.state.consumer_group import ConsumerGroup
 from pykraft.group_coordinator.state.names import check_names
 from pykraft.group_coordinator.state.offset_table import NO_PARTITIONS, ROW_BYTES, Rows, make_extra
 from pykraft.group_coordinator.state.records import TopicPartition
-from pykraft.group_coordinator.state.result import Call, CoordinatorResult
+from pykraft.group_coordinator.state.result import Call, CommitCodes, CoordinatorResult
 from pykraft.group_coordinator.state.sessions import SetTimer, TimerChange, TimerKey, TimerKind
 from pykraft.group_coordinator.state.shard_state import ShardState
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
@@ -34,7 +34,9 @@ TOPIC_ID_VERSION = 10
 _TIMESTAMP = Struct(">q")
 
 
-def handle_offset_commit(state: ShardState, request: CommitRequestView, call: Call) -> CoordinatorResult:
+def handle_offset_commit(
+    state: ShardState, request: CommitRequestView, call: Call
+) -> CoordinatorResult[CommitCodes]:
     """The response is the error code of each partition. What is refused is not written."""
     refused, timers = check_group(state, request, call)
     expires_ms = expires_at_ms(request, call)

@@ -35,7 +35,7 @@ _MERGED_AT_ONCE = 1_000
 
 def handle_offset_delete(
     state: ShardState, request: OffsetDeleteRequest, topics: TopicsView
-) -> CoordinatorResult:
+) -> CoordinatorResult[OffsetDeleteResponse]:
     """Partitions without an offset, committed or pending, are answered like the others, and cost no record.
 
     :class:`KafkaError` INVALID_GROUP_ID, GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP for the whole request.

@@ -22,7 +22,7 @@ from pykraft.kafka_protocol.messages.groups import DeletableGroupResult, DeleteG
 
 def handle_delete_groups(
     state: ShardState, group_ids: Sequence[str], max_batch_bytes: int
-) -> CoordinatorResult:
+) -> CoordinatorResult[DeleteGroupsResponse]:
     """:class:`KafkaError` if the records cannot fit into one batch, before any of them is built."""
     response, records = DeleteGroupsResponse(), list[Record]()
     _check_size(state, group_ids, max_batch_bytes)

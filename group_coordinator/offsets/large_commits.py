@@ -75,7 +75,7 @@ class LargeCommit:
         """Make the next state, unless :meth:`prepare` or the last merge was made from the same offsets."""
         return self._prepared.merge(state)
 
-    def decide(self, state: ShardState, topics: TopicsView) -> CoordinatorResult:
+    def decide(self, state: ShardState, topics: TopicsView) -> CoordinatorResult[list[int | list[int]]]:
         """As :func:`~pykraft.group_coordinator.offsets.commit.handle_offset_commit`."""
         looked_up = LookedUp(self._total, self._existing, self._iter_committed)
         refused, timers = check_group(state, self._request, self._call, looked_up)

@@ -149,7 +149,7 @@ class LargeGroupDeletion:
         yield from self._removal.follow(state.group_offsets(self._group_id))
         yield from self._removal.change.merge(state)
 
-    def decide(self, state: ShardState) -> CoordinatorResult:
+    def decide(self, state: ShardState) -> CoordinatorResult[DeleteGroupsResponse]:
         """As :func:`~pykraft.group_coordinator.offsets.delete_groups.handle_delete_groups` of this group."""
         code, tombstones = check_deletion(state, self._group_id)
         records: tuple[Record, ...] = ()
@@ -211,7 +211,7 @@ class LargeOffsetDelete:
         is_read = reads_topic(group)
         return frozenset(topic.name for topic in self._request.topics if is_read(topic.name))
 
-    def decide(self, state: ShardState) -> CoordinatorResult:
+    def decide(self, state: ShardState) -> CoordinatorResult[OffsetDeleteResponse]:
         """As :func:`~pykraft.group_coordinator.offsets.delete.handle_offset_delete`."""
         group = existing_group(state, self._request.group_id)
         is_prepared = group is self._group or (

@@ -79,7 +79,7 @@ class TransactionalCommit:
     def is_left(self) -> bool:
         return bool(self._topics)
 
-    def decide(self, state: ShardState) -> CoordinatorResult:
+    def decide(self, state: ShardState) -> CoordinatorResult[list[int | list[int]]]:
         """:class:`KafkaError` is for all partitions that exist."""
         self._check_caller(state, self._codes)
         self._check_room(state)

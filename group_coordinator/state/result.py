@@ -8,7 +8,7 @@ has passed the records.
 from __future__ import annotations
 
 from enum import Enum
-from typing import TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from pykraft.group_coordinator.state.classic_group import ClassicGroup
 from pykraft.group_coordinator.state.commits import TopicCommit, TopicRemoval
@@ -59,7 +59,8 @@ def build_superseded(parked: Parked) -> Message:
 CommitCodes: TypeAlias = int | list[int | list[int]]
 """The errors of an offset commit: one for all of it; or for each topic one, or one for each partition."""
 
-Answer: TypeAlias = Message | CommitCodes | Parked | None
+A = TypeVar("A")
+"""The response of a handler: a message, the codes of a commit, or None where nobody asks."""
 
 Record: TypeAlias = GroupRecord | TopicCommit | TopicRemoval | PreparedChange | PreparedGroup
 """One record; or those of a commit for one topic, or of a large change; or the tombstones of a topic."""
@@ -78,7 +79,7 @@ class Resolution:
 
 
 @dataclass(slots=True)  # not frozen: one is made for each request, and frozen ones take three times as long
-class CoordinatorResult:
+class CoordinatorResult(Generic[A]):
     """``groups``: new values of classic groups with state that is not in records (rebalances in progress).
 
     ``forgotten``: the ids of classic groups that end without ever having been written. ``resolution``: a wish
@@ -86,7 +87,7 @@ class CoordinatorResult:
     are part of.
     """
 
-    response: Answer
+    response: A | Parked
     records: tuple[Record, ...] = ()
     timers: tuple[TimerChange, ...] = ()
     completions: tuple[Completion, ...] = ()
@@ -104,6 +105,9 @@ class CoordinatorResult:
     def has_effects(self) -> bool:
         """Whether topics are to be found."""
         return self.resolution is not None
+
+
+AnyResult: TypeAlias = CoordinatorResult[Any]
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ from pykraft.group_coordinator.state.codec import decode_record
 from pykraft.group_coordinator.state.config import GroupConfig
 from pykraft.group_coordinator.state.consumer_group import ConsumerGroup
 from pykraft.group_coordinator.state.records import GroupRecord, OffsetCommitKey
-from pykraft.group_coordinator.state.result import Call, CommitCodes, CoordinatorResult, Resolution
+from pykraft.group_coordinator.state.result import AnyResult, Call, CommitCodes, CoordinatorResult, Resolution
 from pykraft.group_coordinator.state.shard_state import ShardState
 from pykraft.group_coordinator.state.subscription import TopicsView
 from pykraft.kafka_protocol.api_keys import ApiKey
@@ -221,7 +221,7 @@ class ShardLab:
         values = {"client_id": "client", "client_host": "/127.0.0.1", "new_member_id": "new-id"} | more
         return Call(self.config, self.topics, version, self.clock.now_ms, **values)  # type: ignore[arg-type]
 
-    def apply(self, decide: Callable[[ShardState], CoordinatorResult]) -> GroupOutcome:
+    def apply(self, decide: Callable[[ShardState], AnyResult]) -> GroupOutcome:
         outcome = self.shard.apply(decide, wall_ms=self.clock.now_ms, now_ms=self.clock.now_ms)
         self.resolution = outcome.result.resolution or self.resolution
         return outcome
@@ -314,12 +314,12 @@ def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
     return decode_record(key, value)
 
 
-def tombstones(keys: Iterable[tuple[str, str, int]]) -> CoordinatorResult:
+def tombstones(keys: Iterable[tuple[str, str, int]]) -> AnyResult:
     """Delete committed offsets, by group, topic and partition."""
     return CoordinatorResult(None, tuple(GroupRecord(OffsetCommitKey(*key), None) for key in keys))
 
 
-def heartbeat_result(lab: ShardLab, state: ShardState, member_id: str) -> CoordinatorResult:
+def heartbeat_result(lab: ShardLab, state: ShardState, member_id: str) -> AnyResult:
     """What is decided when a member joins group ``g``."""
     request = ConsumerGroupHeartbeatRequest(
         group_id="g",

@@ -13,7 +13,7 @@ from pykraft.group_coordinator.loading import Loader
 from pykraft.group_coordinator.offsets.transactional import TransactionalCommit
 from pykraft.group_coordinator.shard import GroupShard
 from pykraft.group_coordinator.state.config import GroupConfig
-from pykraft.group_coordinator.state.result import Call, CoordinatorResult
+from pykraft.group_coordinator.state.result import AnyResult, Call
 from pykraft.group_coordinator.state.shard_state import ShardState
 from pykraft.group_coordinator.state.subscription import TopicsView
 from pykraft.kafka_protocol.batch_builder import BatchBuilder
@@ -121,7 +121,7 @@ class TransactionalLab:
     def call(self, version: int = 5) -> Call:
         return Call(self.config, self.topics, version, self.clock.now_ms)
 
-    def apply(self, decide: Callable[[ShardState], CoordinatorResult]) -> object:
+    def apply(self, decide: Callable[[ShardState], AnyResult]) -> object:
         outcome = self.shard.apply(decide, wall_ms=self.clock.now_ms, now_ms=self.clock.now_ms)
         return outcome.result.response
 

@@ -39,7 +39,7 @@ from pykraft.transaction_coordinator.requests.endings import (
     handle_timeout,
 )
 from pykraft.transaction_coordinator.requests.init_producer_id import handle_init_producer_id
-from pykraft.transaction_coordinator.result import CoordinatorResult
+from pykraft.transaction_coordinator.result import AnyResult
 from pykraft.transaction_coordinator.state import EMPTY_STATE, ShardState
 from pykraft.transaction_coordinator.transaction import (
     NO_PARTITIONS,
@@ -116,7 +116,7 @@ class Shard:
             offsets_partition=11,
         )
 
-    def run(self, decide: Callable[[Call], CoordinatorResult], version: int = 0) -> CoordinatorResult:
+    def run(self, decide: Callable[[Call], AnyResult], version: int = 0) -> AnyResult:
         """Decide, again with a new producer id if that is needed, then replay and append."""
         try:
             result = decide(self.call(version))
@@ -230,7 +230,7 @@ class Shard:
         assert response.error_code == ErrorCode.NONE
         return response.producer_id, response.producer_epoch
 
-    def complete(self, name: str = NAME, prepared: Transaction | None = None) -> CoordinatorResult:
+    def complete(self, name: str = NAME, prepared: Transaction | None = None) -> AnyResult:
         """All markers of a prepared transaction are written."""
         value = prepared or self.value(name)
         return self.run(lambda call: handle_complete(self.state, value, call))

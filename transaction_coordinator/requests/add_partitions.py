@@ -114,7 +114,7 @@ class Wanted:
         return dict.fromkeys(self.partitions, code)
 
 
-def handle_add_partitions(state: ShardState, wanted: Wanted, call: Call) -> CoordinatorResult:
+def handle_add_partitions(state: ShardState, wanted: Wanted, call: Call) -> CoordinatorResult[Codes]:
     """Decide for one transactional id, which was looked up. Returns the :data:`Codes` of all."""
     if wanted.refused:
         codes = wanted.all_with(ErrorCode.OPERATION_NOT_ATTEMPTED)
@@ -218,7 +218,9 @@ def build_error(
     return build_response([failed], version)
 
 
-def handle_add_offsets(state: ShardState, request: AddOffsetsToTxnRequest, call: Call) -> CoordinatorResult:
+def handle_add_offsets(
+    state: ShardState, request: AddOffsetsToTxnRequest, call: Call
+) -> CoordinatorResult[AddOffsetsToTxnResponse]:
     """The offsets of a group become part of a transaction, as a partition of ``__consumer_offsets``.
 
     Only clients of TV_0 send this; for others the group's coordinator adds its partition itself.

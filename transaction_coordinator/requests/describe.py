@@ -13,7 +13,9 @@ from pykraft.transaction_coordinator.result import CoordinatorResult
 from pykraft.transaction_coordinator.state import ShardState
 
 
-def handle_describe(state: ShardState, transactional_id: str, call: Call) -> CoordinatorResult:
+def handle_describe(
+    state: ShardState, transactional_id: str, call: Call
+) -> CoordinatorResult[DescribedTransaction]:
     """For one id of a request, which may name several; an error is in its part of the answer."""
     if not transactional_id:
         return CoordinatorResult(build_failure(transactional_id, ErrorCode.INVALID_REQUEST))

@@ -91,7 +91,9 @@ _TV_2: Final[Mapping[TransactionState, Mapping[Epoch, tuple[Verdict, Verdict]]]]
 # fmt: on
 
 
-def handle_end_txn(state: ShardState, request: EndTxnRequest, call: Call) -> CoordinatorResult:
+def handle_end_txn(
+    state: ShardState, request: EndTxnRequest, call: Call
+) -> CoordinatorResult[EndTxnResponse]:
     version = TransactionVersion.TV_2 if call.version >= _FIRST_VERSION_OF_TV_2 else TransactionVersion.TV_0
     old = find_transaction(state, request.transactional_id)
     if version is TransactionVersion.TV_2:
@@ -149,7 +151,9 @@ def _epoch_of(old: Transaction, request: EndTxnRequest) -> Epoch:
     return RETRY if bumped and request.producer_epoch == old.producer_epoch - 1 else OTHER
 
 
-def _end(old: Transaction, commit: bool, version: TransactionVersion, call: Call) -> CoordinatorResult:
+def _end(
+    old: Transaction, commit: bool, version: TransactionVersion, call: Call
+) -> CoordinatorResult[EndTxnResponse]:
     needs_id = version is TransactionVersion.TV_2 and old.is_exhausted
     new = to_prepared(
         old,

@@ -39,7 +39,7 @@ def find_timed_out(state: ShardState, now_ms: int) -> Iterator[str | None]:
         yield heappop(found)[1]
 
 
-def handle_timeout(state: ShardState, transactional_id: str, call: Call) -> CoordinatorResult:
+def handle_timeout(state: ShardState, transactional_id: str, call: Call) -> CoordinatorResult[None]:
     """Abort the transaction if its timeout is over.
 
     One id at a time, since each may need a producer id of its own.
@@ -57,7 +57,7 @@ def find_expired(state: ShardState, call: Call) -> Iterator[str | None]:
         yield transactional_id if _is_expired(value, call) else None
 
 
-def handle_expiry(state: ShardState, transactional_ids: Iterable[str], call: Call) -> CoordinatorResult:
+def handle_expiry(state: ShardState, transactional_ids: Iterable[str], call: Call) -> CoordinatorResult[None]:
     """Delete those of the ids that are still expired; the caller takes as many as fit in a batch."""
     expired = (
         name
@@ -88,7 +88,7 @@ def fence(old: Transaction, call: Call) -> Transaction:
     )
 
 
-def handle_complete(state: ShardState, prepared: Transaction, call: Call) -> CoordinatorResult:
+def handle_complete(state: ShardState, prepared: Transaction, call: Call) -> CoordinatorResult[None]:
     """All markers of ``prepared`` are written: the next transaction may begin.
 
     The report may come late, or twice: each new coordinator writes the markers again. It counts only while

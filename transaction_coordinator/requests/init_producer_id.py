@@ -45,7 +45,7 @@ class _Expected:
 
 def handle_init_producer_id(
     state: ShardState, request: InitProducerIdRequest, call: Call
-) -> CoordinatorResult:
+) -> CoordinatorResult[InitProducerIdResponse]:
     expected = _expected_producer(request)
     if request.transactional_id is None:  # idempotent only: nothing to remember, and always a new id
         return CoordinatorResult(
@@ -83,7 +83,7 @@ def build_error(request: InitProducerIdRequest, version: int, error: KafkaError)
     )
 
 
-def _answer_with(new: Transaction) -> CoordinatorResult:
+def _answer_with(new: Transaction) -> CoordinatorResult[InitProducerIdResponse]:
     response = InitProducerIdResponse(producer_id=new.producer_id, producer_epoch=new.producer_epoch)
     return CoordinatorResult(response, (record_of(new),))
 

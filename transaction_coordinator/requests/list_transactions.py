@@ -20,7 +20,7 @@ from pykraft.lazy_dataclass import dataclass
 from pykraft.metadata_log.persistent import drain
 from pykraft.regex.pattern import Pattern, RegexError, known_pattern
 from pykraft.transaction_coordinator.call import Call
-from pykraft.transaction_coordinator.result import CoordinatorResult
+from pykraft.transaction_coordinator.result import AnyResult, CoordinatorResult
 from pykraft.transaction_coordinator.state import ShardState
 from pykraft.transaction_coordinator.transaction import Transaction, TransactionState
 
@@ -98,9 +98,7 @@ def iter_listed(
         yield _listed(value) if selected else None
 
 
-def handle_list_transactions(
-    state: ShardState, request: ListTransactionsRequest, call: Call
-) -> CoordinatorResult:
+def handle_list_transactions(state: ShardState, request: ListTransactionsRequest, call: Call) -> AnyResult:
     """All of it at once, for one shard."""
     wanted = read_filter(request)
     found = [one for one in iter_listed(state, wanted, call.wall_ms) if one is not None]

@@ -18,52 +18,47 @@ from pykraft.kafka_protocol.messages.groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from pykraft.kafka_protocol.messages.offsets import OffsetFetchRequest, OffsetFetchResponse
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.features import GROUP_VERSION
 
 
 def ask(
-    method: Callable[[GroupCoordinatorService, RequestContext, Q, int], Awaitable[R]],
+    method: Callable[[GroupCoordinatorService, RequestContext, Q, int], Awaitable[R | bytes]],
 ) -> Handler[BrokerServices, Q, R]:
     """A handler that passes the request to the coordinator."""
 
-    async def handle(services: BrokerServices, context: RequestContext, request: Q, version: int) -> R:
-        return await method(services.groups, context, request, version)
+    def handle(
+        services: BrokerServices, context: RequestContext, request: Q, version: int
+    ) -> Awaitable[R | bytes]:
+        return method(services.groups, context, request, version)
 
     return handle
 
 
-async def offset_fetch(
-    services: BrokerServices, context: RequestContext, request: OffsetFetchRequest, version: int
-) -> OffsetFetchResponse | bytes:
-    return await services.groups.offset_fetch(context, request, version)
-
-
-async def consumer_group_heartbeat(
+def consumer_group_heartbeat(
     services: BrokerServices, context: RequestContext, request: ConsumerGroupHeartbeatRequest, version: int
-) -> ConsumerGroupHeartbeatResponse:
+) -> Awaitable[ConsumerGroupHeartbeatResponse]:
     _require_consumer_protocol(services)
-    return await services.groups.consumer_group_heartbeat(context, request, version)
+    return services.groups.consumer_group_heartbeat(context, request, version)
 
 
-async def describe_groups(
+def describe_groups(
     services: BrokerServices,
     context: RequestContext,
     request: groups.DescribeGroupsRequest,
     version: int,
-) -> groups.DescribeGroupsResponse:
-    return await services.groups.describe_groups(context, request, version, _operations(request))
+) -> Awaitable[groups.DescribeGroupsResponse]:
+    return services.groups.describe_groups(context, request, version, _operations(request))
 
 
-async def consumer_group_describe(
+def consumer_group_describe(
     services: BrokerServices,
     context: RequestContext,
     request: groups.ConsumerGroupDescribeRequest,
     version: int,
-) -> groups.ConsumerGroupDescribeResponse:
+) -> Awaitable[groups.ConsumerGroupDescribeResponse]:
     _require_consumer_protocol(services)
-    return await services.groups.consumer_group_describe(context, request, version, _operations(request))
+    return services.groups.consumer_group_describe(context, request, version, _operations(request))
 
 
 def _require_consumer_protocol(services: BrokerServices) -> None:

@@ -16,14 +16,14 @@ def ask(
 ) -> Handler[BrokerServices, Q, R]:
     """A handler that passes the request to the coordinator."""
 
-    async def handle(services: BrokerServices, context: RequestContext, request: Q, version: int) -> R:
-        return await method(services.transactions, request, version)
+    def handle(services: BrokerServices, context: RequestContext, request: Q, version: int) -> Awaitable[R]:
+        return method(services.transactions, request, version)
 
     return handle
 
 
-async def add_offsets(
+def add_offsets(
     services: BrokerServices, context: RequestContext, request: AddOffsetsToTxnRequest, version: int
-) -> AddOffsetsToTxnResponse:
+) -> Awaitable[AddOffsetsToTxnResponse]:
     partition = services.groups.partition_for(request.group_id)
-    return await services.transactions.add_offsets(request, version, partition)
+    return services.transactions.add_offsets(request, version, partition)

@@ -30,7 +30,12 @@ from pykraft.group_coordinator.offsets.commit import handle_offset_commit
 from pykraft.group_coordinator.shard import GroupOutcome
 from pykraft.group_coordinator.state.classic_group import ClassicGroup, ClassicState
 from pykraft.group_coordinator.state.config import GroupConfig
-from pykraft.group_coordinator.state.result import Answer, Call, CoordinatorResult, Parked, ParkKind
+from pykraft.group_coordinator.state.result import (
+    AnyResult,
+    Call,
+    Parked,
+    ParkKind,
+)
 from pykraft.group_coordinator.state.shard_state import ShardState
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.groups import (
@@ -94,9 +99,7 @@ class World:
         self.ids += 1
         return self.lab.call(5, new_member_id=f"id-{self.ids:04}")
 
-    def apply(
-        self, client: Client, decide: Callable[[ShardState], CoordinatorResult], kind: ParkKind | None
-    ) -> None:
+    def apply(self, client: Client, decide: Callable[[ShardState], AnyResult], kind: ParkKind | None) -> None:
         try:
             outcome = self.lab.apply(decide)
         except KafkaError as error:
@@ -130,7 +133,7 @@ class World:
             client.member_id = ""
         client.state, client.owned = "out", frozenset()
 
-    def on_response(self, client: Client, kind: ParkKind | None, response: Answer) -> None:
+    def on_response(self, client: Client, kind: ParkKind | None, response: object) -> None:
         if client.gone or response is None:
             return
         assert isinstance(

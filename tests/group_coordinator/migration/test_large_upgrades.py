@@ -16,7 +16,7 @@ from pykraft.group_coordinator.shard import write_records
 from pykraft.group_coordinator.state.classic_group import ClassicGroup, ClassicMember, ClassicState
 from pykraft.group_coordinator.state.config import GroupConfig
 from pykraft.group_coordinator.state.consumer_group import ConsumerGroup
-from pykraft.group_coordinator.state.result import Call, CoordinatorResult
+from pykraft.group_coordinator.state.result import AnyResult, Call, CoordinatorResult
 from pykraft.group_coordinator.state.shard_state import ShardState
 from pykraft.group_coordinator.state.subscription import TopicsView
 from pykraft.kafka_protocol.batch_builder import BatchBuilder
@@ -80,7 +80,7 @@ def call_of(topics: TopicsView = TOPICS) -> Call:
     return Call(GroupConfig(), topics, version=1, wall_ms=1_000_000)
 
 
-def written(state: ShardState, result: CoordinatorResult) -> Written:
+def written(state: ShardState, result: AnyResult) -> Written:
     builder = BatchBuilder()
     write_records(builder, result.records)
     after = replay_all(state, result.records)

@@ -9,7 +9,7 @@ from pykraft.group_coordinator.classic.sync import handle_heartbeat, handle_leav
 from pykraft.group_coordinator.shard import GroupOutcome
 from pykraft.group_coordinator.state.classic_group import ClassicGroup
 from pykraft.group_coordinator.state.config import GroupConfig
-from pykraft.group_coordinator.state.result import CoordinatorResult, Parked
+from pykraft.group_coordinator.state.result import AnyResult, CoordinatorResult, Parked
 from pykraft.kafka_protocol.consumer_protocol import (
     AssignmentTopicPartition,
     ConsumerProtocolAssignment,
@@ -44,7 +44,7 @@ class Lab(tools.ShardLab):
     def ask(self, handle: Any, request: Any, version: int = 3, **more: str) -> GroupOutcome:
         call = self.call(version, **more)
 
-        def decide(state: Any) -> CoordinatorResult:
+        def decide(state: Any) -> AnyResult:
             result = handle(state, request, call)
             assert isinstance(result, CoordinatorResult)
             return result

@@ -30,7 +30,7 @@ from pykraft.group_coordinator.state.classic_group import ClassicGroup, ClassicS
 from pykraft.group_coordinator.state.config import GroupConfig
 from pykraft.group_coordinator.state.consumer_group import ConsumerGroup
 from pykraft.group_coordinator.state.member import MemberState
-from pykraft.group_coordinator.state.result import Call, CoordinatorResult, Parked, ParkKind
+from pykraft.group_coordinator.state.result import AnyResult, Call, Parked, ParkKind
 from pykraft.group_coordinator.state.shard_state import EMPTY_STATE, ShardState
 from pykraft.group_coordinator.state.subscription import TopicsView
 from pykraft.kafka_protocol.consumer_protocol import (
@@ -182,7 +182,7 @@ class World:
     def group(self) -> ConsumerGroup | ClassicGroup | None:
         return self.shard.state.groups.get("g")
 
-    def apply(self, decide: Callable[[ShardState], CoordinatorResult]) -> GroupOutcome:
+    def apply(self, decide: Callable[[ShardState], AnyResult]) -> GroupOutcome:
         """With an append that fails now and then, which must change nothing."""
         before, timers, group = self.shard.state, len(self.shard.deadlines), self.group
         is_refused = not self.is_calm and self.rng.random() < 0.03
@@ -293,7 +293,7 @@ class World:
             self.beat_classic(client)
 
     def send(
-        self, client: Client, decide: Callable[[ShardState], CoordinatorResult], kind: ParkKind | None = None
+        self, client: Client, decide: Callable[[ShardState], AnyResult], kind: ParkKind | None = None
     ) -> None:
         client.request_id += 1
         client.waits = True
@@ -438,7 +438,7 @@ class World:
         call = self.call(5)
         self.try_to(lambda state: handle_leave_group(state, request, call))
 
-    def try_to(self, decide: Callable[[ShardState], CoordinatorResult]) -> None:
+    def try_to(self, decide: Callable[[ShardState], AnyResult]) -> None:
         try:
             self.answer(self.apply(decide))
         except KafkaError as error:

@@ -13,7 +13,7 @@ from pykraft.group_coordinator.shard import GroupShard, write_records
 from pykraft.group_coordinator.state import prepared_change
 from pykraft.group_coordinator.state.classic_group import ClassicGroup, ClassicMember, ClassicState
 from pykraft.group_coordinator.state.records import GroupRecord, OffsetCommitKey, OffsetCommitValue
-from pykraft.group_coordinator.state.result import CoordinatorResult
+from pykraft.group_coordinator.state.result import AnyResult
 from pykraft.group_coordinator.state.shard_state import ShardState
 from pykraft.kafka_protocol.batch_builder import BatchBuilder
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
@@ -82,7 +82,7 @@ def change(rng: Random, lab: tools.ShardLab, state: ShardState) -> ShardState:
     return replay_all(state, result.records)
 
 
-def decided(state: ShardState, result: CoordinatorResult) -> Decided:
+def decided(state: ShardState, result: AnyResult) -> Decided:
     builder = BatchBuilder()
     write_records(builder, result.records)
     return result.response, list(builder), result.timers, replay_all(state, result.records)

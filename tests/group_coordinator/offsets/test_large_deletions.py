@@ -24,7 +24,7 @@ from pykraft.group_coordinator.state.consumer_group import ConsumerGroup
 from pykraft.group_coordinator.state.group_records import member_assignment_record, member_metadata_record
 from pykraft.group_coordinator.state.member import ConsumerMember
 from pykraft.group_coordinator.state.prepared_change import PreparedChange
-from pykraft.group_coordinator.state.result import CoordinatorResult
+from pykraft.group_coordinator.state.result import AnyResult
 from pykraft.group_coordinator.state.shard_state import EMPTY_STATE, ShardState
 from pykraft.group_coordinator.state.subscription import TopicsView
 from pykraft.kafka_protocol.batch_builder import BatchBuilder
@@ -128,7 +128,7 @@ def begin(rng: Random) -> ShardState:
 Written = tuple[object, ShardState, ShardState]
 
 
-def written(state: ShardState, result: CoordinatorResult) -> Written:
+def written(state: ShardState, result: AnyResult) -> Written:
     """The answer, the next state, and the next state as it is read from the log."""
     builder = BatchBuilder()
     write_records(builder, result.records)

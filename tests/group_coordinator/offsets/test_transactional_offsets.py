@@ -155,7 +155,7 @@ def test_batch_holds_the_results_of_one_transaction_only() -> None:
     plain = TopicCommit("g", "t", rows_of(0, OffsetCommitValue(1, -1, "", 1, None, ZERO_UUID)))
     outcome = lab.shard.stage(lambda _: CoordinatorResult(None, (plain,)), wall_ms=1, now_ms=1)
     assert outcome is None
-    assert lab.shard.stage(lambda _: CoordinatorResult("seen"), wall_ms=1, now_ms=1) is not None  # type: ignore[arg-type]
+    assert lab.shard.stage(lambda _: CoordinatorResult("seen"), wall_ms=1, now_ms=1) is not None
     lab.shard.flush()
     (batch,) = lab.log.batches
     assert batch.header.record_count == 2
