@@ -18,11 +18,7 @@ from pykraft.broker.apis.table import make_apis
 from pykraft.broker.apis.topic_creation import TopicCreations
 from pykraft.broker.fetch_sessions.cache import FetchSessionCache
 from pykraft.broker.logs.log_dirs import LogDirs
-from pykraft.broker.membership.alter_partition import (
-    ControllerAlterPartition,
-    ControllerDirectories,
-    ControllerLostReplicas,
-)
+from pykraft.broker.membership.alter_partition import ControllerReports
 from pykraft.broker.membership.controller_channel import ControllerChannel
 from pykraft.broker.membership.lifecycle import BrokerLifecycle, BrokerState
 from pykraft.broker.membership.lifecycle_driver import LifecycleDriver
@@ -168,15 +164,16 @@ class BrokerNode:
         verifier = CoordinatorVerifier(
             config.node_id, metadata, peers, self.transactions.add_partitions, self._transaction_tasks
         )
+        reports = ControllerReports(config.node_id, lifecycle, channel)
         data = self.data = DataPlane(
             settings,
             table,
             {OFFSETS_TOPIC: self.groups, TRANSACTION_STATE_TOPIC: self.transactions},
             metadata,
             lifecycle,
-            ControllerAlterPartition(config.node_id, lifecycle, channel),
-            ControllerLostReplicas(config.node_id, lifecycle, channel),
-            ControllerDirectories(config.node_id, lifecycle, channel),
+            alter_partition=reports,
+            lost_replicas=reports,
+            directories=reports,
             disk=world.disk,
             clock=clock,
             rng=world.new_rng(),

@@ -65,20 +65,13 @@ class _OwnController:
 
     async def forward(
         self,
+        context: RequestContext,
         api_key: int,
         api_version: int,
         body: bytes,
-        *,
-        principal: str,
-        client_id: str,
-        client_address: str,
-        listener: str,
         timeout_ms: int,
         own_timeout_ms: Callable[[], int] | None = None,
     ) -> bytes:
-        context = RequestContext(
-            principal=principal, listener=listener, client_id=client_id, client_address=client_address
-        )
         try:
             return await self._driver.forward(context, api_key, api_version, body, timeout_ms)
         except KafkaError as error:

@@ -27,13 +27,10 @@ from pykraft.metadata_log.controller.calls.forwarding import LONGEST_WAIT_MS, wa
 async def forward(services: NodeServices, context: RequestContext, received: ReceivedRequest[Any]) -> bytes:
     """The active controller's answer. :class:`KafkaError` if it refused, or if none answered in time."""
     return await services.controller.forward(
+        context,
         received.api_key,
         received.version,
         received.body,
-        principal=context.principal,
-        client_id=context.client_id,
-        client_address=context.client_address,
-        listener=context.listener,
-        timeout_ms=LONGEST_WAIT_MS,
+        LONGEST_WAIT_MS,
         own_timeout_ms=lambda: wait_ms(received.request),
     )

@@ -19,6 +19,7 @@ from pykraft.broker.replicas.ports import OffsetsTransactions, TransactionVerifi
 from pykraft.broker.replicas.replica_manager import ReplicaManager
 from pykraft.broker.replicas.wakeups import Wakeups
 from pykraft.group_coordinator.service import GroupCoordinatorService
+from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.lazy_dataclass import dataclass
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.runtime.clock import Clock
@@ -45,14 +46,10 @@ class ControllerPort(Protocol):
 
     async def forward(
         self,
+        context: RequestContext,
         api_key: int,
         api_version: int,
         body: bytes,
-        *,
-        principal: str,
-        client_id: str,
-        client_address: str,
-        listener: str,
         timeout_ms: int,
         own_timeout_ms: Callable[[], int] | None = None,
     ) -> bytes:

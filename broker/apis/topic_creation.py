@@ -89,14 +89,7 @@ class TopicCreations:
             topics=[self._creatable(name) for name in names], timeout_ms=_TIMEOUT_MS
         )
         body = await self._controller.forward(
-            ApiKey.CREATE_TOPICS,
-            _VERSION,
-            request.encode(_VERSION),
-            principal=context.principal,
-            client_id=context.client_id,
-            client_address=context.client_address,
-            listener=context.listener,
-            timeout_ms=_TIMEOUT_MS,
+            context, ApiKey.CREATE_TOPICS, _VERSION, request.encode(_VERSION), _TIMEOUT_MS
         )
         return {
             result.name: KafkaError(ErrorCode(result.error_code), result.error_message or result.name)

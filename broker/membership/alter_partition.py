@@ -22,8 +22,10 @@ from pykraft.metadata_log.pb import controller_pb2 as pb
 _TIMEOUT_MS = 3000
 
 
-class ControllerAlterPartition:
-    """The :class:`~pykraft.broker.replicas.ports.AlterPartitionPort` over the controller channel."""
+class ControllerReports:
+    """The ports :class:`~pykraft.broker.replicas.ports.AlterPartitionPort`, ``LostReplicasPort`` and
+    ``DirectoriesPort`` over the controller channel.
+    """
 
     def __init__(self, node_id: int, lifecycle: BrokerLifecycle, channel: ControllerChannel) -> None:
         self._node_id = node_id
@@ -65,15 +67,6 @@ class ControllerAlterPartition:
             broker_id=self._node_id, broker_epoch=self._lifecycle.epoch, topics=list(topics.values())
         )
 
-
-class ControllerLostReplicas:
-    """The :class:`~pykraft.broker.replicas.ports.LostReplicasPort` over the controller channel."""
-
-    def __init__(self, node_id: int, lifecycle: BrokerLifecycle, channel: ControllerChannel) -> None:
-        self._node_id = node_id
-        self._lifecycle = lifecycle
-        self._channel = channel
-
     async def report_lost_replicas(self, replicas: Sequence[LostReplica]) -> list[LostReplicaResult]:
         response = await self._channel.call(
             "ReportLostReplicas",
@@ -97,15 +90,6 @@ class ControllerLostReplicas:
             )
             for result in response.partitions
         ]
-
-
-class ControllerDirectories:
-    """The :class:`~pykraft.broker.replicas.ports.DirectoriesPort` over the controller channel."""
-
-    def __init__(self, node_id: int, lifecycle: BrokerLifecycle, channel: ControllerChannel) -> None:
-        self._node_id = node_id
-        self._lifecycle = lifecycle
-        self._channel = channel
 
     async def assign_replicas_to_dirs(self, replicas: Sequence[ReplicaDirectory]) -> list[ErrorCode]:
         response = await self._channel.call(

@@ -19,6 +19,7 @@ from itertools import count
 from typing import Final, Protocol, TypeVar
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.pb import controller_pb2 as pb
 from pykraft.metadata_log.records import Endpoint
 from pykraft.runtime.address import Address
@@ -189,14 +190,10 @@ class ControllerChannel:
 
     async def forward(
         self,
+        context: RequestContext,
         api_key: int,
         api_version: int,
         body: bytes,
-        *,
-        principal: str,
-        client_id: str,
-        client_address: str,
-        listener: str,
         timeout_ms: int,
         own_timeout_ms: Callable[[], int] | None = None,
     ) -> bytes:
@@ -210,10 +207,10 @@ class ControllerChannel:
             api_key=api_key,
             api_version=api_version,
             body=body,
-            principal=principal,
-            client_id=client_id,
-            client_address=client_address,
-            listener=listener,
+            principal=context.principal,
+            client_id=context.client_id,
+            client_address=context.client_address,
+            listener=context.listener,
             timeout_ms=timeout_ms,
         )
         if self._incarnation_id:

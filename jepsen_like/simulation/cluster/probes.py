@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pykraft.broker.logs.log_checkpoints import LogCheckpoints
 from pykraft.broker.logs.log_manager import LogManager
 from pykraft.broker.logs.log_work import LogWork
-from pykraft.broker.membership.alter_partition import ControllerAlterPartition
+from pykraft.broker.membership.alter_partition import ControllerReports
 from pykraft.broker.membership.lifecycle import BrokerLifecycle
 from pykraft.broker.membership.lifecycle_driver import LifecycleDriver
 from pykraft.broker.peers.marker_sender import MarkerSender
@@ -221,9 +221,9 @@ async def _ask_quorum(
 # --- changes of the ISR -----------------------------------------------------------------------------------
 
 
-@_probe(ControllerAlterPartition, "alter_partitions")
+@_probe(ControllerReports, "alter_partitions")
 async def _alter_partitions(
-    machine: SimNode, method: Callable[..., Any], part: ControllerAlterPartition, changes: Sequence[Any]
+    machine: SimNode, method: Callable[..., Any], part: ControllerReports, changes: Sequence[Any]
 ) -> Any:
     checker = machine.watch.checker
     for change in changes:

@@ -61,7 +61,9 @@ class ActiveController:
     reachable: bool = True
     asked: list[config_messages.IncrementalAlterConfigsRequest] = field(default_factory=list)
 
-    async def forward(self, api_key: int, api_version: int, body: bytes, **_: object) -> bytes:
+    async def forward(
+        self, context: object, api_key: int, api_version: int, body: bytes, *_: object, **__: object
+    ) -> bytes:
         if not self.reachable:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "no leader")
         assert api_key == ApiKey.INCREMENTAL_ALTER_CONFIGS

@@ -52,14 +52,16 @@ class Controller:
         self.failure: KafkaError | None = None
         self.asked: list[CreatableTopic] = []
         self.versions: list[int] = []
-        self.callers: list[dict[str, Any]] = []
+        self.callers: list[RequestContext] = []
         self.may_answer = asyncio.Event()
 
-    async def forward(self, key: int, version: int, body: bytes, *, timeout_ms: int, **caller: Any) -> bytes:
+    async def forward(
+        self, context: RequestContext, key: int, version: int, body: bytes, timeout_ms: int
+    ) -> bytes:
         topics = CreateTopicsRequest.decode(body, version).topics
         self.asked += topics
         self.versions.append(version)
-        self.callers.append(caller)
+        self.callers.append(context)
         await self.may_answer.wait()
         if self.failure is not None:
             raise self.failure
@@ -116,9 +118,7 @@ async def test_client_is_told_that_a_topic_is_missing_while_it_is_created(versio
     await asyncio.sleep(0)
     (created,) = broker.controller.asked
     assert (created.name, created.num_partitions, created.replication_factor) == ("new", -1, -1)
-    assert broker.controller.callers == [
-        {"principal": "p", "listener": "l", "client_id": "c", "client_address": "a"}
-    ]
+    assert broker.controller.callers == [CALLER]
     await broker.finish()
 
 

@@ -2,31 +2,22 @@
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, TypedDict
+from typing import Any
 
 import pytest
 
-from pykraft.broker.membership.alter_partition import ControllerAlterPartition, ControllerLostReplicas
+from pykraft.broker.membership.alter_partition import ControllerReports
 from pykraft.broker.membership.controller_channel import CATCH_UP_MS
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.controller.calls.requests import IsrMember, LostReplica, PartitionIsrChange
 from pykraft.metadata_log.pb import controller_pb2 as pb
 from pykraft.runtime.address import Address
 from pykraft.runtime.rpc import RpcFailure
 from tests.broker.lifecycle_world import ONE, TWO, World
 
-
-class Caller(TypedDict):
-    """Who sent a request to the broker."""
-
-    principal: str
-    client_id: str
-    client_address: str
-    listener: str
-
-
-CALLER: Caller = {"principal": "p", "client_id": "c", "client_address": "a", "listener": "l"}
+CALLER = RequestContext(principal="p", client_id="c", client_address="a", listener="l")
 
 
 def allocate(world: World, timeout_ms: int) -> Coroutine[Any, Any, pb.AllocateProducerIdsResponse]:
@@ -73,18 +64,7 @@ async def test_forwarded_request_leaves_a_paused_controller_when_another_one_lea
     controllers = world.controllers
     controllers.scripts = {TWO: {"Forward": lambda request: pb.ForwardResponse(body=request.body)}}
     began_ms = world.clock.monotonic_ms()
-    call = asyncio.ensure_future(
-        world.channel.forward(
-            19,
-            7,
-            b"body",
-            principal="p",
-            client_id="c",
-            client_address="a",
-            listener="l",
-            timeout_ms=30_000,
-        )
-    )
+    call = asyncio.ensure_future(world.channel.forward(CALLER, 19, 7, b"body", 30_000))
     await asyncio.sleep(2.5)
     controllers.leader = TWO
     assert await call == b"body"
@@ -101,7 +81,7 @@ async def test_forwarded_request_keeps_its_name_over_all_attempts(world: World) 
     ]
     controllers.scripts = {ONE: {"Forward": lambda request: answers.pop(0)}}
     for _ in range(2):
-        assert await world.channel.forward(19, 7, b"body", timeout_ms=30_000, **CALLER) == b"done"
+        assert await world.channel.forward(CALLER, 19, 7, b"body", 30_000) == b"done"
     requests = controllers.of("Forward")
     assert [request.attempt for request in requests] == [0, 1, 2, 0]
     names = [request.request_id for request in requests]
@@ -122,9 +102,7 @@ async def test_forwarded_request_gives_up_in_the_clients_own_time(
 
     began_ms = world.clock.monotonic_ms()
     with pytest.raises(KafkaError) as refusal:
-        await world.channel.forward(
-            19, 7, b"body", timeout_ms=30_000, own_timeout_ms=own_timeout_ms, **CALLER
-        )
+        await world.channel.forward(CALLER, 19, 7, b"body", 30_000, own_timeout_ms=own_timeout_ms)
     assert refusal.value.code is ErrorCode.REQUEST_TIMED_OUT
     assert 2000 <= world.clock.monotonic_ms() - began_ms < 2200
     assert looked_up == [1]
@@ -133,7 +111,7 @@ async def test_forwarded_request_gives_up_in_the_clients_own_time(
 
 
 async def test_forwarded_request_is_given_up_with_its_caller(world: World) -> None:
-    caller = asyncio.ensure_future(world.channel.forward(19, 7, b"body", timeout_ms=30_000, **CALLER))
+    caller = asyncio.ensure_future(world.channel.forward(CALLER, 19, 7, b"body", 30_000))
     await asyncio.sleep(0.5)
     assert len(world.controllers.waiting) == 1
     caller.cancel()
@@ -149,7 +127,7 @@ async def test_forwarded_request_that_is_answered_at_once_is_not_parsed(world: W
         raise AssertionError("decoded")
 
     world.controllers.scripts = {ONE: {"Forward": lambda request: pb.ForwardResponse(body=b"done")}}
-    call = world.channel.forward(19, 7, b"body", timeout_ms=30_000, own_timeout_ms=own_timeout_ms, **CALLER)
+    call = world.channel.forward(CALLER, 19, 7, b"body", 30_000, own_timeout_ms=own_timeout_ms)
     assert await call == b"done"
 
 
@@ -157,7 +135,7 @@ async def test_answer_waits_until_the_node_has_the_metadata_that_it_is_based_on(
     answer = pb.ForwardResponse(body=b"done", metadata_end_offset=21)
     world.controllers.scripts = {ONE: {"Forward": lambda request: answer}}
     world.metadata_end_offset = 19
-    call = asyncio.ensure_future(world.channel.forward(20, 6, b"body", timeout_ms=30_000, **CALLER))
+    call = asyncio.ensure_future(world.channel.forward(CALLER, 20, 6, b"body", 30_000))
     await asyncio.sleep(0.1)
     assert not call.done()
     world.metadata_end_offset = 20
@@ -176,7 +154,7 @@ async def test_node_that_is_far_behind_keeps_no_answer_back_for_long(
     answer = pb.ForwardResponse(body=b"done", metadata_end_offset=100 + behind)
     world.controllers.scripts = {ONE: {"Forward": lambda request: answer}}
     began_ms = world.clock.monotonic_ms()
-    assert await world.channel.forward(20, 6, b"body", timeout_ms=30_000, **CALLER) == b"done"
+    assert await world.channel.forward(CALLER, 20, 6, b"body", 30_000) == b"done"
     assert waited_ms <= world.clock.monotonic_ms() - began_ms <= waited_ms + 10
 
 
@@ -184,7 +162,7 @@ async def test_controller_that_names_no_metadata_is_not_waited_for(world: World)
     """One of an earlier version."""
     world.controllers.scripts = {ONE: {"Forward": lambda request: pb.ForwardResponse(body=b"done")}}
     began_ms = world.clock.monotonic_ms()
-    assert await world.channel.forward(20, 6, b"body", timeout_ms=30_000, **CALLER) == b"done"
+    assert await world.channel.forward(CALLER, 20, 6, b"body", 30_000) == b"done"
     assert world.clock.monotonic_ms() - began_ms < 10
 
 
@@ -211,7 +189,7 @@ async def test_isr_proposals_travel_in_one_request_and_each_comes_back_with_its_
         )
 
     world.controllers.scripts[ONE]["AlterPartition"] = alter
-    port = ControllerAlterPartition(7, world.lifecycle, world.channel)
+    port = ControllerReports(7, world.lifecycle, world.channel)
     taken, refused, forgotten = await port.alter_partitions(changes)
     (request,) = world.controllers.of("AlterPartition")
     assert (request.broker_id, request.broker_epoch) == (7, 10)
@@ -237,7 +215,7 @@ async def test_report_of_lost_replicas_carries_their_leader_epochs(world: World)
             pb.LostReplicaResult(topic_id=one, index=0, error_code=ErrorCode.FENCED_LEADER_EPOCH),
         ]
     )
-    port = ControllerLostReplicas(7, world.lifecycle, world.channel)
+    port = ControllerReports(7, world.lifecycle, world.channel)
     taken, refused = await port.report_lost_replicas([LostReplica(one, 3, 4), LostReplica(one, 0, 0)])
     (request,) = world.controllers.of("ReportLostReplicas")
     assert (request.broker_id, request.broker_epoch) == (7, 10)
