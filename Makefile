@@ -129,10 +129,8 @@ root-tools:
 	    apt-get update -qq && apt-get install -y -qq iproute2 nftables e2fsprogs >/dev/null; \
 	  else echo "iproute2, nftables and e2fsprogs are needed, and root"; exit 1; fi; }
 
-power-loss: setup
-	$(BIN)/python -m pykraft.jepsen_like.faults.runs.power_loss --nodes 1 --rounds $(ROUNDS) --seed $(SEED)
-	$(BIN)/python -m pykraft.jepsen_like.faults.runs.power_loss --nodes 3 --rounds $(ROUNDS) --seed $(SEED)
-	$(BIN)/python -m pykraft.jepsen_like.faults.runs.power_loss --nodes 3 --rounds $(ROUNDS) --seed $(SEED) --one
+power-loss: setup root-tools
+	$(BIN)/pykraft jepsen run --workload changes --tier root --nemesis power-loss,power-loss-all --time-limit $(TIME_LIMIT) --seed $(SEED) --runs $(RUNS)
 
 spark-faults: setup java
 	$(BIN)/python -m pykraft.jepsen_like.faults.spark_rounds --rounds $(ROUNDS) --seed $(SEED)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,29 +24,21 @@ from confluent_kafka import KafkaError, KafkaException
 
 from pykraft.jepsen_like.faults.clients.interface import (
     CLIENT_THREADS,
-    Admin,
     Commit,
     MemberConfig,
     OperationError,
-    OwnershipListener,
-    PlainTransactionalProducer,
     Polled,
     PositionLostError,
     ProducerConfig,
     Reader,
     RefusedError,
-    TransactionalConfig,
-    TransactionalProducer,
     UnknownOutcomeError,
 )
-from pykraft.jepsen_like.faults.clients.own_admin import OwnAdmin, client_config
-from pykraft.jepsen_like.faults.clients.own_clients import own_clients
-from pykraft.jepsen_like.faults.clients.own_requests import OwnRequests
+from pykraft.jepsen_like.faults.clients.own_clients import RealClients
 from pykraft.jepsen_like.faults.clients.rereading import consume
 from pykraft.jepsen_like.faults.record_text import record_text
-from pykraft.kafka_client.aio import AsyncioNetwork
+from pykraft.kafka_client.group.config import OwnershipListener
 from pykraft.kafka_client.metadata import TopicPartition
-from pykraft.kafka_client.network import parse_bootstrap_servers
 
 T = TypeVar("T")
 
@@ -89,10 +80,11 @@ FETCH_SETTINGS: Mapping[str, Any] = {
 }
 
 
-class ConfluentClients:
-    """:class:`.interface.Clients` of a cluster at ``bootstrap_servers``."""
+class ConfluentClients(RealClients):
+    """Administration, single requests, transactions and what reads committed records are pykraft's own."""
 
     def __init__(self, bootstrap_servers: str) -> None:
+        super().__init__(bootstrap_servers)
         self._bootstrap_servers = bootstrap_servers
         self._threads = ThreadPoolExecutor(MAX_THREADS, CLIENT_THREADS)
         self._abandoned: list[ck.Consumer] = []
@@ -100,34 +92,16 @@ class ConfluentClients:
     def producer(self, config: ProducerConfig) -> ConfluentProducer:
         return ConfluentProducer(self._settings(config.name), config, self._threads)
 
-    def transactional(self, config: TransactionalConfig) -> TransactionalProducer:
-        """Only pykraft's own clients do what the workload asks for."""
-        return own_clients(self._bootstrap_servers).transactional(config)
-
-    def plain_transactional(self, config: TransactionalConfig) -> PlainTransactionalProducer:
-        return own_clients(self._bootstrap_servers).plain_transactional(config)
-
     def reader(
         self, name: str, positions: Mapping[TopicPartition, int], *, committed: bool = False
     ) -> Reader:
         if committed:
-            return own_clients(self._bootstrap_servers).reader(name, positions, committed=True)
+            return super().reader(name, positions, committed=True)
         return ConfluentReader(self._settings(name), positions, self._threads)
 
     def member(self, config: MemberConfig, listener: OwnershipListener) -> ConfluentMember:
         settings = self._settings(config.name)
         return ConfluentMember(settings, config, listener, self._threads, self._abandoned)
-
-    def admin(self, name: str) -> Admin:
-        addresses = parse_bootstrap_servers(self._bootstrap_servers)
-        return OwnAdmin(AsyncioNetwork(), client_config(addresses, name))
-
-    def requests(self, name: str) -> OwnRequests:
-        addresses = parse_bootstrap_servers(self._bootstrap_servers)
-        return OwnRequests(AsyncioNetwork(), client_config(addresses, name))
-
-    def wall_ms(self) -> int:
-        return time.time_ns() // 1_000_000
 
     def close(self) -> None:
         """Everything opened must have been closed or abandoned. Blocks, but not forever: a commit of
@@ -386,7 +360,10 @@ class ConfluentMember(_Threaded):
         changed = [TopicPartition(one.topic, one.partition) for one in partitions]
 
         async def notify() -> None:
-            getattr(self._listener, what)(changed)
+            if what == "revoked":
+                await self._listener.revoked(changed)
+            else:
+                getattr(self._listener, what)(changed)
 
         asyncio.run_coroutine_threadsafe(notify(), self._loop).result(CALLBACK_TIMEOUT_S)
 

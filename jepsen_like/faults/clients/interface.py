@@ -1,10 +1,9 @@
-"""The clients of a workload: one interface with two implementations.
+"""What a workload does through clients, pykraft's own (``own_clients``) or others that derive from them.
 
-On real processes it is confluent-kafka (``confluent_clients``), in virtual time pykraft's own client
-(``own_clients``). Everything runs on the event loop: a workload waits with ``asyncio.sleep`` and reads the
-time from the loop or from :meth:`Clients.wall_ms`, never from the machine.
+Everything runs on the event loop: a workload waits with ``asyncio.sleep`` and reads the time from the loop or
+from ``OwnClients.wall_ms``, never from the machine.
 
-An error means the same in both: :class:`RefusedError` only if the operation has certainly not happened,
+An error means the same in all: :class:`RefusedError` only if the operation has certainly not happened,
 :class:`UnknownOutcomeError` everywhere else (it may have happened, or happen later). A workload records the
 first as ``fail`` and the second as ``info``.
 """
@@ -209,27 +208,6 @@ class Reader(Protocol):
     async def close(self) -> None: ...
 
 
-class OwnershipListener(Protocol):
-    """Notified of the partitions that a member believes it owns; called on the event loop.
-
-    A partition is the member's from ``assigned`` until ``revoked`` (in agreement with the coordinator),
-    ``lost`` (fenced, or its session is over) or the call of :meth:`Member.close` or :meth:`Member.abandon`.
-    """
-
-    def assigned(self, partitions: Sequence[TopicPartition]) -> None: ...
-
-    def revoked(self, partitions: Sequence[TopicPartition]) -> None: ...
-
-    def lost(self, partitions: Sequence[TopicPartition]) -> None: ...
-
-    def heartbeat(self, sent_s: float, member_id: str, member_epoch: int) -> None:
-        """A heartbeat sent at ``sent_s`` (of the loop's time) was answered without an error.
-
-        Only clients that show their heartbeats call this; the generation is the classic ``member_epoch``.
-        """
-        ...
-
-
 class Member(Protocol):
     """A member of a group. It sends heartbeats by itself; positions begin at committed offsets, or at 0."""
 
@@ -258,125 +236,3 @@ class Member(Protocol):
 
 CLIENT_THREADS: Final = "clients"
 """How the names of threads begin that wait for clients' libraries, which may never return."""
-
-
-class Admin(Protocol):
-    """Administration; every method raises :class:`OperationError`."""
-
-    @property
-    def repeats(self) -> int:
-        """How many requests were sent again without a certain outcome before. One of them may be carried out
-        long after its repetition was answered: when a link that was cut delivers what it held.
-        """
-        ...
-
-    async def create_topic(
-        self, topic: str, partitions: int, replication_factor: int, configs: Mapping[str, str]
-    ) -> None: ...
-
-    async def delete_topic(self, topic: str) -> None: ...
-
-    async def create_partitions(self, topic: str, total: int) -> None: ...
-
-    async def alter_config(self, topic: str, name: str, value: str) -> None: ...
-
-    async def reassign(self, partition: TopicPartition, replicas: Sequence[int]) -> None:
-        """Begin a reassignment; it is complete when :meth:`replicas` shows it."""
-        ...
-
-    async def elect_preferred(self, partition: TopicPartition) -> None:
-        """Also succeeds if the preferred leader leads already."""
-        ...
-
-    async def brokers(self) -> Sequence[int]:
-        """The ids of the listed brokers."""
-        ...
-
-    async def partition_count(self, topic: str) -> int | None:
-        """None: there is no such topic."""
-        ...
-
-    async def config(self, topic: str, name: str) -> str | None: ...
-
-    async def replicas(self, partition: TopicPartition) -> Sequence[int]: ...
-
-    async def offset_for_time(self, partition: TopicPartition, timestamp_ms: int) -> int | None:
-        """The first offset whose record has this timestamp or a later one; None: there is none."""
-        ...
-
-    async def delete_records(self, partition: TopicPartition, offset: int) -> int:
-        """Delete the records below ``offset``, -1: below the high watermark; returns the low watermark."""
-        ...
-
-    async def committed(
-        self, group: str, partitions: Sequence[TopicPartition]
-    ) -> Mapping[TopicPartition, Commit | None]:
-        """The group's committed offsets as its coordinator returns them; None where there is none."""
-        ...
-
-    async def close(self) -> None: ...
-
-
-class Requests(Protocol):
-    """Single requests, for registers: what may have arrived once is never sent again.
-
-    Every method raises :class:`OperationError`. Those with a ``broker`` ask that one.
-    """
-
-    async def commit(self, group: str, partition: TopicPartition, commit: Commit) -> None:
-        """Commit an offset of a group without members."""
-        ...
-
-    async def committed(self, group: str, partition: TopicPartition) -> Commit | None:
-        """The committed offset as the group's coordinator returns it."""
-        ...
-
-    async def brokers(self) -> Sequence[int]:
-        """The ids of the listed brokers, which can be asked from now on."""
-        ...
-
-    async def set_config(self, broker: int, topic: str, name: str, value: str) -> None:
-        """The broker passes it on to the controller, perhaps repeatedly until it has an answer."""
-        ...
-
-    async def config(self, broker: int, topic: str, name: str) -> str | None:
-        """As the broker knows it: its image of the metadata may lag."""
-        ...
-
-    async def producer_id(self, broker: int) -> int:
-        """A new producer id, for a producer without a transactional id."""
-        ...
-
-    async def close(self) -> None: ...
-
-
-class Clients(Protocol):
-    """Opens the clients of one implementation; opening waits for no response, and needs no cluster."""
-
-    def producer(self, config: ProducerConfig) -> Producer: ...
-
-    def transactional(self, config: TransactionalConfig) -> TransactionalProducer:
-        """A real client."""
-        ...
-
-    def plain_transactional(self, config: TransactionalConfig) -> PlainTransactionalProducer: ...
-
-    def reader(
-        self, name: str, positions: Mapping[TopicPartition, int], *, committed: bool = False
-    ) -> Reader:
-        """``committed``: only what committed transactions have written (read_committed)."""
-        ...
-
-    def member(self, config: MemberConfig, listener: OwnershipListener) -> Member: ...
-
-    def admin(self, name: str) -> Admin: ...
-
-    def requests(self, name: str) -> Requests: ...
-
-    def wall_ms(self) -> int:
-        """The time that clients write into records."""
-        ...
-
-    def close(self) -> None:
-        """Everything opened must have been closed or abandoned. May block."""
-        ...

@@ -7,17 +7,14 @@ transactions are not covered: a workload that needs them is refused before it st
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
 from typing import Final
 
 from pykraft.jepsen_like.faults.clients.interface import (
-    Admin,
     Member,
     MemberConfig,
-    OwnershipListener,
     PlainTransactionalProducer,
     Polled,
     PositionLostError,
@@ -25,14 +22,14 @@ from pykraft.jepsen_like.faults.clients.interface import (
     ProducerConfig,
     Reader,
     RefusedError,
-    Requests,
     TransactionalConfig,
     TransactionalProducer,
     UnknownOutcomeError,
 )
 from pykraft.jepsen_like.faults.clients.java_process import Answer, JavaProcess, decoded, encoded
-from pykraft.jepsen_like.faults.clients.own_clients import own_clients
+from pykraft.jepsen_like.faults.clients.own_clients import RealClients
 from pykraft.jepsen_like.faults.record_text import record_text
+from pykraft.kafka_client.group.config import OwnershipListener
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.testing.processes.kafka_jars import find_clients
 
@@ -43,16 +40,14 @@ MOST_UNANSWERED: Final = 20_000
 OUT_OF_ORDER: Final = "OutOfOrderSequenceException"
 
 
-class JavaClients:
-    """:class:`~pykraft.jepsen_like.faults.clients.interface.Clients` of a cluster at ``bootstrap_servers``.
-
-    ``libs``: the jars of Kafka's client, instead of those that Maven brings.
+class JavaClients(RealClients):
+    """``libs``: the jars of Kafka's client, instead of those that Maven brings.
     :class:`~pykraft.testing.processes.kafka_jars.NoKafkaError` without Java, or without the jars.
     """
 
     def __init__(self, bootstrap_servers: str, libs: Path | None = None) -> None:
+        super().__init__(bootstrap_servers)
         self._java = JavaProcess(bootstrap_servers, find_clients(libs))
-        self._own = own_clients(bootstrap_servers)
         self._numbers = count(1)
 
     def producer(self, config: ProducerConfig) -> Producer:
@@ -63,12 +58,6 @@ class JavaClients:
     ) -> Reader:
         return JavaReader(self._java, next(self._numbers), name, positions, committed=committed)
 
-    def admin(self, name: str) -> Admin:
-        return self._own.admin(name)
-
-    def requests(self, name: str) -> Requests:
-        return self._own.requests(name)
-
     def member(self, config: MemberConfig, listener: OwnershipListener) -> Member:
         raise NotImplementedError("there are no members among the Java clients")
 
@@ -77,9 +66,6 @@ class JavaClients:
 
     def plain_transactional(self, config: TransactionalConfig) -> PlainTransactionalProducer:
         raise NotImplementedError("there are no transactions among the Java clients")
-
-    def wall_ms(self) -> int:
-        return time.time_ns() // 1_000_000
 
     def close(self) -> None:
         """Everything opened must have been closed. Blocks."""

@@ -8,20 +8,18 @@ from collections.abc import Mapping, Sequence
 from pykraft.jepsen_like.faults.clients.interface import (
     Commit,
     MemberConfig,
-    OwnershipListener,
     Polled,
     PositionLostError,
     RefusedError,
-    UnknownOutcomeError,
 )
+from pykraft.jepsen_like.faults.clients.outcomes import answered, text
 from pykraft.kafka_client.cluster import ClientConfig
 from pykraft.kafka_client.errors import CommitRefusedError, LogTruncatedError, OffsetOutOfRangeError
 from pykraft.kafka_client.fetcher import FetchConfig
-from pykraft.kafka_client.group.config import GroupConfig
+from pykraft.kafka_client.group.config import GroupConfig, OwnershipListener
 from pykraft.kafka_client.group.member import GroupMember, OffsetAndMetadata
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_client.network import ConcurrentNetwork
-from pykraft.kafka_protocol.errors import KafkaError
 
 
 class OwnMember:
@@ -47,16 +45,15 @@ class OwnMember:
             max_poll_interval_ms=config.session_timeout_ms,
             auto_offset_reset="earliest",
         )
-        self._member = GroupMember(network, client, group, _Listener(listener), rng, fetch)
+        self._member = GroupMember(network, client, group, listener, rng, fetch)
 
     async def poll(self, timeout_s: float) -> Mapping[TopicPartition, Polled]:
-        try:
-            found = await self._member.poll(round(timeout_s * 1000))
-        except (OffsetOutOfRangeError, LogTruncatedError) as error:
-            place = TopicPartition(error.topic, error.partition)
-            raise PositionLostError(place, -1, error.message) from error
-        except KafkaError as error:
-            raise UnknownOutcomeError(f"{error.code.name}: {error.message}") from error
+        with answered():
+            try:
+                found = await self._member.poll(round(timeout_s * 1000))
+            except (OffsetOutOfRangeError, LogTruncatedError) as error:
+                place = TopicPartition(error.topic, error.partition)
+                raise PositionLostError(place, -1, error.message) from error
         return {
             partition: Polled(
                 tuple((record.offset, (record.value or b"").decode()) for record in polled.records),
@@ -70,12 +67,11 @@ class OwnMember:
             partition: OffsetAndMetadata(commit.offset, metadata=commit.tag)
             for partition, commit in commits.items()
         }
-        try:
-            await self._member.commit(offsets)
-        except CommitRefusedError as error:
-            raise RefusedError(f"{error.code.name}: {error.message}") from error
-        except KafkaError as error:
-            raise UnknownOutcomeError(f"{error.code.name}: {error.message}") from error
+        with answered():
+            try:
+                await self._member.commit(offsets)
+            except CommitRefusedError as error:
+                raise RefusedError(text(error)) from error
 
     async def subscribe(self, topics: Sequence[str]) -> None:
         self._member.subscribe(topics)
@@ -85,22 +81,3 @@ class OwnMember:
 
     async def abandon(self) -> None:
         self._member.abandon()
-
-
-class _Listener:
-    """Passes the client's notifications to a workload's listener."""
-
-    def __init__(self, listener: OwnershipListener) -> None:
-        self._listener = listener
-
-    def assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        self._listener.assigned(partitions)
-
-    async def revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        self._listener.revoked(partitions)
-
-    def lost(self, partitions: Sequence[TopicPartition]) -> None:
-        self._listener.lost(partitions)
-
-    def heartbeat(self, sent_ms: int, member_id: str, member_epoch: int) -> None:
-        self._listener.heartbeat(sent_ms / 1000, member_id, member_epoch)

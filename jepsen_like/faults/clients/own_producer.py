@@ -6,6 +6,7 @@ import asyncio
 from typing import cast
 
 from pykraft.jepsen_like.faults.clients.interface import ProducerConfig, RefusedError, UnknownOutcomeError
+from pykraft.jepsen_like.faults.clients.outcomes import text
 from pykraft.kafka_client.cluster import ClientConfig
 from pykraft.kafka_client.errors import NotWrittenError
 from pykraft.kafka_client.metadata import TopicPartition
@@ -51,7 +52,7 @@ class OwnProducer:
         except NotWrittenError as error:
             if error.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED:
                 return None
-            answer.set_exception(RefusedError(f"{error.code.name}: {error.message}"))
+            answer.set_exception(RefusedError(text(error)))
             return answer
         future = cast("asyncio.Future[own.RecordMetadata]", written)
         future.add_done_callback(lambda done: self._resolve(answer, done))
@@ -70,13 +71,12 @@ class OwnProducer:
             return
         if not isinstance(error, KafkaError):
             raise error
-        text = f"{error.code.name}: {error.message}"
         # With one request in flight no other batch can have left a gap: the broker lost the sequence.
         out_of_order = error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         if out_of_order and self._config.idempotent and self._config.max_in_flight == 1:
-            self._fatal = self._fatal or text
-        certain = isinstance(error, NotWrittenError)
-        answer.set_exception(RefusedError(text) if certain else UnknownOutcomeError(text))
+            self._fatal = self._fatal or text(error)
+        kind = RefusedError if isinstance(error, NotWrittenError) else UnknownOutcomeError
+        answer.set_exception(kind(text(error)))
 
 
 def _encoded(text: str | None) -> bytes | None:

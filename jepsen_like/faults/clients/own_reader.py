@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pykraft.jepsen_like.faults.clients.interface import Polled, PositionLostError, UnknownOutcomeError
+from pykraft.jepsen_like.faults.clients.interface import Polled, PositionLostError
+from pykraft.jepsen_like.faults.clients.outcomes import answered
 from pykraft.jepsen_like.faults.record_text import record_text
 from pykraft.kafka_client.cluster import ClientConfig, Cluster
 from pykraft.kafka_client.errors import LogTruncatedError, OffsetOutOfRangeError
@@ -76,12 +77,10 @@ class OwnReader:
 
     async def _look_up(self, partition: TopicPartition, timestamp: int) -> int:
         deadline_ms = self._cluster.deadline(LOOK_UP_TIMEOUT_MS)
-        try:
+        with answered():
             found = await list_offsets(
                 self._cluster, {partition: timestamp}, deadline_ms, self._isolation_level
             )
-        except KafkaError as error:
-            raise UnknownOutcomeError(f"{error.code.name}: {error.message}") from error
         return found[partition].offset or 0
 
     async def close(self) -> None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from pykraft.jepsen_like.faults.clients.interface import Commit, RefusedError, UnknownOutcomeError
+from pykraft.jepsen_like.faults.clients.interface import Commit
+from pykraft.jepsen_like.faults.clients.outcomes import NOT_SENT, answered
 from pykraft.kafka_client.admin.groups import group_offsets
 from pykraft.kafka_client.cluster import ClientConfig, Cluster
 from pykraft.kafka_client.coordinator_link import CoordinatorLink
@@ -18,6 +19,7 @@ from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_client.network import Network
 from pykraft.kafka_protocol.enums import ConfigOperation, ConfigResourceType
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.messages.cluster import MetadataRequest, MetadataRequestTopic
 from pykraft.kafka_protocol.messages.configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -34,6 +36,7 @@ from pykraft.kafka_protocol.messages.transactions import InitProducerIdRequest
 
 _LAST_COMMIT_BY_NAME: Final = 9
 _LAST_INIT_PRODUCER_ID: Final = 4
+_LAST_METADATA_BY_NAME: Final = 9
 _LONGEST_TRANSACTION_MS: Final = 0x7FFFFFFF
 
 # What a server answers before it changes anything.
@@ -53,13 +56,15 @@ _NOT_DONE: Final = frozenset(
 
 
 class OwnRequests:
-    """:class:`~pykraft.jepsen_like.faults.clients.interface.Requests`; for one task."""
+    """For one task. Every method raises :class:`.interface.OperationError`. Those with a ``broker`` ask that
+    one."""
 
     def __init__(self, network: Network, config: ClientConfig) -> None:
         self._cluster = Cluster(network, config)
         self._links: dict[str, CoordinatorLink] = {}
 
     async def commit(self, group: str, partition: TopicPartition, commit: Commit) -> None:
+        """Commit an offset of a group without members."""
         link = self._links.setdefault(group, CoordinatorLink(self._cluster, group))
         committed = OffsetCommitRequestPartition(
             partition_index=partition.partition,
@@ -69,72 +74,81 @@ class OwnRequests:
         topic = OffsetCommitRequestTopic(name=partition.topic, partitions=[committed])
         request = OffsetCommitRequest(group_id=group, topics=[topic])
         deadline_ms = self._cluster.deadline()
-        try:
+        with answered(NOT_SENT):
             connection = await self._cluster.retrying(
                 f"coordinator of {group}", lambda: link.connection(deadline_ms), deadline_ms
             )
-        except KafkaError as error:
-            raise RefusedError(_text(error)) from error
         by = self._cluster.request_deadline(deadline_ms)
-        try:
-            response = await connection.call(request, by, max_version=_LAST_COMMIT_BY_NAME)
-            for answered in response.topics:
-                for one in answered.partitions:
-                    link.check(one.error_code, f"OffsetCommit of {group}")
-        except KafkaError as error:
-            link.forget()
-            raise _outcome(error) from error
+        with answered(_NOT_DONE):
+            try:
+                response = await connection.call(request, by, max_version=_LAST_COMMIT_BY_NAME)
+                for told in response.topics:
+                    for one in told.partitions:
+                        link.check(one.error_code, f"OffsetCommit of {group}")
+            except KafkaError:
+                link.forget()
+                raise
 
     async def committed(self, group: str, partition: TopicPartition) -> Commit | None:
-        deadline_ms = self._cluster.deadline()
-        try:
-            found = await group_offsets(self._cluster, group, deadline_ms, [partition])
-        except KafkaError as error:
-            raise UnknownOutcomeError(_text(error)) from error
+        """The committed offset as the group's coordinator returns it."""
+        with answered():
+            found = await group_offsets(self._cluster, group, self._cluster.deadline(), [partition])
         one = found.get(partition)
         return None if one is None else Commit(one.offset, one.metadata)
 
     async def brokers(self) -> Sequence[int]:
-        try:
+        """The ids of the listed brokers, which can be asked from now on."""
+        with answered():
             await self._cluster.refresh([], self._cluster.deadline())
-        except KafkaError as error:
-            raise UnknownOutcomeError(_text(error)) from error
         return sorted(self._cluster.metadata.brokers)
 
     async def set_config(self, broker: int, topic: str, name: str, value: str) -> None:
+        """The broker passes it on to the controller, perhaps repeatedly until it has an answer."""
         change = AlterableConfig(name=name, config_operation=int(ConfigOperation.SET), value=value)
         resource = AlterConfigsResource(
             resource_type=int(ConfigResourceType.TOPIC), resource_name=topic, configs=[change]
         )
         request = IncrementalAlterConfigsRequest(resources=[resource])
         deadline_ms = self._request_deadline_ms()
-        try:
+        with answered(NOT_SENT):
             connection = await self._cluster.broker(broker, deadline_ms)
-        except KafkaError as error:
-            raise RefusedError(_text(error)) from error
-        try:
+        with answered(_NOT_DONE):
             response = await connection.call(request, deadline_ms)
             for result in response.responses:
                 _check(result.error_code, result.error_message or f"IncrementalAlterConfigs of {topic}")
-        except KafkaError as error:
-            raise _outcome(error) from error
 
     async def config(self, broker: int, topic: str, name: str) -> str | None:
+        """As the broker knows it: its image of the metadata may lag."""
         resource = DescribeConfigsResource(
             resource_type=int(ConfigResourceType.TOPIC), resource_name=topic, configuration_keys=[name]
         )
         request = DescribeConfigsRequest(resources=[resource])
-        try:
+        with answered():
             response = await self._cluster.ask_broker(broker, request, self._request_deadline_ms())
             result = response.results[0]
             _check(result.error_code, result.error_message or f"DescribeConfigs of {topic}")
-        except KafkaError as error:
-            raise UnknownOutcomeError(_text(error)) from error
         return next((config.value for config in result.configs if config.name == name), None)
 
+    async def partition_count(self, broker: int, topic: str) -> int | None:
+        """As the broker knows it; None: it knows no such topic."""
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+        with answered():
+            response = await self._cluster.ask_broker(
+                broker,
+                request,
+                self._request_deadline_ms(),
+                max_version=_LAST_METADATA_BY_NAME,
+            )
+            (found,) = response.topics
+            if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                return None
+            _check(found.error_code, f"Metadata of {topic}")
+        return len(found.partitions)
+
     async def producer_id(self, broker: int) -> int:
+        """A new producer id, for a producer without a transactional id."""
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=_LONGEST_TRANSACTION_MS)
-        try:
+        with answered():
             response = await self._cluster.ask_broker(
                 broker,
                 request,
@@ -142,8 +156,6 @@ class OwnRequests:
                 max_version=_LAST_INIT_PRODUCER_ID,
             )
             _check(response.error_code, "InitProducerId")
-        except KafkaError as error:
-            raise UnknownOutcomeError(_text(error)) from error
         return response.producer_id
 
     def _request_deadline_ms(self) -> int:
@@ -156,11 +168,3 @@ class OwnRequests:
 def _check(code: int, message: str) -> None:
     if code:
         raise KafkaError(ErrorCode(code), message)
-
-
-def _outcome(error: KafkaError) -> RefusedError | UnknownOutcomeError:
-    return (RefusedError if error.code in _NOT_DONE else UnknownOutcomeError)(_text(error))
-
-
-def _text(error: KafkaError) -> str:
-    return f"{error.code.name}: {error.message}"

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import cast
 
 from pykraft.jepsen_like.faults.clients.interface import (
     FencedError,
-    OperationError,
     RefusedError,
     TransactionalConfig,
     UnknownOutcomeError,
 )
+from pykraft.jepsen_like.faults.clients.outcomes import answered, text
 from pykraft.jepsen_like.faults.clients.plain_transactions import PlainTransactions
 from pykraft.kafka_client import errors
 from pykraft.kafka_client.cluster import ClientConfig
@@ -47,13 +48,11 @@ class OwnTransactions:
         )
 
     async def init(self) -> None:
-        try:
+        with _fenced_or_unknown():
             await self._producer.init_transactions()
-        except KafkaError as error:
-            raise _outcome(error) from error
 
     async def send(self, partition: TopicPartition, values: Sequence[str]) -> int | None:
-        try:
+        with _fenced_or_unknown():
             await self._begin()
             futures = [
                 cast(
@@ -67,8 +66,6 @@ class OwnTransactions:
             if failures:
                 raise failures[0]
             written = [future.result() for future in futures]
-        except KafkaError as error:
-            raise _outcome(error) from error
         first = written[0].offset
         if first is not None and [one.offset for one in written] == [first + n for n in range(len(written))]:
             return first
@@ -80,13 +77,11 @@ class OwnTransactions:
             self._is_open = True
 
     async def send_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        try:
+        with _fenced_or_unknown():
             await self._begin()
             await self._producer.send_offsets_to_transaction(
                 {place: OffsetAndMetadata(offset) for place, offset in offsets.items()}, group
             )
-        except KafkaError as error:
-            raise _outcome(error) from error
 
     async def committed(self, group: str, partition: TopicPartition) -> int | None:
         return await self._offsets.committed(group, partition)
@@ -96,29 +91,26 @@ class OwnTransactions:
         try:
             await self._producer.commit_transaction()
         except errors.OutcomeUnknownError as error:
-            raise UnknownOutcomeError(_text(error)) from error
+            raise UnknownOutcomeError(text(error)) from error
         except KafkaError as error:
             # Everything else is raised before the commit was asked for, or says that it was refused.
-            raise RefusedError(_text(error)) from error
+            raise RefusedError(text(error)) from error
 
     async def abort(self) -> None:
         if self._is_open:
             self._is_open = False
-            try:
+            with _fenced_or_unknown():
                 await self._producer.abort_transaction()
-            except KafkaError as error:
-                raise _outcome(error) from error
 
     async def close(self) -> None:
         await self._offsets.close()
         await self._producer.close()
 
 
-def _outcome(error: KafkaError) -> OperationError:
-    if isinstance(error, errors.FencedError):
-        return FencedError(_text(error), is_certain=False)
-    return UnknownOutcomeError(_text(error))
-
-
-def _text(error: KafkaError) -> str:
-    return f"{error.code.name}: {error.message}"
+@contextmanager
+def _fenced_or_unknown() -> Iterator[None]:
+    with answered():
+        try:
+            yield
+        except errors.FencedError as error:
+            raise FencedError(text(error), is_certain=False) from error

@@ -1,17 +1,16 @@
 """A cluster that somebody else runs: what a run makes there has names of its own, and is removed again.
 
 All names begin with a prefix that no topic there has had before. Decides how many replicas a topic has on so
-many brokers, which groups are possible, and what may be removed: only what a run has asked for.
+many brokers, which groups are possible, and what may be removed: only what has the run's own prefix.
 """
 
 from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -19,9 +18,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
-from pykraft.jepsen_like.faults.clients.names import Names, Sort
 from pykraft.jepsen_like.faults.history import Recorder
-from pykraft.jepsen_like.faults.runs.belongings import Belongings, forget, keep, left_behind
 from pykraft.jepsen_like.faults.workloads.workload import TopicSpec
 from pykraft.testing.processes.waits import Deadline
 
@@ -40,26 +37,31 @@ class ForeignClusterError(RuntimeError):
 
 
 class ForeignCluster:
-    """``directory`` is the run's. Use as a context manager: an exception removes what has been made, and else
-    :meth:`tidy_up` must be called."""
+    """All topics and groups of the run begin with ``prefix``. Use as a context manager: an exception removes
+    them, and else :meth:`tidy_up` must be called."""
 
-    def __init__(self, bootstrap_servers: str, directory: Path) -> None:
+    def __init__(self, bootstrap_servers: str) -> None:
         self.bootstrap_servers = bootstrap_servers
         self.brokers: tuple[int, ...] = ()
-        self.names = Names(f"{PREFIX}{secrets.token_hex(4)}-", self._note)
-        self._directory = directory
-        self._made = Belongings.none_yet(bootstrap_servers)
-        self._admin = _admin(bootstrap_servers)
+        self.prefix = f"{PREFIX}{secrets.token_hex(4)}-"
+        self._admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
 
-    def connect(self) -> None:
-        """Learn the brokers. :class:`ForeignClusterError` if nobody answers."""
+    def connect(self, say: Callable[[str], None]) -> None:
+        """Learn the brokers; ``say`` is told what an earlier run has left. :class:`ForeignClusterError` if
+        nobody answers."""
         try:
             found = self._admin.list_topics(timeout=TIMEOUT_S)
         except KafkaException as error:
             raise ForeignClusterError(f"no cluster at {self.bootstrap_servers}: {_text(error)}") from error
         self.brokers = tuple(sorted(found.brokers))
-        if taken := [topic for topic in found.topics if topic.startswith(self.names.prefix)]:
-            raise ForeignClusterError(f"there is already a topic {taken[0]}")
+        left = sorted(topic for topic in found.topics if topic.startswith(PREFIX))
+        if any(topic.startswith(self.prefix) for topic in left):
+            raise ForeignClusterError(f"there is already a topic {self.prefix}…")
+        if left:
+            at = f"--bootstrap-server {self.bootstrap_servers}"
+            say(f"LEFT BY ANOTHER RUN, perhaps one that goes on: {', '.join(left)}")
+            say(f"To remove it: kafka-topics {at} --delete --topic '{PREFIX}.*'")
+            say(f"and kafka-consumer-groups {at} --list, then --delete --group")
 
     def settings(self) -> dict[str, object]:
         """For the history, in the place of those of a run with nodes of its own."""
@@ -68,7 +70,7 @@ class ForeignCluster:
             "tier": None,
             "system": "somebody else's",
             "nodes": len(self.brokers),
-            "prefix": self.names.prefix,
+            "prefix": self.prefix,
         }
 
     def create(self, topics: Sequence[TopicSpec], history: Recorder) -> None:
@@ -76,8 +78,8 @@ class ForeignCluster:
         :class:`ForeignClusterError`."""
         wanted = []
         for topic in map(self._fitting, topics):
-            name, configs = self.names.new_topic(topic.name), dict(topic.configs)
-            wanted.append(NewTopic(name, topic.partitions, topic.replication_factor, config=configs))
+            configs = dict(topic.configs)
+            wanted.append(NewTopic(topic.name, topic.partitions, topic.replication_factor, config=configs))
             history.record("info", "runner", "topic", value=topic.name, detail=configs)
         failed = _failures(self._admin.create_topics(wanted, operation_timeout=TIMEOUT_S))
         for name, why in failed.items():
@@ -95,15 +97,32 @@ class ForeignCluster:
     def tidy_up(self, say: Callable[[str], None], is_kept: bool = False) -> None:
         """Remove what has been made, unless it is kept; ``say`` is told what is still there."""
         if is_kept:
-            say(f"topics and groups are kept on the cluster: {keep(self._directory)}")
-        else:
-            self._remove(say, MEMBERS_GONE_S)
+            say(f"topics and groups are kept on the cluster: their names begin with {self.prefix}")
+        elif failed := self._remove(Deadline(MEMBERS_GONE_S)):
+            say(f"NOT REMOVED: {'; '.join(f'{name}: {why}' for name, why in failed.items())}")
 
-    def _remove(self, say: Callable[[str], None], patience_s: float) -> None:
-        if failed := _remove(self._admin, self._made, patience_s):
-            say(f"NOT REMOVED: {'; '.join(failed)}")
-        else:
-            forget(self._directory)
+    def _remove(self, deadline: Deadline) -> dict[str, str]:
+        """Why something could not be removed, by name. Static members do not leave: their groups are empty
+        when their sessions are over."""
+        try:
+            topics = self._owned(self._admin.list_topics(timeout=TIMEOUT_S).topics)
+            listed = self._admin.list_consumer_groups(request_timeout=TIMEOUT_S).result(2 * TIMEOUT_S)
+        except (KafkaException, TimeoutError) as error:
+            return {self.prefix: str(error)}
+        failed: dict[str, str] = {}
+        if topics:
+            failed |= _failures(self._admin.delete_topics(topics, operation_timeout=TIMEOUT_S))
+        groups = self._owned(group.group_id for group in listed.valid)
+        while groups and (
+            left := _failures(self._admin.delete_consumer_groups(groups, request_timeout=TIMEOUT_S))
+        ):
+            if deadline.passed:
+                return failed | left
+            time.sleep(deadline.left_s(RETRY_AFTER_S))
+        return failed
+
+    def _owned(self, names: Iterable[str]) -> list[str]:
+        return [name for name in names if name.startswith(self.prefix)]
 
     def __enter__(self) -> Self:
         return self
@@ -111,12 +130,8 @@ class ForeignCluster:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is not None:
-            self._remove(print, patience_s=0)
-
-    def _note(self, sort: Sort, name: str) -> None:
-        self._made.note(sort, name)
-        self._made.write(self._directory)
+        if error is not None and (failed := self._remove(Deadline(0))):
+            print(f"NOT REMOVED: {'; '.join(failed)}")
 
     def _fitting(self, topic: TopicSpec) -> TopicSpec:
         replicas = min(topic.replication_factor, len(self.brokers))
@@ -124,42 +139,6 @@ class ForeignCluster:
         if IN_SYNC in configs:
             configs[IN_SYNC] = str(min(int(configs[IN_SYNC]), max(1, replicas - 1)))
         return replace(topic, replication_factor=replicas, configs=configs)
-
-
-def remove_left_behind(out_dir: Path, say: Callable[[str], None]) -> None:
-    """Remove what runs below ``out_dir`` that were killed have left on clusters; each is told to ``say``."""
-    for directory, made in left_behind(out_dir):
-        failed = _remove(_admin(made.bootstrap_servers), made, patience_s=0)
-        if failed:
-            say(f"NOT REMOVED, left behind by the run in {directory}: {'; '.join(failed)}")
-        else:
-            forget(directory)
-            say(f"removed {len(made.topics)} topics that the run in {directory} had left behind")
-
-
-def _admin(bootstrap_servers: str) -> AdminClient:
-    return AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
-
-
-def _remove(admin: AdminClient, made: Belongings, patience_s: float) -> list[str]:
-    """In words what could not be removed."""
-    topics = [name for name in made.topics if name.startswith(PREFIX)]
-    groups = [name for name in made.groups if name.startswith(PREFIX)]
-    failed: dict[str, str] = {}
-    if topics:
-        failed |= _failures(admin.delete_topics(topics, operation_timeout=TIMEOUT_S))
-    if groups:
-        failed |= _remove_groups(admin, groups, Deadline(patience_s))
-    return [f"{name}: {why}" for name, why in failed.items()]
-
-
-def _remove_groups(admin: AdminClient, groups: list[str], deadline: Deadline) -> dict[str, str]:
-    """Static members do not leave: their groups are empty when their sessions are over."""
-    while failed := _failures(admin.delete_consumer_groups(groups, request_timeout=TIMEOUT_S)):
-        if deadline.passed:
-            return failed
-        time.sleep(deadline.left_s(RETRY_AFTER_S))
-    return {}
 
 
 def _failures(futures: Mapping[str, Future[Any]]) -> dict[str, str]:

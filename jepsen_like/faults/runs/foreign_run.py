@@ -31,11 +31,11 @@ from pykraft.kafka_client.loop_thread import LoopThread
 def play_on_foreign_cluster(config: RunConfig, directory: Path, console: Console) -> TidyUp:
     """:class:`RunError` if the cluster cannot be used."""
     assert config.bootstrap_servers is not None
-    say, cluster = partial(warn, console), ForeignCluster(config.bootstrap_servers, directory)
+    say, cluster = partial(warn, console), ForeignCluster(config.bootstrap_servers)
     say(f"NOT PLAYED: faults; NOT CHECKED: {NOT_CHECKED}")
     plan = Plan(config.seed, config.time_limit_s, (), ())
     try:
-        cluster.connect()
+        cluster.connect(say)
         with HistoryWriter(directory / HISTORY) as history, cluster, LoopThread() as loop:
             detail = {**config.settings(), **cluster.settings(), **machine.describe()}
             history.record("info", PROCESS, "run", detail=detail)
@@ -44,7 +44,7 @@ def play_on_foreign_cluster(config: RunConfig, directory: Path, console: Console
                     lambda: foreign_workload(cluster, clients, config.workload, config.seed, history, say)
                 )
                 cluster.create(workload.topics, history)
-                console.print(f"{len(cluster.brokers)} brokers; names begin with {cluster.names.prefix}")
+                console.print(f"{len(cluster.brokers)} brokers; names begin with {cluster.prefix}")
                 with Progress(console, history, plan) as progress:
                     loop.call(workload.start)
                     time.sleep(config.time_limit_s)

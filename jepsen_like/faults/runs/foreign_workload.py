@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from pykraft.jepsen_like.faults.clients.interface import Clients
-from pykraft.jepsen_like.faults.clients.prefixed_clients import PrefixedClients
+from pykraft.jepsen_like.faults.clients.own_clients import OwnClients
 from pykraft.jepsen_like.faults.history import Recorder
 from pykraft.jepsen_like.faults.runs.foreign import ForeignCluster
 from pykraft.jepsen_like.faults.workloads.group_seat import GroupsConfig
@@ -34,16 +33,16 @@ Say = Callable[[str], None]
 
 
 def foreign_workload(
-    cluster: ForeignCluster, clients: Clients, name: str, seed: int, history: Recorder, say: Say
+    cluster: ForeignCluster, clients: OwnClients, name: str, seed: int, history: Recorder, say: Say
 ) -> Workload:
     """The workload ``name`` for a connected cluster; call this on its event loop.
 
     ``say`` is told what of the workload is left out there.
     """
-    prefixed = PrefixedClients(clients, cluster.names, len(cluster.brokers))
+    clients.prefix, clients.most_replicas = cluster.prefix, len(cluster.brokers)
     if name == "groups":
-        return GroupsWorkload(prefixed, _groups_config(cluster, say), seed, history)
-    return WORKLOADS[name](prefixed, seed, history)
+        return GroupsWorkload(clients, _groups_config(cluster, say), seed, history)
+    return WORKLOADS[name](clients, seed, history)
 
 
 def _groups_config(cluster: ForeignCluster, say: Say) -> GroupsConfig:

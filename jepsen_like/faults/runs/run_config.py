@@ -10,16 +10,15 @@ from typing import Final
 from rich.console import Console
 
 from pykraft.jepsen_like.faults.clients.confluent import ConfluentClients
-from pykraft.jepsen_like.faults.clients.interface import Clients
 from pykraft.jepsen_like.faults.clients.java import JavaClients
-from pykraft.jepsen_like.faults.clients.own_clients import own_clients
+from pykraft.jepsen_like.faults.clients.own_clients import OwnClients, RealClients
 from pykraft.jepsen_like.faults.nemeses.fault import Plan
 from pykraft.jepsen_like.faults.workloads.workload import Limits
 from pykraft.testing.processes.kafka_jars import NoKafkaError
 
-CLIENTS: Final[Mapping[str, Callable[[str], Clients]]] = {
+CLIENTS: Final[Mapping[str, Callable[[str], OwnClients]]] = {
     "confluent": ConfluentClients,
-    "own": own_clients,
+    "own": RealClients,
     "java": JavaClients,
 }
 DEFAULT_OUT_DIR: Final = Path("out/jepsen")
@@ -62,7 +61,7 @@ class RunConfig:
         return {name: getattr(self, name) for name in (*names, "bootstrap_servers", "other_version")}
 
 
-def open_clients(config: RunConfig, bootstrap_servers: str) -> Clients:
+def open_clients(config: RunConfig, bootstrap_servers: str) -> OwnClients:
     try:
         if config.client == "java":
             return JavaClients(bootstrap_servers, config.kafka_libs)

@@ -31,11 +31,10 @@ from pykraft.jepsen_like.faults.reports.report import (
     print_start,
 )
 from pykraft.jepsen_like.faults.runs.conclusion import Check, conclude
-from pykraft.jepsen_like.faults.runs.foreign import remove_left_behind
 from pykraft.jepsen_like.faults.runs.foreign_run import play_on_foreign_cluster
 from pykraft.jepsen_like.faults.runs.interruption import OrderlyTermination
 from pykraft.jepsen_like.faults.runs.process_run import play_on_processes
-from pykraft.jepsen_like.faults.runs.run_config import RunConfig, RunError, warn
+from pykraft.jepsen_like.faults.runs.run_config import RunConfig, RunError
 from pykraft.jepsen_like.faults.workloads.registry import WORKLOADS
 from pykraft.testing.processes.keeper import end_leftovers
 
@@ -49,7 +48,6 @@ def run(config: RunConfig, console: Console | None = None, check: Check | None =
     directory = new_directory(config.out_dir, f"{config.workload}-{config.seed}")
     for pid in end_leftovers(config.out_dir):
         console.print(f"ended process {pid}, which an earlier run had left behind")
-    remove_left_behind(config.out_dir, partial(warn, console))
     play = play_on_processes if config.bootstrap_servers is None else play_on_foreign_cluster
     tidy_up = play(config, directory, console)
     result = conclude(directory, check)

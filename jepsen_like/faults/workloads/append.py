@@ -17,8 +17,6 @@ from functools import partial
 
 from pykraft.jepsen_like.faults.clients.interface import (
     ACKS_ALL,
-    Admin,
-    Clients,
     OperationError,
     Polled,
     PositionLostError,
@@ -26,9 +24,12 @@ from pykraft.jepsen_like.faults.clients.interface import (
     ProducerConfig,
     Reader,
 )
+from pykraft.jepsen_like.faults.clients.own_admin import OwnAdmin
+from pykraft.jepsen_like.faults.clients.own_clients import OwnClients
 from pykraft.jepsen_like.faults.history import Recorder
 from pykraft.jepsen_like.faults.workloads.workload import (
     Limits,
+    Played,
     Tasks,
     TopicSpec,
     branch,
@@ -81,14 +82,11 @@ class AppendConfig:
     flush_messages: int | None = None
 
 
-class AppendWorkload:
+class AppendWorkload(Played[AppendConfig]):
     """A :class:`~pykraft.jepsen_like.faults.workloads.workload.Workload`."""
 
-    def __init__(self, clients: Clients, config: AppendConfig, seed: int, history: Recorder) -> None:
-        self._clients = clients
-        self._config = config
-        self._history = history
-        self._rng = random.Random(seed)
+    def __init__(self, clients: OwnClients, config: AppendConfig, seed: int, history: Recorder) -> None:
+        super().__init__(clients, config, seed, history)
         self._producing = Tasks()
         self._deleting = Tasks()
         self._reading = Tasks()
@@ -107,7 +105,7 @@ class AppendWorkload:
         configs = {"min.insync.replicas": str(config.min_insync_replicas)}
         if config.flush_messages is not None:
             configs["flush.messages"] = str(config.flush_messages)
-        return (TopicSpec(config.topic, config.partitions, config.replication_factor, configs),)
+        return (TopicSpec(self._own(config.topic), config.partitions, config.replication_factor, configs),)
 
     def start(self) -> None:
         config = self._config
@@ -142,7 +140,7 @@ class AppendWorkload:
             record_no_progress(self._history, "readers did not end")
 
     def _place(self, partition: int) -> TopicPartition:
-        return TopicPartition(self._config.topic, partition)
+        return TopicPartition(self._own(self._config.topic), partition)
 
     # --- producers -----------------------------------------------------------------------------------------
 
@@ -217,7 +215,7 @@ class AppendWorkload:
     # --- readers -------------------------------------------------------------------------------------------
 
     def _open_reader(self, name: str, positions: Mapping[int, int]) -> Reader:
-        detail = {"topic": self._config.topic, "partitions": list(positions)}
+        detail = {"topic": self._own(self._config.topic), "partitions": list(positions)}
         self._history.record("ok", name, "assign", detail=detail)
         return self._clients.reader(name, {self._place(number): at for number, at in positions.items()})
 
@@ -351,7 +349,7 @@ class AppendWorkload:
                 await self._look_up(admin, partition, rng)
         await admin.close()
 
-    async def _look_up(self, admin: Admin, partition: int, rng: random.Random) -> None:
+    async def _look_up(self, admin: OwnAdmin, partition: int, rng: random.Random) -> None:
         timestamp_ms = rng.randint(self._begin_ms - TIMESTAMP_JITTER_MS, self._clients.wall_ms())
         key, asked_us = str(self._place(partition)), self._history.now_us()
         detail = {"timestamp_ms": timestamp_ms, "asked_us": asked_us}

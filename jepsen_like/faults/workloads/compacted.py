@@ -21,16 +21,23 @@ from dataclasses import dataclass
 from functools import partial
 
 from pykraft.jepsen_like.faults.clients.interface import (
-    Clients,
     OperationError,
     PositionLostError,
     Producer,
     ProducerConfig,
     Reader,
 )
+from pykraft.jepsen_like.faults.clients.own_clients import OwnClients
 from pykraft.jepsen_like.faults.history import Recorder
 from pykraft.jepsen_like.faults.record_text import record_text
-from pykraft.jepsen_like.faults.workloads.workload import Limits, Tasks, TopicSpec, branch, record_no_progress
+from pykraft.jepsen_like.faults.workloads.workload import (
+    Limits,
+    Played,
+    Tasks,
+    TopicSpec,
+    branch,
+    record_no_progress,
+)
 from pykraft.kafka_client.metadata import TopicPartition
 
 TOPIC = "compacted"
@@ -98,24 +105,21 @@ class Keys:
         return number, f"{self._writer}/{number}", is_deleted
 
 
-class CompactedWorkload:
+class CompactedWorkload(Played[CompactedConfig]):
     """A :class:`~pykraft.jepsen_like.faults.workloads.workload.Workload`."""
 
-    def __init__(self, clients: Clients, config: CompactedConfig, seed: int, history: Recorder) -> None:
-        self._clients = clients
-        self._config = config
-        self._history = history
-        self._rng = random.Random(seed)
+    def __init__(self, clients: OwnClients, config: CompactedConfig, seed: int, history: Recorder) -> None:
+        super().__init__(clients, config, seed, history)
         self._writing = Tasks()
         self._reading = Tasks()
         self._answers_s = CLOSE_S
-        self._ends = {TopicPartition(TOPIC, number): 0 for number in range(config.partitions)}
+        self._ends = dict.fromkeys(self._places({TOPIC: config.partitions}), 0)
         """One past the last acknowledged offset."""
 
     @property
     def topics(self) -> tuple[TopicSpec, ...]:
         config = self._config
-        return (TopicSpec(TOPIC, config.partitions, config.replication_factor, CONFIGS),)
+        return (TopicSpec(self._own(TOPIC), config.partitions, config.replication_factor, CONFIGS),)
 
     def start(self) -> None:
         for number in range(self._config.writers):
@@ -161,7 +165,7 @@ class CompactedWorkload:
     def _put(self, producer: Producer, process: str, number: int, keys: Keys) -> bool:
         """Set a key of the writer, or delete it; False, with nothing recorded, while the queue is full."""
         key_number, key, is_deleted = keys.draw()
-        place = TopicPartition(TOPIC, key_number % self._config.partitions)
+        place = TopicPartition(self._own(TOPIC), key_number % self._config.partitions)
         value = None if is_deleted else f"{process}#{number}"
         put_us = self._history.now_us()
         answer = producer.send(place, value, self._clients.wall_ms(), key)

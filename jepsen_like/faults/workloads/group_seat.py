@@ -15,13 +15,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pykraft.jepsen_like.faults.clients.interface import (
-    Clients,
     Commit,
     Member,
     MemberConfig,
     OperationError,
     PositionLostError,
 )
+from pykraft.jepsen_like.faults.clients.own_clients import OwnClients
 from pykraft.jepsen_like.faults.history import EventType, Recorder
 from pykraft.jepsen_like.faults.workloads.workload import Tasks, record_polled
 from pykraft.kafka_client.metadata import TopicPartition
@@ -82,14 +82,14 @@ class Belief:
         self._record("assigned", partitions)
         self.positions.update(dict.fromkeys(partitions))
 
-    def revoked(self, partitions: Sequence[TopicPartition]) -> None:
+    async def revoked(self, partitions: Sequence[TopicPartition]) -> None:
         self._give_up("revoked", partitions)
 
     def lost(self, partitions: Sequence[TopicPartition]) -> None:
         self._give_up("lost", partitions)
 
-    def heartbeat(self, sent_s: float, member_id: str, member_epoch: int) -> None:
-        ago_us = int((asyncio.get_running_loop().time() - sent_s) * 1e6)
+    def heartbeat(self, sent_ms: int, member_id: str, member_epoch: int) -> None:
+        ago_us = int((asyncio.get_running_loop().time() - sent_ms / 1000) * 1e6)
         detail = {"member_id": member_id, "epoch": member_epoch}
         now_us = self._history.now_us()
         self._history.record("ok", self._name, "heartbeat", time_us=now_us - ago_us, detail=detail)
@@ -131,13 +131,15 @@ class Seat:
 
     def __init__(
         self,
-        clients: Clients,
+        clients: OwnClients,
         config: GroupsConfig,
         group: MemberConfig,
         number: int,
         rng: random.Random,
         history: Recorder,
         be_calm: asyncio.Event,
+        *,
+        is_static: bool,
     ) -> None:
         self._clients = clients
         self._config = config
@@ -148,7 +150,7 @@ class Seat:
         self._be_calm = be_calm
         self._restarts = asyncio.Event()
         self.group = group.group
-        self.instance_id = f"{group.group}-{number}" if group in config.static_groups else None
+        self.instance_id = f"{group.group}-{number}" if is_static else None
         self.name = ""
         self.topics: tuple[str, ...] = ()
         self.calm = asyncio.Event()

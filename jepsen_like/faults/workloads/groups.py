@@ -10,33 +10,46 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from pykraft.jepsen_like.faults.clients.interface import Admin, Clients, Commit, OperationError
+from pykraft.jepsen_like.faults.clients.interface import Commit, OperationError
+from pykraft.jepsen_like.faults.clients.own_admin import OwnAdmin
+from pykraft.jepsen_like.faults.clients.own_clients import OwnClients
 from pykraft.jepsen_like.faults.history import Recorder
 from pykraft.jepsen_like.faults.workloads.append import AppendConfig, AppendWorkload
 from pykraft.jepsen_like.faults.workloads.group_seat import TOPICS, GroupsConfig, Seat
-from pykraft.jepsen_like.faults.workloads.workload import Limits, Tasks, TopicSpec, branch, record_no_progress
+from pykraft.jepsen_like.faults.workloads.workload import (
+    Limits,
+    Played,
+    Tasks,
+    TopicSpec,
+    branch,
+    record_no_progress,
+)
 from pykraft.kafka_client.metadata import TopicPartition
 
 POLL_S = 0.2
 CLOSE_S = 30.0
 
 
-class GroupsWorkload:
+class GroupsWorkload(Played[GroupsConfig]):
     """A :class:`~pykraft.jepsen_like.faults.workloads.workload.Workload`; it also writes the records."""
 
-    def __init__(self, clients: Clients, config: GroupsConfig, seed: int, history: Recorder) -> None:
-        self._clients = clients
-        self._config = config
-        self._history = history
-        self._rng = random.Random(seed)
+    def __init__(self, clients: OwnClients, config: GroupsConfig, seed: int, history: Recorder) -> None:
+        super().__init__(clients, config, seed, history)
+        self._groups = [
+            replace(one, group=self._own(one.group), topics=tuple(map(self._own, one.topics)))
+            for one in config.all_groups
+        ]
         self._feeds = [self._feed(topic, count) for topic, count in TOPICS.items()]
+        are_static = [False] * len(config.groups) + [True] * len(config.static_groups)
+        are_static = [False] * len(config.groups) + [True] * len(config.static_groups)
         self._looking = Tasks()
         self._living = Tasks()
         self._calm = asyncio.Event()
         self._seats = [
-            Seat(clients, config, group, number, branch(self._rng), history, self._calm)
-            for group in config.all_groups
+            Seat(clients, config, group, number, branch(self._rng), history, self._calm, is_static=is_static)
+            for group, is_static in zip(self._groups, are_static, strict=True)
             for number in range(config.members)
         ]
 
@@ -98,9 +111,10 @@ class GroupsWorkload:
         """
         config = self._config
         within_s = (config.session_timeout_ms + 3 * config.heartbeat_interval_ms) / 1000 + limits.settle_s
-        for group in config.all_groups:
+        for group in self._groups:
             members = {seat.name: seat.topics for seat in self._seats if seat.group == group.group}
-            detail = {"members": members, "topics": TOPICS, "within_us": int(within_s * 1e6)}
+            topics = {self._own(name): count for name, count in TOPICS.items()}
+            detail = {"members": members, "topics": topics, "within_us": int(within_s * 1e6)}
             self._history.record("info", "runner", "settled", key=group.group, detail=detail)
         await asyncio.sleep(within_s)
 
@@ -127,7 +141,7 @@ class GroupsWorkload:
         """Every group must read and commit all that the final read has found."""
         admin, loop = self._clients.admin("catch-up"), asyncio.get_running_loop()
         deadline = loop.time() + limits.read_s
-        for group in self._config.all_groups:
+        for group in self._groups:
             subscribed = {t for seat in self._seats if seat.group == group.group for t in seat.topics}
             for feed in self._feeds:
                 ends = {p: end for p, end in feed.read_to.items() if end and p.topic in subscribed}
@@ -142,20 +156,20 @@ class GroupsWorkload:
         await admin.close()
 
     async def _behind(
-        self, admin: Admin, group: str, ends: Mapping[TopicPartition, int]
+        self, admin: OwnAdmin, group: str, ends: Mapping[TopicPartition, int]
     ) -> list[TopicPartition]:
         found = await self._committed(admin, "catch-up", group, list(ends))
         return [place for place, end in ends.items() if (now := found.get(place)) is None or now.offset < end]
 
     async def _look(self, rng: random.Random) -> None:
         admin = self._clients.admin("looker")
-        places = [TopicPartition(topic, number) for topic, count in TOPICS.items() for number in range(count)]
+        places = self._places(TOPICS)
         while await self._looking.pause(self._config.look_every_s):
-            await self._committed(admin, "looker", rng.choice(self._config.all_groups).group, places)
+            await self._committed(admin, "looker", rng.choice(self._groups).group, places)
         await admin.close()
 
     async def _committed(
-        self, admin: Admin, process: str, group: str, places: Sequence[TopicPartition]
+        self, admin: OwnAdmin, process: str, group: str, places: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, Commit | None]:
         asked_us = self._history.now_us()
         try:

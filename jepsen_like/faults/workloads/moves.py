@@ -8,14 +8,16 @@ replicas, and the move must complete.
 from __future__ import annotations
 
 import asyncio
-import random
 from dataclasses import dataclass
 
-from pykraft.jepsen_like.faults.clients.interface import Admin, Clients, OperationError, UnknownOutcomeError
+from pykraft.jepsen_like.faults.clients.interface import OperationError, UnknownOutcomeError
+from pykraft.jepsen_like.faults.clients.own_admin import OwnAdmin
+from pykraft.jepsen_like.faults.clients.own_clients import OwnClients
 from pykraft.jepsen_like.faults.history import Recorder
 from pykraft.jepsen_like.faults.workloads.append import AppendConfig, AppendWorkload
 from pykraft.jepsen_like.faults.workloads.workload import (
     Limits,
+    Played,
     Tasks,
     TopicSpec,
     record_no_progress,
@@ -37,19 +39,14 @@ class MovesConfig:
     move_every_s: float = 2.0
 
 
-class MovesWorkload:
+class MovesWorkload(Played[MovesConfig]):
     """A :class:`~pykraft.jepsen_like.faults.workloads.workload.Workload`."""
 
-    def __init__(self, clients: Clients, config: MovesConfig, seed: int, history: Recorder) -> None:
-        self._clients = clients
-        self._config = config
-        self._history = history
-        self._rng = random.Random(seed)
+    def __init__(self, clients: OwnClients, config: MovesConfig, seed: int, history: Recorder) -> None:
+        super().__init__(clients, config, seed, history)
         self._append = AppendWorkload(clients, config.append, self._rng.randrange(1 << 30), history)
         self._moving = Tasks()
-        self._places = [
-            TopicPartition(config.append.topic, number) for number in range(config.append.partitions)
-        ]
+        self._moved = self._places({config.append.topic: config.append.partitions})
 
     @property
     def topics(self) -> tuple[TopicSpec, ...]:
@@ -68,7 +65,7 @@ class MovesWorkload:
     async def _move_about(self) -> None:
         admin, rng, replicas = self._clients.admin(PROCESS), self._rng, self._config.append.replication_factor
         while await self._moving.pause(rng.uniform(0.5, 1.5) * self._config.move_every_s):
-            place = rng.choice(self._places)
+            place = rng.choice(self._moved)
             try:
                 brokers = sorted(await admin.brokers())
             except OperationError as error:
@@ -82,7 +79,7 @@ class MovesWorkload:
                 await recorded(self._history, PROCESS, "elect", str(place), "preferred", elect)
         await admin.close()
 
-    async def _move(self, admin: Admin, place: TopicPartition, replicas: list[int]) -> bool:
+    async def _move(self, admin: OwnAdmin, place: TopicPartition, replicas: list[int]) -> bool:
         key, value = f"{place}/replicas", _written(replicas)
         reassign = admin.reassign(place, replicas)
         return await recorded(self._history, PROCESS, "set", key, value, reassign, admin)
@@ -91,7 +88,7 @@ class MovesWorkload:
         """All brokers are up: move every partition to all its replicas, and wait until it is there."""
         admin, loop = self._clients.admin(PROCESS), asyncio.get_running_loop()
         deadline = loop.time() + limits.read_s
-        for number, place in enumerate(self._places):
+        for number, place in enumerate(self._moved):
             there = False
             while not there and loop.time() < deadline:
                 try:
@@ -109,7 +106,9 @@ class MovesWorkload:
                 record_no_progress(self._history, f"{place} did not complete its move")
         await admin.close()
 
-    async def _arrived(self, admin: Admin, place: TopicPartition, wanted: list[int], deadline: float) -> bool:
+    async def _arrived(
+        self, admin: OwnAdmin, place: TopicPartition, wanted: list[int], deadline: float
+    ) -> bool:
         loop = asyncio.get_running_loop()
         while loop.time() < deadline:
             asked_us = self._history.now_us()

@@ -23,10 +23,13 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from pykraft.jepsen_like.faults.clients.interface import Clients, Commit, OperationError, Requests
+from pykraft.jepsen_like.faults.clients.interface import Commit, OperationError
+from pykraft.jepsen_like.faults.clients.own_clients import OwnClients
+from pykraft.jepsen_like.faults.clients.own_requests import OwnRequests
 from pykraft.jepsen_like.faults.history import EventType, Recorder
 from pykraft.jepsen_like.faults.workloads.workload import (
     Limits,
+    Played,
     Tasks,
     TopicSpec,
     branch,
@@ -46,7 +49,7 @@ RELIST_SHARE = 0.05
 RETRY_S = 0.5
 BOTH: tuple[EventType, ...] = ("invoke", "ok")
 
-AtBroker = Callable[[Requests, int], Awaitable[bool]]
+AtBroker = Callable[[OwnRequests, int], Awaitable[bool]]
 """One operation at a broker; whether it was answered."""
 
 
@@ -65,33 +68,30 @@ class RegistersConfig:
     replication_factor: int = 3
 
 
-class RegistersWorkload:
+class RegistersWorkload(Played[RegistersConfig]):
     """A :class:`~pykraft.jepsen_like.faults.workloads.workload.Workload`."""
 
-    def __init__(self, clients: Clients, config: RegistersConfig, seed: int, history: Recorder) -> None:
-        self._clients = clients
-        self._config = config
-        self._history = history
-        self._rng = random.Random(seed)
+    def __init__(self, clients: OwnClients, config: RegistersConfig, seed: int, history: Recorder) -> None:
+        super().__init__(clients, config, seed, history)
         self._using = Tasks()
         self._offset = 0
         self._offsets = [
-            (f"{TOPIC}-{group}", TopicPartition(TOPIC, number))
+            (self._own(f"{TOPIC}-{group}"), place)
             for group in range(config.groups)
-            for number in range(config.registers_each)
+            for place in self._places({TOPIC: config.registers_each})
         ]
 
     @property
     def topics(self) -> tuple[TopicSpec, ...]:
         configs = {"min.insync.replicas": "2", **dict.fromkeys(CONFIGS, str(FIRST_MS))}
-        return (TopicSpec(TOPIC, PARTITIONS, self._config.replication_factor, configs),)
+        return (TopicSpec(self._own(TOPIC), PARTITIONS, self._config.replication_factor, configs),)
 
     def start(self) -> None:
         for group, place in self._offsets:
             self._history.record("info", "runner", "register", key=f"{group}/{place}")
         for name in CONFIGS:
             for outcome in BOTH:
-                self._history.record(outcome, "runner", "set", key=_key(name), value=str(FIRST_MS))
+                self._history.record(outcome, "runner", "set", key=self._key(name), value=str(FIRST_MS))
             self._using.start(self._ask_brokers(f"setter-{name}", branch(self._rng), self._setting(name)))
         for number in range(self._config.committers):
             self._using.start(self._use_offsets(f"committer-{number}", branch(self._rng)))
@@ -131,7 +131,7 @@ class RegistersWorkload:
                 await self._read(requests, name, group, place)
         await requests.close()
 
-    async def _commit(self, requests: Requests, name: str, group: str, place: TopicPartition) -> None:
+    async def _commit(self, requests: OwnRequests, name: str, group: str, place: TopicPartition) -> None:
         self._offset += 1
         commit = Commit(self._offset, f"{name}#{self._offset}")
 
@@ -149,7 +149,7 @@ class RegistersWorkload:
         else:
             record("ok")
 
-    async def _read(self, requests: Requests, name: str, group: str, place: TopicPartition) -> bool:
+    async def _read(self, requests: OwnRequests, name: str, group: str, place: TopicPartition) -> bool:
         key, asked_us = f"{group}/{place}", self._history.now_us()
         try:
             found = await requests.committed(group, place)
@@ -179,7 +179,7 @@ class RegistersWorkload:
                 brokers = []
         await requests.close()
 
-    async def _list(self, requests: Requests) -> list[int]:
+    async def _list(self, requests: OwnRequests) -> list[int]:
         try:
             return list(await requests.brokers())
         except OperationError:
@@ -188,32 +188,33 @@ class RegistersWorkload:
     def _setting(self, config: str) -> AtBroker:
         number = FIRST_MS
 
-        async def set_next(requests: Requests, broker: int) -> bool:
+        async def set_next(requests: OwnRequests, broker: int) -> bool:
             nonlocal number
             number += 1
-            change = requests.set_config(broker, TOPIC, config, str(number))
-            return await recorded(self._history, f"setter-{config}", "set", _key(config), str(number), change)
+            change = requests.set_config(broker, self._own(TOPIC), config, str(number))
+            key = self._key(config)
+            return await recorded(self._history, f"setter-{config}", "set", key, str(number), change)
 
         return set_next
 
     def _looking(self, name: str, rng: random.Random) -> AtBroker:
-        async def look(requests: Requests, broker: int) -> bool:
+        async def look(requests: OwnRequests, broker: int) -> bool:
             return await self._look(requests, name, "look", broker, rng.choice(CONFIGS))
 
         return look
 
-    async def _look(self, requests: Requests, name: str, op: str, broker: int, config: str) -> bool:
+    async def _look(self, requests: OwnRequests, name: str, op: str, broker: int, config: str) -> bool:
         detail = {"asked_us": self._history.now_us(), "broker": broker}
         try:
-            value = await requests.config(broker, TOPIC, config)
+            value = await requests.config(broker, self._own(TOPIC), config)
         except OperationError as error:
-            self._history.record("info", name, op, key=_key(config), error=str(error), detail=detail)
+            self._history.record("info", name, op, key=self._key(config), error=str(error), detail=detail)
             return False
-        self._history.record("ok", name, op, key=_key(config), value=value, detail=detail)
+        self._history.record("ok", name, op, key=self._key(config), value=value, detail=detail)
         return True
 
     def _allocating(self, name: str) -> AtBroker:
-        async def allocate(requests: Requests, broker: int) -> bool:
+        async def allocate(requests: OwnRequests, broker: int) -> bool:
             detail = {"asked_us": self._history.now_us(), "broker": broker}
             try:
                 found = await requests.producer_id(broker)
@@ -229,7 +230,7 @@ class RegistersWorkload:
 
     # --- the last look -------------------------------------------------------------------------------------
 
-    async def _look_at_all(self, requests: Requests) -> None:
+    async def _look_at_all(self, requests: OwnRequests) -> None:
         """Every offset, and every configuration at every broker."""
         for group, place in self._offsets:
             while not await self._read(requests, "last-look", group, place):
@@ -241,6 +242,5 @@ class RegistersWorkload:
                 while not await self._look(requests, "last-look", "get", broker, config):
                     await asyncio.sleep(RETRY_S)
 
-
-def _key(config: str) -> str:
-    return f"{TOPIC}/{config}"
+    def _key(self, config: str) -> str:
+        return f"{self._own(TOPIC)}/{config}"

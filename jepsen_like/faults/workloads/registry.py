@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from pykraft.jepsen_like.faults.clients.interface import Clients
+from pykraft.jepsen_like.faults.clients.own_clients import OwnClients
 from pykraft.jepsen_like.faults.history import Recorder
 from pykraft.jepsen_like.faults.workloads.append import AppendConfig, AppendWorkload
 from pykraft.jepsen_like.faults.workloads.changes import ChangesConfig, ChangesWorkload
@@ -25,13 +25,14 @@ REAL_TRANSACTIONS = TransactionsConfig(
 )
 """No network holds anything back here, and clients are real ones."""
 FLUSHED_TRANSACTIONS = replace(REAL_TRANSACTIONS, flush_messages=1)
+REAL_CHANGES = ChangesConfig(every_broker=True)
 REAL_GROUPS = GroupsConfig(static_groups=STATIC_GROUPS, cooperative_adds=True)
 
-WORKLOADS: Mapping[str, Callable[[Clients, int, Recorder], Workload]] = {
+WORKLOADS: Mapping[str, Callable[[OwnClients, int, Recorder], Workload]] = {
     "append": lambda clients, seed, history: AppendWorkload(clients, AppendConfig(), seed, history),
     "append-flushed": lambda clients, seed, history: AppendWorkload(clients, FLUSHED, seed, history),
     "groups": lambda clients, seed, history: GroupsWorkload(clients, REAL_GROUPS, seed, history),
-    "changes": lambda clients, seed, history: ChangesWorkload(clients, ChangesConfig(), seed, history),
+    "changes": lambda clients, seed, history: ChangesWorkload(clients, REAL_CHANGES, seed, history),
     "transactions": lambda clients, seed, history: TransactionsWorkload(
         clients, REAL_TRANSACTIONS, seed, history
     ),

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
-
-from pykraft.kafka_client.metadata import TopicPartition
 
 APPENDED: Final = {"txn-a": 3, "txn-b": 2}
 INPUT: Final = {"txn-in": 2}
@@ -44,7 +41,3 @@ class TransactionsConfig:
     old_share: float = 0.3
     peek_share: float = 0.0
     flush_messages: int | None = None
-
-
-def places_of(topics: Mapping[str, int]) -> list[TopicPartition]:
-    return [TopicPartition(topic, number) for topic, count in topics.items() for number in range(count)]

@@ -6,13 +6,13 @@ import random
 from typing import Final, Literal
 
 from pykraft.jepsen_like.faults.clients.interface import (
-    Clients,
     FencedError,
     OperationError,
     PlainTransactionalProducer,
     TransactionalConfig,
     TransactionalProducer,
 )
+from pykraft.jepsen_like.faults.clients.own_clients import OwnClients
 from pykraft.jepsen_like.faults.history import EventType, Recorder
 from pykraft.jepsen_like.faults.workloads.transaction_config import TransactionsConfig
 from pykraft.kafka_client.metadata import TopicPartition
@@ -26,7 +26,7 @@ class Instance:
 
     def __init__(
         self,
-        clients: Clients,
+        clients: OwnClients,
         config: TransactionsConfig,
         transactional_id: str,
         process: str,

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
 
-from pykraft.jepsen_like.faults.clients.interface import Clients, PositionLostError
+from pykraft.jepsen_like.faults.clients.interface import PositionLostError
+from pykraft.jepsen_like.faults.clients.own_clients import OwnClients
 from pykraft.jepsen_like.faults.history import Recorder
 from pykraft.jepsen_like.faults.workloads.transaction_config import (
-    APPENDED,
     CLOSE_S,
-    INPUT,
     POLL_S,
     RETRY_S,
     TIMEOUTS_MS,
     ZOMBIE_TRANSACTIONS,
     TransactionsConfig,
-    places_of,
 )
 from pykraft.jepsen_like.faults.workloads.transaction_instance import Instance, Transaction
 from pykraft.jepsen_like.faults.workloads.workload import Tasks, record_no_progress, record_polled
+from pykraft.kafka_client.metadata import TopicPartition
 
 PEEK_RECORDS = 10
 """How many offsets before a record of its own a transaction begins to read."""
@@ -30,15 +30,18 @@ class Seat:
 
     def __init__(
         self,
-        clients: Clients,
+        clients: OwnClients,
         config: TransactionsConfig,
         transactional_id: str,
+        places: Sequence[TopicPartition],
         rng: random.Random,
         history: Recorder,
     ) -> None:
         self._clients = clients
         self._config = config
         self._transactional_id = transactional_id
+        self._places = places
+        self._places = places
         self._rng = rng
         self._history = history
         self._tasks = Tasks()
@@ -84,7 +87,7 @@ class Seat:
 
     async def _transact(self, instance: Instance, rng: random.Random, replaced: asyncio.Event) -> None:
         config = self._config
-        places = rng.sample(places_of({**APPENDED, **INPUT}), rng.randrange(1, 5))
+        places = rng.sample(self._places, rng.randrange(1, 5))
         counts = [rng.choice((1, 1, 2, 3)) for _ in places]
         transaction = instance.begin(sum(counts))
         special_at = rng.randrange(len(places))

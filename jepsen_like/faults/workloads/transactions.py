@@ -19,12 +19,12 @@ import random
 from collections.abc import Mapping, Sequence
 
 from pykraft.jepsen_like.faults.clients.interface import (
-    Clients,
     OperationError,
     PositionLostError,
     Reader,
     TransactionalConfig,
 )
+from pykraft.jepsen_like.faults.clients.own_clients import OwnClients
 from pykraft.jepsen_like.faults.history import Recorder
 from pykraft.jepsen_like.faults.workloads.transaction_config import (
     APPENDED,
@@ -38,12 +38,12 @@ from pykraft.jepsen_like.faults.workloads.transaction_config import (
     TIMEOUTS_MS,
     TOPICS,
     TransactionsConfig,
-    places_of,
 )
 from pykraft.jepsen_like.faults.workloads.transaction_instance import Instance
 from pykraft.jepsen_like.faults.workloads.transaction_seat import Seat
 from pykraft.jepsen_like.faults.workloads.workload import (
     Limits,
+    Played,
     Tasks,
     TopicSpec,
     branch,
@@ -53,14 +53,11 @@ from pykraft.jepsen_like.faults.workloads.workload import (
 from pykraft.kafka_client.metadata import TopicPartition
 
 
-class TransactionsWorkload:
+class TransactionsWorkload(Played[TransactionsConfig]):
     """A :class:`~pykraft.jepsen_like.faults.workloads.workload.Workload`."""
 
-    def __init__(self, clients: Clients, config: TransactionsConfig, seed: int, history: Recorder) -> None:
-        self._clients = clients
-        self._config = config
-        self._history = history
-        self._rng = random.Random(seed)
+    def __init__(self, clients: OwnClients, config: TransactionsConfig, seed: int, history: Recorder) -> None:
+        super().__init__(clients, config, seed, history)
         self._appending = Tasks()
         self._working = Tasks()
         self._reading = Tasks()
@@ -74,31 +71,33 @@ class TransactionsWorkload:
         configs = {"min.insync.replicas": "2"}
         if self._config.flush_messages is not None:
             configs["flush.messages"] = str(self._config.flush_messages)
-        return tuple(TopicSpec(topic, count, configs=configs) for topic, count in TOPICS.items())
+        return tuple(TopicSpec(self._own(topic), count, configs=configs) for topic, count in TOPICS.items())
 
     def start(self) -> None:
         for number in range(self._config.appenders):
-            seat = Seat(self._clients, self._config, f"appender-{number}", branch(self._rng), self._history)
+            name = self._own(f"appender-{number}")
+            places = self._places({**APPENDED, **INPUT})
+            seat = Seat(self._clients, self._config, name, places, branch(self._rng), self._history)
             self._appending.start(seat.run(self._appending))
-        for place in places_of(INPUT):
+        for place in self._places(INPUT):
             self._working.start(self._work(place, branch(self._rng)))
         for number in range(2):
-            places = [place for n, place in enumerate(places_of(TOPICS)) if n % 2 == number]
+            places = [place for n, place in enumerate(self._places(TOPICS)) if n % 2 == number]
             self._reading.start(self._follow(f"reader-{number}", places))
 
     async def finish(self, limits: Limits) -> None:
         if not await self._appending.stop(limits.answers_s + CLOSE_S):
             record_no_progress(self._history, "appenders wait for answers")
-        self._last_input = await self._close("closer", places_of({**APPENDED, **INPUT}), limits)
+        self._last_input = await self._close(self._own("closer"), self._places({**APPENDED, **INPUT}), limits)
         self._closed.set()
         if not await self._working.stop(limits.answers_s + CLOSE_S):
             record_no_progress(self._history, "workers do not reach the end of their input")
-        await self._close("last-closer", places_of(OUTPUT), limits)
+        await self._close(self._own("last-closer"), self._places(OUTPUT), limits)
         await asyncio.sleep(max(TIMEOUTS_MS) / 1000 + SCAN_S)
-        for place in places_of(TOPICS):
+        for place in self._places(TOPICS):
             await self._read_to_end(place, limits)
             await self._look_for_hanging(place, limits)
-        for place in places_of(INPUT):
+        for place in self._places(INPUT):
             await self._record_committed(place)
         if not await self._reading.stop(limits.answers_s):
             record_no_progress(self._history, "readers did not end")
@@ -132,7 +131,7 @@ class TransactionsWorkload:
         """One worker after the other; the last one reaches the end of the input."""
         life = 0
         while True:
-            name = f"worker-{place.partition}"
+            name = self._own(f"worker-{place.partition}")
             instance = Instance(
                 self._clients,
                 self._config,
@@ -156,7 +155,7 @@ class TransactionsWorkload:
         """Process the input from the committed offset on; True at its end. :class:`OperationError`."""
         if not await instance.init():
             return False
-        committed = await instance.producer.committed(GROUP, place)
+        committed = await instance.producer.committed(self._own(GROUP), place)
         position = committed or 0
         reader = self._open_reader(instance.process, {place: position})
         try:
@@ -193,11 +192,11 @@ class TransactionsWorkload:
     ) -> bool:
         transaction = instance.begin(len(records))
         for offset, _ in records:
-            output = rng.choice(places_of(OUTPUT))
+            output = rng.choice(self._places(OUTPUT))
             await transaction.send(output, 1, f"<{place}@{offset}")
         if not self._closed.is_set() and rng.random() < self._config.pause_share:
             await asyncio.sleep(instance.timeout_s * rng.uniform(0.5, 2.0))
-        await transaction.send_offsets(GROUP, place, records[-1][0] + 1)
+        await transaction.send_offsets(self._own(GROUP), place, records[-1][0] + 1)
         if not self._closed.is_set() and rng.random() < self._config.abort_share / 2:
             await transaction.abort()
             return False  # the input is read again
@@ -275,12 +274,12 @@ class TransactionsWorkload:
         await committed.close()
 
     async def _record_committed(self, place: TopicPartition) -> None:
-        producer = self._clients.plain_transactional(TransactionalConfig("final", "final", 1_000))
+        producer = self._clients.plain_transactional(TransactionalConfig("final", self._own("final"), 1_000))
         try:
-            offset = await producer.committed(GROUP, place)
+            offset = await producer.committed(self._own(GROUP), place)
         except OperationError as error:
             record_no_progress(self._history, f"the committed offset is not known: {error}", place)
         else:
-            key = f"{GROUP}/{place}"
+            key = f"{self._own(GROUP)}/{place}"
             self._history.record("ok", "final", "txn-committed", key=key, offset=offset or 0)
         await producer.close()

@@ -9,11 +9,15 @@ import asyncio
 import random
 from collections.abc import Awaitable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
-from pykraft.jepsen_like.faults.clients.interface import Admin, OperationError, Polled
+from pykraft.jepsen_like.faults.clients.interface import OperationError, Polled
+from pykraft.jepsen_like.faults.clients.own_admin import OwnAdmin
+from pykraft.jepsen_like.faults.clients.own_clients import OwnClients
 from pykraft.jepsen_like.faults.history import Recorder
 from pykraft.kafka_client.metadata import TopicPartition
+
+C = TypeVar("C")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,24 @@ class Workload(Protocol):
         An operation that does not end within its limit is recorded as ``no-progress``.
         """
         ...
+
+
+class Played(Generic[C]):
+    """What every workload is made with: clients, its config, a seed, and the history that it writes."""
+
+    def __init__(self, clients: OwnClients, config: C, seed: int, history: Recorder) -> None:
+        self._clients = clients
+        self._config = config
+        self._history = history
+        self._rng = random.Random(seed)
+
+    def _own(self, name: str) -> str:
+        """The name of a topic, a group or a transactional id, where others may use the same."""
+        return self._clients.prefix + name
+
+    def _places(self, topics: Mapping[str, int]) -> list[TopicPartition]:
+        """Partitions of topics of one's own, by the number that each has."""
+        return [TopicPartition(self._own(name), n) for name, count in topics.items() for n in range(count)]
 
 
 class Tasks:
@@ -106,7 +128,7 @@ async def recorded(
     key: str,
     value: str,
     operation: Awaitable[None],
-    admin: Admin | None = None,
+    admin: OwnAdmin | None = None,
 ) -> bool:
     """Run one change and record its invocation and its outcome; whether it was answered with success.
 
@@ -123,7 +145,7 @@ async def recorded(
     return True
 
 
-def repeated_since(admin: Admin | None, before: int) -> dict[str, object] | None:
+def repeated_since(admin: OwnAdmin | None, before: int) -> dict[str, object] | None:
     """What the history says of a change that was repeated since ``admin.repeats`` was ``before``."""
     return None if admin is None or admin.repeats == before else {"repeated": admin.repeats - before}
 

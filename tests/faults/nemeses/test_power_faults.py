@@ -51,6 +51,19 @@ def test_loss_of_power_does_not_fill_a_disk_again_that_was_freed(disk: LoopDisk)
     (disk.mount_point / "file").write_bytes(bytes(100_000))
 
 
+def test_unflushed_data_is_lost_after_a_power_loss(disk: LoopDisk) -> None:
+    """Otherwise no run with power losses proves anything."""
+    path = disk.mount_point / "file"
+    with path.open("wb", buffering=0) as file:
+        file.write(b"lost")
+        disk.cut_power()
+        with pytest.raises(OSError):
+            file.write(b"refused")
+    disk.unmount()
+    disk.mount()
+    assert not path.exists()
+
+
 def test_read_only_disk_has_lost_what_was_not_flushed_when_it_is_mounted_again(disk: LoopDisk) -> None:
     path = disk.mount_point / "file"
     with path.open("wb", buffering=0) as file:

@@ -35,7 +35,7 @@ class Cluster:
     def __init__(self, *_: object) -> None:
         pass
 
-    def connect(self) -> None:
+    def connect(self, say: object = None) -> None:
         pass
 
     def settings(self) -> dict[str, object]:

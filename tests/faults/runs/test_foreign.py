@@ -1,7 +1,5 @@
 """A cluster that somebody else runs: what is made there, what is removed, and what is never touched."""
 
-import json
-import os
 from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,12 +12,10 @@ from confluent_kafka import KafkaError, KafkaException
 from pykraft.jepsen_like.faults.checkers.counting import count_run
 from pykraft.jepsen_like.faults.history import Event, MemoryHistory
 from pykraft.jepsen_like.faults.runs import foreign
-from pykraft.jepsen_like.faults.runs.belongings import Belongings
 from pykraft.jepsen_like.faults.runs.foreign import (
     PREFIX,
     ForeignCluster,
     ForeignClusterError,
-    remove_left_behind,
 )
 from pykraft.jepsen_like.faults.runs.run_config import RunConfig, RunError
 from pykraft.jepsen_like.faults.runs.runner import run
@@ -34,6 +30,7 @@ class Admin:
 
     brokers = (1, 2, 3)
     topics: tuple[str, ...] = ("theirs",)
+    groups: tuple[str, ...] = ("theirs", f"{PREFIX}of-another-run-g")
     refused: frozenset[str] = frozenset()
     created: dict[str, Any]
     removed: list[str]
@@ -42,7 +39,14 @@ class Admin:
         assert settings["bootstrap.servers"] == SERVERS
 
     def list_topics(self, timeout: float) -> SimpleNamespace:
-        return SimpleNamespace(brokers=dict.fromkeys(Admin.brokers), topics=dict.fromkeys(Admin.topics))
+        return SimpleNamespace(
+            brokers=dict.fromkeys(Admin.brokers), topics=dict.fromkeys([*Admin.topics, *Admin.created])
+        )
+
+    def list_consumer_groups(self, request_timeout: float) -> Future[SimpleNamespace]:
+        listed: Future[SimpleNamespace] = Future()
+        listed.set_result(SimpleNamespace(valid=[SimpleNamespace(group_id=one) for one in Admin.groups]))
+        return listed
 
     def create_topics(self, topics: list[Any], operation_timeout: float) -> dict[str, Future[None]]:
         Admin.created.update({topic.topic: topic for topic in topics})
@@ -74,66 +78,63 @@ def admin(monkeypatch: pytest.MonkeyPatch) -> type[Admin]:
     return Admin
 
 
-def connected(directory: Path) -> ForeignCluster:
-    cluster = ForeignCluster(SERVERS, directory)
-    cluster.connect()
+def connected() -> ForeignCluster:
+    cluster = ForeignCluster(SERVERS)
+    cluster.connect(lambda line: None)
     return cluster
+
+
+def named(cluster: ForeignCluster, name: str) -> TopicSpec:
+    return TopicSpec(f"{cluster.prefix}{name}", 1)
 
 
 @pytest.mark.parametrize(
     ("brokers", "replicas", "in_sync"), [(5, 3, "2"), (3, 3, "2"), (2, 2, "1"), (1, 1, "1")]
 )
 def test_topics_have_as_many_replicas_as_there_are_brokers_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, brokers: int, replicas: int, in_sync: str
+    monkeypatch: pytest.MonkeyPatch, brokers: int, replicas: int, in_sync: str
 ) -> None:
     monkeypatch.setattr(Admin, "brokers", tuple(range(brokers)))
     history = MemoryHistory(lambda: 0)
-    connected(tmp_path).create([TopicSpec("t", 4)], history)
+    connected().create([TopicSpec("t", 4)], history)
     ((name, topic),) = Admin.created.items()
-    assert name.startswith(PREFIX) and name.endswith("-t")
-    assert (topic.num_partitions, topic.replication_factor) == (4, replicas)
+    assert (name, topic.num_partitions, topic.replication_factor) == ("t", 4, replicas)
     assert topic.config == {"min.insync.replicas": in_sync}
     assert [(event.op, event.value, event.detail) for event in history.events] == [
         ("topic", "t", topic.config)
     ]
 
 
-def test_only_what_the_run_has_made_is_removed(tmp_path: Path) -> None:
-    cluster, said = connected(tmp_path), list[str]()
-    cluster.create([TopicSpec("t", 1)], MemoryHistory(lambda: 0))
-    cluster.names.new_group("g")
+def test_only_what_has_the_prefix_of_the_run_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, said = connected(), list[str]()
+    assert cluster.prefix.startswith(PREFIX)
+    cluster.create([named(cluster, "t")], MemoryHistory(lambda: 0))
+    monkeypatch.setattr(Admin, "topics", (*Admin.topics, f"{PREFIX}of-another-run-t"))
+    monkeypatch.setattr(Admin, "groups", (*Admin.groups, f"{cluster.prefix}g"))
     cluster.tidy_up(said.append)
-    assert Admin.removed == [f"{cluster.names.prefix}t", f"{cluster.names.prefix}g"]
-    assert said == [] and list(tmp_path.iterdir()) == []
+    assert Admin.removed == [f"{cluster.prefix}t", f"{cluster.prefix}g"]
+    assert said == []
 
 
-def test_after_an_anomaly_everything_stays_and_a_file_says_what(tmp_path: Path) -> None:
-    cluster, said = connected(tmp_path), list[str]()
-    cluster.create([TopicSpec("t", 1)], MemoryHistory(lambda: 0))
+def test_after_an_anomaly_everything_stays_and_is_said() -> None:
+    cluster, said = connected(), list[str]()
+    cluster.create([named(cluster, "t")], MemoryHistory(lambda: 0))
     cluster.tidy_up(said.append, is_kept=True)
     assert Admin.removed == []
-    (file,) = tmp_path.iterdir()
-    assert str(file) in said[0]
-    assert json.loads(file.read_text())["topics"] == [f"{cluster.names.prefix}t"]
-    remove_left_behind(tmp_path.parent, said.append)
-    assert Admin.removed == []
+    assert cluster.prefix in said[0]
 
 
-def test_what_cannot_be_removed_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster, said = connected(tmp_path), list[str]()
-    cluster.create([TopicSpec("t", 1), TopicSpec("u", 1)], MemoryHistory(lambda: 0))
+def test_what_cannot_be_removed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, said = connected(), list[str]()
+    cluster.create([named(cluster, "t"), named(cluster, "u")], MemoryHistory(lambda: 0))
     monkeypatch.setattr(Admin, "refused", frozenset({"u"}))
     cluster.tidy_up(said.append)
-    assert len(said) == 1 and said[0].startswith(f"NOT REMOVED: {cluster.names.prefix}u: ")
-    assert (tmp_path / "made-on-cluster.json").exists()
+    assert len(said) == 1 and said[0].startswith(f"NOT REMOVED: {cluster.prefix}u: ")
 
 
-def test_groups_are_removed_when_their_static_members_are_gone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cluster, said = connected(tmp_path), list[str]()
-    cluster.names.new_group("g")
-    cluster.names.new_group("h")
+def test_groups_are_removed_when_their_static_members_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, said = connected(), list[str]()
+    monkeypatch.setattr(Admin, "groups", (f"{cluster.prefix}g", f"{cluster.prefix}h"))
     monkeypatch.setattr(Admin, "refused", frozenset({"g"}))
     waits: list[float] = []
 
@@ -144,41 +145,31 @@ def test_groups_are_removed_when_their_static_members_are_gone(
     monkeypatch.setattr("pykraft.jepsen_like.faults.runs.foreign.time.sleep", wait)
     cluster.tidy_up(said.append)
     assert (said, len(waits)) == ([], 1)
-    assert list(tmp_path.iterdir()) == []
 
 
-def test_interrupted_run_removes_what_it_has_made(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), connected(tmp_path) as cluster:
-        cluster.create([TopicSpec("t", 1)], MemoryHistory(lambda: 0))
+def test_interrupted_run_removes_what_it_has_made() -> None:
+    with pytest.raises(KeyboardInterrupt), connected() as cluster:
+        cluster.create([named(cluster, "t")], MemoryHistory(lambda: 0))
         raise KeyboardInterrupt
     assert Admin.removed == list(Admin.created)
 
 
-def test_topics_of_a_killed_runner_are_removed_by_the_next_run(tmp_path: Path) -> None:
-    now = Belongings.none_yet(SERVERS).runner
-    for name, runner in {"killed": (os.getpid(), 1), "living": now, "unknown": (os.getpid(), None)}.items():
-        (tmp_path / name).mkdir()
-        made = Belongings(SERVERS, runner, [], [])
-        made.note("topic", f"{PREFIX}{name}")
-        made.note("topic", "theirs")  # as if somebody had edited the file
-        made.write(tmp_path / name)
+def test_what_a_killed_run_has_left_is_named_and_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Admin, "topics", ("theirs", f"{PREFIX}1234-append"))
     said: list[str] = []
-    remove_left_behind(tmp_path, said.append)
-    assert Admin.removed == [f"{PREFIX}killed"]
-    assert sorted(file.parent.name for file in tmp_path.glob("*/*")) == ["living", "unknown"]
-    assert len(said) == 1 and "killed" in said[0]
+    ForeignCluster(SERVERS).connect(said.append)
+    assert f"{PREFIX}1234-append" in said[0] and "theirs" not in said[0]
+    assert Admin.removed == []
 
 
-def test_refused_topics_and_a_taken_prefix_end_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cluster = connected(tmp_path)
+def test_refused_topics_and_a_taken_prefix_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = connected()
     monkeypatch.setattr(Admin, "refused", frozenset({"t"}))
     with pytest.raises(ForeignClusterError, match=r"topic .*-t cannot be created: "):
-        cluster.create([TopicSpec("t", 1)], MemoryHistory(lambda: 0))
-    monkeypatch.setattr(Admin, "topics", (f"{cluster.names.prefix}x",))
+        cluster.create([named(cluster, "t")], MemoryHistory(lambda: 0))
+    monkeypatch.setattr(Admin, "topics", (f"{cluster.prefix}x",))
     with pytest.raises(ForeignClusterError, match="already a topic"):
-        cluster.connect()
+        cluster.connect(lambda line: None)
 
 
 def test_run_without_a_cluster_has_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,7 +68,7 @@ def test_run_without_java_could_not_be_carried_out(
 ) -> None:
     programs.remove("java")
     monkeypatch.setattr(
-        "pykraft.jepsen_like.faults.runs.foreign.ForeignCluster.connect", lambda cluster: None
+        "pykraft.jepsen_like.faults.runs.foreign.ForeignCluster.connect", lambda cluster, say: None
     )
     with pytest.raises(RunError, match="java is not installed"):
         run(RunConfig(out_dir=tmp_path, **settings))  # type: ignore[arg-type]

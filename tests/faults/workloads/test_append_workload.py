@@ -12,7 +12,8 @@ from pykraft.jepsen_like.faults.checkers.counting import count_run
 from pykraft.jepsen_like.faults.checkers.findings import Anomaly
 from pykraft.jepsen_like.faults.checkers.history import check
 from pykraft.jepsen_like.faults.clients.confluent import ConfluentClients
-from pykraft.jepsen_like.faults.clients.interface import Clients, Polled, PositionLostError
+from pykraft.jepsen_like.faults.clients.interface import Polled, PositionLostError
+from pykraft.jepsen_like.faults.clients.own_clients import OwnClients
 from pykraft.jepsen_like.faults.history import HistoryWriter, MemoryHistory, read_history
 from pykraft.jepsen_like.faults.workloads.append import AppendConfig, AppendWorkload
 from pykraft.jepsen_like.faults.workloads.workload import Limits
@@ -74,6 +75,9 @@ def test_undisturbed_run_has_no_anomaly(mock_cluster: str, tmp_path: Path) -> No
 class MovedStart:
     """Readers of a log whose start moves from 0 to 3 before the first poll."""
 
+    prefix = ""
+    most_replicas = 3
+
     def __init__(self) -> None:
         self.starts = iter((0, 3))
         self.position = 0
@@ -102,7 +106,7 @@ class MovedStart:
 def test_last_read_begins_again_where_a_late_deletion_has_moved_the_start() -> None:
     history = MemoryHistory(lambda: 0)
     config = AppendConfig(topic=TOPIC, partitions=1, delete_every_s=1)
-    workload = AppendWorkload(cast(Clients, MovedStart()), config, 1, history)
+    workload = AppendWorkload(cast(OwnClients, MovedStart()), config, 1, history)
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         assert runner.run(workload._read_to_end(0, Limits(answers_s=9, read_s=9, settle_s=9)))
     found = {event.op: event.offset for event in history.events if event.op in ("final-start", "final-end")}

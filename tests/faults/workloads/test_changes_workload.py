@@ -25,6 +25,9 @@ class Cluster:
     ``answers_creations``: else they get lost, and nobody knows it.
     """
 
+    prefix = ""
+    most_replicas = 3
+
     def __init__(self, *, answers_creations: bool = True) -> None:
         self._answers_creations = answers_creations
         self.counts: dict[str, int] = {}
@@ -59,13 +62,37 @@ class Cluster:
     async def config(self, topic: str, name: str) -> str | None:
         return self.configs[topic]
 
+    def requests(self, name: str) -> "AtBrokers":
+        return AtBrokers(self)
+
     async def close(self) -> None: ...
 
 
-def change_for(duration_s: float, cluster: Cluster | None = None) -> list[Event]:
+class AtBrokers:
+    """Broker 2 has forgotten the oldest topic."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    async def brokers(self) -> list[int]:
+        return [1, 2]
+
+    async def partition_count(self, broker: int, topic: str) -> int | None:
+        forgotten = broker == 2 and topic == next(iter(self._cluster.counts))
+        return None if forgotten else self._cluster.counts.get(topic)
+
+    async def config(self, broker: int, topic: str, name: str) -> str | None:
+        return self._cluster.configs[topic]
+
+    async def close(self) -> None: ...
+
+
+def change_for(
+    duration_s: float, cluster: Cluster | None = None, *, every_broker: bool = False
+) -> list[Event]:
     loop = VirtualLoop()
     history = MemoryHistory(lambda: int(loop.time() * 1e6))
-    config = ChangesConfig(append=NO_OTHER_WRITES, change_every_s=1.0)
+    config = ChangesConfig(append=NO_OTHER_WRITES, change_every_s=1.0, every_broker=every_broker)
 
     async def run() -> None:
         workload = ChangesWorkload(cluster or Cluster(), config, 1, history)  # type: ignore[arg-type]
@@ -102,6 +129,14 @@ def test_a_topic_that_was_created_and_is_not_there_is_a_lost_change() -> None:
     findings = Findings()
     check_registers(change_for(5.0, LosingCluster()), findings)
     assert {finding.kind for finding in findings.result()} == {Anomaly.LOST_CHANGE}
+
+
+def test_change_that_one_broker_has_forgotten_is_found_at_that_broker() -> None:
+    findings = Findings()
+    check_registers(change_for(5.0, every_broker=True), findings)
+    (finding,) = findings.result()
+    assert finding.kind is Anomaly.LOST_CHANGE
+    assert "at broker 2" in str(finding)
 
 
 class DelayingCluster(Cluster):

@@ -5,12 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from pykraft.jepsen_like.faults.checkers.history import check
-from pykraft.jepsen_like.faults.clients.interface import (
-    Clients,
-    Polled,
-    TransactionalConfig,
-    UnknownOutcomeError,
-)
+from pykraft.jepsen_like.faults.clients.interface import Polled, TransactionalConfig, UnknownOutcomeError
+from pykraft.jepsen_like.faults.clients.own_clients import OwnClients
 from pykraft.jepsen_like.faults.history import Event, MemoryHistory
 from pykraft.jepsen_like.faults.workloads.transaction_config import TransactionsConfig
 from pykraft.jepsen_like.faults.workloads.transactions import TransactionsWorkload
@@ -24,6 +20,9 @@ class Logs:
 
     A reader gets one record at a time.
     """
+
+    prefix = ""
+    most_replicas = 3
 
     def __init__(self) -> None:
         self._logs: dict[TopicPartition, list[str]] = {}
@@ -108,7 +107,7 @@ def test_the_last_read_ends_with_the_transaction_that_is_known_to_be_the_last() 
         loop = asyncio.get_running_loop()
         history = MemoryHistory(lambda: int(loop.time() * 1e6))
         config = TransactionsConfig(appenders=0, pause_share=0, abort_share=0, replace_share=0)
-        workload = TransactionsWorkload(cast(Clients, Logs()), config, 1, history)
+        workload = TransactionsWorkload(cast(OwnClients, Logs()), config, 1, history)
         workload.start()
         await workload.finish(Limits(answers_s=5, read_s=5, settle_s=1))
         return history.events

@@ -76,6 +76,8 @@ def close_the_gaps(log: Sequence[Entry], may_go_s: Mapping[int, float]) -> list[
 class Log:
     """One partition, its producers and its readers; all but the last records are compacted every second."""
 
+    prefix = ""
+
     def __init__(self, compact: Compact, seed: int = 1) -> None:
         self._rng = random.Random(seed)
         self._compact = compact

@@ -11,7 +11,6 @@ from pykraft.jepsen_like.faults.clients.interface import (
     Commit,
     MemberConfig,
     OperationError,
-    OwnershipListener,
     Polled,
     PositionLostError,
     RefusedError,
@@ -20,6 +19,7 @@ from pykraft.jepsen_like.faults.clients.interface import (
 from pykraft.jepsen_like.faults.history import Event, MemoryHistory
 from pykraft.jepsen_like.faults.workloads.group_seat import GroupsConfig, Seat
 from pykraft.jepsen_like.faults.workloads.workload import Tasks
+from pykraft.kafka_client.group.config import OwnershipListener
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.runtime.simulated.virtual_loop import VirtualLoop
 
@@ -50,7 +50,7 @@ class ScriptedMember:
         if isinstance(step, OperationError):
             raise step
         if step == "moves":
-            self.listener.revoked([PLACE])
+            await self.listener.revoked([PLACE])
             self.listener.assigned([PLACE])
             step = (0, 1)
         return {PLACE: Polled(tuple((offset, f"v{offset}") for offset in step))} if step else {}
@@ -99,7 +99,8 @@ def sit(
 
     async def run() -> None:
         tasks = Tasks()
-        seat = Seat(clients, config, group, 0, random.Random(1), history, asyncio.Event())  # type: ignore[arg-type]
+        calm, is_static = asyncio.Event(), group in config.static_groups
+        seat = Seat(clients, config, group, 0, random.Random(1), history, calm, is_static=is_static)  # type: ignore[arg-type]
         tasks.start(seat.run(tasks))
         if restart_after_s is not None:
             asyncio.get_running_loop().call_later(restart_after_s, seat.restart)

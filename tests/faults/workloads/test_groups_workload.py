@@ -5,7 +5,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from pykraft.jepsen_like.faults.clients.interface import Clients, Commit
+from pykraft.jepsen_like.faults.clients.interface import Commit
+from pykraft.jepsen_like.faults.clients.own_clients import OwnClients
 from pykraft.jepsen_like.faults.history import Event, MemoryHistory
 from pykraft.jepsen_like.faults.workloads.group_seat import STATIC_GROUPS, GroupsConfig
 from pykraft.jepsen_like.faults.workloads.groups import GroupsWorkload
@@ -44,6 +45,9 @@ class QuietClient:
 
 
 class QuietClients:
+    prefix = ""
+    most_replicas = 3
+
     def __init__(self) -> None:
         self._client = QuietClient()
 
@@ -62,7 +66,7 @@ def finish(config: GroupsConfig) -> list[Event]:
     async def body() -> list[Event]:
         loop = asyncio.get_running_loop()
         history = MemoryHistory(lambda: int(loop.time() * 1e6))
-        workload = GroupsWorkload(cast(Clients, QuietClients()), config, 1, history)
+        workload = GroupsWorkload(cast(OwnClients, QuietClients()), config, 1, history)
         workload.start()
         await asyncio.sleep(1)
         await workload.finish(Limits(answers_s=5, read_s=5, settle_s=10))

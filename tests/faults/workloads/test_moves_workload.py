@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import cast
 
-from pykraft.jepsen_like.faults.clients.interface import Clients
+from pykraft.jepsen_like.faults.clients.own_clients import OwnClients
 from pykraft.jepsen_like.faults.history import MemoryHistory
 from pykraft.jepsen_like.faults.workloads.append import AppendConfig
 from pykraft.jepsen_like.faults.workloads.moves import MovesConfig, MovesWorkload
@@ -15,6 +15,9 @@ from pykraft.runtime.simulated.virtual_loop import VirtualLoop
 
 class Admin:
     """In the place of a cluster whose brokers become known one look after the other."""
+
+    prefix = ""
+    most_replicas = 3
 
     repeats = 0
 
@@ -46,7 +49,7 @@ def move_home(admin: Admin) -> MemoryHistory:
 
     async def body() -> None:
         config = MovesConfig(AppendConfig(topic="moves", partitions=2))
-        workload = MovesWorkload(cast(Clients, admin), config, 1, history)
+        workload = MovesWorkload(cast(OwnClients, admin), config, 1, history)
         await workload._move_home(Limits(answers_s=1, read_s=5, settle_s=1))
 
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:

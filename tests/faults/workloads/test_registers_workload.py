@@ -28,6 +28,9 @@ RUN_S = 20.0
 class Cluster:
     """Every client in one. Operations take some time and are often not answered; broker 2 lags behind."""
 
+    prefix = ""
+    most_replicas = 3
+
     fails = 0.1
 
     def __init__(self) -> None:

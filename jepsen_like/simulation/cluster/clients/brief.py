@@ -10,7 +10,8 @@ import asyncio
 import random
 from typing import TYPE_CHECKING, Final
 
-from pykraft.jepsen_like.faults.clients.interface import Clients, OperationError, ProducerConfig
+from pykraft.jepsen_like.faults.clients.interface import OperationError, ProducerConfig
+from pykraft.jepsen_like.faults.clients.own_clients import OwnClients
 from pykraft.jepsen_like.simulation.cluster.checks.data_watch import MIN_INSYNC_REPLICAS
 from pykraft.kafka_client.metadata import TopicPartition
 
@@ -29,7 +30,7 @@ SENDS_PER_S: Final = 15
 _RETRY_S: Final = 0.5
 
 
-async def fill(world: World, clients: Clients) -> None:
+async def fill(world: World, clients: OwnClients) -> None:
     """Create the topic and write to it until the workload's process ends."""
     rng = random.Random(f"brief {world.seed}")
     admin = clients.admin(TOPIC)

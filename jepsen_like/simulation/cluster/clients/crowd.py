@@ -14,7 +14,8 @@ from itertools import count, islice
 from typing import TYPE_CHECKING, Final
 
 from pykraft.coordinator.partitioning import partition_for_key
-from pykraft.jepsen_like.faults.clients.interface import Clients, OperationError, TransactionalConfig
+from pykraft.jepsen_like.faults.clients.interface import OperationError, TransactionalConfig
+from pykraft.jepsen_like.faults.clients.own_clients import OwnClients
 from pykraft.jepsen_like.simulation.cluster.checks.data_watch import MIN_INSYNC_REPLICAS
 from pykraft.jepsen_like.simulation.cluster.transaction_faults import STATE_PARTITIONS, STATE_TOPIC
 from pykraft.kafka_client.metadata import TopicPartition
@@ -34,7 +35,7 @@ _COMMIT_SHARE: Final = 0.7
 _RETRY_S: Final = 0.5
 
 
-async def gather(world: World, clients: Clients) -> None:
+async def gather(world: World, clients: OwnClients) -> None:
     """Once, shortly before all faults end: another coordinator that dies would make up for what is left."""
     rng = random.Random(f"crowd {world.seed}")
     index = rng.randrange(STATE_PARTITIONS)
@@ -61,7 +62,7 @@ async def _sleep_until(world: World, at_ms: int) -> None:
     await asyncio.sleep(max(0.0, at_ms / 1000 - world.loop.now_s))
 
 
-async def _create(world: World, clients: Clients) -> None:
+async def _create(world: World, clients: OwnClients) -> None:
     admin = clients.admin(TOPIC)
     while True:
         try:
@@ -79,7 +80,7 @@ def _names(index: int) -> Iterator[str]:
     return (name for name in names if partition_for_key(name, STATE_PARTITIONS) == index)
 
 
-async def _decide(clients: Clients, name: str, commits: bool, turn: asyncio.Semaphore) -> bool:
+async def _decide(clients: OwnClients, name: str, commits: bool, turn: asyncio.Semaphore) -> bool:
     """One transaction with one record; whether its end was answered."""
     async with turn:
         producer = clients.plain_transactional(TransactionalConfig(name, name, TIMEOUT_MS))

@@ -19,7 +19,8 @@ from msgspec import structs
 
 from pykraft.coordinator.partitioning import OFFSETS_TOPIC
 from pykraft.jepsen_like.faults.checkers.history import Report, examine
-from pykraft.jepsen_like.faults.clients.interface import Admin, Clients, OperationError
+from pykraft.jepsen_like.faults.clients.interface import OperationError
+from pykraft.jepsen_like.faults.clients.own_admin import OwnAdmin
 from pykraft.jepsen_like.faults.clients.own_clients import OwnClients
 from pykraft.jepsen_like.faults.history import Event, MemoryHistory
 from pykraft.jepsen_like.faults.workloads.append import AppendConfig, AppendWorkload
@@ -111,7 +112,7 @@ class Load:
         workload.start()
         return workload
 
-    async def _make_offsets_topic(self, admin: Admin) -> None:
+    async def _make_offsets_topic(self, admin: OwnAdmin) -> None:
         """Brokers create the offsets topic on request; committed offsets are guaranteed as records are.
 
         It is created after all topics that groups subscribe to, so every coordinator knows those.
@@ -126,7 +127,7 @@ class Load:
             else:
                 return
 
-    def _make(self, clients: Clients) -> Workload:
+    def _make(self, clients: OwnClients) -> Workload:
         rng, seed = self._rng, self._rng.randrange(1 << 30)
         deletes_s = self._world.options.delete_every_s
         append = AppendConfig(
@@ -364,7 +365,7 @@ class _History(MemoryHistory):
             self._world.checker.groups.check_stable(self._world.brokers, group_id)
 
 
-async def _is_there(admin: Admin, topic: str) -> bool:
+async def _is_there(admin: OwnAdmin, topic: str) -> bool:
     try:
         return await admin.partition_count(topic) is not None
     except OperationError:
