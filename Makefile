@@ -158,13 +158,13 @@ mutants-random: setup
 	$(BIN)/python -m tests.mutants.at_random --seed "$(SEED)" --number $(N) --measure all $(ARGUMENTS) $(PACKAGES)
 
 groups-differential: setup java
-	$(BIN)/python benchmarks/groups_differential.py --first $(SEED) --seeds $(SEEDS) $(if $(KAFKA_LIBS),--kafka-libs $(KAFKA_LIBS)) $(ARGUMENTS)
+	$(BIN)/python -m pykraft.jepsen_like.conformance.groups_driver --first $(SEED) --seeds $(SEEDS) $(if $(KAFKA_LIBS),--kafka-libs $(KAFKA_LIBS)) $(ARGUMENTS)
 
 transactions-differential: setup java
-	$(BIN)/python benchmarks/transactions_differential.py --first $(SEED) --seeds $(SEEDS) $(if $(KAFKA_LIBS),--kafka-libs $(KAFKA_LIBS)) $(ARGUMENTS)
+	$(BIN)/python -m pykraft.jepsen_like.conformance.transactions_driver --first $(SEED) --seeds $(SEEDS) $(if $(KAFKA_LIBS),--kafka-libs $(KAFKA_LIBS)) $(ARGUMENTS)
 
 bench: setup
-	$(BIN)/python benchmarks/data_path.py
+	$(BIN)/python benchmarks/vs_kafka.py --systems pykraft --rows raw,replicated --rounds 1 --out build/bench
 
 bench-metadata: setup
 	$(BIN)/python benchmarks/metadata.py --partitions $(PARTITIONS)

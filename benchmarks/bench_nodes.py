@@ -22,15 +22,14 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ticker import Ticker, stall_figures
 
 from pykraft.broker.membership.controller_channel import ControllerChannel, _TimeLimit
-from pykraft.kafka_protocol.headers import decode_response_header, encode_request
 from pykraft.metadata_log.features import SUPPORTED_RANGES
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.metadata_log.pb import controller_pb2 as pb
@@ -44,6 +43,8 @@ from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.directory_lock import DirectoryLock
 from pykraft.runtime.free_ports import free_ports
 from pykraft.runtime.grpc_rpc import GrpcTransport
+from pykraft.testing.processes.formatted import format_node, node_properties, write_properties
+from pykraft.testing.processes.wire_client import decode_answer, frame_of
 
 CLUSTER_ID = "bench-metadata-cluste"
 HOST = "127.0.0.1"
@@ -248,31 +249,18 @@ class NodeProcess:
 
 def make_cluster(directory: Path, controllers: int, brokers: int, **overrides: str) -> list[NodeSpec]:
     """Formatted nodes: controllers 1, 2, …, then brokers 101, 102, …; in ``overrides`` _ stands for a dot."""
-    ports = free_ports(controllers + brokers)
-    voters = ",".join(f"{n + 1}@{HOST}:{ports[n]}" for n in range(controllers))
-    specs = [NodeSpec(n + 1, directory, 0, ports[n]) for n in range(controllers)]
-    specs += [NodeSpec(101 + n, directory, ports[controllers + n], 0) for n in range(brokers)]
-    return [_format(spec, voters, overrides) for spec in specs]
-
-
-def _format(spec: NodeSpec, voters: str, overrides: dict[str, str]) -> NodeSpec:
-    """Writes a node's properties into the directory ``spec.properties`` and formats the node."""
-    ports = {"PLAINTEXT": spec.port, "CONTROLLER": spec.controller_port}
-    path = spec.properties / f"node-{spec.node_id}"
-    path.mkdir(parents=True)
-    lines = {
-        "process.roles": ",".join(["broker"] * bool(spec.port) + ["controller"] * bool(spec.controller_port)),
-        "node.id": str(spec.node_id),
-        "listeners": ",".join(f"{name}://{HOST}:{port}" for name, port in ports.items() if port),
-        "controller.listener.names": "CONTROLLER",
-        "controller.quorum.voters": voters,
-        "log.dirs": f"{path}/data",
-    } | {key.replace("_", "."): value for key, value in overrides.items()}
-    properties = path / "server.properties"
-    properties.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
-    command = [sys.executable, "-m", "pykraft.node", "storage", "format", "-t", CLUSTER_ID]
-    subprocess.run([*command, "-c", str(properties)], check=True, stdout=subprocess.DEVNULL)
-    return replace(spec, properties=properties)
+    ids = [*range(1, controllers + 1), *range(101, 101 + brokers)]
+    places = {i: Address(HOST, port) for i, port in zip(ids, free_ports(len(ids)), strict=True)}
+    voters = dict(list(places.items())[:controllers])
+    others = {i: at for i, at in places.items() if i not in voters}
+    specs = []
+    for i, at in places.items():
+        file = directory / f"node-{i}" / "server.properties"
+        needed = node_properties(i, voters, others, file.parent / "data")
+        write_properties(file, needed | {key.replace("_", "."): value for key, value in overrides.items()})
+        format_node(file, CLUSTER_ID)
+        specs.append(NodeSpec(i, file, *((0, at.port) if i in voters else (at.port, 0))))
+    return specs
 
 
 class ControllerClient:
@@ -329,22 +317,15 @@ class KafkaClient:
         self._reader, self._writer = await asyncio.open_connection(HOST, self._port, limit=1 << 20)
 
     async def ask(self, request: Any, version: int) -> bytes:
-        body = encode_request(request, version, 1, "bench")
-        self._writer.write(struct.pack(">i", len(body)) + body)
+        self._writer.write(frame_of(request, version))
         (length,) = struct.unpack(">i", await self._reader.readexactly(4))
         return await self._reader.readexactly(length)
 
     async def call(self, request: Any, version: int) -> Any:
-        return decode_answer(await self.ask(request, version), version, request.RESPONSE)
+        return decode_answer(request.RESPONSE, version, await self.ask(request, version))
 
     def close(self) -> None:
         self._writer.close()
-
-
-def decode_answer(frame: bytes, version: int, response_class: Any) -> Any:
-    """A frame as :meth:`KafkaClient.ask` returns it."""
-    _, at = decode_response_header(response_class.API_KEY, version, memoryview(frame))
-    return response_class.decode(frame[at:], version)
 
 
 class SyntheticBroker:
@@ -396,15 +377,6 @@ class SyntheticBroker:
 def percentile(values: Sequence[float], share: float) -> float:
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
-
-
-async def until(condition: Callable[[], Any], timeout_s: float = 120) -> None:
-    """Awaits ``condition()`` until it is true."""
-    give_up = time.monotonic() + timeout_s
-    while not await condition():
-        if time.monotonic() > give_up:
-            raise SystemExit("gave up waiting")
-        await asyncio.sleep(0.02)
 
 
 if __name__ == "__main__":

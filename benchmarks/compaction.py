@@ -20,18 +20,9 @@ from functools import partial
 from pathlib import Path
 
 from bench_nodes import percentile
-from data_path import (
-    MIB,
-    Client,
-    Node,
-    batch_of,
-    create_topic,
-    produce_frame,
-    produced,
-    pump,
-    start_cluster,
-    stop_cluster,
-)
+from comparison.cluster import running
+from comparison.frames import MIB, batch_of, connect, create_topic, produce_frame, produced, pump
+from comparison.systems import Pykraft
 
 from pykraft.kafka_protocol.compression import Compression
 from pykraft.kafka_protocol.messages.configs import (
@@ -42,6 +33,7 @@ from pykraft.kafka_protocol.messages.configs import (
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.log_store.checkpoint import CLEANER_OFFSET_CHECKPOINT, read_offset_checkpoint
 from pykraft.runtime.os_disk import OsDisk
+from pykraft.testing.processes.cluster import Node
 
 TOPIC, BROKER = 2, 4
 SEGMENTS = 8
@@ -59,7 +51,7 @@ def alter(node: Node, kind: int, name: str, **values: str) -> None:
     ]
     resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
     request = IncrementalAlterConfigsRequest(resources=[resource])
-    answer = Client(node.port).call(request, 1)
+    answer = connect(node.port).call(request, 1)
     assert answer.responses[0].error_code == 0, answer.responses[0]
 
 
@@ -79,7 +71,7 @@ def fill(node: Node, topic: str, size_bytes: int, codec: Compression) -> None:
 
 def produce_while(node: Node, topic: str, is_going_on: Callable[[], bool]) -> list[float]:
     """Milliseconds of each request."""
-    client, frame = Client(node.port), produce_frame(topic, 0, batch_of(1000), 1)
+    client, frame = connect(node.port), produce_frame(topic, 0, batch_of(1000), 1)
     taken = []
     while is_going_on():
         started = time.perf_counter()
@@ -100,11 +92,11 @@ def measure_round(node: Node, data: Path, topic: str, size_bytes: int, codec: Co
     alter(node, TOPIC, topic, segment_bytes=str(max(MIB, size_bytes // SEGMENTS)), **settings)
     fill(node, topic, size_bytes, codec)
     before = log_bytes(data / f"{topic}-0")
-    began_cpu, began = sum(node.cpu_s()), time.monotonic()
+    began_cpu, began = node.cpu_s(), time.monotonic()
     alter(node, TOPIC, topic, min_cleanable_dirty_ratio=ALWAYS)
     path, disk = f"{data}/{CLEANER_OFFSET_CHECKPOINT}", OsDisk()
     taken = produce_while(node, "quiet", lambda: (topic, 0) not in read_offset_checkpoint(disk, path))
-    seconds, cpu_s = time.monotonic() - began, sum(node.cpu_s()) - began_cpu
+    seconds, cpu_s = time.monotonic() - began, node.cpu_s() - began_cpu
     after = log_bytes(data / f"{topic}-0")
     report(f"beside a round ({topic})", taken)
     mib = before / MIB
@@ -120,9 +112,10 @@ def report(what: str, taken: list[float]) -> None:
 
 
 def run(options: argparse.Namespace, directory: str) -> None:
-    (node,) = start_cluster(directory, 1, ["log.cleaner.backoff.ms=100", "log.scrub.bytes.per.second=0"])
+    properties = {"log.cleaner.backoff.ms": "100", "log.scrub.bytes.per.second": "0"}
     data, codec = Path(directory) / "node-1" / "data", Compression[options.codec.upper()]
-    try:
+    with running(Pykraft(), Path(directory), 1, properties) as cluster:
+        (node,) = cluster.nodes
         create_topic([node], "quiet", 1, 1)
         print(f"acks=1, one request at a time; {options.mib} MiB to compact, {options.codec}")
         produce_while(node, "quiet", partial(next, iter([True] * 200 + [False])))  # warm
@@ -132,8 +125,6 @@ def run(options: argparse.Namespace, directory: str) -> None:
             if limit_mib:
                 alter(node, BROKER, "", log_cleaner_io_max_bytes_per_second=str(limit_mib * MIB))
             measure_round(node, data, topic, options.mib * MIB, codec)
-    finally:
-        stop_cluster([node])
 
 
 def main() -> None:

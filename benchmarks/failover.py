@@ -28,7 +28,6 @@ from bench_nodes import (
     SyntheticBroker,
     make_cluster,
     percentile,
-    until,
 )
 
 from pykraft.kafka_protocol.errors import ErrorCode
@@ -38,6 +37,7 @@ from pykraft.kafka_protocol.messages.topics import (
     CreateTopicsRequest,
 )
 from pykraft.quorum.core.config import QuorumConfig
+from pykraft.testing.processes.waits import until
 
 DEFAULTS = QuorumConfig()
 TARGET_MS = DEFAULTS.fetch_timeout_ms + 2 * DEFAULTS.election_timeout_ms + 500
@@ -88,7 +88,7 @@ async def one_trial(
         # One answer may have been in flight when the controller died.
         return any(at > killed + PAUSE_S for at in creator.successes[before:])
 
-    await until(succeeded, 60)
+    await until(succeeded, timeout_s=60)
     moments = creator.successes[max(0, before - 1) :]
     gaps = [later - earlier for earlier, later in pairwise(moments)]
     return max(gaps) * 1000, active[0]
@@ -100,7 +100,7 @@ async def caught_up(controllers: list[NodeProcess]) -> None:
         active = [node for node in controllers if await node.ask("is_active")]
         return len(active) == 1 and max(offsets) - min(offsets) < 100
 
-    await until(close, 60)
+    await until(close, timeout_s=60)
 
 
 async def run(trials: int, seed: int) -> bool:

@@ -17,8 +17,23 @@ memory and to load is in ``groups_offsets.py``, without a broker.
 
 from __future__ import annotations
 
-from coordination.families import GROUPS
-from coordination.program import Comparison, main
+from typing import Final
+
+from comparison.program import DOCS, Comparison, Family, main
+from coordination.rows import commits, consuming, heartbeats, many_groups, members, new_partitions
+from coordination.table import render
+from coordination.watched import Watched
+
+GROUPS: Final = (
+    Family("consumer", members.__doc__, members.run_consumer),
+    Family("classic", members.__doc__, members.run_classic),
+    Family("consuming", consuming.__doc__, consuming.run),
+    Family("partitions", new_partitions.__doc__, new_partitions.run),
+    Family("groups", many_groups.__doc__, many_groups.run),
+    Family("commits", commits.__doc__, commits.run),
+    Family("heartbeats", heartbeats.__doc__, heartbeats.run),
+)
+COMPARISON: Final = Comparison("groups", __doc__, GROUPS, Watched, render, DOCS / "groups_vs_kafka.json")
 
 if __name__ == "__main__":
-    main(Comparison("groups", __doc__, GROUPS))
+    main(COMPARISON)

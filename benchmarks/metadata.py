@@ -29,10 +29,8 @@ from bench_nodes import (
     KafkaClient,
     NodeProcess,
     SyntheticBroker,
-    decode_answer,
     make_cluster,
     percentile,
-    until,
 )
 
 from pykraft.kafka_protocol.ids import Uuid
@@ -50,6 +48,8 @@ from pykraft.metadata_log.snapshot import iter_snapshot_values
 from pykraft.quorum.core.log_shape import SnapshotId
 from pykraft.quorum.listener import CommittedBatch
 from pykraft.runtime.memory import keep_out_of_collection
+from pykraft.testing.processes.waits import until
+from pykraft.testing.processes.wire_client import decode_answer
 
 ROWS = ("create", "memory", "change", "propagation", "answers", "fence", "broker-start", "failover", "replay")
 PER_TOPIC = 100
@@ -130,7 +130,7 @@ class Cluster:
         async def reached() -> bool:
             return min([int(await node.ask("offset")) for node in nodes]) >= offset
 
-        await until(reached, 600)
+        await until(reached, timeout_s=600)
 
 
 @contextlib.asynccontextmanager
@@ -266,7 +266,7 @@ async def measure_answers(small: Cluster, partitions: int) -> float:
     times_all = [await timed(client.ask(everything, 12)) for _ in range(5)]
     figures = await broker.ask("stalls")
     answer = await client.ask(everything, 12)
-    topics = decode_answer(answer, 12, MetadataResponse).topics
+    topics = decode_answer(MetadataResponse, 12, answer).topics
     listed = sum(len(topic.partitions) for topic in topics)
     assert listed >= partitions, f"{listed} partitions listed"
     client.close()
@@ -303,7 +303,7 @@ async def measure_broker_start(small: Cluster, partitions: int) -> None:
     async def has_snapshot() -> bool:
         return any(int(path.name[:20]) > partitions // 2 for path in log_directory.glob("*.checkpoint"))
 
-    await until(has_snapshot, 120)
+    await until(has_snapshot, timeout_s=120)
     await restart(small, broker)
     say(
         "broker-start", partitions,
@@ -340,8 +340,8 @@ async def measure_fence(small: Cluster, partitions: int) -> None:
         after = await broker.ask("changes")
         return bool(after["count"] >= led and after == before)
 
-    await until(is_fenced, 60)
-    await until(is_over, 60)
+    await until(is_fenced, timeout_s=60)
+    await until(is_over, timeout_s=60)
     changes = await broker.ask("changes")
     figures = [
         (name, await node.ask("stalls")) for name, node in (("controller", controller), ("broker", broker))

@@ -25,18 +25,19 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from comparison.cluster import Cluster, running
-from comparison.systems import Pykraft
-from comparison.table import figure
-from comparison.values import batch_of, record_of
-from data_path import (
-    Node,
+from comparison.frames import (
     create_topic,
     in_parallel,
     produce_frame,
     pump,
     replay_fetch,
-    wait_for,
 )
+from comparison.systems import Pykraft
+from comparison.table import figure
+from comparison.values import batch_of, record_of
+
+from pykraft.testing.processes.cluster import Node
+from pykraft.testing.processes.waits import wait_until
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PROFILED_NODE: Final = Path(__file__).resolve().parent / "profiled_node.py"
@@ -174,10 +175,10 @@ def sample(node: Node, load: Load, seconds: float, found: Path) -> Counter[str]:
     while time.monotonic() < enough:
         load.prepare()
         found.unlink(missing_ok=True)
-        os.kill(node.pid, signal.SIGUSR1)
+        node.send_signal(signal.SIGUSR1)
         load.run()
-        os.kill(node.pid, signal.SIGUSR2)
-        wait_for(found.exists, "the profile")
+        node.send_signal(signal.SIGUSR2)
+        wait_until("the profile", found.exists)
         for line in found.read_text().splitlines():
             stack, _, times = line.rpartition(" ")
             counts[_stage_of(stack.split(";"))] += int(times)

@@ -21,7 +21,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from pykraft.runtime.address import Address
 from pykraft.runtime.free_ports import free_ports
+from pykraft.testing.processes.formatted import format_node, node_properties, write_properties
+from pykraft.testing.processes.listeners import LOOPBACK
 
 API_VERSIONS_V0 = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 GIVE_UP_S = 30
@@ -52,17 +55,10 @@ def main() -> None:
 
 def _format(directory: Path) -> tuple[Path, int]:
     port, controller_port = free_ports(2)
+    broker, controller = ({1: Address(LOOPBACK, one)} for one in (port, controller_port))
     properties = directory / "server.properties"
-    properties.write_text(
-        f"""process.roles=broker,controller
-node.id=1
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
-controller.listener.names=CONTROLLER
-log.dirs={directory}/data
-"""
-    )
-    command = ["storage", "format", "-t", "startup-benchmark", "-c", str(properties), "--standalone"]
-    subprocess.run([sys.executable, "-m", "pykraft.node", *command], check=True, stdout=subprocess.DEVNULL)
+    write_properties(properties, node_properties(1, controller, broker, directory / "data"))
+    format_node(properties, "startup-benchmark")
     return properties, port
 
 

@@ -13,8 +13,20 @@ Several files can be rendered together: the last results of a family count.
 
 from __future__ import annotations
 
-from coordination.families import TRANSACTIONS
-from coordination.program import Comparison, main
+from typing import Final
+
+from comparison.program import DOCS, Comparison, Family, main
+from coordination.rows import committing, reading
+from coordination.table import render
+from coordination.watched import Watched
+
+TRANSACTIONS: Final = (
+    Family("committing", committing.__doc__, committing.run),
+    Family("reading", reading.__doc__, reading.run),
+)
+COMPARISON: Final = Comparison(
+    "transactions", __doc__, TRANSACTIONS, Watched, render, DOCS / "transactions_vs_kafka.json"
+)
 
 if __name__ == "__main__":
-    main(Comparison("transactions", __doc__, TRANSACTIONS))
+    main(COMPARISON)

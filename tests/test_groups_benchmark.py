@@ -1,11 +1,14 @@
 """The benchmarks of groups and transactions: when a group counts as stable; tables are their figures."""
 
+import groups
 import pytest
+import transactions
+import vs_kafka
 from comparison.group_members import Ask, ClassicLife, ConsumerLife, Topic
+from comparison.program import PAGE, Comparison
 from comparison.results import Figure, Results, load
 from comparison.table import replace_between_markers
 from coordination.fleet import Shares
-from coordination.program import PAGE, Comparison
 from coordination.table import render
 
 from pykraft.kafka_protocol.errors import ErrorCode
@@ -120,9 +123,8 @@ def test_groups_of_several_sizes_are_side_by_side_and_a_watched_one_has_no_times
     assert "classic, 10 members: one joins: longest turn 7.00 ms." in text
 
 
-@pytest.mark.parametrize("name", ["groups", "transactions"])
-def test_published_tables_come_from_the_published_figures(name: str) -> None:
-    comparison = Comparison(name, "", ())
+@pytest.mark.parametrize("comparison", [vs_kafka.VS_KAFKA, groups.COMPARISON, transactions.COMPARISON])
+def test_published_tables_come_from_the_published_figures(comparison: Comparison) -> None:
     page = PAGE.read_text(encoding="utf-8")
-    text = render(load([comparison.figures])) if comparison.figures.exists() else ""
+    text = comparison.shown(load([comparison.figures])) if comparison.figures.exists() else ""
     assert replace_between_markers(page, text, *comparison.markers).split() == page.split()

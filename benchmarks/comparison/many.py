@@ -9,7 +9,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 
-from data_path import ANSWER_TIMEOUT_S
+from comparison.frames import ANSWER_TIMEOUT_S
 
 Check = Callable[[bytes], None]
 
@@ -55,7 +55,7 @@ class Peers:
             peer.socket.close()
 
     def answers(self) -> Iterator[tuple[Peer, bytes]]:
-        """Endless; TimeoutError once nothing comes for :data:`data_path.ANSWER_TIMEOUT_S`."""
+        """Endless; TimeoutError once nothing comes for :data:`frames.ANSWER_TIMEOUT_S`."""
         while True:
             ready = self._selector.select(ANSWER_TIMEOUT_S)
             if not ready:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Final, Protocol
 from pykraft.testing.processes import systems
 from pykraft.testing.processes.kafka_jars import NoKafkaError, find_server, java
 
-CLUSTER_ID: Final = "YmVuY2htYXJrLWNsdXN0ZX"
 JVM_OPTIONS: Final = (
     "-Xmx1G -Xms1G -server -XX:+UseG1GC -XX:MaxGCPauseMillis=20 -XX:InitiatingHeapOccupancyPercent=35"
     " -XX:+ExplicitGCInvokesConcurrent -Djava.awt.headless=true -Dcom.sun.management.jmxremote=true"
@@ -20,16 +18,10 @@ JVM_OPTIONS: Final = (
 """As ``bin/kafka-server-start.sh`` and ``bin/kafka-run-class.sh`` set them; ``-Xlog`` is added below."""
 
 
-class System(Protocol):
-    @property
-    def name(self) -> str:
-        """The key of its figures."""
-
-    def format_command(self, properties: Path, cluster_id: str, *voters: str) -> list[str]: ...
-
-    def start_command(self, properties: Path) -> list[str]: ...
-
-    def environment(self, scratch: Path) -> Mapping[str, str]: ...
+class System(systems.System, Protocol):
+    def environment(self, scratch: Path) -> Mapping[str, str]:
+        """Beside that of the benchmark."""
+        ...
 
 
 class Pykraft(systems.Pykraft):
@@ -37,8 +29,7 @@ class Pykraft(systems.Pykraft):
 
     def environment(self, scratch: Path) -> dict[str, str]:
         """Compiled once, as an installed package is, whatever the environment sets for bytecode."""
-        kept = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-        return kept | {"PYTHONPYCACHEPREFIX": str(scratch / "bytecode")}
+        return {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(scratch / "bytecode")}
 
 
 class Kafka(systems.Kafka):
@@ -49,7 +40,7 @@ class Kafka(systems.Kafka):
         return java(self.jars, *JVM_OPTIONS.split(), log, "kafka.Kafka", str(properties))
 
     def environment(self, scratch: Path) -> dict[str, str]:
-        return dict(os.environ)
+        return {}
 
 
 def find_kafka(libs: Path | None) -> Kafka:

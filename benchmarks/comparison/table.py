@@ -12,8 +12,6 @@ from typing import Final
 
 from comparison.results import FamilyResults, Results, Row, Spread
 
-BEGIN: Final = "<!-- Begin of what `python benchmarks/vs_kafka.py --render` writes -->"
-END: Final = "<!-- End of what `python benchmarks/vs_kafka.py --render` writes -->"
 PLOT: Final = "vs_kafka.png"
 LOSS_ABOVE: Final = 0.9
 QUICK_WARNING: Final = "**A run with `--quick`: it shows that the rows work; its figures mean nothing.**"
@@ -198,7 +196,7 @@ def failures(families: Iterable[FamilyResults]) -> list[str]:
     return lines
 
 
-def replace_between_markers(page: str, text: str, begin: str = BEGIN, end: str = END) -> str:
+def replace_between_markers(page: str, text: str, begin: str, end: str) -> str:
     """The page with ``text`` between its two markers; ValueError unless it has both, once and in order."""
     if page.count(begin) != 1 or page.count(end) != 1 or page.index(begin) > page.index(end):
         raise ValueError("the page does not have the two markers, each once")

@@ -8,7 +8,7 @@ import re
 import shutil
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -59,6 +59,8 @@ class Turn:
     match: re.Pattern[str]
     results: Results
     family: FamilyResults
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """Of all nodes."""
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def next_number(self) -> int:
@@ -75,7 +77,7 @@ class Turn:
         directory = self.directory / "cluster"
         named = {key.replace("_", "."): value for key, value in properties.items()}
         try:
-            with running(self.system, directory, count, named) as cluster:
+            with running(self.system, directory, count, {**self.properties, **named}) as cluster:
                 yield cluster
         finally:
             shutil.rmtree(directory, ignore_errors=True)

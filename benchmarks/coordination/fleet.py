@@ -15,8 +15,8 @@ from typing import Any
 
 from comparison.group_members import NOT_YET, Ask, Life
 from comparison.many import Peer
-from comparison.requests import decode
-from data_path import frame_of
+
+from pykraft.testing.processes.wire_client import decode_answer, frame_of
 
 _RETRY_S = 0.05
 
@@ -186,7 +186,7 @@ class Fleet:
 
     def _take(self, seat: Seat, frame: bytes) -> None:
         assert seat.asked is not None
-        answer = decode(seat.asked.request.RESPONSE, seat.asked.version, frame)
+        answer = decode_answer(seat.asked.request.RESPONSE, seat.asked.version, frame)
         if seat.is_leaving:
             self._leaving -= 1
             self._hang_up(seat)

@@ -11,10 +11,12 @@ from multiprocessing.synchronize import Event
 from typing import Any, Final
 
 from comparison.cluster import Cluster
+from comparison.frames import connect, produce_frame
 from comparison.requests import check_produced
 from comparison.values import batch_of
 from coordination.fleet import Shares
-from data_path import Client, produce_frame, wait_for
+
+from pykraft.testing.processes.waits import wait_until
 
 CONSUMER: Final = {"group.protocol": "consumer"}
 EAGER: Final = {"group.protocol": "classic", "partition.assignment.strategy": "range"}
@@ -103,7 +105,7 @@ def reading(
     try:
         for reader in readers:
             reader.start()
-        wait_for(lambda: are_stable(readers, partitions), f"{group} to be stable")
+        wait_until(f"{group} to be stable", lambda: are_stable(readers, partitions))
         yield readers
     finally:
         for reader in readers:
@@ -127,12 +129,12 @@ def steady_production(cluster: Cluster, topic: str, partitions: int) -> Iterator
 
 
 def _produce(port: int, topic: str, partitions: int, stopped: Event) -> None:
-    client = Client(port)
+    client = connect(port)
     batch, _ = batch_of(_BATCH_BYTES, _VALUE_BYTES)
     frames = b"".join(produce_frame(topic, index, batch, 1) for index in range(partitions))
     due_s = time.monotonic()
     while not stopped.wait(max(0.0, due_s - time.monotonic())):
         client.socket.sendall(frames)
         for _ in range(partitions):
-            check_produced(client.receive())
+            check_produced(client.answer())
         due_s += _PAUSE_S

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -14,7 +13,8 @@ from typing import Final
 from comparison.cluster import Cluster
 from comparison.systems import Pykraft
 from comparison.turn import Figures
-from data_path import wait_for
+
+from pykraft.testing.processes.waits import wait_until
 
 _NODE: Final = Path(__file__).resolve().parents[1] / "watched_node.py"
 _WATCH: Final = "PYKRAFT_WATCH"
@@ -39,12 +39,12 @@ def watching(cluster: Cluster, figures: Figures) -> Iterator[None]:
     if not isinstance(cluster.system, Watched):
         yield
         return
-    pid, seen = cluster.nodes[0].pid, _seen(cluster.directory.parent)
+    node, seen = cluster.nodes[0], _seen(cluster.directory.parent)
     seen.unlink(missing_ok=True)
-    os.kill(pid, signal.SIGUSR1)
+    node.send_signal(signal.SIGUSR1)
     yield
-    os.kill(pid, signal.SIGUSR2)
-    wait_for(seen.exists, "what the node has seen")
+    node.send_signal(signal.SIGUSR2)
+    wait_until("what the node has seen", seen.exists)
     found = json.loads(seen.read_text())
     figures.note("longest turn", "ms", found["max_ms"])
     figures.note("longest turn, its processor time", "ms", found["max_cpu_ms"])

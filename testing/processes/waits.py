@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 POLL_INTERVAL_S = 0.05
 PATIENCE_S = 120.0
@@ -30,7 +32,11 @@ class Deadline:
 
 
 def wait_until(
-    what: str, condition: Callable[[], bool], timeout_s: float, *, interval_s: float = POLL_INTERVAL_S
+    what: str,
+    condition: Callable[[], bool],
+    timeout_s: float = PATIENCE_S,
+    *,
+    interval_s: float = POLL_INTERVAL_S,
 ) -> float:
     """Poll ``condition`` until it holds; the seconds that took. :class:`WaitError` if it did not in time."""
     start = time.monotonic()
@@ -40,3 +46,21 @@ def wait_until(
             raise WaitError(f"{what}: not within {timeout_s:.0f} s")
         time.sleep(interval_s)
     return time.monotonic() - start
+
+
+async def until(
+    condition: Callable[[], bool | Awaitable[bool]],
+    what: str = "what is awaited",
+    timeout_s: float = PATIENCE_S,
+    interval_s: float = 0.02,
+) -> None:
+    """The same on an event loop, by its time."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + timeout_s
+    while True:
+        holds = condition()
+        if await holds if inspect.isawaitable(holds) else holds:
+            return
+        if loop.time() > end:
+            raise WaitError(f"{what}: not within {timeout_s:.0f} s")
+        await asyncio.sleep(interval_s)

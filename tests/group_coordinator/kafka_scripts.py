@@ -274,7 +274,7 @@ async def _record(address: str) -> list[list[Any]]:
     from pykraft.kafka_protocol.messages import topics as topic_messages
     from pykraft.kafka_protocol.messages.groups import FindCoordinatorRequest
     from pykraft.runtime.address import Address
-    from tests.wire_client import WireClient
+    from pykraft.testing.processes.wire_client import WireClient
 
     host, _, port = address.rpartition(":")
     client = WireClient(Address(host, int(port)))

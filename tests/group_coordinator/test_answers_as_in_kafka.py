@@ -1,4 +1,4 @@
-"""Answers that only the comparison with Apache Kafka taught (``benchmarks/groups_differential.py``)."""
+"""Answers that only the comparison with Apache Kafka taught (``make groups-differential``)."""
 
 import asyncio
 

@@ -46,7 +46,7 @@ from pykraft.kafka_protocol.messages.offsets import (
 from pykraft.kafka_protocol.messages.topics import CreatableTopic, CreateTopicsRequest
 from pykraft.runtime.address import Address
 from pykraft.testing.processes.waits import PATIENCE_S, wait_until
-from tests.wire_client import WireClient, decode_answer
+from pykraft.testing.processes.wire_client import WireClient, decode_answer
 
 SUBSCRIBED: Final = encode_subscription(ConsumerProtocolSubscription(topics=["t"]), 1)
 ASSIGNED: Final = encode_assignment(

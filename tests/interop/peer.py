@@ -9,9 +9,9 @@ from confluent_kafka import KafkaError, Message, Producer
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.testing import Cluster
 from pykraft.testing.processes.waits import PATIENCE_S, wait_until
+from pykraft.testing.processes.wire_client import WireClient
 from tests.batch_fields import BatchFields
 from tests.interop.clusters import addresses_of, printed_by
-from tests.wire_client import WireClient
 
 SEED = 20_26
 MAX_GROWTH_BYTES = 100 * 1024 * 1024

@@ -27,9 +27,9 @@ from pykraft.kafka_protocol.messages import cluster as cluster_messages
 from pykraft.kafka_protocol.messages import configs as config_messages
 from pykraft.testing import Cluster
 from pykraft.testing.processes.waits import PATIENCE_S, wait_until
+from pykraft.testing.processes.wire_client import WireClient
 from tests.interop.clusters import addresses_of, create_in_sync, own_cluster, printed_by, wait_ready
 from tests.narrowing import present
-from tests.wire_client import WireClient
 
 M = TypeVar("M", bound=Message)
 

@@ -12,9 +12,9 @@ from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.cluster import ApiVersionsResponse, MetadataRequest, MetadataRequestTopic
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.testing import Cluster
+from pykraft.testing.processes.wire_client import decode_answer
 from tests.interop.peer import SEED, Peer, batch
 from tests.kafka_protocol.values import Generator
-from tests.wire_client import decode_answer
 
 pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("unharmed")]
 

@@ -13,6 +13,7 @@ from pykraft.kafka_protocol.headers import encode_request
 from pykraft.kafka_protocol.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
 from pykraft.testing import Cluster
 from pykraft.testing.processes.waits import PATIENCE_S, wait_until
+from pykraft.testing.processes.wire_client import decode_answer
 from tests.interop.peer import (
     MAX_FRAME_BYTES,
     MAX_GROWTH_BYTES,
@@ -22,7 +23,6 @@ from tests.interop.peer import (
     memory_bytes,
     open_files,
 )
-from tests.wire_client import decode_answer
 
 pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("unharmed")]
 

@@ -8,9 +8,9 @@ from pykraft.kafka_protocol.messages import topics as topic_messages
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.testing import Cluster
 from pykraft.testing.processes.waits import PATIENCE_S, wait_until
+from pykraft.testing.processes.wire_client import WireClient
 from tests.interop.clusters import addresses_of
 from tests.narrowing import present
-from tests.wire_client import WireClient
 
 TOPICS = 50
 

@@ -30,7 +30,7 @@ from pykraft.kafka_protocol.messages.transactions import (
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.runtime.address import Address
 from pykraft.testing.processes.waits import PATIENCE_S, wait_until
-from tests.wire_client import WireClient
+from pykraft.testing.processes.wire_client import WireClient
 
 NOT_VERIFIED: Final = {"transaction.partition.verification.enable": "false"}
 FIRST_MS: Final = 1_700_000_000_000

@@ -28,7 +28,7 @@ from pykraft.runtime.free_ports import free_ports
 from pykraft.testing.processes.node_process import NodeProcess
 from pykraft.testing.processes.systems import cli
 from pykraft.testing.processes.waits import wait_until
-from tests.wire_client import WireClient
+from pykraft.testing.processes.wire_client import WireClient
 
 HOST = "127.0.0.1"
 CLUSTER = "4L6g3nShT-eMCtK--X86sw"

@@ -11,12 +11,15 @@ from dataclasses import dataclass
 from functools import partial
 
 from comparison.cluster import Cluster
+from comparison.frames import connect
 from comparison.many import exchange, peers
-from comparison.requests import check, decode, has_coordinator, is_in_sync, request_topic
+from comparison.requests import check, has_coordinator
 from comparison.turn import Figures, Turn
-from data_path import Client, frame_of, wait_for
 
 from pykraft.kafka_protocol.messages import offsets
+from pykraft.testing.processes.topics import is_in_sync, request_topic
+from pykraft.testing.processes.waits import wait_until
+from pykraft.testing.processes.wire_client import WireClient, decode_answer, frame_of
 
 _TOPIC = "commits"
 _VERSION = 7
@@ -40,17 +43,17 @@ _KINDS = (
 
 def run(turn: Turn) -> None:
     with turn.cluster(1) as cluster:
-        client = Client(cluster.port)
+        client = connect(cluster.port)
         partitions = max((kind.partitions for kind in _KINDS if turn.wants(kind.name)), default=1)
         request_topic(client, _TOPIC, partitions, 1)
-        wait_for(lambda: is_in_sync(client, [_TOPIC], 1), f"topic {_TOPIC}")
+        wait_until(f"topic {_TOPIC}", lambda: is_in_sync(client, [_TOPIC], 1))
         for kind in _KINDS:
             turn.row(kind.name, partial(_measure, turn, cluster, kind))
 
 
 def _measure(turn: Turn, cluster: Cluster, kind: _Kind, figures: Figures) -> None:
     groups = [f"group-{number}" for number in range(kind.connections)]
-    client = Client(cluster.port)
+    client = connect(cluster.port)
     for group in groups:
         wait_until_loaded(client, group)
     frames = [frame_of(commit_request(group, kind.partitions), _VERSION) for group in groups]
@@ -61,14 +64,14 @@ def _measure(turn: Turn, cluster: Cluster, kind: _Kind, figures: Figures) -> Non
         figures.per_request(cluster.cost(load), count)
 
 
-def wait_until_loaded(client: Client, group: str) -> None:
-    wait_for(lambda: has_coordinator(client, group), f"the coordinator of {group}")
+def wait_until_loaded(client: WireClient, group: str) -> None:
+    wait_until(f"the coordinator of {group}", lambda: has_coordinator(client, group))
 
     def is_committed() -> bool:
         answer = client.call(commit_request(group, 1), _VERSION)
         return bool(answer.topics[0].partitions[0].error_code == 0)
 
-    wait_for(is_committed, f"{group} to be loaded", _LOAD_TIMEOUT_S)
+    wait_until(f"{group} to be loaded", is_committed, _LOAD_TIMEOUT_S)
 
 
 def commit_request(group: str, partitions: int) -> offsets.OffsetCommitRequest:
@@ -81,6 +84,6 @@ def commit_request(group: str, partitions: int) -> offsets.OffsetCommitRequest:
 
 
 def check_committed(frame: bytes) -> None:
-    answer = decode(offsets.OffsetCommitResponse, _VERSION, frame)
+    answer = decode_answer(offsets.OffsetCommitResponse, _VERSION, frame)
     for partition in answer.topics[0].partitions:
         check(partition.error_code, "OffsetCommit")

@@ -12,11 +12,11 @@ import time
 from functools import partial
 
 from comparison.cluster import Cluster
+from comparison.frames import connect, create_topic, fetch_frame, produce_frame, produced
 from comparison.many import Peers, keep_asking, peers
 from comparison.requests import check_fetched, end_offset
 from comparison.turn import Figures, Turn
 from comparison.values import record_of
-from data_path import Client, create_topic, fetch_frame, produce_frame, produced
 
 _FETCHERS = 500
 _SECONDS = 20
@@ -66,7 +66,7 @@ class _Fan:
     def __init__(self, cluster: Cluster, opened: Peers) -> None:
         self._cluster = cluster
         self._opened = opened
-        self._producer = Client(cluster.port)
+        self._producer = connect(cluster.port)
         self._append = produce_frame(_TOPIC, 0, record_of(100), 1)
         self.taken_s: list[float] = []
         """Of each record of the last load."""

@@ -10,11 +10,13 @@ from __future__ import annotations
 import time
 from functools import partial
 
-from comparison.cluster import Cluster
-from comparison.requests import is_in_sync, request_topic
+from comparison.cluster import Cluster, rss_mib
+from comparison.frames import connect
 from comparison.rows.replicated import one_in_flight
 from comparison.turn import Figures, Turn
-from data_path import Client, wait_for
+
+from pykraft.testing.processes.topics import is_in_sync, request_topic
+from pykraft.testing.processes.waits import wait_until
 
 _PARTITION_COUNTS = (1, 1_000, 5_000)
 _PARTITIONS_A_TOPIC = 100
@@ -42,13 +44,13 @@ def _idle(turn: Turn, cluster: Cluster, figures: Figures) -> None:
     time.sleep(1 if turn.quick else _SETTLE_S)
     cost = cluster.cost(lambda: time.sleep(2 if turn.quick else _SECONDS))
     figures.note("CPU", "% of a core", 100 * cost.cpu_s / cost.wall_s / len(cluster.nodes))
-    figures.note("memory", "MiB", max(node.rss_mib() for node in cluster.nodes))
+    figures.note("memory", "MiB", max(rss_mib(node) for node in cluster.nodes))
 
 
 def _create(cluster: Cluster, partitions: int) -> None:
-    client = Client(cluster.port)
+    client = connect(cluster.port)
     names = []
     for first in range(0, partitions, _PARTITIONS_A_TOPIC):
         names.append(f"idle-{first}")
         request_topic(client, names[-1], min(_PARTITIONS_A_TOPIC, partitions - first), 3)
-    wait_for(lambda: is_in_sync(client, names, 3), "all replicas to be in sync", _IN_SYNC_TIMEOUT_S)
+    wait_until("all replicas to be in sync", lambda: is_in_sync(client, names, 3), _IN_SYNC_TIMEOUT_S)

@@ -15,10 +15,10 @@ from functools import partial
 from typing import Any
 
 from comparison.cluster import Cluster, Cost
+from comparison.frames import create_topic
 from comparison.requests import end_offset
 from comparison.turn import Figures, Turn
 from comparison.values import values_of
-from data_path import create_topic
 
 _PARTITIONS = 4
 _TIMES = 3

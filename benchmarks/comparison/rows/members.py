@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from comparison.frames import connect
 from comparison.group_members import NOT_YET, Ask, Life
-from data_path import Client
 
 HEARTBEAT_S = 0.05
 
@@ -17,7 +17,7 @@ class Member(threading.Thread):
     def __init__(self, port: int, life: Life) -> None:
         super().__init__(daemon=True)
         self._life = life
-        self._client = Client(port)
+        self._client = connect(port)
         self._stopped = threading.Event()
         self._error: Exception | None = None
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import time
 from functools import partial
 
-from comparison.cluster import Cluster
+from comparison.cluster import Cluster, rss_mib
+from comparison.frames import create_topic, in_parallel, produce_frame, pump, replay_fetch
 from comparison.many import exchange, peers
 from comparison.requests import check_produced
 from comparison.turn import Figures, Turn
 from comparison.values import batch_of, record_of
-from data_path import create_topic, in_parallel, produce_frame, pump, replay_fetch
 
 _SETTLE_S = 5
 _BATCHES = 16_000
@@ -28,12 +28,12 @@ def run(turn: Turn) -> None:
     def after_start(figures: Figures) -> None:
         with turn.cluster(1) as cluster:
             time.sleep(_SETTLE_S)
-            figures.note("memory", "MiB", cluster.nodes[0].rss_mib())
+            figures.note("memory", "MiB", rss_mib(cluster.nodes[0]))
 
     def after_loads(figures: Figures) -> None:
         with turn.cluster(1) as cluster:
             _load(turn, cluster)
-            figures.note("memory", "MiB", cluster.nodes[0].rss_mib())
+            figures.note("memory", "MiB", rss_mib(cluster.nodes[0]))
 
     turn.row("after start", after_start)
     turn.row("after the loads", after_loads)

@@ -9,11 +9,11 @@ from __future__ import annotations
 from functools import partial
 
 from comparison.cluster import Cluster
+from comparison.frames import create_topic, produce_frame
 from comparison.many import exchange, peers
 from comparison.requests import check_produced, end_offset
 from comparison.turn import Figures, Turn
 from comparison.values import record_of
-from data_path import create_topic, produce_frame
 
 _PARTITIONS = 20
 _REQUESTS = {1: 30_000, 200: 100_000}

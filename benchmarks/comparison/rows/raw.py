@@ -8,22 +8,33 @@ writes to a new topic.
 
 from __future__ import annotations
 
+import os
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
 from comparison.cluster import Cluster, Cost
-from comparison.requests import end_offset
-from comparison.turn import Figures, Turn
-from comparison.values import batch_of, record_of
-from data_path import (
+from comparison.frames import (
+    GB,
     MIB,
     RECORD_BYTES,
+    connect,
     create_topic,
     in_parallel,
     produce_frame,
     pump,
     replay_fetch,
 )
+from comparison.requests import end_offset
+from comparison.systems import Pykraft
+from comparison.turn import Figures, Turn
+from comparison.values import batch_of, record_of
+
+from pykraft.kafka_protocol.messages import cluster as cluster_messages
+from pykraft.testing.processes.listeners import LOOPBACK
+from pykraft.testing.processes.wire_client import frame_of
 
 _PARTITIONS = (0, 1)
 _TIMES = 3
@@ -57,6 +68,9 @@ def run(turn: Turn) -> None:
         for size in _SIZES:
             turn.row(f"produce {size.name}", partial(_produce, turn, cluster, size))
             turn.row(f"fetch {size.name}", partial(_fetch, turn, cluster, size))
+        turn.row("Metadata beside produce 1 MiB", partial(_metadata, turn, cluster))
+    if turn.system.name == Pykraft.name:
+        turn.row("a socket without a broker", partial(_socket, turn))
 
 
 def _produce(turn: Turn, cluster: Cluster, size: _Size, figures: Figures) -> None:
@@ -147,3 +161,46 @@ class _Load:
 
     def delete(self) -> None:
         self._cluster.delete_topic(self._topic)
+
+
+def _metadata(turn: Turn, cluster: Cluster, figures: Figures) -> None:
+    """Latency of a small request while two producers send as fast as they can."""
+    load = _Load(turn, cluster, _SIZES[-1])
+    request = frame_of(cluster_messages.MetadataRequest(topics=[]), 9)
+    latencies: list[float] = []
+    try:
+        with connect(cluster.port) as client, ThreadPoolExecutor(1) as pool:
+            bulk = pool.submit(load.produce)
+            while not bulk.done() or len(latencies) < 2:
+                started = time.perf_counter()
+                client.socket.sendall(request)
+                client.answer()
+                latencies.append(time.perf_counter() - started)
+                time.sleep(0.002)
+            bulk.result()
+    finally:
+        load.delete()
+    figures.latencies(latencies)
+
+
+def _socket(turn: Turn, figures: Figures) -> None:
+    """From one process to another over loopback, 1 MiB at a time: what the machine can do."""
+    total_bytes = turn.scaled(10_000) * MIB
+    listener = socket.create_server((LOOPBACK, 0))
+    child = os.fork()
+    if child == 0:
+        sender = socket.create_connection(listener.getsockname())
+        block = bytes(MIB)
+        for _ in range(total_bytes // MIB):
+            sender.sendall(block)
+        sender.close()
+        os._exit(0)
+    connection, _ = listener.accept()
+    view = memoryview(bytearray(MIB))
+    started = time.monotonic()
+    while connection.recv_into(view):
+        pass
+    figures.note("wall", "s/GB", (time.monotonic() - started) / total_bytes * GB)
+    connection.close()
+    listener.close()
+    os.waitpid(child, 0)

@@ -15,11 +15,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from comparison.cluster import Cluster
+from comparison.frames import connect, create_topic
 from comparison.group_members import ClassicLife, ConsumerLife, Life, Topic
 from comparison.requests import has_coordinator, topic_id
 from comparison.rows.members import Member
 from comparison.turn import Figures, Turn
-from data_path import Client, create_topic, wait_for
+
+from pykraft.testing.processes.waits import wait_until
 
 _TOPIC = "rebalances"
 _PARTITIONS = 60
@@ -37,11 +39,11 @@ def run(turn: Turn) -> None:
 
 def _measure(turn: Turn, cluster: Cluster, kind: type[Life], figures: Figures) -> None:
     joins = 2 if turn.quick else _JOINS
-    topic = Topic(_TOPIC, topic_id(Client(cluster.port), _TOPIC), _PARTITIONS)
+    topic = Topic(_TOPIC, topic_id(connect(cluster.port), _TOPIC), _PARTITIONS)
     for name in ("warm-up", "measured"):
         group = f"{kind.__name__}-{name}"
-        finder = Client(cluster.port)
-        wait_for(partial(has_coordinator, finder, group), f"the coordinator of {group}")
+        finder = connect(cluster.port)
+        wait_until(f"the coordinator of {group}", partial(has_coordinator, finder, group))
         new = partial(kind, group, topic, _SESSION_TIMEOUT_MS)
         with _group(cluster.port, new) as members:
             before = cluster.cpu_s()
@@ -58,7 +60,7 @@ def _group(port: int, new: Callable[[], Life]) -> Iterator[list[Member]]:
     try:
         for member in members:
             member.start()
-        wait_for(lambda: _is_balanced(members), "the group to form")
+        wait_until("the group to form", lambda: _is_balanced(members))
         yield members
     finally:
         for member in members:

@@ -12,10 +12,12 @@ import time
 from functools import partial
 
 from comparison.cluster import Cluster
+from comparison.frames import connect, create_topic, produce_frame, produced
 from comparison.requests import check_produced
 from comparison.turn import Figures, Turn
 from comparison.values import record_of
-from data_path import Client, create_topic, produce_frame, produced, wait_for
+
+from pykraft.testing.processes.waits import wait_until
 
 _COUNT = 10_000
 _PER_SECOND = 200
@@ -54,8 +56,8 @@ class _Producer:
         topic = f"replicated-{turn.next_number()}"
         (leader,) = create_topic(cluster.nodes, topic, 1, 3)
         self._frame = produce_frame(topic, 0, record_of(100), -1)
-        self._client = Client(cluster.ports[leader - 1])
-        wait_for(lambda: produced(self._client, self._frame), "replication")
+        self._client = connect(cluster.nodes[leader - 1].port)
+        wait_until("replication", lambda: produced(self._client, self._frame))
         self.latencies_s: list[float] = []
 
     def as_answered(self, count: int) -> None:
@@ -73,7 +75,7 @@ class _Producer:
 
     def _request(self, due: float) -> None:
         self._client.socket.sendall(self._frame)
-        answer = self._client.receive()
+        answer = self._client.answer()
         self.latencies_s.append(time.perf_counter() - due)
         if len(self.latencies_s) == 1:
             check_produced(answer)

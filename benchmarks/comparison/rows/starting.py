@@ -11,9 +11,10 @@ import statistics
 import struct
 import time
 
-from comparison.cluster import Cluster, process_cpu_s
+from comparison.cluster import Cluster
 from comparison.turn import Figures, Turn
-from data_path import Node
+
+from pykraft.testing.processes.cluster import Node
 
 _TRIES = 5
 _GIVE_UP_S = 180
@@ -34,11 +35,12 @@ def run(turn: Turn) -> None:
 def _start(cluster: Cluster) -> tuple[float, float]:
     """(processor time, time) until the first answer."""
     started = time.monotonic()
-    node = cluster.start_node(1)
+    (node,) = cluster.nodes
+    node.start()
     try:
         _ask(cluster, node, started + _GIVE_UP_S)
         wall_s = time.monotonic() - started
-        return process_cpu_s(node.pid), wall_s
+        return node.cpu_s(), wall_s
     finally:
         cluster.stop()
 

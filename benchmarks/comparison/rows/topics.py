@@ -6,9 +6,12 @@ one is led. Per topic. Before it is measured 300 other topics are created.
 
 from __future__ import annotations
 
-from comparison.requests import is_in_sync, request_topic
+from comparison.frames import connect
 from comparison.turn import Figures, Turn
-from data_path import Client, wait_for
+
+from pykraft.testing.processes.topics import is_in_sync, request_topic
+from pykraft.testing.processes.waits import wait_until
+from pykraft.testing.processes.wire_client import WireClient
 
 _TOPICS = 1_000
 _WARM_UP_TOPICS = 300
@@ -18,7 +21,7 @@ def run(turn: Turn) -> None:
     def measure(figures: Figures) -> None:
         count = turn.scaled(_TOPICS)
         with turn.cluster(1) as cluster:
-            client = Client(cluster.port)
+            client = connect(cluster.port)
             _create(client, "warm-up", turn.scaled(_WARM_UP_TOPICS))
             cost = cluster.cost(lambda: _create(client, "topic", count))
         figures.note("CPU", "ms", cost.cpu_s / count * 1e3)
@@ -27,8 +30,8 @@ def run(turn: Turn) -> None:
     turn.row("create a topic", measure)
 
 
-def _create(client: Client, prefix: str, count: int) -> None:
+def _create(client: WireClient, prefix: str, count: int) -> None:
     names = [f"{prefix}-{number}" for number in range(count)]
     for name in names:
         request_topic(client, name, 1, 1)
-    wait_for(lambda: is_in_sync(client, names[-1:], 1), "the last topic")
+    wait_until("the last topic", lambda: is_in_sync(client, names[-1:], 1))

@@ -13,12 +13,15 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
 from comparison.cluster import Cluster
+from comparison.frames import connect
 from comparison.many import exchange, peers
-from comparison.requests import is_in_sync, request_topic
 from comparison.rows.commits import check_committed, commit_request, wait_until_loaded
 from comparison.turn import Figures, Turn
 from coordination.watched import watching
-from data_path import Client, frame_of, wait_for
+
+from pykraft.testing.processes.topics import is_in_sync, request_topic
+from pykraft.testing.processes.waits import wait_until
+from pykraft.testing.processes.wire_client import frame_of
 
 _TOPIC = "commits"
 _VERSION = 7
@@ -30,9 +33,9 @@ _WARM_UP_S = 10
 
 def run(turn: Turn) -> None:
     with turn.cluster(1, offsets_topic_num_partitions="1") as cluster:
-        client = Client(cluster.port)
+        client = connect(cluster.port)
         request_topic(client, _TOPIC, 1, 1)
-        wait_for(lambda: is_in_sync(client, [_TOPIC], 1), f"topic {_TOPIC}")
+        wait_until(f"topic {_TOPIC}", lambda: is_in_sync(client, [_TOPIC], 1))
         wait_until_loaded(client, "group-0")
         turn.row("100 clients", lambda figures: _measure(turn, cluster, figures))
 

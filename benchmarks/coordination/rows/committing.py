@@ -20,16 +20,17 @@ from multiprocessing import get_context
 from typing import NamedTuple
 
 from comparison.cluster import Cluster
-from comparison.requests import is_in_sync, request_topic
+from comparison.frames import connect
 from comparison.turn import Figures, Turn
 from coordination.watched import watching
-from data_path import Client, wait_for
 
 from pykraft.kafka_client.aio import AsyncioNetwork
 from pykraft.kafka_client.cluster import ClientConfig
 from pykraft.kafka_client.producer.batch import ProducerConfig
 from pykraft.kafka_client.producer.transactional import TransactionalProducer, TransactionConfig
 from pykraft.runtime.address import Address
+from pykraft.testing.processes.topics import is_in_sync, request_topic
+from pykraft.testing.processes.waits import wait_until
 
 _TOPIC = "transactions"
 _PARTITIONS = 3
@@ -73,9 +74,9 @@ def run(turn: Turn) -> None:
     with turn.cluster(
         1, transaction_state_log_replication_factor="1", transaction_state_log_min_isr="1"
     ) as cluster:
-        client = Client(cluster.port)
+        client = connect(cluster.port)
         request_topic(client, _TOPIC, _PARTITIONS, 1)
-        wait_for(lambda: is_in_sync(client, [_TOPIC], 1), f"topic {_TOPIC}")
+        wait_until(f"topic {_TOPIC}", lambda: is_in_sync(client, [_TOPIC], 1))
         for load in _OWN:
             turn.row(load.name, partial(_measure, turn, cluster, load, drive))
         turn.row(_LIBRDKAFKA.name, partial(_measure, turn, cluster, _LIBRDKAFKA, drive_librdkafka))

@@ -13,6 +13,7 @@ import time
 from functools import partial
 
 from comparison.cluster import Cluster
+from comparison.frames import ANSWER_TIMEOUT_S
 from comparison.turn import Figures, Turn
 from coordination.readers import (
     CONSUMER,
@@ -25,7 +26,8 @@ from coordination.readers import (
     steady_production,
 )
 from coordination.rows.members import make_topic, wait_until_coordinated
-from data_path import wait_for
+
+from pykraft.testing.processes.waits import wait_until
 
 _PARTITIONS = 20
 _CONSUMERS = 10
@@ -49,7 +51,9 @@ def _measure(turn: Turn, cluster: Cluster, name: str, protocol: dict[str, str]) 
         steady_production(cluster, topic, _PARTITIONS),
         reading(cluster, topic, topic, _PARTITIONS, protocol, _CONSUMERS) as readers,
     ):
-        wait_for(lambda: all(reader.seen for reader in readers), "records for every consumer")
+        wait_until(
+            "records for every consumer", lambda: all(reader.seen for reader in readers), ANSWER_TIMEOUT_S
+        )
         new = partial(Reader, cluster, topic, topic, protocol)
         turn.row(f"{name}: one joins", partial(_join, readers, new))
         turn.row(f"{name}: one leaves", partial(_leave, readers))
@@ -72,7 +76,7 @@ def _leave(readers: list[Reader], figures: Figures) -> None:
 
 
 def _note(everybody: list[Reader], live: list[Reader], began_s: float, figures: Figures) -> None:
-    wait_for(lambda: are_stable(live, _PARTITIONS), "the group to be stable", _PATIENCE_S)
+    wait_until("the group to be stable", lambda: are_stable(live, _PARTITIONS), _PATIENCE_S)
     ended_s = time.monotonic()
     time.sleep(0.2)  # a poll that has begun is counted when it ends
     before = consumed(everybody, began_s - _BEFORE_S, began_s) / _BEFORE_S

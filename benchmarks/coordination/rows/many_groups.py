@@ -16,15 +16,16 @@ from collections.abc import Generator, Iterator
 from functools import partial
 from typing import Any
 
-from comparison.cluster import Cluster
+from comparison.cluster import Cluster, rss_mib
 from comparison.group_members import Ask, ConsumerLife, Topic
 from comparison.many import Peers, exchange, peers
-from comparison.requests import check, decode
+from comparison.requests import check
 from comparison.turn import Figures, Turn
 from coordination.fleet import frames_of
 from coordination.rows.members import SESSION_TIMEOUT_MS, make_topic, wait_until_coordinated
 from coordination.watched import watching
-from data_path import frame_of
+
+from pykraft.testing.processes.wire_client import decode_answer, frame_of
 
 _GROUPS = 10_000
 _CONNECTIONS = 100
@@ -64,9 +65,9 @@ class _Groups:
         self._play([ConsumerLife(f"warm-{number}", self._topic, SESSION_TIMEOUT_MS) for number in range(500)])
 
     def measure_join(self, figures: Figures) -> None:
-        memory_mib = self._cluster.nodes[0].rss_mib()
+        memory_mib = rss_mib(self._cluster.nodes[0])
         cost = self._cluster.cost(lambda: self._play(self._lives))
-        grown_mib = self._cluster.nodes[0].rss_mib() - memory_mib
+        grown_mib = rss_mib(self._cluster.nodes[0]) - memory_mib
         figures.note("memory a group", "KiB", grown_mib * 1024 / len(self._lives))
         figures.note("time", "s", cost.wall_s)
         figures.note("CPU a group", "µs", cost.cpu_s / len(self._lives) * 1e6)
@@ -104,7 +105,7 @@ class _Groups:
         waiting = len(asked)
         for peer, frame in self._opened.answers():
             ask = asked[peer.number]
-            answer = decode(ask.request.RESPONSE, ask.version, frame)
+            answer = decode_answer(ask.request.RESPONSE, ask.version, frame)
             try:
                 asked[peer.number] = plays[peer.number].send(answer)
             except StopIteration:

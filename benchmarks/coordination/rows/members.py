@@ -19,14 +19,16 @@ from collections.abc import Iterator
 from functools import partial
 
 from comparison.cluster import Cluster
+from comparison.frames import connect
 from comparison.group_members import ClassicLife, ConsumerLife, Life, Topic
-from comparison.requests import has_coordinator, is_in_sync, request_topic, topic_id
+from comparison.requests import has_coordinator, topic_id
 from comparison.turn import Figures, Turn
 from coordination.fleet import Fleet, Seat
 from coordination.watched import Watched, watching
-from data_path import Client, wait_for
 
 from pykraft.kafka_protocol.messages import groups
+from pykraft.testing.processes.topics import is_in_sync, request_topic
+from pykraft.testing.processes.waits import wait_until
 
 PROPERTIES = {
     "group_initial_rebalance_delay_ms": "0",
@@ -82,23 +84,23 @@ def group(cluster: Cluster, kind: type[Life], name: str, size: int) -> Iterator[
 
 
 def make_topic(cluster: Cluster, name: str, partitions: int) -> Topic:
-    client = Client(cluster.port)
+    client = connect(cluster.port)
     request_topic(client, name, partitions, 1)
-    wait_for(lambda: is_in_sync(client, [name], 1), f"topic {name}")
+    wait_until(f"topic {name}", lambda: is_in_sync(client, [name], 1))
     return Topic(name, topic_id(client, name), partitions)
 
 
 def wait_until_coordinated(cluster: Cluster, name: str) -> None:
     """Until the coordinator of this group is at work."""
-    client = Client(cluster.port)
-    wait_for(lambda: has_coordinator(client, name), f"the coordinator of {name}")
+    client = connect(cluster.port)
+    wait_until(f"the coordinator of {name}", lambda: has_coordinator(client, name))
     probe = groups.HeartbeatRequest(group_id=name, member_id="nobody", generation_id=1)
 
     def is_loaded() -> bool:
         answer = client.call(probe, 4)
         return bool(answer.error_code == _UNKNOWN_MEMBER_ID)
 
-    wait_for(is_loaded, f"the coordinator of {name} to be loaded")
+    wait_until(f"the coordinator of {name} to be loaded", is_loaded)
 
 
 class Group:

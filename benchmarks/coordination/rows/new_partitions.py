@@ -14,15 +14,17 @@ import time
 from functools import partial
 
 from comparison.cluster import Cluster
+from comparison.frames import connect
 from comparison.requests import check
 from comparison.turn import Figures, Turn
 from comparison.values import record_of
 from coordination.readers import CONSUMER, are_stable, reading
 from coordination.rows.members import make_topic, wait_until_coordinated
-from data_path import Client, wait_for
 
 from pykraft.kafka_protocol.messages import records
 from pykraft.kafka_protocol.messages import topics as topic_messages
+from pykraft.testing.processes.waits import wait_until
+from pykraft.testing.processes.wire_client import WireClient
 
 _TOPIC = "growing"
 _BEFORE = 100
@@ -51,17 +53,17 @@ def _measure(cluster: Cluster, figures: Figures) -> None:
     wait_until_coordinated(cluster, _TOPIC)
     with reading(cluster, _TOPIC, _TOPIC, _BEFORE, CONSUMER, _CONSUMERS) as readers:
         time.sleep(_SECONDS_APART)
-        client = Client(cluster.port)
+        client = connect(cluster.port)
         started = time.monotonic()
         _grow(client)
-        wait_for(lambda: are_stable(readers, _AFTER), "all partitions to be assigned", _PATIENCE_S)
+        wait_until("all partitions to be assigned", lambda: are_stable(readers, _AFTER), _PATIENCE_S)
         assigned_s = time.monotonic() - started
         _write(client)
         written_s = time.monotonic() - started
         new = set(range(_BEFORE, _AFTER))
-        wait_for(
-            lambda: new <= set().union(*(set(reader.seen) for reader in readers)),
+        wait_until(
             "all partitions to be read",
+            lambda: new <= set().union(*(set(reader.seen) for reader in readers)),
             _PATIENCE_S,
         )
         read_s = time.monotonic() - started
@@ -70,14 +72,14 @@ def _measure(cluster: Cluster, figures: Figures) -> None:
     figures.note("and read by", "s", read_s)
 
 
-def _grow(client: Client) -> None:
+def _grow(client: WireClient) -> None:
     topics = [topic_messages.CreatePartitionsTopic(name=_TOPIC, count=_AFTER, assignments=None)]
     request = topic_messages.CreatePartitionsRequest(topics=topics, timeout_ms=60_000)
     answer = client.call(request, 3)
     check(answer.results[0].error_code, "CreatePartitions")
 
 
-def _write(client: Client) -> None:
+def _write(client: WireClient) -> None:
     """A record for each new partition, again for those that are not led yet."""
     left = set(range(_BEFORE, _AFTER))
     record = record_of(100)

@@ -14,15 +14,16 @@ from functools import partial
 from typing import Any
 
 from comparison.cluster import Cluster, Cost
-from comparison.requests import is_in_sync, request_topic
+from comparison.frames import connect
 from comparison.turn import Figures, Turn
-from data_path import Client, wait_for
 
 from pykraft.kafka_client.aio import AsyncioNetwork
 from pykraft.kafka_client.cluster import ClientConfig
 from pykraft.kafka_client.producer.batch import ProducerConfig
 from pykraft.kafka_client.producer.transactional import TransactionalProducer, TransactionConfig
 from pykraft.runtime.address import Address
+from pykraft.testing.processes.topics import is_in_sync, request_topic
+from pykraft.testing.processes.waits import wait_until
 
 _TOPIC = "reading"
 _TRANSACTIONS = 3_000
@@ -39,9 +40,9 @@ def run(turn: Turn) -> None:
     with turn.cluster(
         1, transaction_state_log_replication_factor="1", transaction_state_log_min_isr="1"
     ) as cluster:
-        client = Client(cluster.port)
+        client = connect(cluster.port)
         request_topic(client, _TOPIC, 1, 1)
-        wait_for(lambda: is_in_sync(client, [_TOPIC], 1), f"topic {_TOPIC}")
+        wait_until(f"topic {_TOPIC}", lambda: is_in_sync(client, [_TOPIC], 1))
         transactions = turn.scaled(_TRANSACTIONS) // _ABORTED * _ABORTED
         asyncio.run(_write(cluster.port, transactions))
         for level in _LEVELS:

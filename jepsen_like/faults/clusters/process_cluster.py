@@ -29,6 +29,7 @@ from pykraft.node.incarnation import draw_uuid
 from pykraft.runtime.address import Address
 from pykraft.runtime.free_ports import free_ports
 from pykraft.testing.processes.commands import run_command
+from pykraft.testing.processes.formatted import write_properties
 from pykraft.testing.processes.keeper import Keeper
 from pykraft.testing.processes.listeners import LOOPBACK, Listeners
 from pykraft.testing.processes.node_process import NodeProcess
@@ -148,8 +149,7 @@ class ProcessCluster:
         """Write its configuration, make its command and format its directory for this cluster.
         :class:`~pykraft.testing.processes.commands.CommandError` if that fails."""
         file, node = self.config_file(node_id), self.nodes[node_id]
-        lines = [f"{key}={value}\n" for key, value in self._node_properties(node_id).items()]
-        file.write_text("".join(lines), encoding="utf-8")
+        write_properties(file, self._node_properties(node_id))
         prefix = self.surroundings.prefix(node_id)
         node.command = (*prefix, *self.system.start_command(file))
         node.environment = dict(self.surroundings.environment(node_id))

@@ -6,14 +6,14 @@
 from collections.abc import Iterator
 
 import pytest
-from comparison.differential import both_systems, served_by_both
-from comparison.systems import Kafka
-from groups_differential import PROPERTIES, prepare
 
 from pykraft.jepsen_like.conformance.compare import Comparison
 from pykraft.jepsen_like.conformance.draw import Versions
+from pykraft.jepsen_like.conformance.driver import both_systems, served_by_both
 from pykraft.jepsen_like.conformance.generate import Choice, generate
+from pykraft.jepsen_like.conformance.groups_driver import PROPERTIES, prepare
 from pykraft.jepsen_like.conformance.known.groups import KNOWN
+from pykraft.testing.processes.systems import Kafka
 from tests.interop.java_jars import fetch_server
 
 SEEDS = range(1, 31)

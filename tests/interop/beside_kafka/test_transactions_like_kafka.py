@@ -6,13 +6,13 @@
 from collections.abc import Iterator
 
 import pytest
-from comparison.differential import both_systems, served_by_both
-from comparison.systems import Kafka
-from transactions_differential import ALL_KNOWN, PROPERTIES, prepare
 
 from pykraft.jepsen_like.conformance.compare import Comparison
 from pykraft.jepsen_like.conformance.draw import Versions
+from pykraft.jepsen_like.conformance.driver import both_systems, served_by_both
 from pykraft.jepsen_like.conformance.generate_transactions import generate_transactions
+from pykraft.jepsen_like.conformance.transactions_driver import ALL_KNOWN, PROPERTIES, prepare
+from pykraft.testing.processes.systems import Kafka
 from tests.interop.java_jars import fetch_server
 
 SEEDS = range(1, 21)

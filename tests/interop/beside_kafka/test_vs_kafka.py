@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from comparison.families import FAMILIES
+from vs_kafka import FAMILIES
 
 from tests.interop.benchmark_rows import check_rows_run
 

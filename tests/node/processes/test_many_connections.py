@@ -20,7 +20,7 @@ from pykraft.runtime.address import Address
 from pykraft.runtime.free_ports import free_ports
 from pykraft.testing.processes.node_process import NodeProcess
 from pykraft.testing.processes.waits import wait_until
-from tests.wire_client import WireClient
+from pykraft.testing.processes.wire_client import WireClient
 
 pytestmark = pytest.mark.slow
 

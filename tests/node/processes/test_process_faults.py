@@ -14,6 +14,7 @@ from pykraft.log_store.interface import METADATA_LOG_DIRECTORY
 from pykraft.node.run import EXIT_FATAL
 from pykraft.quorum.state_store import QUORUM_STATE_FILE
 from pykraft.testing.processes.waits import wait_until
+from pykraft.testing.processes.wire_client import WireClient
 from tests.node.lone_node import (
     UP_TIMEOUT_S,
     LoneNode,
@@ -24,7 +25,6 @@ from tests.node.lone_node import (
     running,
     wait_until_led,
 )
-from tests.wire_client import WireClient
 
 _missing = why_unavailable()
 pytestmark = [

@@ -10,6 +10,7 @@ import pytest
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.testing.processes.waits import wait_until
+from pykraft.testing.processes.wire_client import WireClient
 from tests.node.lone_node import (
     NOW_MS,
     LoneNode,
@@ -20,7 +21,6 @@ from tests.node.lone_node import (
     running,
     wait_until_led,
 )
-from tests.wire_client import WireClient
 
 pytestmark = [
     pytest.mark.slow,

@@ -12,10 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from comparison.cluster import running
-from comparison.systems import Kafka, Pykraft, find_kafka
-from data_path import Client
-
 from pykraft.jepsen_like.conformance.compare import AGAIN_GRACE_S, Comparison, Difference
 from pykraft.jepsen_like.conformance.draw import Versions
 from pykraft.jepsen_like.conformance.known.groups import Known
@@ -23,10 +19,15 @@ from pykraft.jepsen_like.conformance.player import System as Played
 from pykraft.jepsen_like.conformance.script import Script, Step
 from pykraft.jepsen_like.minimise import minimise
 from pykraft.runtime.address import Address
+from pykraft.testing.processes.cluster import running
+from pykraft.testing.processes.kafka_jars import NoKafkaError, find_server
+from pykraft.testing.processes.listeners import LOOPBACK
+from pykraft.testing.processes.systems import Kafka, Pykraft
+from pykraft.testing.processes.wire_client import WireClient
 
 _PATIENCE_TO_MINIMISE: Final = 1
 
-Prepare = Callable[[Any, Client], None]
+Prepare = Callable[[Any, WireClient], None]
 """Makes a system, by its name and a connection, ready for scripts."""
 
 
@@ -40,13 +41,19 @@ def both_systems(
         for system in (Pykraft(), kafka):
             place = directory / system.name
             place.mkdir(parents=True)
-            cluster = stack.enter_context(running(system, place, 1, dict(properties)))
-            client = Client(cluster.port)
-            with client.socket:
+            cluster = stack.enter_context(running(system, place, properties))
+            address = Address(LOOPBACK, cluster.port)
+            with WireClient(address) as client:
                 prepare(system, client)
-            address = Address("127.0.0.1", cluster.port)
             played.append(stack.enter_context(contextlib.closing(Played(system.name, address))))
         yield played[0], played[1]
+
+
+def _find_kafka(libs: Path | None) -> Kafka:
+    try:
+        return Kafka(find_server(libs))
+    except NoKafkaError as error:
+        raise SystemExit(str(error)) from None
 
 
 def served_by_both(ours: Played, kafka: Played) -> Versions:
@@ -85,9 +92,9 @@ def run(
     """Play the scripts that ``options`` (:func:`add_options`) ask for; the exit status."""
     steps = Counter[str]()
     played, differences = 0, []
-    jars = find_kafka(options.kafka_libs)
+    system = _find_kafka(options.kafka_libs)
     with tempfile.TemporaryDirectory(prefix="differential-") as directory:  # noqa: SIM117
-        with both_systems(Path(directory), jars, properties, prepare) as (ours, kafka):
+        with both_systems(Path(directory), system, properties, prepare) as (ours, kafka):
             comparison = Comparison(ours, kafka, known)
             versions = served_by_both(ours, kafka)
             started = time.monotonic()

@@ -5,7 +5,7 @@ are compared field by field. A script whose answers differ is shortened and prin
 exit status is then 1. Groups are of one protocol, or of both, so that they migrate; ``--no-…`` leaves out a
 kind of steps.
 
-    python benchmarks/groups_differential.py --seeds 300 [--first 1] [--no-consumer] [--kafka-libs DIR]
+    python benchmarks/groups_driver.py --seeds 300 [--first 1] [--no-consumer] [--kafka-libs DIR]
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import argparse
 import sys
 from typing import Any, Final
 
-from comparison import differential
-from comparison.requests import is_in_sync, request_topic
-from data_path import Client, wait_for
-
+from pykraft.jepsen_like.conformance import driver
 from pykraft.jepsen_like.conformance.generate import Choice, generate
 from pykraft.jepsen_like.conformance.known.groups import KNOWN
 from pykraft.jepsen_like.conformance.script import TOPICS
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages import groups
+from pykraft.testing.processes.topics import is_in_sync, request_topic
+from pykraft.testing.processes.waits import wait_until
+from pykraft.testing.processes.wire_client import WireClient
 
 PROPERTIES: Final = {
     # Nothing happens because time passes.
@@ -42,15 +42,15 @@ PROPERTIES: Final = {
 }
 
 
-def prepare(system: Any, client: Client) -> None:
+def prepare(system: Any, client: WireClient) -> None:
     """The topics of scripts, and a group coordinator at work."""
     for name, partitions in TOPICS.items():
         request_topic(client, name, partitions, 1)
-    wait_for(lambda: is_in_sync(client, list(TOPICS), 1), f"the topics of {system.name}")
-    wait_for(lambda: coordinates_groups(client), f"the group coordinator of {system.name}")
+    wait_until(f"the topics of {system.name}", lambda: is_in_sync(client, list(TOPICS), 1))
+    wait_until(f"the group coordinator of {system.name}", lambda: coordinates_groups(client))
 
 
-def coordinates_groups(client: Client) -> bool:
+def coordinates_groups(client: WireClient) -> bool:
     """Ask for a coordinator, which creates the offsets topic, and whether it is at work."""
     request = groups.FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
     client.call(request, 4)
@@ -63,13 +63,13 @@ def main() -> int:
     options = _parse()
     both = options.classic and options.consumer
     choice = Choice(options.classic, options.consumer, both and options.mixed, options.regex)
-    return differential.run(
+    return driver.run(
         options, PROPERTIES, prepare, KNOWN, lambda seed, versions: generate(seed, versions, choice)
     )
 
 
 def _parse() -> argparse.Namespace:
-    parser = differential.add_options(__doc__)
+    parser = driver.add_options(__doc__)
     parser.add_argument("--no-classic", dest="classic", action="store_false", help="no classic groups")
     parser.add_argument("--no-consumer", dest="consumer", action="store_false", help="no consumer groups")
     parser.add_argument(

@@ -6,7 +6,7 @@ is played on both, with topics of its own, and the answers are compared field by
 has left is compared: records as both isolation levels read them, offsets, producers, transactions. A script
 whose answers differ is shortened and printed with both answers; the exit status is then 1.
 
-    python benchmarks/transactions_differential.py --seeds 150 [--first 1] [--kafka-libs DIR]
+    python -m pykraft.jepsen_like.conformance.transactions_driver --seeds 150 [--first 1] [--kafka-libs DIR]
 """
 
 from __future__ import annotations
@@ -14,20 +14,19 @@ from __future__ import annotations
 import sys
 from typing import Any, Final
 
-import groups_differential
-from comparison import differential
-from data_path import Client, wait_for
-
+from pykraft.jepsen_like.conformance import driver, groups_driver
 from pykraft.jepsen_like.conformance.generate_transactions import generate_transactions
 from pykraft.jepsen_like.conformance.known.groups import KNOWN
 from pykraft.jepsen_like.conformance.known.transactions import KNOWN_TRANSACTIONS
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages import groups, transactions
+from pykraft.testing.processes.waits import wait_until
+from pykraft.testing.processes.wire_client import WireClient
 
 ALL_KNOWN: Final = (*KNOWN, *KNOWN_TRANSACTIONS)
 """Those of groups, too: offsets of transactions belong to groups."""
 PROPERTIES: Final = {
-    **groups_differential.PROPERTIES,
+    **groups_driver.PROPERTIES,
     "pykraft.transaction.markers.from.clients": "any",  # as Kafka without an authorizer
     "transaction.state.log.num.partitions": "1",
     "transaction.state.log.replication.factor": "1",
@@ -36,15 +35,16 @@ PROPERTIES: Final = {
 }
 
 
-def prepare(system: Any, client: Client) -> None:
+def prepare(system: Any, client: WireClient) -> None:
     """Coordinators of groups and of transactions, at work."""
-    wait_for(
-        lambda: groups_differential.coordinates_groups(client), f"the group coordinator of {system.name}"
+    wait_until(
+        f"the group coordinator of {system.name}",
+        lambda: groups_driver.coordinates_groups(client),
     )
-    wait_for(lambda: _coordinates(client), f"the transaction coordinator of {system.name}")
+    wait_until(f"the transaction coordinator of {system.name}", lambda: _coordinates(client))
 
 
-def _coordinates(client: Client) -> bool:
+def _coordinates(client: WireClient) -> bool:
     request = groups.FindCoordinatorRequest(key_type=1, coordinator_keys=["t"])
     client.call(request, 4)
     probe = transactions.InitProducerIdRequest(transactional_id="probe", transaction_timeout_ms=1000)
@@ -53,8 +53,8 @@ def _coordinates(client: Client) -> bool:
 
 
 def main() -> int:
-    options = differential.add_options(__doc__).parse_args()
-    return differential.run(options, PROPERTIES, prepare, ALL_KNOWN, generate_transactions)
+    options = driver.add_options(__doc__).parse_args()
+    return driver.run(options, PROPERTIES, prepare, ALL_KNOWN, generate_transactions)
 
 
 if __name__ == "__main__":
