@@ -45,6 +45,7 @@ from pykraft.kafka_protocol.codec.plan_source import has_arrays
 from pykraft.kafka_protocol.codec.tagged import MAX_TAGGED_FIELDS
 from pykraft.node.cli.root import cli
 from pykraft.node.metrics.table import SECTIONS as METRIC_SECTIONS
+from tests.imports_drawing import build_architecture_page
 from tests.reliability_page import build_reliability_page
 from tests.tools_page import build_tools_page
 
@@ -314,6 +315,7 @@ def test_every_property_that_is_read_takes_effect() -> None:
     [
         ("protocol.md", build_protocol_page),
         ("configuration.md", build_configuration_page),
+        ("../ARCHITECTURE.md", build_architecture_page),
         ("metrics.md", build_metrics_page),
         ("reliability.md", partial(build_reliability_page, GENERATED_BELOW)),
         ("tools.md", partial(build_tools_page, GENERATED_BELOW)),
