@@ -6,7 +6,7 @@ that this node knows.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sized
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sized
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
@@ -34,38 +34,19 @@ Serve = Callable[[ControllerDriver, Any], Awaitable[Any]]
 
 def register(server: RpcServer, driver: ControllerDriver) -> None:
     """Serve the controller's calls on a node's CONTROLLER listener."""
-    calls: tuple[tuple[str, Any, Any, Serve], ...] = (
-        ("RegisterBroker", pb.RegisterBrokerRequest, pb.RegisterBrokerResponse, _register_broker),
-        (
-            "RegisterController",
-            pb.RegisterControllerRequest,
-            pb.RegisterControllerResponse,
-            _register_controller,
-        ),
-        ("BrokerHeartbeat", pb.BrokerHeartbeatRequest, pb.BrokerHeartbeatResponse, _broker_heartbeat),
-        ("AlterPartition", pb.AlterPartitionRequest, pb.AlterPartitionResponse, _alter_partition),
-        (
-            "ReportLostReplicas",
-            pb.ReportLostReplicasRequest,
-            pb.ReportLostReplicasResponse,
-            _report_lost_replicas,
-        ),
-        (
-            "AssignReplicasToDirs",
-            pb.AssignReplicasToDirsRequest,
-            pb.AssignReplicasToDirsResponse,
-            _assign_replicas_to_dirs,
-        ),
-        (
-            "AllocateProducerIds",
-            pb.AllocateProducerIdsRequest,
-            pb.AllocateProducerIdsResponse,
-            _allocate_producer_ids,
-        ),
-        ("Forward", pb.ForwardRequest, pb.ForwardResponse, _forward),
-    )
-    for name, request_class, response_class, serve in calls:
-        server.register(f"/{_SERVICE}/{name}", _handler(driver, request_class, response_class, serve))
+    calls: dict[str, Serve] = {
+        "RegisterBroker": _register_broker,
+        "RegisterController": _register_controller,
+        "BrokerHeartbeat": _broker_heartbeat,
+        "AlterPartition": _alter_partition,
+        "ReportLostReplicas": _report_lost_replicas,
+        "AssignReplicasToDirs": _assign_replicas_to_dirs,
+        "AllocateProducerIds": _allocate_producer_ids,
+        "Forward": _forward,
+    }
+    for name, serve in calls.items():
+        classes = (getattr(pb, f"{name}Request"), getattr(pb, f"{name}Response"))
+        server.register(f"/{_SERVICE}/{name}", _handler(driver, *classes, serve))
 
 
 def _handler(driver: ControllerDriver, request_class: Any, response_class: Any, serve: Serve) -> RpcHandler:
@@ -96,24 +77,6 @@ def _uuid(value: bytes, what: str) -> Uuid:
     return Uuid(value)
 
 
-async def _register_broker(
-    driver: ControllerDriver, message: pb.RegisterBrokerRequest
-) -> pb.RegisterBrokerResponse:
-    request = r.RegisterBrokerRequest(
-        cluster_id=message.cluster_id,
-        broker_id=message.broker_id,
-        incarnation_id=_uuid(message.incarnation_id, "the incarnation id"),
-        endpoints=_endpoints(message.endpoints),
-        log_dirs=_directories(message.log_dirs),
-        features=_features(message.features),
-        rack=message.rack if message.HasField("rack") else None,
-        previous_broker_epoch=message.previous_broker_epoch,
-        dead_incarnation_secrets=tuple(message.dead_incarnation_secrets),
-    )
-    response = await driver.register_broker(request)
-    return pb.RegisterBrokerResponse(broker_epoch=response.broker_epoch)
-
-
 def _endpoints(messages: Collection[pb.Endpoint]) -> tuple[Endpoint, ...]:
     _check_count(messages, MOST_NAMED, "endpoints")
     return tuple(Endpoint(e.name, e.host, e.port, e.security_protocol) for e in messages)
@@ -124,42 +87,53 @@ def _features(messages: Collection[pb.Feature]) -> tuple[FeatureRange, ...]:
     return tuple(FeatureRange(f.name, f.min_level, f.max_level) for f in messages)
 
 
-async def _register_controller(
-    driver: ControllerDriver, message: pb.RegisterControllerRequest
-) -> pb.RegisterControllerResponse:
-    await driver.register_controller(
-        r.RegisterControllerRequest(
-            message.cluster_id,
-            message.controller_id,
-            _features(message.features),
-            message.session_timeout_ms,
-            _endpoints(message.endpoints),
-        )
-    )
-    return pb.RegisterControllerResponse()
-
-
 def _directories(ids: Collection[bytes]) -> tuple[Uuid, ...]:
     _check_count(ids, MOST_NAMED, "log directories")
     return tuple(_uuid(it, "a log directory id") for it in ids)
 
 
+_CHECKED: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "cordoned_log_dirs": lambda known: _directories(known.ids),
+    "dead_incarnation_secrets": tuple,
+    "endpoints": _endpoints,
+    "features": _features,
+    "incarnation_id": lambda value: _uuid(value, "the incarnation id"),
+    "log_dirs": _directories,
+    "offline_log_dirs": _directories,
+    "topic_id": lambda value: _uuid(value, "a topic id"),
+}
+_OPTIONAL: Final = {"cordoned_log_dirs", "leader_epoch", "rack"}
+
+
+def _read(request: Any, message: Any) -> Any:
+    """A message as the request, or a part of one, whose fields have the same names. What is optional is None
+    if it is not set.
+    """
+    values = {}
+    for name in request.__match_args__:
+        value = None if name in _OPTIONAL and not message.HasField(name) else getattr(message, name)
+        values[name] = _CHECKED[name](value) if name in _CHECKED and value is not None else value
+    return request(**values)
+
+
+async def _register_broker(
+    driver: ControllerDriver, message: pb.RegisterBrokerRequest
+) -> pb.RegisterBrokerResponse:
+    response = await driver.register_broker(_read(r.RegisterBrokerRequest, message))
+    return pb.RegisterBrokerResponse(broker_epoch=response.broker_epoch)
+
+
+async def _register_controller(
+    driver: ControllerDriver, message: pb.RegisterControllerRequest
+) -> pb.RegisterControllerResponse:
+    await driver.register_controller(_read(r.RegisterControllerRequest, message))
+    return pb.RegisterControllerResponse()
+
+
 async def _broker_heartbeat(
     driver: ControllerDriver, message: pb.BrokerHeartbeatRequest
 ) -> pb.BrokerHeartbeatResponse:
-    response = await driver.broker_heartbeat(
-        r.BrokerHeartbeatRequest(
-            broker_id=message.broker_id,
-            broker_epoch=message.broker_epoch,
-            current_metadata_offset=message.current_metadata_offset,
-            want_fence=message.want_fence,
-            want_shut_down=message.want_shut_down,
-            offline_log_dirs=_directories(message.offline_log_dirs),
-            cordoned_log_dirs=(
-                _directories(message.cordoned_log_dirs.ids) if message.HasField("cordoned_log_dirs") else None
-            ),
-        )
-    )
+    response = await driver.broker_heartbeat(_read(r.BrokerHeartbeatRequest, message))
     return pb.BrokerHeartbeatResponse(
         is_caught_up=response.is_caught_up,
         is_fenced=response.is_fenced,
@@ -210,14 +184,7 @@ async def _report_lost_replicas(
     driver: ControllerDriver, message: pb.ReportLostReplicasRequest
 ) -> pb.ReportLostReplicasResponse:
     _check_count(message.partitions, MAX_LOST_PER_REQUEST, "lost replicas")
-    lost = tuple(
-        r.LostReplica(
-            _uuid(item.topic_id, "a topic id"),
-            item.index,
-            item.leader_epoch if item.HasField("leader_epoch") else None,
-        )
-        for item in message.partitions
-    )
+    lost = tuple(_read(r.LostReplica, item) for item in message.partitions)
     response = await driver.report_lost_replicas(
         r.ReportLostReplicasRequest(message.broker_id, message.broker_epoch, lost)
     )
@@ -255,8 +222,7 @@ async def _assign_replicas_to_dirs(
 async def _allocate_producer_ids(
     driver: ControllerDriver, message: pb.AllocateProducerIdsRequest
 ) -> pb.AllocateProducerIdsResponse:
-    request = r.AllocateProducerIdsRequest(message.broker_id, message.broker_epoch)
-    response = await driver.allocate_producer_ids(request)
+    response = await driver.allocate_producer_ids(_read(r.AllocateProducerIdsRequest, message))
     return pb.AllocateProducerIdsResponse(start=response.start, length=response.length)
 
 
