@@ -43,7 +43,6 @@ from pykraft.coordinator.partitioning import OFFSETS_TOPIC, TRANSACTION_STATE_TO
 from pykraft.group_coordinator.service import GroupCoordinatorService
 from pykraft.group_coordinator.state.config import GroupConfig
 from pykraft.kafka_protocol.enums import ConfigResourceType
-from pykraft.kafka_protocol.messages.transactions import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from pykraft.metadata_log.broker_configs import concerns_broker, with_dynamic_values
 from pykraft.metadata_log.delta import MetadataDelta, build_full_delta
 from pykraft.metadata_log.features import SUPPORTED_FEATURES
@@ -314,8 +313,8 @@ class BrokerNode:
         self._last_applied_offset = max(self._last_applied_offset, offset)
         return self._last_applied_offset
 
-    async def _write_markers(self, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
-        return await write_txn_markers.write(self._services, request)
+    async def _write_markers(self, ends: write_txn_markers.Ends) -> write_txn_markers.Codes:
+        return await write_txn_markers.write_markers(self._services, ends)
 
     async def _allocate_producer_ids(self) -> tuple[int, int]:
         response = await self._channel.call(

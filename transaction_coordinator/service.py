@@ -156,7 +156,7 @@ class TransactionCoordinatorService:
             wanted = [add_partitions.Wanted(one) for one in some]
             call = self._runtime.call(version)
             await self._slices.finish(chain.from_iterable(one.look_up(call) for one in wanted))
-            codes = await asyncio.gather(*map(add, wanted))
+            codes = [await add(wanted[0])] if len(wanted) == 1 else await asyncio.gather(*map(add, wanted))
             for one, of_one in zip(some, codes, strict=True):
                 results.append(
                     await self._slices.result(add_partitions.build_result(one.transactional_id, of_one))

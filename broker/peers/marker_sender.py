@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from pykraft.broker.peers.exchanges import Exchanges
+from pykraft.broker.peers.batches import PeerBatches
 from pykraft.broker.peers.peers import Peers
 from pykraft.broker.replicas.ports import ImageSource
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.markers import ABORT, COMMIT, EndOfTransaction, Marker
 from pykraft.kafka_protocol.messages.transactions import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -30,9 +31,10 @@ from pykraft.transaction_coordinator.transaction import TopicPartition, Transact
 
 logger = logging.getLogger(__name__)
 
-WriteHere = Callable[[WriteTxnMarkersRequest], Awaitable[WriteTxnMarkersResponse]]
+Codes = Mapping[tuple[int, str, int], int]
+"""By producer id, topic and partition."""
+WriteHere = Callable[[Sequence[tuple[EndOfTransaction, Sequence[TopicPartition]]]], Awaitable[Codes]]
 
-_REQUEST_TIMEOUT_MS: Final = 30_000
 _RETRY_MS: Final = 100
 _MARKERS_PER_REQUEST: Final = 500
 """As many transactions may become complete in one turn of the event loop."""
@@ -48,8 +50,10 @@ class _Ending:
     """A transaction, with the partitions that have no marker yet."""
 
     def __init__(self, prepared: Transaction, coordinator_epoch: int) -> None:
-        self.prepared = prepared
-        self.coordinator_epoch = coordinator_epoch
+        kind = COMMIT if prepared.state is TransactionState.PREPARE_COMMIT else ABORT
+        marker = Marker(kind, coordinator_epoch)
+        id, epoch, version = prepared.producer_id, prepared.producer_epoch, prepared.client_version
+        self.end = EndOfTransaction(id, epoch, marker, version)
         self.left = set(prepared.partitions)
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -63,45 +67,36 @@ class _Ending:
             self.done.set_exception(MarkersRefusedError(f"{place[0]}-{place[1]}: {code.name}"))
 
     def marker(self, places: Iterable[TopicPartition]) -> WritableTxnMarker:
-        value = self.prepared
+        id, epoch, marker, version = self.end
         return WritableTxnMarker(
-            producer_id=value.producer_id,
-            producer_epoch=value.producer_epoch,
-            transaction_result=value.state is TransactionState.PREPARE_COMMIT,
+            producer_id=id,
+            producer_epoch=epoch,
+            transaction_result=marker.kind == COMMIT,
             topics=[
                 WritableTxnMarkerTopic(name=topic, partition_indexes=indexes)
                 for topic, indexes in by_topic(places).items()
             ],
-            coordinator_epoch=self.coordinator_epoch,
-            transaction_version=value.client_version,
+            coordinator_epoch=marker.coordinator_epoch,
+            transaction_version=version,
         )
 
 
 _Due = tuple[_Ending, TopicPartition]
 
 
-class MarkerSender:
+class MarkerSender(PeerBatches[_Due, WriteTxnMarkersResponse, Codes]):
     """The :class:`~pykraft.transaction_coordinator.ports.MarkerWriter` of a broker.
 
-    ``write_here`` serves a request for the partitions that this broker leads.
+    ``write_here`` writes the markers of the partitions that this broker leads.
     """
 
+    name = "markers-to"
+
     def __init__(
-        self,
-        node_id: int,
-        metadata: ImageSource,
-        peers: Peers,
-        write_here: WriteHere,
-        tasks: TaskSupervisor,
+        self, node_id: int, metadata: ImageSource, peers: Peers, write_here: WriteHere, tasks: TaskSupervisor
     ) -> None:
-        self._node_id = node_id
-        self._metadata = metadata
-        self._peers = peers
+        super().__init__(node_id, metadata, peers, tasks)
         self._write_here = write_here
-        self._tasks = tasks
-        self._exchanges: Exchanges[_Due] = Exchanges(
-            "markers-to", tasks, _take_some, self._exchange, self._send_later
-        )
         self._later: list[_Due] = []
         """Markers to send again after a while; if there are any, a task waits for that."""
 
@@ -127,7 +122,7 @@ class MarkerSender:
         if not partition.has_leader:
             self._send_later([(ending, place)])
             return
-        self._exchanges.add(partition.leader, (ending, place))
+        self.add(partition.leader, (ending, place))
 
     async def _send_in_slices(self, due: Sequence[_Due]) -> None:
         for number, one in enumerate(due, 1):
@@ -146,35 +141,31 @@ class MarkerSender:
         due, self._later = self._later, []
         await self._send_in_slices(due)
 
-    async def _exchange(self, node_id: int, batch: Sequence[_Due]) -> None:
-        """One request to a broker, with what somebody still waits for."""
-        due = [(ending, place) for ending, place in batch if not ending.done.done()]
-        if not due:
-            return
-        by_ending: dict[_Ending, list[TopicPartition]] = {}
-        for ending, place in due:
-            by_ending.setdefault(ending, []).append(place)
-        request = WriteTxnMarkersRequest(
-            markers=[ending.marker(places) for ending, places in by_ending.items()]
+    def _take(self, due: deque[_Due]) -> list[_Due]:
+        """What somebody still waits for."""
+        some = [due.popleft() for _ in range(min(len(due), _MARKERS_PER_REQUEST))]
+        return [(ending, place) for ending, place in some if not ending.done.done()]
+
+    def _request(self, batch: Sequence[_Due]) -> WriteTxnMarkersRequest:
+        return WriteTxnMarkersRequest(
+            markers=[ending.marker(places) for ending, places in _by_ending(batch).items()]
         )
-        try:
-            if node_id == self._node_id:
-                response = await self._write_here(request)
-            else:
-                response = await self._peers.call(node_id, request, _REQUEST_TIMEOUT_MS)
-        except KafkaError as error:
-            logger.debug("markers to broker %d: %s", node_id, error)
-            self._send_later(due)
-            return
-        codes = {
+
+    async def _here(self, batch: Sequence[_Due]) -> Codes:
+        return await self._write_here([(ending.end, places) for ending, places in _by_ending(batch).items()])
+
+    def _read(self, response: WriteTxnMarkersResponse) -> Codes:
+        return {
             (result.producer_id, topic.name, partition.partition_index): partition.error_code
             for result in response.markers
             for topic in result.topics
             for partition in topic.partitions
         }
+
+    def _answered(self, batch: Sequence[_Due], answer: Codes) -> None:
         again = []
-        for ending, place in due:
-            code = codes.get((ending.prepared.producer_id, *place), ErrorCode.UNKNOWN_SERVER_ERROR)
+        for ending, place in batch:
+            code = answer.get((ending.end.producer_id, *place), ErrorCode.UNKNOWN_SERVER_ERROR)
             if code in _DONE:
                 ending.written(place)
             elif code in _REFUSED:
@@ -184,6 +175,12 @@ class MarkerSender:
         if again:
             self._send_later(again)
 
+    def _failed(self, batch: Sequence[_Due], error: KafkaError) -> None:
+        self._send_later(batch)
 
-def _take_some(due: deque[_Due]) -> list[_Due]:
-    return [due.popleft() for _ in range(min(len(due), _MARKERS_PER_REQUEST))]
+
+def _by_ending(batch: Sequence[_Due]) -> dict[_Ending, list[TopicPartition]]:
+    found: dict[_Ending, list[TopicPartition]] = {}
+    for ending, place in batch:
+        found.setdefault(ending, []).append(place)
+    return found

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
-from pykraft.broker.peers.exchanges import Exchanges
+from pykraft.broker.peers.batches import PeerBatches
 from pykraft.broker.peers.peers import Peers
 from pykraft.broker.replicas.ports import ImageSource
 from pykraft.coordinator.partitioning import TRANSACTION_STATE_TOPIC, partition_for_key
@@ -29,7 +29,6 @@ from pykraft.transaction_coordinator.log.codec import by_topic
 TopicPartition = tuple[str, int]
 AskHere = Callable[[AddPartitionsToTxnRequest, int], Awaitable[AddPartitionsToTxnResponse]]
 
-_REQUEST_TIMEOUT_MS: Final = 30_000
 _PARTITIONS_PER_REQUEST: Final = 5_000
 """A few milliseconds of work for the coordinator; one that names more is asked about by itself."""
 _VERSION: Final = AddPartitionsToTxnRequest.MAX_VERSION
@@ -69,27 +68,19 @@ class _Asked:
             self.answer.set_result(dict.fromkeys(self.places, error))
 
 
-class CoordinatorVerifier:
+class CoordinatorVerifier(PeerBatches[_Asked, AddPartitionsToTxnResponse, AddPartitionsToTxnResponse]):
     """The :class:`~pykraft.broker.replicas.ports.TransactionVerifier` of a broker.
 
     ``ask_here`` serves a request for the transactional ids that this broker coordinates.
     """
 
+    name = "transactions-at"
+
     def __init__(
-        self,
-        node_id: int,
-        metadata: ImageSource,
-        peers: Peers,
-        ask_here: AskHere,
-        tasks: TaskSupervisor,
+        self, node_id: int, metadata: ImageSource, peers: Peers, ask_here: AskHere, tasks: TaskSupervisor
     ) -> None:
-        self._node_id = node_id
-        self._metadata = metadata
-        self._peers = peers
+        super().__init__(node_id, metadata, peers, tasks)
         self._ask_here = ask_here
-        self._exchanges: Exchanges[_Asked] = Exchanges(
-            "transactions-at", tasks, _take_one_of_each_id, self._exchange, _fail_all
-        )
 
     async def verify(
         self,
@@ -116,7 +107,7 @@ class CoordinatorVerifier:
         if node_id is None:
             asked.fail(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the transaction has no coordinator")
         else:
-            self._exchanges.add(node_id, asked)
+            self.add(node_id, asked)
         return await asked.answer
 
     def _find_coordinator(self, transactional_id: str) -> int | None:
@@ -126,42 +117,38 @@ class CoordinatorVerifier:
         partition = topic.partitions[partition_for_key(transactional_id, len(topic.partitions))]
         return partition.leader if partition.has_leader else None
 
-    async def _exchange(self, node_id: int, batch: Sequence[_Asked]) -> None:
-        request = AddPartitionsToTxnRequest(transactions=[asked.transaction for asked in batch])
-        try:
-            if node_id == self._node_id:
-                response = await self._ask_here(request, _VERSION)
+    def _take(self, due: deque[_Asked]) -> list[_Asked]:
+        """What fits into one request, whose answers are told apart by their transactional ids."""
+        taken: dict[str, _Asked] = {}
+        later = []
+        partitions = 0
+        while due and partitions < _PARTITIONS_PER_REQUEST:
+            asked = due.popleft()
+            if taken.setdefault(asked.transaction.transactional_id, asked) is asked:
+                partitions += len(asked.places)
             else:
-                response = await self._peers.call(node_id, request, _REQUEST_TIMEOUT_MS)
-        except KafkaError as error:
-            _fail_all(batch, error.code, error.message)
-            return
-        results = {result.transactional_id: result for result in response.results_by_transaction}
+                later.append(asked)
+        due.extendleft(reversed(later))
+        return list(taken.values())
+
+    def _request(self, batch: Sequence[_Asked]) -> AddPartitionsToTxnRequest:
+        return AddPartitionsToTxnRequest(transactions=[asked.transaction for asked in batch])
+
+    async def _here(self, batch: Sequence[_Asked]) -> AddPartitionsToTxnResponse:
+        return await self._ask_here(self._request(batch), _VERSION)
+
+    def _read(self, response: AddPartitionsToTxnResponse) -> AddPartitionsToTxnResponse:
+        return response
+
+    def _answered(self, batch: Sequence[_Asked], answer: AddPartitionsToTxnResponse) -> None:
+        results = {result.transactional_id: result for result in answer.results_by_transaction}
         for asked in batch:
             result = results.get(asked.transaction.transactional_id)
             if result is not None:
                 asked.take(result)
-        _fail_all(batch, ErrorCode(response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR))
+        self._failed(batch, KafkaError(ErrorCode(answer.error_code or ErrorCode.UNKNOWN_SERVER_ERROR)))
 
-
-def _take_one_of_each_id(due: deque[_Asked]) -> list[_Asked]:
-    """What fits into one request, whose answers are told apart by their transactional ids; the rest stays."""
-    taken: dict[str, _Asked] = {}
-    later = []
-    partitions = 0
-    while due and partitions < _PARTITIONS_PER_REQUEST:
-        asked = due.popleft()
-        if taken.setdefault(asked.transaction.transactional_id, asked) is asked:
-            partitions += len(asked.places)
-        else:
-            later.append(asked)
-    due.extendleft(reversed(later))
-    return list(taken.values())
-
-
-def _fail_all(
-    batch: Sequence[_Asked], code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR, message: str = ""
-) -> None:
-    """Those that have no answer yet."""
-    for asked in batch:
-        asked.fail(code, message)
+    def _failed(self, batch: Sequence[_Asked], error: KafkaError) -> None:
+        """Those that have no answer yet."""
+        for asked in batch:
+            asked.fail(error.code, error.message)

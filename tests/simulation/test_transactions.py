@@ -117,7 +117,7 @@ def faulty(place: Place) -> TransactionFaults:
     faults = TransactionFaults(cast(Any, None), cast(Any, None), random.Random(1))
     sender: Any = place.sender
     send = type(sender)._exchange
-    sender._exchanges._exchange = lambda node_id, due: faults.exchange(send, sender, node_id, due)
+    sender._exchange = lambda node_id, due: faults.exchange(send, sender, node_id, due)
     return faults
 
 

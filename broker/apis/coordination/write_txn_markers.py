@@ -51,6 +51,9 @@ _EPOCH_IS_BUMPED_FROM = 2
 
 Place = tuple[int, str, int]
 """Producer id, topic, partition."""
+Ends = Iterable[tuple[EndOfTransaction, Iterable[tuple[str, int]]]]
+"""What markers say, and the partitions that get them."""
+Codes = dict[Place, ErrorCode]
 
 
 async def handle(
@@ -59,46 +62,43 @@ async def handle(
     if sum(1 for _ in islice(partitions_of(request), MAX_MARKERS + 1)) > MAX_MARKERS:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"more than {MAX_MARKERS} markers in one request")
     is_known = is_broker(context.client_id, services.metadata.image)
-    return await write(services, request, "any" if is_known else services.config.markers_from_clients)
+    allowed = "any" if is_known else services.config.markers_from_clients
+    ends = ((_end_of(marker), _places_of(marker)) for marker in request.markers)
+    return _build_response(await write_markers(services, ends, allowed))
 
 
-async def write(
-    services: BrokerServices, request: WriteTxnMarkersRequest, allowed: str = "any"
-) -> WriteTxnMarkersResponse:
-    """Also for the coordinator on this broker, which needs no connection. ``allowed``: what the sender may
-    do, as in ``pykraft.transaction.markers.from.clients``.
+async def write_markers(services: BrokerServices, ends: Ends, allowed: str = "any") -> Codes:
+    """Also for the coordinator on this broker. ``allowed``: what the sender may do, as in
+    ``pykraft.transaction.markers.from.clients``.
     """
-    results: dict[Place, ErrorCode] = {}
+    results: Codes = {}
     running: list[asyncio.Task[None]] = []
     try:
-        for marker in request.markers:
-            end = _end_of(marker)
-            for topic in marker.topics:
-                for index in topic.partition_indexes:
-                    place = (marker.producer_id, topic.name, index)
-                    if _may_write(services, place, end, allowed):
-                        writing = _write(services, place, end, results)
-                        running.append(services.tasks.start(writing, "write-marker"))
-                    else:
-                        results[place] = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-                    if (len(running) + len(results)) % MARKERS_PER_TURN == 0:
-                        await services.tasks.sleep(0)
+        for end, partitions in ends:
+            for topic, index in partitions:
+                place = (end.producer_id, topic, index)
+                if _may_write(services, place, end, allowed):
+                    writing = _write(services, place, end, results)
+                    running.append(services.tasks.start(writing, "write-marker"))
+                else:
+                    results[place] = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+                if (len(running) + len(results)) % MARKERS_PER_TURN == 0:
+                    await services.tasks.sleep(0)
         if running:
             await asyncio.wait(running)
     finally:
         for task in running:
             task.cancel()
-    return _build_response(results)
+    return results
 
 
 def partitions_of(request: WriteTxnMarkersRequest) -> Iterable[tuple[str, int]]:
     """The requested partitions, by topic name and index."""
-    return (
-        (topic.name, index)
-        for marker in request.markers
-        for topic in marker.topics
-        for index in topic.partition_indexes
-    )
+    return (place for marker in request.markers for place in _places_of(marker))
+
+
+def _places_of(marker: WritableTxnMarker) -> Iterable[tuple[str, int]]:
+    return ((topic.name, index) for topic in marker.topics for index in topic.partition_indexes)
 
 
 def _end_of(marker: WritableTxnMarker) -> EndOfTransaction:
@@ -132,9 +132,7 @@ def _may_write(services: BrokerServices, place: Place, end: EndOfTransaction, al
     return end.marker.kind == ABORT and epoch == entry.epoch and is_no_newer
 
 
-async def _write(
-    services: BrokerServices, place: Place, end: EndOfTransaction, results: dict[Place, ErrorCode]
-) -> None:
+async def _write(services: BrokerServices, place: Place, end: EndOfTransaction, results: Codes) -> None:
     producer_id, topic, index = place
     try:
         if producer_id < 0 or end.producer_epoch < 0:
@@ -155,7 +153,7 @@ async def _write(
         results[place] = ErrorCode.NONE
 
 
-def _build_response(results: dict[Place, ErrorCode]) -> WriteTxnMarkersResponse:
+def _build_response(results: Codes) -> WriteTxnMarkersResponse:
     producers: dict[int, dict[str, list[WritableTxnMarkerPartitionResult]]] = {}
     for (producer_id, topic, index), code in results.items():
         producers.setdefault(producer_id, {}).setdefault(topic, []).append(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from pykraft.jepsen_like.faults.history import Event
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.transactions import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from pykraft.kafka_protocol.messages.transactions import WriteTxnMarkersRequest
 from pykraft.transaction_coordinator.transaction import TransactionVersion
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class TransactionFaults:
         markers = [
             ending.marker([place])
             for ending, place in due
-            if ending.prepared.client_version >= TransactionVersion.TV_2
+            if ending.end.transaction_version >= TransactionVersion.TV_2
         ]
         if markers:
             request = WriteTxnMarkersRequest(markers=markers)
@@ -170,8 +170,8 @@ def _without_answers(sender: Any) -> Any:
     deaf = copy(sender)
     deaf._peers, deaf._send_later = _Peers(sender._peers), sender._send_later
 
-    async def write_here(request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
-        await sender._write_here(request)
+    async def write_here(ends: Any) -> NoReturn:
+        await sender._write_here(ends)
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the answer is lost")
 
     deaf._write_here = write_here

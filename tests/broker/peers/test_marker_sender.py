@@ -11,8 +11,8 @@ from pykraft.broker.peers.marker_sender import MarkerSender
 from pykraft.broker.peers.peers import Peers
 from pykraft.kafka_protocol.codec.schema import Message
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.markers import ABORT, COMMIT, EndOfTransaction, Marker
 from pykraft.kafka_protocol.messages.transactions import (
-    WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
     WritableTxnMarkerTopicResult,
@@ -61,7 +61,7 @@ class Place:
         """What goes wrong in an exchange with a broker."""
         self.silent: set[int] = set()
         """Partitions that answers leave out."""
-        self.markers: list[WritableTxnMarker] = []
+        self.markers: list[tuple[EndOfTransaction, Sequence[tuple[str, int]]]] = []
         self.sender = MarkerSender(HERE, self, cast("Peers", self), self.write_here, self.tasks)
 
     def lead(self, leaders: Sequence[int | None]) -> None:
@@ -75,45 +75,60 @@ class Place:
         topics = self.image.topics_by_id.set(topic.id, replace(topic, partitions=partitions))
         self.image = replace(self.image, topics_by_id=topics)
 
-    async def write_here(self, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
-        return await self._write_at(HERE, request)
+    async def write_here(
+        self, ends: Sequence[tuple[EndOfTransaction, Sequence[tuple[str, int]]]]
+    ) -> dict[tuple[int, str, int], ErrorCode]:
+        return await self._write_at(HERE, ends)
 
     async def call(self, node_id: int, request: Message, *_: object) -> WriteTxnMarkersResponse:
         assert node_id != HERE, "a broker needs no connection to itself"
-        return await self._write_at(node_id, request)
-
-    async def _write_at(self, node_id: int, request: Message) -> WriteTxnMarkersResponse:
         assert isinstance(request, WriteTxnMarkersRequest)
-        count = sum(len(t.partition_indexes) for one in request.markers for t in one.topics)
-        self.requests.append((node_id, count))
-        self.markers += request.markers
+        ends = [
+            (
+                EndOfTransaction(
+                    one.producer_id,
+                    one.producer_epoch,
+                    Marker(COMMIT if one.transaction_result else ABORT, one.coordinator_epoch),
+                    one.transaction_version,
+                ),
+                [(topic.name, index) for topic in one.topics for index in topic.partition_indexes],
+            )
+            for one in request.markers
+        ]
+        codes = await self._write_at(node_id, ends)
+        return WriteTxnMarkersResponse(
+            markers=[
+                WritableTxnMarkerResult(
+                    producer_id=id,
+                    topics=[
+                        WritableTxnMarkerTopicResult(
+                            name=topic,
+                            partitions=[
+                                WritableTxnMarkerPartitionResult(partition_index=index, error_code=code)
+                            ],
+                        )
+                    ],
+                )
+                for (id, topic, index), code in codes.items()
+            ]
+        )
+
+    async def _write_at(
+        self, node_id: int, ends: Sequence[tuple[EndOfTransaction, Sequence[tuple[str, int]]]]
+    ) -> dict[tuple[int, str, int], ErrorCode]:
+        self.requests.append((node_id, sum(len(places) for _, places in ends)))
+        self.markers += ends
         await asyncio.sleep(0.001)
         if node_id in self.broken:
             raise self.broken[node_id]
         if node_id in self.down:
             raise KafkaError(ErrorCode.NETWORK_EXCEPTION, "no answer")
-        return WriteTxnMarkersResponse(
-            markers=[
-                WritableTxnMarkerResult(
-                    producer_id=one.producer_id,
-                    topics=[
-                        WritableTxnMarkerTopicResult(
-                            name=topic.name,
-                            partitions=[
-                                WritableTxnMarkerPartitionResult(
-                                    partition_index=index,
-                                    error_code=self.answers.get((one.producer_id, index), ErrorCode.NONE),
-                                )
-                                for index in topic.partition_indexes
-                                if index not in self.silent
-                            ],
-                        )
-                        for topic in one.topics
-                    ],
-                )
-                for one in request.markers
-            ]
-        )
+        return {
+            (end.producer_id, topic, index): self.answers.get((end.producer_id, index), ErrorCode.NONE)
+            for end, places in ends
+            for topic, index in places
+            if index not in self.silent
+        }
 
     def write(self, producer_id: int, partitions: Sequence[int]) -> asyncio.Future[None]:
         places = frozenset(("t", index) for index in partitions)
@@ -207,10 +222,8 @@ async def test_marker_says_what_the_coordinator_has_decided(
         client_version=TransactionVersion.TV_2,
     )
     await place.sender.write(value, 5)
-    (marker,) = place.markers
-    assert (marker.producer_id, marker.producer_epoch, marker.coordinator_epoch) == (1_000, 7, 5)
-    assert marker.transaction_result is is_commit and marker.transaction_version == 2
-    assert [(topic.name, topic.partition_indexes) for topic in marker.topics] == [("t", [0, 2])]
+    end = EndOfTransaction(1_000, 7, Marker(COMMIT if is_commit else ABORT, 5), 2)
+    assert place.markers == [(end, [("t", 0), ("t", 2)])]
     await place.tasks.close()
 
 
