@@ -269,12 +269,13 @@ class Production:
         self._end()
 
     async def _append_in_slices(self, row: ProduceRow) -> None:
+        begun, self._begun = self._begun, None  # of this row, and of no other should this one be refused
         try:
             if self._failed:
                 await self._handler.validation.wait()  # a batch that is refused for its header is not walked
             self._require_permission()
             verified = self._verification()
-            batch, self._begun = self._begun or self._begin(row, self._leader(row)), None
+            batch = begun or self._begin(row, self._leader(row))
             await self._validate_in_slices(batch)
             self._require_permission()
             partition = self._leader(row)  # it may have changed meanwhile

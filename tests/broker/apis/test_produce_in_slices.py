@@ -10,11 +10,13 @@ from typing import Self
 
 import pytest
 
-from pykraft.broker.apis.records.produce import ProduceHandler
+from pykraft.broker.apis.records.produce import ProduceHandler, Production
 from pykraft.broker.replicas.leading.validate import ClientBatch
 from pykraft.kafka_protocol.compression import Compression
 from pykraft.kafka_protocol.connection import Connection
-from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.hot.produce import ProduceRow
+from pykraft.kafka_protocol.messages import records
 from pykraft.kafka_protocol.records import crc_is_valid, read_header
 from pykraft.runtime.tasks import Workers
 from tests.broker.data_cluster import DataPlaneTools
@@ -322,6 +324,58 @@ def test_memory_of_a_long_request_is_free_once_it_is_answered(
         data_plane.run(body)
     finally:
         gc.enable()
+
+
+async def test_batch_that_is_refused_before_its_walk_goes_on_is_not_appended_in_place_of_the_next(
+    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lease ends when the first batch has begun, and is renewed before the second does."""
+
+    async with data_plane.cluster(1) as cluster:
+        for topic in ("t", "other"):
+            await cluster.create(1, topic=topic, configs={"max.message.bytes": str(4 << 20)})
+        gate, lease = Gate(cluster), cluster.brokers[1].lease
+        gate.is_open.set()
+        keep_rest, fail = Production._keep_rest, Production._fail
+
+        def keep_and_expire(production: Production, begun: ClientBatch | None) -> None:
+            keep_rest(production, begun)
+            assert production._begun is not None, "the request is so large that its buffer is kept"
+            lease.valid = False
+
+        def fail_and_renew(production: Production, row: ProduceRow, error: KafkaError) -> None:
+            fail(production, row, error)
+            lease.valid = True
+
+        monkeypatch.setattr(Production, "_keep_rest", keep_and_expire)
+        monkeypatch.setattr(Production, "_fail", fail_and_renew)
+        long = data_plane.batch(*(bytes(1 + n % 2) for n in range(LONG)), bytes(1 << 20))
+        topics = [
+            records.TopicProduceData(
+                name=name, partition_data=[records.PartitionProduceData(index=0, records=batch)]
+            )
+            for name, batch in (("t", long), ("other", data_plane.batch(b"other")))
+        ]
+        client = await cluster.client(1)
+        client.send(records.ProduceRequest(acks=1, topic_data=topics), 9)
+        got = [one.partition_responses[0].error_code for one in (await client.receive()).responses]
+        assert got == [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NONE]
+        assert cluster.partition(1).log.log_end_offset == 0
+        assert cluster.partition(1, "other").log.log_end_offset == 1
+
+
+async def test_request_that_waits_for_its_replicas_keeps_no_records(data_plane: DataPlaneTools) -> None:
+    async with data_plane.cluster(1, 2) as cluster:
+        await cluster.create(1, 2)
+        await cluster.brokers[2].data.fetchers.stop()
+        gate, client = Gate(cluster), await cluster.client(1)
+        gate.is_open.set()
+        for batch in (data_plane.batch(b"short"), long_batch(data_plane)):
+            client.send_produce(batch, timeout_ms=60_000)
+        await data_plane.until(lambda: len(cluster.partition(1).committed_waiters) == 2)
+        waiting = [one for one in gc.get_objects() if isinstance(one, Production)]
+        assert len(waiting) == 2
+        assert not any(one._rows or one._begun or one._verified or one._transaction for one in waiting)
 
 
 async def test_stopping_broker_starts_no_long_batch_and_nothing_after_one(data_plane: DataPlaneTools) -> None:
