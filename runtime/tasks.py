@@ -126,7 +126,9 @@ class _Begun(Coroutine[Any, Any, Any]):
         self._work = work
         self._awaited = awaited
         if awaited is not None:
-            # It is marked from the wait until a task has taken it. Others may wait for it meanwhile.
+            # It is marked from the wait until a task has taken it. Others may wait for it meanwhile. Only a
+            # task can take the mark away otherwise, and tasks begin in the next turn: requests of one
+            # connection would take effect in another order, and their work would count in no turn.
             awaited._asyncio_future_blocking = False
 
     def send(self, value: Any, /) -> Any:

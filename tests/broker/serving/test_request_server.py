@@ -3,15 +3,15 @@
 import asyncio
 import logging
 import struct
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import cast
 
 import pytest
 
 from pykraft.broker.apis.services import BrokerServices
-from pykraft.broker.serving.api import ForwardedApi, HandledApi, ReceivedRequest
+from pykraft.broker.serving.api import ForwardedApi, HandledApi, HotApi, ReceivedRequest
 from pykraft.broker.serving.request_server import MAX_DECODED_BYTES, RequestServer
-from pykraft.kafka_protocol.connection import FRAMES_PER_CALLBACK, Connection
+from pykraft.kafka_protocol.connection import FRAMES_PER_CALLBACK, Connection, ResponseSlot
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.headers import encode_request
 from pykraft.kafka_protocol.messages.cluster import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
@@ -22,7 +22,7 @@ from pykraft.kafka_protocol.messages.topics import (
     DeleteTopicsResponse,
 )
 from pykraft.runtime.network.streams import Chunk
-from pykraft.runtime.turns import UnlimitedTurn
+from pykraft.runtime.turns import TURN_STEPS, TURN_US, TurnBudget, UnlimitedTurn
 from tests.unexpected import unexpected
 
 
@@ -156,6 +156,37 @@ def test_a_bug_in_a_handler_costs_its_own_request_only(caplog: pytest.LogCapture
     assert first.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert len(link.written) > 4 + size
     assert "HEARTBEAT failed" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (KafkaError(ErrorCode.UNKNOWN_MEMBER_ID), ErrorCode.UNKNOWN_MEMBER_ID),
+        (ZeroDivisionError(), ErrorCode.UNKNOWN_SERVER_ERROR),
+    ],
+)
+async def test_a_handler_that_raises_before_there_is_anything_to_wait_for_costs_its_own_request_only(
+    error: Exception, code: ErrorCode
+) -> None:
+    def beat(
+        services: object, context: object, request: HeartbeatRequest, version: int
+    ) -> Awaitable[HeartbeatResponse]:
+        if request.group_id == "raises":
+            raise error
+        return _heartbeat(services, context, request, version)
+
+    row = HandledApi(HeartbeatRequest, HeartbeatResponse, beat)
+    server, link = RequestServer(cast(BrokerServices, None), (row,), UnlimitedTurn(), unexpected), _Link()
+    _receive(_connection(link, server), _beat("fine", 1), _beat("raises", 2), _beat("fine", 3))
+    assert link.answers == 3 and not link.closed
+    codes, position = [], 0
+    while position < len(link.written):
+        (size,) = struct.unpack_from(">i", link.written, position)
+        answer = HeartbeatResponse.decode(bytes(link.written[position + 8 : position + 4 + size]), 3)
+        codes.append(answer.error_code)
+        position += 4 + size
+    assert codes == [ErrorCode.NONE, code, ErrorCode.NONE]
+    await server.close()
 
 
 async def test_a_request_that_comes_after_the_close_is_not_handled() -> None:
@@ -378,6 +409,55 @@ async def test_a_handler_that_closes_its_connection_is_the_last_and_is_not_answe
     assert world.ended == ["a", "closes"]
     assert world.answered == [1]
     assert world.link.closed
+
+
+class _Hot:
+    """An API that is answered by hand; it notes its requests where :class:`_Waiting` does."""
+
+    def __init__(self, ended: list[str]) -> None:
+        self._ended = ended
+
+    def handle(
+        self, connection: Connection, context: object, header: object, body: memoryview, slot: ResponseSlot
+    ) -> None:
+        self._ended.append("hot")
+        slot.complete([b""])
+
+
+async def test_requests_of_a_connection_take_effect_in_order_whether_or_not_their_handlers_wait() -> None:
+    """A client may commit, leave its group, and commit again, without waiting for the answers between."""
+
+    world = _Waiting()
+    hot: HotApi[BrokerServices, DeleteTopicsRequest, DeleteTopicsResponse] = HotApi(
+        DeleteTopicsRequest, DeleteTopicsResponse, lambda services, turns: _Hot(world.ended)
+    )
+    beat = HandledApi(HeartbeatRequest, HeartbeatResponse, world._beat)
+    server = RequestServer(cast(BrokerServices, None), (beat, hot), world.turns, unexpected)
+    topics = encode_request(DeleteTopicsRequest(), 5, 1, "client")
+    _receive(_connection(world.link, server), topics, _beat("a", 2), topics, _beat("b", 4))
+    assert world.ended == ["hot", "a", "hot", "b"]
+    await server.close()
+
+
+async def test_work_of_a_handler_before_its_first_wait_counts_in_the_turn_of_its_request() -> None:
+    """A turn ends by its time: what begins only in the next one would not be counted in any."""
+
+    now_us, seen = 0, []
+
+    async def beat(*_: object) -> HeartbeatResponse:
+        nonlocal now_us
+        now_us += TURN_US // 2 + 1
+        seen.append(now_us)
+        return HeartbeatResponse()
+
+    later: list[Callable[[], None]] = []
+    turns = TurnBudget(later.append, lambda: now_us)
+    row = HandledApi(HeartbeatRequest, HeartbeatResponse, beat)
+    server, link = RequestServer(cast(BrokerServices, None), (row,), turns, unexpected), _Link()
+    link.has_turn = turns.has_room  # type: ignore[method-assign]
+    _receive(_connection(link, server), *(_beat("a", number) for number in range(TURN_STEPS)))
+    assert len(seen) == 2
+    await server.close()
 
 
 async def test_a_client_that_sends_ten_thousand_at_once_is_answered_in_order_some_in_each_turn() -> None:
