@@ -33,7 +33,7 @@ def in_loop(begin: Callable[..., AbstractAsyncContextManager[Any]], new_loop: Ne
     def fixture(request: pytest.FixtureRequest, **given: Any) -> World:
         mark = request.node.get_closest_marker("world")
         options = {} if mark is None else mark.kwargs
-        return World(partial(begin, **given, **options), new_loop)
+        return World(partial(begin, **(given | options)), new_loop)
 
     request, *_ = inspect.signature(fixture).parameters.values()
     fixture.__signature__ = inspect.Signature([request, *needed])  # type: ignore[attr-defined]

@@ -3,7 +3,8 @@
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Literal, TypedDict, Unpack
 
 from pykraft.group_coordinator.service import GroupCoordinatorService
@@ -36,7 +37,7 @@ from pykraft.metadata_log.image import EMPTY_IMAGE
 from pykraft.runtime.simulated.virtual_loop import VirtualClock, VirtualLoop
 from tests.group_coordinator.tools import MemoryWriter, answer, make_image, topic_id
 from tests.kafka_client.scripted import HOST, Later, Outcome, ScriptedCluster
-from tests.kafka_client.virtual_cluster import VirtualNetwork, network_of
+from tests.kafka_client.virtual_cluster import VirtualNetwork, network_of, nothing_unseen
 from tests.unexpected import unexpected
 
 SESSION_MS = 6_000
@@ -112,7 +113,7 @@ class Seat:
 
 
 class GroupWorld:
-    """Three brokers, a coordinator on one of them, and members. Only inside :func:`run_virtual`."""
+    """Three brokers, a coordinator on one of them, and members. Only in virtual time."""
 
     def __init__(self, scripted: ScriptedCluster, partitions: int = 6) -> None:
         self.scripted = scripted
@@ -290,3 +291,14 @@ class GroupWorld:
                 for topic in request.topics
             ]
         )
+
+
+@asynccontextmanager
+async def running_group(scripted: ScriptedCluster, *, partitions: int = 6) -> AsyncIterator[GroupWorld]:
+    async with nothing_unseen():
+        world = GroupWorld(scripted, partitions)
+        await world.start()
+        try:
+            yield world
+        finally:
+            await world.stop()

@@ -7,7 +7,8 @@ refused, lost, carried out without an answer, or carried out long after its send
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar, Unpack
@@ -68,7 +69,13 @@ from pykraft.transaction_coordinator.transaction import (
     TransactionVersion,
 )
 from tests.kafka_client.scripted import HOST, Answer, ClientSettings, ScriptedCluster
-from tests.kafka_client.virtual_cluster import SILENCE, VirtualNetwork, network_of, run_virtual
+from tests.kafka_client.virtual_cluster import (
+    SILENCE,
+    VirtualNetwork,
+    network_of,
+    nothing_unseen,
+    run_virtual,
+)
 from tests.narrowing import present
 from tests.transaction_coordinator.shards import KNOWN_TOPICS, NAME, Producer, Shard
 
@@ -191,13 +198,18 @@ class TransactionWorld:
 
     # -- what tests do -------------------------------------------------------------------------------------
 
+    @asynccontextmanager
+    async def sweeping(self) -> AsyncIterator[None]:
+        sweeps = asyncio.ensure_future(self._sweep())
+        try:
+            yield
+        finally:
+            sweeps.cancel()
+
     def run(self, body: Callable[[], Awaitable[T]]) -> T:
         async def main() -> T:
-            sweeps = asyncio.ensure_future(self._sweep())
-            try:
+            async with self.sweeping():
                 return await body()
-            finally:
-                sweeps.cancel()
 
         return run_virtual(main())
 
@@ -540,3 +552,10 @@ def _refusal(request: Message, version: int, code: ErrorCode) -> Message:
             for topic in request.topics
         ]
     )
+
+
+@asynccontextmanager
+async def running_world(rules: TransactionVersion) -> AsyncIterator[TransactionWorld]:
+    world = TransactionWorld(rules)
+    async with nothing_unseen(), world.sweeping():
+        yield world

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -169,22 +170,31 @@ class VirtualChannel:
         asyncio.get_running_loop().call_later(delay_ms / 1000, work)
 
 
-def run_virtual(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine in virtual time; a background task that fails fails the test."""
-    loop = VirtualLoop()
+@asynccontextmanager
+async def nothing_unseen() -> AsyncIterator[None]:
+    """A background task that fails fails the test, and none outlives it."""
+    loop = asyncio.get_running_loop()
     unseen: list[dict[str, Any]] = []
     loop.set_exception_handler(lambda _, context: unseen.append(context))
     try:
-        result = loop.run_until_complete(work)
+        yield
     finally:
-        pending = asyncio.all_tasks(loop)
+        pending = asyncio.all_tasks() - {asyncio.current_task()}
         for task in pending:
             task.cancel()
-        if pending:
-            loop.run_until_complete(asyncio.gather(*pending, return_exceptions=True))
-        loop.close()
+        await asyncio.gather(*pending, return_exceptions=True)
     assert not unseen, unseen
-    return result
+
+
+def run_virtual(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine in virtual time, for whoever plays many."""
+
+    async def main() -> T:
+        async with nothing_unseen():
+            return await work
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(main())
 
 
 def network_of(cluster: ScriptedCluster, latency_ms: int = 1) -> VirtualNetwork:

@@ -154,23 +154,18 @@ def test_close_ends_a_wait_for_partitions(scripted: ScriptedCluster, leaders: Le
 
 
 @pytest.mark.parametrize("rules", [TransactionVersion.TV_0, TransactionVersion.TV_2])
-def test_the_partition_that_was_chosen_takes_part_in_the_transaction(rules: TransactionVersion) -> None:
-    world = TransactionWorld(rules)
-
-    async def body() -> None:
-        producer = world.producer(config=ProducerConfig(linger_ms=0, batch_size_bytes=100))
-        await producer.init_transactions()
-        with pytest.raises(RuntimeError):
-            await producer.send("t", None, b"abc", b"v")
-        await producer.begin_transaction()
-        await producer.send("t", None, b"abc", b"key")
-        for _ in range(6):
-            await producer.send("t", None, None, b"none" * 10)
-        await producer.commit_transaction()
-        await producer.close()
-        await world.settled()
-
-    world.run(body)
+async def test_the_partition_that_was_chosen_takes_part_in_the_transaction(world: TransactionWorld) -> None:
+    producer = world.producer(config=ProducerConfig(linger_ms=0, batch_size_bytes=100))
+    await producer.init_transactions()
+    with pytest.raises(RuntimeError):
+        await producer.send("t", None, b"abc", b"v")
+    await producer.begin_transaction()
+    await producer.send("t", None, b"abc", b"key")
+    for _ in range(6):
+        await producer.send("t", None, None, b"none" * 10)
+    await producer.commit_transaction()
+    await producer.close()
+    await world.settled()
     assert "key" in world.committed("t", 479470107 % 2)
     assert len(world.committed("t", 0)) + len(world.committed("t", 1)) == 7
     assert world.committed("t", 0) and world.committed("t", 1)

@@ -56,70 +56,55 @@ async def end(world: TransactionWorld, prepared: PreparedTransaction, *, committ
 
 @by_both_rules
 @pytest.mark.parametrize("committed", [True, False])
-def test_another_client_decides(rules: TransactionVersion, committed: bool) -> None:
+async def test_another_client_decides(world: TransactionWorld, committed: bool) -> None:
     """The first request is lost, the second is carried out without an answer, and all is asked twice."""
-    world = TransactionWorld(rules)
-
-    async def body() -> None:
-        prepared = await prepare(world, "1")
-        world.fault = Once(ApiKey.END_TXN, NEVER, UNHEARD)
-        for _ in range(2):
-            await end(world, prepared, committed=committed)
-        await world.settled()
-
-    world.run(body)
+    prepared = await prepare(world, "1")
+    world.fault = Once(ApiKey.END_TXN, NEVER, UNHEARD)
+    for _ in range(2):
+        await end(world, prepared, committed=committed)
+    await world.settled()
     assert read(world) == ((["1"], ["1"], 1) if committed else ([], [], None))
 
 
 @by_both_rules
-def test_producer_that_takes_over_aborts_it(rules: TransactionVersion) -> None:
-    world = TransactionWorld(rules)
-
-    async def body() -> None:
-        early, late = await prepare(world, "1"), await prepare(world, "2")
-        with pytest.raises(FencedError):
-            await end(world, early, committed=True)
-        await end(world, late, committed=True)
-        with pytest.raises(KafkaError):
-            await end(world, late, committed=False)
-        await world.settled()
-
-    world.run(body)
+async def test_producer_that_takes_over_aborts_it(world: TransactionWorld) -> None:
+    early, late = await prepare(world, "1"), await prepare(world, "2")
+    with pytest.raises(FencedError):
+        await end(world, early, committed=True)
+    await end(world, late, committed=True)
+    with pytest.raises(KafkaError):
+        await end(world, late, committed=False)
+    await world.settled()
     assert read(world) == (["2"], ["2"], 2)
 
 
 @by_both_rules
 @pytest.mark.parametrize("committed", [True, False])
 @pytest.mark.parametrize("fault", [NEVER, UNHEARD])
-def test_refusal_after_a_request_without_an_answer_tells_nothing_of_a_commit(
-    rules: TransactionVersion, committed: bool, fault: Lost
+async def test_refusal_after_a_request_without_an_answer_tells_nothing_of_a_commit(
+    world: TransactionWorld, committed: bool, fault: Lost
 ) -> None:
     """Another producer takes over between the two. An abort is certain: it is not committed either way."""
-    world = TransactionWorld(rules)
+    prepared = await prepare(world, "1")
+    taken_over = asyncio.Event()
 
-    async def body() -> None:
-        prepared = await prepare(world, "1")
-        taken_over = asyncio.Event()
+    def take_over(api: int, request: object) -> object:
+        if api != ApiKey.END_TXN or world.fault is not take_over:
+            return None
+        world.fault = no_fault
+        taken_over.set()
+        return fault
 
-        def take_over(api: int, request: object) -> object:
-            if api != ApiKey.END_TXN or world.fault is not take_over:
-                return None
-            world.fault = no_fault
-            taken_over.set()
-            return fault
-
-        no_fault = world.fault
-        world.fault = take_over  # type: ignore[assignment]
-        ending = asyncio.ensure_future(end(world, prepared, committed=committed))
-        await taken_over.wait()
-        successor = world.producer()
-        await successor.init_transactions()
-        with pytest.raises(OutcomeUnknownError if committed else FencedError):
-            await ending
-        await successor.close()
-        await world.settled()
-
-    world.run(body)
+    no_fault = world.fault
+    world.fault = take_over  # type: ignore[assignment]
+    ending = asyncio.ensure_future(end(world, prepared, committed=committed))
+    await taken_over.wait()
+    successor = world.producer()
+    await successor.init_transactions()
+    with pytest.raises(OutcomeUnknownError if committed else FencedError):
+        await ending
+    await successor.close()
+    await world.settled()
     assert read(world)[0] == (["1"] if committed and fault is UNHEARD else [])
 
 
@@ -184,23 +169,18 @@ def test_whatever_happens_meanwhile_a_commit_tells_what_became_of_it(rules: Tran
             commit(rules, plan)
 
 
-def test_transaction_that_lost_a_record_cannot_be_prepared() -> None:
-    world = TransactionWorld()
-
-    async def body() -> None:
-        producer = world.producer()
-        await producer.init_transactions()
-        await producer.begin_transaction()
-        world.fault = Once(ApiKey.PRODUCE, ErrorCode.MESSAGE_TOO_LARGE)
-        refused = producer.append("t", 0, None, b"1")
-        with pytest.raises(AbortableError):
-            await producer.prepare_transaction()
-        with pytest.raises(NotWrittenError):
-            await refused
-        await producer.abort_transaction()
-        await producer.close()
-
-    world.run(body)
+async def test_transaction_that_lost_a_record_cannot_be_prepared(world: TransactionWorld) -> None:
+    producer = world.producer()
+    await producer.init_transactions()
+    await producer.begin_transaction()
+    world.fault = Once(ApiKey.PRODUCE, ErrorCode.MESSAGE_TOO_LARGE)
+    refused = producer.append("t", 0, None, b"1")
+    with pytest.raises(AbortableError):
+        await producer.prepare_transaction()
+    with pytest.raises(NotWrittenError):
+        await refused
+    await producer.abort_transaction()
+    await producer.close()
 
 
 async def end_all(
@@ -218,31 +198,21 @@ async def end_all(
         cluster.close()
 
 
-def test_many_take_no_longer_than_one_while_no_broker_answers() -> None:
-    world = TransactionWorld()
-
-    async def body() -> None:
-        prepared = await prepare(world, "1")
-        world.fault = Once(ApiKey.END_TXN, *[Lost(is_silent=True)] * 100)
-        errors, took_ms = await end_all(world, [prepared] * 10)
-        assert [type(error) for error in errors] == [ClientTimeoutError] * 10
-        assert took_ms < 12_000
-
-    world.run(body)
+async def test_many_take_no_longer_than_one_while_no_broker_answers(world: TransactionWorld) -> None:
+    prepared = await prepare(world, "1")
+    world.fault = Once(ApiKey.END_TXN, *[Lost(is_silent=True)] * 100)
+    errors, took_ms = await end_all(world, [prepared] * 10)
+    assert [type(error) for error in errors] == [ClientTimeoutError] * 10
+    assert took_ms < 12_000
 
 
-def test_time_begins_anew_with_each_that_is_answered() -> None:
+async def test_time_begins_anew_with_each_that_is_answered(world: TransactionWorld) -> None:
     """Three take some seven seconds each, of ten; one is refused."""
-    world = TransactionWorld()
-
-    async def body() -> None:
-        early, late = await prepare(world, "1"), await prepare(world, "2")
-        slowly = [Lost(is_silent=True)] * 5
-        world.fault = Once(ApiKey.END_TXN, *slowly, None, *slowly, None, *slowly)
-        errors, took_ms = await end_all(world, [early, late, late])
-        assert [type(error) for error in errors] == [OutcomeUnknownError]
-        assert took_ms > 15_000
-        await world.settled()
-
-    world.run(body)
+    early, late = await prepare(world, "1"), await prepare(world, "2")
+    slowly = [Lost(is_silent=True)] * 5
+    world.fault = Once(ApiKey.END_TXN, *slowly, None, *slowly, None, *slowly)
+    errors, took_ms = await end_all(world, [early, late, late])
+    assert [type(error) for error in errors] == [OutcomeUnknownError]
+    assert took_ms > 15_000
+    await world.settled()
     assert read(world) == (["2"], ["2"], 2)

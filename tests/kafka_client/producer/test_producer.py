@@ -6,7 +6,8 @@ It is long because every test plays one way to fail against the same model of pa
 import asyncio
 import random
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, TypedDict, TypeVar, Unpack
 
 import pytest
@@ -38,8 +39,10 @@ from pykraft.kafka_protocol.record_codec import (
     encode_records,
 )
 from pykraft.kafka_protocol.records import BatchHeader, assign_offset, read_header
+from pykraft.runtime.simulated.virtual_loop import VirtualLoop
+from tests.asynchronous import in_loop
 from tests.kafka_client.scripted import HOST, Answer, ClientSettings, ScriptedCluster
-from tests.kafka_client.virtual_cluster import NO_ANSWER, SILENCE, network_of, run_virtual
+from tests.kafka_client.virtual_cluster import NO_ANSWER, SILENCE, network_of, nothing_unseen
 from tests.narrowing import present
 
 T = TypeVar("T")
@@ -161,30 +164,26 @@ class OneABatch(TypedDict):
     linger_ms: int
 
 
-def producing(
-    scripted: ScriptedCluster,
-    body: Callable[[Producer], Awaitable[T]],
-    *,
-    client: ClientSettings | None = None,
-    **config: Unpack[ProducerSettings],
-) -> T:
-    """Run ``body(producer)`` on a producer, and close it."""
-
-    async def main() -> T:
-        settings: ClientSettings = {"request_timeout_ms": 1_000}
-        settings |= client or {}
-        addresses = tuple(broker.address for broker in scripted.brokers.values())
+@asynccontextmanager
+async def running_producer(
+    scripted: ScriptedCluster, *, client: ClientSettings | None = None, **config: Unpack[ProducerSettings]
+) -> AsyncIterator[Producer]:
+    settings: ClientSettings = {"request_timeout_ms": 1_000}
+    settings |= client or {}
+    addresses = tuple(broker.address for broker in scripted.brokers.values())
+    async with nothing_unseen():
         producer = Producer(
             network_of(scripted),
             ClientConfig(addresses, **settings),
             ProducerConfig(**config),
         )
         try:
-            return await body(producer)
+            yield producer
         finally:
             await producer.close()
 
-    return run_virtual(main())
+
+producer = in_loop(running_producer, VirtualLoop)
 
 
 def append(producer: Producer, values: Sequence[str], partition: int = 0) -> list[Future[RecordMetadata]]:
@@ -215,93 +214,77 @@ async def one_a_batch(
 ONE_A_BATCH: OneABatch = {"linger_ms": 0}
 
 
-def test_the_sender_gets_the_offset_of_its_record(scripted: ScriptedCluster, leaders: Leaders) -> None:
-    async def body(producer: Producer) -> Any:
-        first = await producer.send("t", 0, b"k", b"v", [("h", b"x")], 77)
-        second = await producer.send("t", 0, None, None, (), 78)
-        return first, second
-
-    first, second = producing(scripted, body)
+async def test_the_sender_gets_the_offset_of_its_record(producer: Producer, leaders: Leaders) -> None:
+    first = await producer.send("t", 0, b"k", b"v", [("h", b"x")], 77)
+    second = await producer.send("t", 0, None, None, (), 78)
+    first, second = first, second
     assert (first.topic, first.partition, first.offset, first.timestamp_ms) == ("t", 0, 0, 77)
     assert (second.offset, second.timestamp_ms) == (1, 78)
     assert leaders.logs[0][0][1:] == (77, b"k", b"v", (("h", b"x"),))
     assert leaders.logs[0][1][1:] == (78, None, None, ())
 
 
-def test_the_time_of_the_append_is_returned_if_the_topic_uses_it(
-    scripted: ScriptedCluster, leaders: Leaders
+async def test_the_time_of_the_append_is_returned_if_the_topic_uses_it(
+    producer: Producer, scripted: ScriptedCluster, leaders: Leaders
 ) -> None:
     leaders.log_append_time_ms = 5_000
-    results = producing(scripted, lambda producer: producer.send("t", 0, None, b"v", (), 77))
+    results = await producer.send("t", 0, None, b"v", (), 77)
     assert results.timestamp_ms == 5_000
 
 
-def test_records_that_come_together_share_a_batch_and_a_request(
-    scripted: ScriptedCluster, leaders: Leaders
+@pytest.mark.world(linger_ms=5)
+async def test_records_that_come_together_share_a_batch_and_a_request(
+    producer: Producer, scripted: ScriptedCluster, leaders: Leaders
 ) -> None:
-    async def body(producer: Producer) -> Any:
-        return await outcomes(append(producer, names("a", 5)) + append(producer, names("b", 5), 2))
-
-    assert producing(scripted, body, linger_ms=5) == [*range(5), *range(5)]
+    assert await outcomes(append(producer, names("a", 5)) + append(producer, names("b", 5), 2)) == [
+        *range(5),
+        *range(5),
+    ]
     assert [header.record_count for _, header in leaders.headers] == [5, 5]
     assert len(scripted.requests(ApiKey.PRODUCE)) == 1
     assert (leaders.values(0), leaders.values(2)) == (names("a", 5), names("b", 5))
 
 
-def test_a_full_batch_does_not_linger(scripted: ScriptedCluster, leaders: Leaders) -> None:
-    async def body(producer: Producer) -> Any:
-        futures = append(producer, ["a" * 600, "b" * 600, "c" * 900, "d"])
-        await asyncio.sleep(0.5)
-        return [future.done() for future in futures], await outcomes(futures)
-
-    done, results = producing(scripted, body, linger_ms=1_000, batch_size_bytes=950)
+@pytest.mark.world(linger_ms=1_000, batch_size_bytes=950)
+async def test_a_full_batch_does_not_linger(producer: Producer, leaders: Leaders) -> None:
+    futures = append(producer, ["a" * 600, "b" * 600, "c" * 900, "d"])
+    await asyncio.sleep(0.5)
+    done, results = [future.done() for future in futures], await outcomes(futures)
     assert done == [True, True, True, False]
     assert results == [0, 1, 2, 3]
 
 
-def test_flush_does_not_linger_and_waits_for_everything(scripted: ScriptedCluster, leaders: Leaders) -> None:
-    async def body(producer: Producer) -> Any:
-        futures = append(producer, names("a", 3)) + append(producer, names("b", 3), 1)
-        assert await producer.flush(500)
-        return [future.done() for future in futures]
-
-    assert producing(scripted, body, linger_ms=60_000) == [True] * 6
+@pytest.mark.world(linger_ms=60_000)
+async def test_flush_does_not_linger_and_waits_for_everything(producer: Producer, leaders: Leaders) -> None:
+    futures = append(producer, names("a", 3)) + append(producer, names("b", 3), 1)
+    assert await producer.flush(500)
+    assert [future.done() for future in futures] == [True] * 6
 
 
-def test_flush_returns_false_if_something_is_not_answered_in_time(
-    scripted: ScriptedCluster, leaders: Leaders
+async def test_flush_returns_false_if_something_is_not_answered_in_time(
+    producer: Producer, leaders: Leaders
 ) -> None:
     leaders.plan += [SILENCE]
-
-    async def body(producer: Producer) -> Any:
-        (future,) = append(producer, ["a"])
-        flushed, done = await producer.flush(500), future.done()
-        await future
-        return flushed, done
-
-    assert producing(scripted, body) == (False, False)
+    (future,) = append(producer, ["a"])
+    flushed, done = await producer.flush(500), future.done()
+    await future
+    assert (flushed, done) == (False, False)
 
 
-def test_five_requests_are_in_flight_and_no_more(scripted: ScriptedCluster, leaders: Leaders) -> None:
-    leaders.plan += [SILENCE]
-
-    async def body(producer: Producer) -> Any:
-        futures = await one_a_batch(producer, names("a", 8))
-        await asyncio.sleep(0.5)
-        return len(scripted.requests(ApiKey.PRODUCE)), await outcomes(futures)
-
-    assert producing(scripted, body, **ONE_A_BATCH) == (5, list(range(8)))
-
-
-def test_lost_answers_do_not_write_twice_nor_out_of_order(
-    scripted: ScriptedCluster, leaders: Leaders
+@pytest.mark.world(**ONE_A_BATCH)
+async def test_five_requests_are_in_flight_and_no_more(
+    producer: Producer, scripted: ScriptedCluster, leaders: Leaders
 ) -> None:
+    leaders.plan += [SILENCE]
+    futures = await one_a_batch(producer, names("a", 8))
+    await asyncio.sleep(0.5)
+    assert (len(scripted.requests(ApiKey.PRODUCE)), await outcomes(futures)) == (5, list(range(8)))
+
+
+@pytest.mark.world(**ONE_A_BATCH)
+async def test_lost_answers_do_not_write_twice_nor_out_of_order(producer: Producer, leaders: Leaders) -> None:
     leaders.plan += [(APPENDED, None), (APPENDED, SILENCE), (APPENDED, SILENCE), SILENCE]
-
-    async def body(producer: Producer) -> Any:
-        return await outcomes(await one_a_batch(producer, names("a", 8)))
-
-    assert producing(scripted, body, **ONE_A_BATCH) == list(range(8))
+    assert await outcomes(await one_a_batch(producer, names("a", 8))) == list(range(8))
     assert leaders.values() == names("a", 8)
 
 
@@ -309,150 +292,122 @@ def encoded(*values: str) -> EncodedRecords:
     return encode_records([RecordInput(None, value.encode(), (), 77) for value in values])
 
 
-def test_encoded_records_are_batches_of_their_own_and_keep_the_order(
-    scripted: ScriptedCluster, leaders: Leaders
+async def test_encoded_records_are_batches_of_their_own_and_keep_the_order(
+    producer: Producer, leaders: Leaders
 ) -> None:
     leaders.plan += [(APPENDED, SILENCE), (APPENDED, None), SILENCE]
-
-    async def body(producer: Producer) -> Any:
-        await producer.partitions_for("t")
-        futures = append(producer, ["a"])
-        futures.append(producer.append_encoded("t", 0, encoded("b", "c")))
-        futures += append(producer, ["d"])
-        futures.append(producer.append_encoded("t", 0, encoded("e")))
-        return [await future for future in futures]
-
-    results = producing(scripted, body)
+    await producer.partitions_for("t")
+    futures = append(producer, ["a"])
+    futures.append(producer.append_encoded("t", 0, encoded("b", "c")))
+    futures += append(producer, ["d"])
+    futures.append(producer.append_encoded("t", 0, encoded("e")))
+    results = [await future for future in futures]
     assert [one.offset for one in results] == [0, 1, 3, 4]
     assert results[1].timestamp_ms == 77
     assert leaders.values() == ["a", "b", "c", "d", "e"]
 
 
-def test_encoded_records_take_the_room_of_their_bytes(scripted: ScriptedCluster, leaders: Leaders) -> None:
+@pytest.mark.world(buffer_memory_bytes=2 * len(encoded("a" * 500).body))
+async def test_encoded_records_take_the_room_of_their_bytes(producer: Producer, leaders: Leaders) -> None:
     """As much as those count that wait for room before they append."""
     content = encoded("a" * 500)
-
-    async def body(producer: Producer) -> Any:
-        futures = [producer.append_encoded("t", 0, content) for _ in range(2)]
-        with pytest.raises(NotWrittenError, match=r"buffer\.memory"):
-            producer.append_encoded("t", 0, content)
-        return [(await future).offset for future in futures]
-
-    assert producing(scripted, body, buffer_memory_bytes=2 * len(content.body)) == [0, 1]
+    futures = [producer.append_encoded("t", 0, content) for _ in range(2)]
+    with pytest.raises(NotWrittenError, match=r"buffer\.memory"):
+        producer.append_encoded("t", 0, content)
+    assert [(await future).offset for future in futures] == [0, 1]
 
 
-def test_encoded_records_that_are_too_large_are_refused_at_once(
-    scripted: ScriptedCluster, leaders: Leaders
+@pytest.mark.world(max_request_size_bytes=900)
+async def test_encoded_records_that_are_too_large_are_refused_at_once(
+    producer: Producer, leaders: Leaders
 ) -> None:
-    async def body(producer: Producer) -> Any:
-        with pytest.raises(NotWrittenError, match=r"above max\.request\.size"):
-            producer.append_encoded("t", 0, encoded("a" * 1_000))
-
-    producing(scripted, body, max_request_size_bytes=900)
+    with pytest.raises(NotWrittenError, match=r"above max\.request\.size"):
+        producer.append_encoded("t", 0, encoded("a" * 1_000))
     assert not leaders.values()
 
 
-def test_a_broken_connection_does_not_write_twice_nor_out_of_order(
-    scripted: ScriptedCluster, leaders: Leaders
+@pytest.mark.world(**ONE_A_BATCH)
+async def test_a_broken_connection_does_not_write_twice_nor_out_of_order(
+    producer: Producer, leaders: Leaders
 ) -> None:
     leaders.plan += [None, (APPENDED, ConnectionResetError("gone"))]
-
-    async def body(producer: Producer) -> Any:
-        return await outcomes(await one_a_batch(producer, names("a", 8)))
-
-    assert producing(scripted, body, **ONE_A_BATCH) == list(range(8))
+    assert await outcomes(await one_a_batch(producer, names("a", 8))) == list(range(8))
     assert leaders.values() == names("a", 8)
 
 
-def test_batches_after_a_refused_one_keep_their_order(scripted: ScriptedCluster, leaders: Leaders) -> None:
+@pytest.mark.world(**ONE_A_BATCH)
+async def test_batches_after_a_refused_one_keep_their_order(producer: Producer, leaders: Leaders) -> None:
     leaders.plan += [ErrorCode.NOT_ENOUGH_REPLICAS]
-
-    async def body(producer: Producer) -> Any:
-        return await outcomes(await one_a_batch(producer, names("a", 8)))
-
-    assert producing(scripted, body, **ONE_A_BATCH) == list(range(8))
+    assert await outcomes(await one_a_batch(producer, names("a", 8))) == list(range(8))
     assert leaders.values() == names("a", 8)
 
 
 @pytest.mark.parametrize("hints", [False, True])
-def test_a_moved_leader_is_followed_in_order(
-    scripted: ScriptedCluster, leaders: Leaders, hints: bool
+@pytest.mark.world(**ONE_A_BATCH)
+async def test_a_moved_leader_is_followed_in_order(
+    producer: Producer, scripted: ScriptedCluster, leaders: Leaders, hints: bool
 ) -> None:
     leaders.hints = hints
-
-    async def body(producer: Producer) -> Any:
-        first = await outcomes(append(producer, ["a"]))
-        scripted.leaders["t"][0] = (3, 1)
-        return first + await outcomes(await one_a_batch(producer, names("b", 7)))
-
-    assert producing(scripted, body, **ONE_A_BATCH) == list(range(8))
+    first = await outcomes(append(producer, ["a"]))
+    scripted.leaders["t"][0] = (3, 1)
+    assert first + await outcomes(await one_a_batch(producer, names("b", 7))) == list(range(8))
     assert leaders.values() == ["a", *names("b", 7)]
     # The hint makes a Metadata request unnecessary (KIP-951).
     assert len(scripted.requests(ApiKey.METADATA)) == (1 if hints else 2)
 
 
-def test_nothing_is_sent_to_a_new_leader_while_the_old_one_has_not_answered(
-    scripted: ScriptedCluster, leaders: Leaders
+@pytest.mark.world(**ONE_A_BATCH)
+async def test_nothing_is_sent_to_a_new_leader_while_the_old_one_has_not_answered(
+    producer: Producer, scripted: ScriptedCluster, leaders: Leaders
 ) -> None:
     """The new leader may not know the producer, and would then accept any sequence."""
     leaders.producers[0] = ProducerState(complete=False)
     leaders.plan += [SILENCE]
-
-    async def body(producer: Producer) -> Any:
-        first = append(producer, ["a"])
-        await asyncio.sleep(0.1)
-        scripted.leaders["t"] |= {0: (3, 1), 1: (3, 1)}
-        assert await outcomes(append(producer, ["x"], 1)) == [0]  # so that the new leaders are known
-        return await outcomes(first + append(producer, ["b"]))
-
-    assert producing(scripted, body, **ONE_A_BATCH) == [0, 1]
+    first = append(producer, ["a"])
+    await asyncio.sleep(0.1)
+    scripted.leaders["t"] |= {0: (3, 1), 1: (3, 1)}
+    assert await outcomes(append(producer, ["x"], 1)) == [0]  # so that the new leaders are known
+    assert await outcomes(first + append(producer, ["b"])) == [0, 1]
     assert leaders.values() == ["a", "b"]
 
 
-def test_a_duplicate_that_the_broker_no_longer_remembers_counts_as_written(
-    scripted: ScriptedCluster, leaders: Leaders
+async def test_a_duplicate_that_the_broker_no_longer_remembers_counts_as_written(
+    producer: Producer, scripted: ScriptedCluster, leaders: Leaders
 ) -> None:
     leaders.plan += [(APPENDED, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)]
-    results = producing(scripted, lambda producer: producer.send("t", 0, None, b"v"))
+    results = await producer.send("t", 0, None, b"v")
     assert results.offset is None
     assert leaders.values() == ["v"]
 
 
-def test_without_response_until_the_delivery_timeout_the_outcome_is_unknown(
-    scripted: ScriptedCluster, leaders: Leaders
+@pytest.mark.world(delivery_timeout_ms=3_000)
+async def test_without_response_until_the_delivery_timeout_the_outcome_is_unknown(
+    producer: Producer, leaders: Leaders
 ) -> None:
     leaders.plan += [(APPENDED, SILENCE)] + [SILENCE] * 10
-
-    async def body(producer: Producer) -> Any:
-        with pytest.raises(MaybeWrittenError, match=r"t-0: not acknowledged within 3000 ms"):
-            await producer.send("t", 0, None, b"v")
-        return asyncio.get_running_loop().time()
-
-    assert producing(scripted, body, delivery_timeout_ms=3_000) == pytest.approx(3.0, abs=0.1)
+    with pytest.raises(MaybeWrittenError, match=r"t-0: not acknowledged within 3000 ms"):
+        await producer.send("t", 0, None, b"v")
+    assert asyncio.get_running_loop().time() == pytest.approx(3.0, abs=0.1)
 
 
-def test_a_record_without_a_leader_is_certainly_not_written(
-    scripted: ScriptedCluster, leaders: Leaders
+@pytest.mark.world(delivery_timeout_ms=3_000)
+async def test_a_record_without_a_leader_is_certainly_not_written(
+    producer: Producer, leaders: Leaders
 ) -> None:
-    async def body(producer: Producer) -> Any:
-        with pytest.raises(NotWrittenError, match="UNKNOWN_TOPIC_OR_PARTITION"):
-            await producer.send("t", 7, None, b"v")
-        with pytest.raises(NotWrittenError, match="UNKNOWN_TOPIC_OR_PARTITION"):
-            await producer.send("other", 0, None, b"v")
-
-    producing(scripted, body, delivery_timeout_ms=3_000)
+    with pytest.raises(NotWrittenError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+        await producer.send("t", 7, None, b"v")
+    with pytest.raises(NotWrittenError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+        await producer.send("other", 0, None, b"v")
 
 
-def test_a_broker_that_cannot_be_reached_has_written_nothing(
-    scripted: ScriptedCluster, leaders: Leaders
+@pytest.mark.world(delivery_timeout_ms=3_000)
+async def test_a_broker_that_cannot_be_reached_has_written_nothing(
+    producer: Producer, scripted: ScriptedCluster, leaders: Leaders
 ) -> None:
-    async def body(producer: Producer) -> Any:
-        await producer.send("t", 0, None, b"a")
-        scripted.brokers[2].up = False
-        with pytest.raises(NotWrittenError, match=r"cannot connect|no leader"):
-            await producer.send("t", 1, None, b"b")
-
-    producing(scripted, body, delivery_timeout_ms=3_000)
+    await producer.send("t", 0, None, b"a")
+    scripted.brokers[2].up = False
+    with pytest.raises(NotWrittenError, match=r"cannot connect|no leader"):
+        await producer.send("t", 1, None, b"b")
 
 
 @pytest.mark.parametrize(
@@ -464,20 +419,13 @@ def test_a_broker_that_cannot_be_reached_has_written_nothing(
         (ErrorCode.UNKNOWN_SERVER_ERROR, MaybeWrittenError),
     ],
 )
-def test_a_refusal_is_final_and_reports_whether_the_record_may_be_written(
-    scripted: ScriptedCluster,
-    leaders: Leaders,
-    code: ErrorCode,
-    error: type[MaybeWrittenError | NotWrittenError],
+async def test_a_refusal_is_final_and_reports_whether_the_record_may_be_written(
+    producer: Producer, leaders: Leaders, code: ErrorCode, error: type[MaybeWrittenError | NotWrittenError]
 ) -> None:
     leaders.plan += [code]
-
-    async def body(producer: Producer) -> Any:
-        with pytest.raises(error) as caught:
-            await producer.send("t", 0, None, b"v")
-        return caught.value.code, asyncio.get_running_loop().time()
-
-    results, at_s = producing(scripted, body)
+    with pytest.raises(error) as caught:
+        await producer.send("t", 0, None, b"v")
+    results, at_s = caught.value.code, asyncio.get_running_loop().time()
     assert results is code
     assert at_s < 1
 
@@ -490,41 +438,31 @@ def test_a_refusal_is_final_and_reports_whether_the_record_may_be_written(
         ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     ],
 )
-def test_errors_that_also_answer_an_append_leave_it_open(
-    scripted: ScriptedCluster, leaders: Leaders, code: ErrorCode
+@pytest.mark.world(delivery_timeout_ms=2_000)
+async def test_errors_that_also_answer_an_append_leave_it_open(
+    producer: Producer, leaders: Leaders, code: ErrorCode
 ) -> None:
     leaders.plan += [(APPENDED, code)] + [code] * 30
-
-    async def body(producer: Producer) -> Any:
-        with pytest.raises(MaybeWrittenError):
-            await producer.send("t", 0, None, b"v")
-
-    producing(scripted, body, delivery_timeout_ms=2_000)
+    with pytest.raises(MaybeWrittenError):
+        await producer.send("t", 0, None, b"v")
     assert leaders.values() == ["v"]
 
 
-def test_a_record_refused_after_a_lost_answer_may_be_written(
-    scripted: ScriptedCluster, leaders: Leaders
+async def test_a_record_refused_after_a_lost_answer_may_be_written(
+    producer: Producer, leaders: Leaders
 ) -> None:
     leaders.plan += [(APPENDED, SILENCE), ErrorCode.TOPIC_AUTHORIZATION_FAILED]
-
-    async def body(producer: Producer) -> Any:
-        with pytest.raises(MaybeWrittenError) as caught:
-            await producer.send("t", 0, None, b"v")
-        return caught.value.code
-
-    assert producing(scripted, body) is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    with pytest.raises(MaybeWrittenError) as caught:
+        await producer.send("t", 0, None, b"v")
+    assert caught.value.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-def test_records_after_a_refused_one_are_written_in_a_new_epoch(
-    scripted: ScriptedCluster, leaders: Leaders
+@pytest.mark.world(**ONE_A_BATCH)
+async def test_records_after_a_refused_one_are_written_in_a_new_epoch(
+    producer: Producer, leaders: Leaders
 ) -> None:
     leaders.plan += [None, ErrorCode.MESSAGE_TOO_LARGE]
-
-    async def body(producer: Producer) -> Any:
-        return await outcomes(await one_a_batch(producer, names("a", 8)))
-
-    results = producing(scripted, body, **ONE_A_BATCH)
+    results = await outcomes(await one_a_batch(producer, names("a", 8)))
     assert isinstance(results.pop(1), NotWrittenError)
     assert results == list(range(7))
     assert leaders.values() == [name for name in names("a", 8) if name != "a1"]
@@ -532,18 +470,15 @@ def test_records_after_a_refused_one_are_written_in_a_new_epoch(
     assert leaders.producer_ids == 1
 
 
-def test_a_batch_that_was_given_up_does_not_stop_the_partition(
-    scripted: ScriptedCluster, leaders: Leaders
+@pytest.mark.world(delivery_timeout_ms=2_500, **ONE_A_BATCH)
+async def test_a_batch_that_was_given_up_does_not_stop_the_partition(
+    producer: Producer, leaders: Leaders
 ) -> None:
     leaders.plan += [None] + [SILENCE] * 3
-
-    async def body(producer: Producer) -> Any:
-        first = await outcomes(append(producer, ["a"]))
-        second = await outcomes(append(producer, ["b"]))
-        third = await outcomes(append(producer, ["c"]))
-        return first + second + third
-
-    first, second, third = producing(scripted, body, delivery_timeout_ms=2_500, **ONE_A_BATCH)
+    first = await outcomes(append(producer, ["a"]))
+    second = await outcomes(append(producer, ["b"]))
+    third = await outcomes(append(producer, ["c"]))
+    first, second, third = first + second + third
     assert (first, third) == (0, 1)
     assert isinstance(second, MaybeWrittenError)
     assert leaders.values() == ["a", "c"]
@@ -551,175 +486,148 @@ def test_a_batch_that_was_given_up_does_not_stop_the_partition(
     assert leaders.headers[-1][1].base_sequence == 0
 
 
-def test_other_partitions_keep_their_epoch_when_one_starts_again(
-    scripted: ScriptedCluster, leaders: Leaders
+@pytest.mark.world(**ONE_A_BATCH)
+async def test_other_partitions_keep_their_epoch_when_one_starts_again(
+    producer: Producer, leaders: Leaders
 ) -> None:
-    async def body(producer: Producer) -> Any:
-        assert await outcomes([*append(producer, ["a"]), *append(producer, ["b"], 2)]) == [0, 0]
-        leaders.plan += [ErrorCode.INVALID_RECORD]
-        await outcomes(append(producer, ["c"]))
-        return await outcomes([*append(producer, ["d"]), *append(producer, ["e"], 2)])
-
-    assert producing(scripted, body, **ONE_A_BATCH) == [1, 1]
+    assert await outcomes([*append(producer, ["a"]), *append(producer, ["b"], 2)]) == [0, 0]
+    leaders.plan += [ErrorCode.INVALID_RECORD]
+    await outcomes(append(producer, ["c"]))
+    assert await outcomes([*append(producer, ["d"]), *append(producer, ["e"], 2)]) == [1, 1]
     last = dict(leaders.headers)
     assert (last[0].producer_epoch, last[0].base_sequence) == (1, 0)
     assert (last[2].producer_epoch, last[2].base_sequence) == (0, 1)
 
 
-def test_an_unknown_outcome_is_not_written_again_under_another_sequence(
-    scripted: ScriptedCluster, leaders: Leaders
+@pytest.mark.world(delivery_timeout_ms=2_500, **ONE_A_BATCH)
+async def test_an_unknown_outcome_is_not_written_again_under_another_sequence(
+    producer: Producer, leaders: Leaders
 ) -> None:
     """The first batch is given up, and it is unknown whether the second is in the log."""
     leaders.plan += [None, SILENCE, (APPENDED, SILENCE)] + [SILENCE] * 2
-
-    async def body(producer: Producer) -> Any:
-        assert await outcomes(append(producer, ["a"])) == [0]
-        futures = await one_a_batch(producer, ["b", "c"])
-        results = await outcomes(futures)
-        return results + await outcomes(append(producer, ["d"]))
-
-    results = producing(scripted, body, delivery_timeout_ms=2_500, **ONE_A_BATCH)
+    assert await outcomes(append(producer, ["a"])) == [0]
+    futures = await one_a_batch(producer, ["b", "c"])
+    results = await outcomes(futures)
+    results = results + await outcomes(append(producer, ["d"]))
     assert [type(one) for one in results] == [MaybeWrittenError, MaybeWrittenError, int]
     assert leaders.values() == ["a", "d"]
 
 
-def test_a_broker_that_forgot_the_producer_is_written_to_in_a_new_epoch(
-    scripted: ScriptedCluster, leaders: Leaders
+@pytest.mark.world(**ONE_A_BATCH)
+async def test_a_broker_that_forgot_the_producer_is_written_to_in_a_new_epoch(
+    producer: Producer, leaders: Leaders
 ) -> None:
     leaders.plan += [None, ErrorCode.UNKNOWN_PRODUCER_ID]
-
-    async def body(producer: Producer) -> Any:
-        return await outcomes(await one_a_batch(producer, names("a", 6)))
-
-    assert producing(scripted, body, **ONE_A_BATCH) == list(range(6))
+    assert await outcomes(await one_a_batch(producer, names("a", 6))) == list(range(6))
     assert leaders.values() == names("a", 6)
 
 
-def test_a_fenced_epoch_is_replaced_by_a_new_producer_id(scripted: ScriptedCluster, leaders: Leaders) -> None:
+@pytest.mark.world(**ONE_A_BATCH)
+async def test_a_fenced_epoch_is_replaced_by_a_new_producer_id(producer: Producer, leaders: Leaders) -> None:
     leaders.plan += [None, ErrorCode.INVALID_PRODUCER_EPOCH]
-
-    async def body(producer: Producer) -> Any:
-        return await outcomes(await one_a_batch(producer, names("a", 6)))
-
-    assert producing(scripted, body, **ONE_A_BATCH) == list(range(6))
+    assert await outcomes(await one_a_batch(producer, names("a", 6))) == list(range(6))
     assert leaders.values() == names("a", 6)
     assert leaders.producer_ids == 2
 
 
-def test_a_sequence_the_broker_refuses_though_all_before_it_was_acknowledged_is_reported(
-    scripted: ScriptedCluster, leaders: Leaders
+@pytest.mark.world(**ONE_A_BATCH)
+async def test_a_sequence_the_broker_refuses_though_all_before_it_was_acknowledged_is_reported(
+    producer: Producer, leaders: Leaders
 ) -> None:
     """Acknowledged records are lost: the sender gets an error; the following records are written again."""
-
-    async def body(producer: Producer) -> Any:
-        assert await outcomes(append(producer, ["a"])) == [0]
-        leaders.producers[0] = ProducerState()
-        leaders.logs[0].clear()
-        return await outcomes(append(producer, ["b"])) + await outcomes(append(producer, ["c"]))
-
-    error, offset = producing(scripted, body, **ONE_A_BATCH)
+    assert await outcomes(append(producer, ["a"])) == [0]
+    leaders.producers[0] = ProducerState()
+    leaders.logs[0].clear()
+    error, offset = await outcomes(append(producer, ["b"])) + await outcomes(append(producer, ["c"]))
     assert isinstance(error, NotWrittenError)
     assert error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert offset == 0
     assert leaders.values() == ["c"]
 
 
-def test_without_idempotence_one_batch_of_a_partition_is_in_flight(
-    scripted: ScriptedCluster, leaders: Leaders
+@pytest.mark.world(acks=1, enable_idempotence=False, **ONE_A_BATCH)
+async def test_without_idempotence_one_batch_of_a_partition_is_in_flight(
+    producer: Producer, scripted: ScriptedCluster, leaders: Leaders
 ) -> None:
     leaders.plan += [SILENCE]
-
-    async def body(producer: Producer) -> Any:
-        futures = await one_a_batch(producer, names("a", 4))
-        await asyncio.sleep(0.5)
-        sent = len(scripted.requests(ApiKey.PRODUCE))
-        return sent, await outcomes(futures)
-
-    sent, results = producing(scripted, body, acks=1, enable_idempotence=False, **ONE_A_BATCH)
+    futures = await one_a_batch(producer, names("a", 4))
+    await asyncio.sleep(0.5)
+    sent = len(scripted.requests(ApiKey.PRODUCE))
+    sent, results = sent, await outcomes(futures)
     assert sent == 1
     assert results == [0, 1, 2, 3]
     assert leaders.producer_ids == 0
     assert {header.producer_id for _, header in leaders.headers} == {-1}
 
 
-def test_acks_0_waits_for_no_answer(scripted: ScriptedCluster, leaders: Leaders) -> None:
-    async def body(producer: Producer) -> Any:
-        results = await outcomes(await one_a_batch(producer, names("a", 8)))
-        await asyncio.sleep(0.1)
-        return results
-
-    assert producing(scripted, body, acks=0, enable_idempotence=False, **ONE_A_BATCH) == [None] * 8
+@pytest.mark.world(acks=0, enable_idempotence=False, **ONE_A_BATCH)
+async def test_acks_0_waits_for_no_answer(producer: Producer, leaders: Leaders) -> None:
+    results = await outcomes(await one_a_batch(producer, names("a", 8)))
+    await asyncio.sleep(0.1)
+    assert results == [None] * 8
     assert leaders.values() == names("a", 8)
 
 
-def test_a_producer_id_is_requested_until_there_is_one(scripted: ScriptedCluster, leaders: Leaders) -> None:
+async def test_a_producer_id_is_requested_until_there_is_one(
+    producer: Producer, scripted: ScriptedCluster, leaders: Leaders
+) -> None:
     answers = deque([InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)] * 3)
     inner = leaders.init_producer_id
     scripted.script(ApiKey.INIT_PRODUCER_ID, lambda *call: answers.popleft() if answers else inner(*call))
-    assert producing(scripted, lambda producer: producer.send("t", 0, None, b"v")).offset == 0
+    assert (await producer.send("t", 0, None, b"v")).offset == 0
 
 
-def test_a_topic_that_does_not_exist_is_asked_for_after_pauses_though_another_is_there(
-    scripted: ScriptedCluster, leaders: Leaders
+@pytest.mark.world(max_block_ms=3_000)
+async def test_a_topic_that_does_not_exist_is_asked_for_after_pauses_though_another_is_there(
+    producer: Producer, scripted: ScriptedCluster, leaders: Leaders
 ) -> None:
-    async def body(producer: Producer) -> int:
-        waiting = asyncio.ensure_future(producer.partitions_for("missing"))
-        await asyncio.sleep(0)
-        assert await producer.partitions_for("t") == len(scripted.leaders["t"])
-        with pytest.raises(NotWrittenError):
-            await waiting
-        return len(scripted.requests(ApiKey.METADATA))
-
-    assert producing(scripted, body, max_block_ms=3_000) < 12
+    waiting = asyncio.ensure_future(producer.partitions_for("missing"))
+    await asyncio.sleep(0)
+    assert await producer.partitions_for("t") == len(scripted.leaders["t"])
+    with pytest.raises(NotWrittenError):
+        await waiting
+    assert len(scripted.requests(ApiKey.METADATA)) < 12
 
 
-def test_a_producer_id_that_is_refused_fails_the_records_at_once(
-    scripted: ScriptedCluster, leaders: Leaders
+async def test_a_producer_id_that_is_refused_fails_the_records_at_once(
+    producer: Producer, scripted: ScriptedCluster, leaders: Leaders
 ) -> None:
     scripted.script(
         ApiKey.INIT_PRODUCER_ID,
         lambda *_: InitProducerIdResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
     )
-
-    async def body(producer: Producer) -> Any:
-        with pytest.raises(NotWrittenError) as caught:
-            await producer.send("t", 0, None, b"v")
-        return caught.value.code, asyncio.get_running_loop().time()
-
-    code, at_s = producing(scripted, body)
+    with pytest.raises(NotWrittenError) as caught:
+        await producer.send("t", 0, None, b"v")
+    code, at_s = caught.value.code, asyncio.get_running_loop().time()
     assert code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     assert at_s < 1
 
 
-def test_a_full_buffer_refuses_and_has_room_again_later(scripted: ScriptedCluster, leaders: Leaders) -> None:
-    async def body(producer: Producer) -> Any:
-        futures = [producer.append("t", 0, None, b"x" * 400), producer.append("t", 0, None, b"y" * 400)]
-        assert producer.is_full(400)
-        with pytest.raises(NotWrittenError) as caught:
-            producer.append("t", 0, None, b"z" * 400)
-        await asyncio.gather(*futures)
-        await producer.send("t", 0, None, b"z" * 400)
-        return caught.value.code
-
-    assert producing(scripted, body, buffer_memory_bytes=1_000).retriable
+@pytest.mark.world(buffer_memory_bytes=1_000)
+async def test_a_full_buffer_refuses_and_has_room_again_later(producer: Producer, leaders: Leaders) -> None:
+    futures = [producer.append("t", 0, None, b"x" * 400), producer.append("t", 0, None, b"y" * 400)]
+    assert producer.is_full(400)
+    with pytest.raises(NotWrittenError) as caught:
+        producer.append("t", 0, None, b"z" * 400)
+    await asyncio.gather(*futures)
+    await producer.send("t", 0, None, b"z" * 400)
+    assert caught.value.code.retriable
 
 
-def test_a_record_too_large_for_a_request_is_refused_at_once(
-    scripted: ScriptedCluster, leaders: Leaders
+@pytest.mark.world(max_request_size_bytes=2_000)
+async def test_a_record_too_large_for_a_request_is_refused_at_once(
+    producer: Producer, leaders: Leaders
 ) -> None:
-    async def body(producer: Producer) -> Any:
-        with pytest.raises(NotWrittenError) as caught:
-            producer.append("t", 0, None, b"x" * 2_000)
-        return caught.value.code
-
-    assert producing(scripted, body, max_request_size_bytes=2_000) is ErrorCode.MESSAGE_TOO_LARGE
+    with pytest.raises(NotWrittenError) as caught:
+        producer.append("t", 0, None, b"x" * 2_000)
+    assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
 
 
-def test_requests_stay_below_their_greatest_size(scripted: ScriptedCluster, leaders: Leaders) -> None:
-    async def body(producer: Producer) -> Any:
-        return await outcomes([producer.append("t", p, None, b"x" * 900) for p in (0, 2, 0, 2)])
-
-    assert producing(scripted, body, max_request_size_bytes=1_500, batch_size_bytes=100) == [0, 0, 1, 1]
+@pytest.mark.world(max_request_size_bytes=1_500, batch_size_bytes=100)
+async def test_requests_stay_below_their_greatest_size(
+    producer: Producer, scripted: ScriptedCluster, leaders: Leaders
+) -> None:
+    assert await outcomes([producer.append("t", p, None, b"x" * 900) for p in (0, 2, 0, 2)]) == [0, 0, 1, 1]
     sizes = [
         sum(len(p.records) for topic in request.topic_data for p in topic.partition_data)
         for _, _, request in scripted.requests(ApiKey.PRODUCE)
@@ -727,44 +635,37 @@ def test_requests_stay_below_their_greatest_size(scripted: ScriptedCluster, lead
     assert max(sizes) < 1_500
 
 
-def test_close_fails_open_records_and_reports_which_may_be_written(
-    scripted: ScriptedCluster, leaders: Leaders
+@pytest.mark.world(linger_ms=50)
+async def test_close_fails_open_records_and_reports_which_may_be_written(
+    producer: Producer, leaders: Leaders
 ) -> None:
     leaders.plan += [SILENCE]
-
-    async def body(producer: Producer) -> Any:
-        sent = append(producer, ["a"])
-        await asyncio.sleep(0.1)
-        waiting = append(producer, ["b"], 1)
-        await producer.close()
-        with pytest.raises(NotWrittenError, match="closed"):
-            producer.append("t", 0, None, b"c")
-        return await outcomes(sent + waiting)
-
-    results = producing(scripted, body, linger_ms=50)
+    sent = append(producer, ["a"])
+    await asyncio.sleep(0.1)
+    waiting = append(producer, ["b"], 1)
+    await producer.close()
+    with pytest.raises(NotWrittenError, match="closed"):
+        producer.append("t", 0, None, b"c")
+    results = await outcomes(sent + waiting)
     assert [type(one) for one in results] == [MaybeWrittenError, NotWrittenError]
 
 
-def test_close_with_a_timeout_writes_open_records(scripted: ScriptedCluster, leaders: Leaders) -> None:
-    async def body(producer: Producer) -> Any:
-        futures = append(producer, ["a"])
-        await producer.close(1_000)
-        return await outcomes(futures)
-
-    assert producing(scripted, body, linger_ms=60_000) == [0]
+@pytest.mark.world(linger_ms=60_000)
+async def test_close_with_a_timeout_writes_open_records(producer: Producer, leaders: Leaders) -> None:
+    futures = append(producer, ["a"])
+    await producer.close(1_000)
+    assert await outcomes(futures) == [0]
 
 
-def test_a_sender_that_is_cancelled_does_not_harm_its_batch(
-    scripted: ScriptedCluster, leaders: Leaders
+@pytest.mark.world(linger_ms=50)
+async def test_a_sender_that_is_cancelled_does_not_harm_its_batch(
+    producer: Producer, leaders: Leaders
 ) -> None:
-    async def body(producer: Producer) -> Any:
-        lost = asyncio.ensure_future(producer.send("t", 0, None, b"a"))
-        kept = asyncio.ensure_future(producer.send("t", 0, None, b"b"))
-        await asyncio.sleep(0.001)
-        lost.cancel()
-        return (await kept).offset
-
-    assert producing(scripted, body, linger_ms=50) == 1
+    lost = asyncio.ensure_future(producer.send("t", 0, None, b"a"))
+    kept = asyncio.ensure_future(producer.send("t", 0, None, b"b"))
+    await asyncio.sleep(0.001)
+    lost.cancel()
+    assert (await kept).offset == 1
 
 
 @pytest.mark.parametrize(
@@ -781,11 +682,11 @@ def test_contradicting_settings_are_refused(settings: ProducerSettings) -> None:
         ProducerConfig(**settings)
 
 
-def test_a_partition_is_found_by_name_where_topics_have_no_id(
-    scripted: ScriptedCluster, leaders: Leaders
+async def test_a_partition_is_found_by_name_where_topics_have_no_id(
+    producer: Producer, scripted: ScriptedCluster, leaders: Leaders
 ) -> None:
     scripted.topic_ids["t"] = ZERO_UUID
-    assert producing(scripted, lambda producer: producer.send("t", 0, None, b"v")).offset == 0
+    assert (await producer.send("t", 0, None, b"v")).offset == 0
     assert [version for _, version, _ in scripted.requests(ApiKey.PRODUCE)] == [12]
 
 
@@ -805,14 +706,14 @@ def fault(rng: random.Random) -> Planned:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_under_faults_records_are_in_order_at_most_once_and_at_their_acknowledged_offsets(
+@pytest.mark.loop(new=VirtualLoop)
+async def test_under_faults_records_are_in_order_at_most_once_and_at_their_acknowledged_offsets(
     scripted: ScriptedCluster, leaders: Leaders, seed: int
 ) -> None:
     rng = random.Random(seed)
     leaders.plan += [fault(rng) if rng.random() < 0.4 else None for _ in range(150)]
     leaders.hints = rng.random() < 0.5
-
-    async def body(producer: Producer) -> Any:
+    async with running_producer(scripted, delivery_timeout_ms=4_000, linger_ms=rng.randrange(3)) as producer:
         sent = []
         for n in range(60):
             partition = rng.randrange(3)
@@ -822,16 +723,14 @@ def test_under_faults_records_are_in_order_at_most_once_and_at_their_acknowledge
             if rng.random() < 0.05:
                 scripted.leaders["t"][partition] = (rng.randrange(1, 4), n + 1)
         await producer.flush()
-        outcomes = await asyncio.gather(*(future for *_, future in sent), return_exceptions=True)
-        return [(*one[:2], outcome) for one, outcome in zip(sent, outcomes, strict=True)]
-
-    results = producing(scripted, body, delivery_timeout_ms=4_000, linger_ms=rng.randrange(3))
-    for index in range(3):
-        values = leaders.values(index)
-        assert values == sorted(set(values)), "out of order or written twice"
-    for value, partition, fate in results:
-        log = leaders.values(partition)
-        if isinstance(fate, NotWrittenError):
-            assert value not in log
-        elif not isinstance(fate, MaybeWrittenError):
-            assert fate.offset is not None and log[fate.offset] == value
+        fates = await outcomes([future for *_, future in sent])
+        results = [(*one[:2], fate) for one, fate in zip(sent, fates, strict=True)]
+        for index in range(3):
+            values = leaders.values(index)
+            assert values == sorted(set(values)), "out of order or written twice"
+        for value, partition, fate in results:
+            log = leaders.values(partition)
+            if isinstance(fate, NotWrittenError):
+                assert value not in log
+            elif not isinstance(fate, MaybeWrittenError):
+                assert fate is not None and log[fate] == value

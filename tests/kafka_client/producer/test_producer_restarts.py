@@ -12,16 +12,18 @@ from pykraft.broker.logs.producers.state import ProducerState
 from pykraft.kafka_client.errors import MaybeWrittenError, NotWrittenError
 from pykraft.kafka_client.producer.producer import Producer
 from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.runtime.simulated.virtual_loop import VirtualLoop
+from tests.asynchronous import in_loop
 from tests.kafka_client.producer.test_producer import (
     APPENDED,
     Leaders,
     Planned,
     one_a_batch,
     outcomes,
-    producing,
+    running_producer,
 )
 from tests.kafka_client.scripted import ScriptedCluster
-from tests.kafka_client.virtual_cluster import SILENCE
+from tests.kafka_client.virtual_cluster import SILENCE, run_virtual
 
 GONE = ConnectionResetError("gone")
 RESTARTS = {
@@ -48,6 +50,9 @@ CERTAIN: dict[str, Planned] = {
 }
 
 
+producer = in_loop(running_producer, VirtualLoop)
+
+
 @pytest.fixture
 def leaders(scripted: ScriptedCluster) -> Leaders:
     scripted.add_topic("t", {0: (1, 0)})
@@ -60,15 +65,16 @@ def play(scripted: ScriptedCluster, leaders: Leaders, restart: ErrorCode, fate: 
     The leader does not know the producer any more, and takes any sequence.
     """
 
-    async def body(producer: Producer) -> Any:
-        first = await outcomes(await one_a_batch(producer, ["a"]))
-        leaders.producers[0] = ProducerState(complete=False)
-        leaders.plan += [restart, fate]
-        rest = await one_a_batch(producer, ["b", "c"])
-        await asyncio.sleep(0.5)
-        return first + await outcomes([*rest, *await one_a_batch(producer, ["d"])])
+    async def played() -> list[Any]:
+        async with running_producer(scripted, linger_ms=0, client={"request_timeout_ms": 300}) as producer:
+            first = await outcomes(await one_a_batch(producer, ["a"]))
+            leaders.producers[0] = ProducerState(complete=False)
+            leaders.plan += [restart, fate]
+            rest = await one_a_batch(producer, ["b", "c"])
+            await asyncio.sleep(0.5)
+            return first + await outcomes([*rest, *await one_a_batch(producer, ["d"])])
 
-    return producing(scripted, body, linger_ms=0, client={"request_timeout_ms": 300})
+    return run_virtual(played())
 
 
 @pytest.mark.parametrize("fate", UNSURE)
@@ -95,21 +101,18 @@ def test_a_batch_in_flight_that_is_not_written_is_written_in_the_next_epoch(
     assert (third, last) == ((1, 2) if is_given_up else (2, 3))
 
 
-def test_the_next_epoch_waits_until_nothing_of_the_one_before_is_in_flight(
-    scripted: ScriptedCluster, leaders: Leaders
+@pytest.mark.world(linger_ms=0, client={"request_timeout_ms": 300})
+async def test_the_next_epoch_waits_until_nothing_of_the_one_before_is_in_flight(
+    producer: Producer, leaders: Leaders
 ) -> None:
     """What is in flight may yet be written, and would then have been overtaken."""
-
-    async def body(producer: Producer) -> Any:
-        await outcomes(await one_a_batch(producer, ["a"]))
-        leaders.plan += [ErrorCode.MESSAGE_TOO_LARGE, SILENCE]
-        rest = await one_a_batch(producer, ["b", "c"])
-        await asyncio.sleep(0.05)
-        rest += await one_a_batch(producer, ["d"])
-        await asyncio.sleep(0.15)
-        sent = [header.producer_epoch for _, header in leaders.headers]
-        await outcomes(rest)
-        return sent
-
-    assert producing(scripted, body, linger_ms=0, client={"request_timeout_ms": 300}) == [0]
+    await outcomes(await one_a_batch(producer, ["a"]))
+    leaders.plan += [ErrorCode.MESSAGE_TOO_LARGE, SILENCE]
+    rest = await one_a_batch(producer, ["b", "c"])
+    await asyncio.sleep(0.05)
+    rest += await one_a_batch(producer, ["d"])
+    await asyncio.sleep(0.15)
+    sent = [header.producer_epoch for _, header in leaders.headers]
+    await outcomes(rest)
+    assert sent == [0]
     assert leaders.headers[-1][1].producer_epoch == 1

@@ -22,8 +22,10 @@ from pykraft.kafka_protocol.messages.records import (
     TopicProduceResponse,
 )
 from pykraft.kafka_protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
+from pykraft.runtime.simulated.virtual_loop import VirtualLoop
 from pykraft.testing import Cluster
-from tests.kafka_client.producer.test_producer import Leaders, producing
+from tests.asynchronous import in_loop
+from tests.kafka_client.producer.test_producer import Leaders, running_producer
 from tests.kafka_client.scripted import ScriptedCluster
 
 __all__ = ["leaders"]
@@ -53,6 +55,9 @@ WRONG: list[tuple[int, Any, type[Exception]]] = [
 ]
 
 
+producer = in_loop(running_producer, VirtualLoop)
+
+
 def wrong() -> Iterator[tuple[Given, type[Exception]]]:
     for at, what, error in WRONG:
         given = list(GOOD)
@@ -60,27 +65,23 @@ def wrong() -> Iterator[tuple[Given, type[Exception]]]:
         yield tuple(given), error
 
 
-def test_what_is_no_record_is_refused_at_once_and_the_others_are_written(
-    scripted: ScriptedCluster, leaders: Leaders
+async def test_what_is_no_record_is_refused_at_once_and_the_others_are_written(
+    producer: Producer, leaders: Leaders
 ) -> None:
     """They share a batch with it, or come after it."""
-
-    async def body(producer: Producer) -> None:
-        first = producer.append(*GOOD)
-        for given, error in wrong():
+    first = producer.append(*GOOD)
+    for given, error in wrong():
+        with pytest.raises(error):
+            producer.append(*given)
+        if given[0] != "t":
             with pytest.raises(error):
-                producer.append(*given)
-            if given[0] != "t":
-                with pytest.raises(error):
-                    await producer.partitions_for(given[0])
-        assert not producer.is_full((32 << 20) - 1_000), "what was refused takes no room"
-        assert (await first).offset == 0
-        assert (await producer.send(*GOOD)).offset == 1
-        values: list[Any] = [bytearray(b"v"), memoryview(b"v"), None, b""]
-        for known in values:
-            await producer.send("t", 0, known, known, [("", known)], (1 << 63) - 1)
-
-    producing(scripted, body)
+                await producer.partitions_for(given[0])
+    assert not producer.is_full((32 << 20) - 1_000), "what was refused takes no room"
+    assert (await first).offset == 0
+    assert (await producer.send(*GOOD)).offset == 1
+    values: list[Any] = [bytearray(b"v"), memoryview(b"v"), None, b""]
+    for known in values:
+        await producer.send("t", 0, known, known, [("", known)], (1 << 63) - 1)
     assert len(leaders.logs[0]) == 6
     assert [one.value for one in leaders.logs[0][2:]] == [b"v", b"v", None, b""]
 
@@ -89,8 +90,8 @@ UNKNOWN = 9_999
 """An error of a later version of Kafka."""
 
 
-def test_error_that_only_newer_brokers_know_is_the_outcome_of_its_record_alone(
-    scripted: ScriptedCluster, leaders: Leaders
+async def test_error_that_only_newer_brokers_know_is_the_outcome_of_its_record_alone(
+    producer: Producer, scripted: ScriptedCluster, leaders: Leaders
 ) -> None:
     """Of a batch, or of the request for a producer id: the producer goes on."""
     strange = [ApiKey.INIT_PRODUCER_ID, ApiKey.PRODUCE]
@@ -112,15 +113,11 @@ def test_error_that_only_newer_brokers_know_is_the_outcome_of_its_record_alone(
 
     scripted.script(ApiKey.PRODUCE, produce)
     scripted.script(ApiKey.INIT_PRODUCER_ID, init)
-
-    async def body(producer: Producer) -> None:
-        for kind in (NotWrittenError, MaybeWrittenError):
-            with pytest.raises(kind) as refused:
-                await producer.send(*GOOD)
-            assert refused.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
-        assert (await producer.send(*GOOD)).offset == 0
-
-    producing(scripted, body)
+    for kind in (NotWrittenError, MaybeWrittenError):
+        with pytest.raises(kind) as refused:
+            await producer.send(*GOOD)
+        assert refused.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert (await producer.send(*GOOD)).offset == 0
 
 
 @pytest.fixture(scope="module")

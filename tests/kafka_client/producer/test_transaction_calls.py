@@ -19,140 +19,115 @@ CONFIG = ProducerConfig(linger_ms=0, delivery_timeout_ms=8_000)
 
 
 @by_both_rules
-def test_a_record_beside_a_commit_is_refused_and_not_left_to_the_next_transaction(
-    rules: TransactionVersion,
+async def test_a_record_beside_a_commit_is_refused_and_not_left_to_the_next_transaction(
+    world: TransactionWorld,
 ) -> None:
-    world = TransactionWorld(rules)
+    producer = world.producer(config=CONFIG)
+    await producer.init_transactions()
+    await producer.begin_transaction()
+    producer.append("t", 0, None, b"1")
+    refused: list[bool] = []
 
-    async def body() -> None:
-        producer = world.producer(config=CONFIG)
-        await producer.init_transactions()
-        await producer.begin_transaction()
-        producer.append("t", 0, None, b"1")
-        refused: list[bool] = []
+    def append(_: object) -> None:
+        with pytest.raises(RuntimeError, match="is being written, to be committed"):
+            producer.append("t", 1, None, b"late")
+        refused.append(True)
 
-        def append(_: object) -> None:
-            with pytest.raises(RuntimeError, match="is being written, to be committed"):
-                producer.append("t", 1, None, b"late")
-            refused.append(True)
-
-        when_asked(world.cluster, ApiKey.PRODUCE, append)
-        await producer.commit_transaction()
-        assert refused
-        await producer.begin_transaction()
-        await producer.send("t", 1, None, b"2")
-        await producer.commit_transaction()
-        await producer.close()
-        await world.settled()
-
-    world.run(body)
+    when_asked(world.cluster, ApiKey.PRODUCE, append)
+    await producer.commit_transaction()
+    assert refused
+    await producer.begin_transaction()
+    await producer.send("t", 1, None, b"2")
+    await producer.commit_transaction()
+    await producer.close()
+    await world.settled()
     assert (world.committed("t", 0), world.committed("t", 1)) == (["1"], ["2"])
 
 
 @by_both_rules
 @pytest.mark.parametrize("is_cancelled", [True, False])
-def test_a_commit_that_has_not_written_all_leaves_the_transaction_open(
-    rules: TransactionVersion, is_cancelled: bool
+async def test_a_commit_that_has_not_written_all_leaves_the_transaction_open(
+    world: TransactionWorld, is_cancelled: bool
 ) -> None:
-    world = TransactionWorld(rules)
-
-    async def body() -> None:
-        producer = world.producer(config=CONFIG)
-        await producer.init_transactions()
-        await producer.begin_transaction()
-        world.fault = lambda api, request: Lost(is_silent=True) if api == ApiKey.PRODUCE else None
-        producer.append("t", 0, None, b"1")
-        if is_cancelled:
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(producer.commit_transaction(), 0.3)
-        else:
-            with pytest.raises(ClientTimeoutError):
-                await producer.commit_transaction(300)
-        world.fault = lambda api, request: None
-        producer.append("t", 1, None, b"1")
-        await producer.commit_transaction()
-        await producer.close()
-        await world.settled()
-
-    world.run(body)
+    producer = world.producer(config=CONFIG)
+    await producer.init_transactions()
+    await producer.begin_transaction()
+    world.fault = lambda api, request: Lost(is_silent=True) if api == ApiKey.PRODUCE else None
+    producer.append("t", 0, None, b"1")
+    if is_cancelled:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(producer.commit_transaction(), 0.3)
+    else:
+        with pytest.raises(ClientTimeoutError):
+            await producer.commit_transaction(300)
+    world.fault = lambda api, request: None
+    producer.append("t", 1, None, b"1")
+    await producer.commit_transaction()
+    await producer.close()
+    await world.settled()
     assert (world.committed("t", 0), world.committed("t", 1)) == (["1"], ["1"])
 
 
 @by_both_rules
-def test_a_transaction_that_lost_a_record_while_it_is_written_is_not_committed(
-    rules: TransactionVersion,
+async def test_a_transaction_that_lost_a_record_while_it_is_written_is_not_committed(
+    world: TransactionWorld,
 ) -> None:
-    world = TransactionWorld(rules)
-
-    async def body() -> None:
-        producer = world.producer(config=CONFIG)
-        await producer.init_transactions()
-        await producer.begin_transaction()
-        producer.append("t", 0, None, b"1")
-        lost = KafkaError(ErrorCode.MESSAGE_TOO_LARGE, "lost before it came here")
-        when_asked(world.cluster, ApiKey.PRODUCE, lambda _: producer.fail_transaction(lost))
-        with pytest.raises(AbortableError, match="lost before"):
-            await producer.commit_transaction()
-        await producer.abort_transaction()
-        await producer.close()
-        await world.settled()
-
-    world.run(body)
+    producer = world.producer(config=CONFIG)
+    await producer.init_transactions()
+    await producer.begin_transaction()
+    producer.append("t", 0, None, b"1")
+    lost = KafkaError(ErrorCode.MESSAGE_TOO_LARGE, "lost before it came here")
+    when_asked(world.cluster, ApiKey.PRODUCE, lambda _: producer.fail_transaction(lost))
+    with pytest.raises(AbortableError, match="lost before"):
+        await producer.commit_transaction()
+    await producer.abort_transaction()
+    await producer.close()
+    await world.settled()
     assert world.committed("t", 0) == []
 
 
 @by_both_rules
 @pytest.mark.parametrize("begins_another", [False, True])
-def test_a_record_that_waits_for_partitions_is_not_in_a_later_transaction(
-    rules: TransactionVersion, begins_another: bool
+async def test_a_record_that_waits_for_partitions_is_not_in_a_later_transaction(
+    world: TransactionWorld, begins_another: bool
 ) -> None:
-    world = TransactionWorld(rules)
-
-    async def body() -> None:
-        producer = world.producer(config=CONFIG)
-        await producer.init_transactions()
+    producer = world.producer(config=CONFIG)
+    await producer.init_transactions()
+    await producer.begin_transaction()
+    await producer.send("t", 0, None, b"1")
+    waiting = asyncio.ensure_future(producer.send("new", None, None, b"late"))
+    await asyncio.sleep(0.1)
+    await producer.commit_transaction()
+    if begins_another:
         await producer.begin_transaction()
-        await producer.send("t", 0, None, b"1")
-        waiting = asyncio.ensure_future(producer.send("new", None, None, b"late"))
-        await asyncio.sleep(0.1)
+    world.cluster.add_topic("new", {0: (1, 0)})
+    with pytest.raises(RuntimeError, match="is over" if begins_another else "no transaction is open"):
+        await waiting
+    if begins_another:
+        await producer.send("t", 0, None, b"2")
         await producer.commit_transaction()
-        if begins_another:
-            await producer.begin_transaction()
-        world.cluster.add_topic("new", {0: (1, 0)})
-        with pytest.raises(RuntimeError, match="is over" if begins_another else "no transaction is open"):
-            await waiting
-        if begins_another:
-            await producer.send("t", 0, None, b"2")
-            await producer.commit_transaction()
-        await producer.close()
-        await world.settled()
-
-    world.run(body)
+    await producer.close()
+    await world.settled()
     assert world.committed("new") == []
 
 
 @by_both_rules
 @pytest.mark.parametrize("api", [ApiKey.METADATA, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.PRODUCE])
-def test_a_commit_is_not_told_to_have_succeeded_when_close_gave_its_records_up(
-    rules: TransactionVersion, api: ApiKey
+async def test_a_commit_is_not_told_to_have_succeeded_when_close_gave_its_records_up(
+    world: TransactionWorld, rules: TransactionVersion, api: ApiKey
 ) -> None:
     """Also if the coordinator has not heard of the transaction yet, so that there is nothing to end."""
-    world = TransactionWorld(rules)
-
-    async def body() -> None:
-        producer = world.producer(config=CONFIG)
-        await producer.init_transactions()
-        await producer.begin_transaction()
-        future = producer.append("t", 0, None, b"1")
-        closing: list[asyncio.Future[None]] = []
-        when_asked(world.cluster, api, lambda _: closing.append(asyncio.ensure_future(producer.close())))
-        try:
-            await producer.commit_transaction()
-        except FatalTransactionError as error:
-            assert closing and "closed" in error.message
-        else:
-            assert not closing and (rules, api) == (TransactionVersion.TV_2, ApiKey.ADD_PARTITIONS_TO_TXN)
-            await producer.close()
-        await asyncio.gather(future, *closing, return_exceptions=True)
-
-    world.run(body)
+    producer = world.producer(config=CONFIG)
+    await producer.init_transactions()
+    await producer.begin_transaction()
+    future = producer.append("t", 0, None, b"1")
+    closing: list[asyncio.Future[None]] = []
+    when_asked(world.cluster, api, lambda _: closing.append(asyncio.ensure_future(producer.close())))
+    try:
+        await producer.commit_transaction()
+    except FatalTransactionError as error:
+        assert closing and "closed" in error.message
+    else:
+        assert not closing and (rules, api) == (TransactionVersion.TV_2, ApiKey.ADD_PARTITIONS_TO_TXN)
+        await producer.close()
+    await asyncio.gather(future, *closing, return_exceptions=True)

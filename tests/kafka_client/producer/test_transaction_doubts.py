@@ -195,23 +195,18 @@ def test_the_epoch_stays_where_every_request_was_answered_for_certain(later: str
 
 
 @pytest.mark.parametrize("rules", [TransactionVersion.TV_0, TransactionVersion.TV_2])
-def test_an_abort_that_the_coordinator_knows_nothing_of_is_fatal_without_a_doubt(
-    rules: TransactionVersion,
+async def test_an_abort_that_the_coordinator_knows_nothing_of_is_fatal_without_a_doubt(
+    world: TransactionWorld,
 ) -> None:
     """What should be aborted may be committed, by whomever."""
-    world = TransactionWorld(rules)
     faults = Faults(world)
-
-    async def body() -> None:
-        producer = world.producer()
-        await producer.init_transactions()
+    producer = world.producer()
+    await producer.init_transactions()
+    await producer.begin_transaction()
+    await producer.send("t", 0, None, b"0")
+    faults.of[ApiKey.END_TXN] = [ErrorCode.INVALID_TXN_STATE]
+    with pytest.raises(FatalTransactionError):
+        await producer.abort_transaction()
+    with pytest.raises(FatalTransactionError):
         await producer.begin_transaction()
-        await producer.send("t", 0, None, b"0")
-        faults.of[ApiKey.END_TXN] = [ErrorCode.INVALID_TXN_STATE]
-        with pytest.raises(FatalTransactionError):
-            await producer.abort_transaction()
-        with pytest.raises(FatalTransactionError):
-            await producer.begin_transaction()
-        await producer.close()
-
-    world.run(body)
+    await producer.close()

@@ -130,87 +130,67 @@ async def bring_to(world: TransactionWorld, producer: TransactionalProducer, sta
 @by_both_rules
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("call", CALLS)
-def test_a_call_that_does_not_fit_asks_nobody_and_changes_nothing(
-    rules: TransactionVersion, state: str, call: str
+async def test_a_call_that_does_not_fit_asks_nobody_and_changes_nothing(
+    world: TransactionWorld, state: str, call: str
 ) -> None:
-    world = TransactionWorld(rules)
-
-    async def body() -> None:
-        producer = world.producer()
-        await bring_to(world, producer, state)
-        before, identity = requests(world), producer.identity
-        if call in STATES[state]:
+    producer = world.producer()
+    await bring_to(world, producer, state)
+    before, identity = requests(world), producer.identity
+    if call in STATES[state]:
+        await CALLS[call](producer)
+    else:
+        with pytest.raises(RuntimeError) as refused:
             await CALLS[call](producer)
-        else:
-            with pytest.raises(RuntimeError) as refused:
-                await CALLS[call](producer)
-            assert not isinstance(refused.value, KafkaError)
-            await asyncio.sleep(1)
-            assert (requests(world), producer.identity) == (before, identity)
-        await producer.close()
-
-    world.run(body)
+        assert not isinstance(refused.value, KafkaError)
+        await asyncio.sleep(1)
+        assert (requests(world), producer.identity) == (before, identity)
+    await producer.close()
 
 
 @by_both_rules
-def test_an_empty_transaction_asks_nobody(rules: TransactionVersion) -> None:
-    world = TransactionWorld(rules)
-
-    async def body() -> None:
-        producer = world.producer()
-        await producer.init_transactions()
-        before = requests(world)
-        for end in (producer.commit_transaction, producer.abort_transaction):
-            await producer.begin_transaction()
-            await end()
-        assert requests(world) == before
-        await producer.close()
-
-    world.run(body)
-
-
-@by_both_rules
-def test_records_that_close_gives_up_are_not_committed(rules: TransactionVersion) -> None:
-    world = TransactionWorld(rules)
-
-    async def body() -> None:
-        producer = world.producer(config=ProducerConfig(linger_ms=100))
-        await producer.init_transactions()
+async def test_an_empty_transaction_asks_nobody(world: TransactionWorld) -> None:
+    producer = world.producer()
+    await producer.init_transactions()
+    before = requests(world)
+    for end in (producer.commit_transaction, producer.abort_transaction):
         await producer.begin_transaction()
-        await producer.send("t", 0, None, b"1")
-        world.fault = Once(ApiKey.PRODUCE, *[NEVER] * 50)
-        lost = producer.append("t", 1, None, b"1")
-        commit = asyncio.ensure_future(producer.commit_transaction())
-        await asyncio.sleep(0.2)
-        await producer.close()
-        with pytest.raises(TransactionError):
-            await commit
-        with pytest.raises(ProduceError):
-            await lost
-        await asyncio.sleep(70)
-        assert world.committed() == []
-
-    world.run(body)
+        await end()
+    assert requests(world) == before
+    await producer.close()
 
 
 @by_both_rules
-def test_a_commit_without_an_answer_ends_when_the_producer_is_closed(rules: TransactionVersion) -> None:
-    world = TransactionWorld(rules)
+async def test_records_that_close_gives_up_are_not_committed(world: TransactionWorld) -> None:
+    producer = world.producer(config=ProducerConfig(linger_ms=100))
+    await producer.init_transactions()
+    await producer.begin_transaction()
+    await producer.send("t", 0, None, b"1")
+    world.fault = Once(ApiKey.PRODUCE, *[NEVER] * 50)
+    lost = producer.append("t", 1, None, b"1")
+    commit = asyncio.ensure_future(producer.commit_transaction())
+    await asyncio.sleep(0.2)
+    await producer.close()
+    with pytest.raises(TransactionError):
+        await commit
+    with pytest.raises(ProduceError):
+        await lost
+    await asyncio.sleep(70)
+    assert world.committed() == []
 
-    async def body() -> None:
-        producer = world.producer()
-        await bring_to(world, producer, "open")
-        world.fault = Once(ApiKey.END_TXN, *[Lost(is_silent=True)] * 50)
-        commit = asyncio.ensure_future(producer.commit_transaction())
-        await asyncio.sleep(0.2)
-        await producer.close()
-        with pytest.raises(OutcomeUnknownError):
-            await asyncio.wait_for(commit, 2)
-        before = requests(world)
-        await asyncio.sleep(5)
-        assert requests(world) == before
 
-    world.run(body)
+@by_both_rules
+async def test_a_commit_without_an_answer_ends_when_the_producer_is_closed(world: TransactionWorld) -> None:
+    producer = world.producer()
+    await bring_to(world, producer, "open")
+    world.fault = Once(ApiKey.END_TXN, *[Lost(is_silent=True)] * 50)
+    commit = asyncio.ensure_future(producer.commit_transaction())
+    await asyncio.sleep(0.2)
+    await producer.close()
+    with pytest.raises(OutcomeUnknownError):
+        await asyncio.wait_for(commit, 2)
+    before = requests(world)
+    await asyncio.sleep(5)
+    assert requests(world) == before
 
 
 # -- errors ------------------------------------------------------------------------------------------------
@@ -278,58 +258,48 @@ KINDS = [
 
 
 @pytest.mark.parametrize(("rules", "api", "kind", "code"), KINDS)
-def test_an_error_is_retried_aborts_or_ends_the_producer(
-    rules: TransactionVersion, api: ApiKey, kind: str, code: ErrorCode
+async def test_an_error_is_retried_aborts_or_ends_the_producer(
+    world: TransactionWorld, api: ApiKey, kind: str, code: ErrorCode
 ) -> None:
-    world = TransactionWorld(rules)
     world.fault = Once(api, code)
-
-    async def body() -> None:
-        producer = world.producer()
-        if kind == "passing":
+    producer = world.producer()
+    if kind == "passing":
+        await producer.init_transactions()
+        assert await transaction(producer, "1")
+    elif kind == "abortable":
+        await producer.init_transactions()
+        assert not await transaction(producer, "1")
+    else:
+        expected = FencedError if kind == "fenced" else FatalTransactionError
+        with pytest.raises(expected):
             await producer.init_transactions()
-            assert await transaction(producer, "1")
-        elif kind == "abortable":
-            await producer.init_transactions()
-            assert not await transaction(producer, "1")
-        else:
-            expected = FencedError if kind == "fenced" else FatalTransactionError
+            await producer.begin_transaction()
+            try:
+                await write(producer, "1")
+            finally:
+                await producer.commit_transaction()
+        for call in CALLS.values():
             with pytest.raises(expected):
-                await producer.init_transactions()
-                await producer.begin_transaction()
-                try:
-                    await write(producer, "1")
-                finally:
-                    await producer.commit_transaction()
-            for call in CALLS.values():
-                with pytest.raises(expected):
-                    await call(producer)
-        if kind in ("passing", "abortable"):
-            assert await transaction(producer, "2")
-        await producer.close()
-        await asyncio.sleep(70)
-        await world.settled()
-
-    world.run(body)
+                await call(producer)
+    if kind in ("passing", "abortable"):
+        assert await transaction(producer, "2")
+    await producer.close()
+    await asyncio.sleep(70)
+    await world.settled()
     values = {"passing": ["1", "2"], "abortable": ["2"]}.get(kind, [])
     assert read(world) == (values, values, int(values[-1]) if values else None)
 
 
 @pytest.mark.parametrize("rules", [TV_0, TV_2])
-def test_a_refused_abort_ends_the_producer(rules: TransactionVersion) -> None:
-    world = TransactionWorld(rules)
-
-    async def body() -> None:
-        producer = world.producer()
-        await bring_to(world, producer, "open")
-        world.fault = Once(ApiKey.END_TXN, ErrorCode.TRANSACTION_ABORTABLE)
-        with pytest.raises(FatalTransactionError):
-            await producer.abort_transaction()
-        with pytest.raises(FatalTransactionError):
-            await producer.abort_transaction()
-        await producer.close()
-
-    world.run(body)
+async def test_a_refused_abort_ends_the_producer(world: TransactionWorld) -> None:
+    producer = world.producer()
+    await bring_to(world, producer, "open")
+    world.fault = Once(ApiKey.END_TXN, ErrorCode.TRANSACTION_ABORTABLE)
+    with pytest.raises(FatalTransactionError):
+        await producer.abort_transaction()
+    with pytest.raises(FatalTransactionError):
+        await producer.abort_transaction()
+    await producer.close()
 
 
 # -- lost answers ------------------------------------------------------------------------------------------
@@ -357,63 +327,56 @@ LOST_CASES = [
 
 
 @pytest.mark.parametrize(("rules", "api", "fault", "count"), LOST_CASES)
-def test_a_request_without_an_answer_is_carried_out_once_or_not_at_all(
-    rules: TransactionVersion, api: ApiKey, fault: Lost, count: int
+async def test_a_request_without_an_answer_is_carried_out_once_or_not_at_all(
+    world: TransactionWorld, rules: TransactionVersion, api: ApiKey, fault: Lost, count: int
 ) -> None:
     """Also if it arrives in the middle of a later transaction: the hole of the old rules (KIP-890)."""
-    world = TransactionWorld(rules)
     outcomes: list[bool] = []
-
-    async def body() -> None:
-        producer = world.producer()
-        world.fault = Once(api, *[fault] * count)
-        await producer.init_transactions()
-        for number in range(6):
-            try:
-                outcomes.append(await transaction(producer, str(number)))
-            except FencedError:
-                # A late request of the old rules has opened a transaction for nobody, and the answer to the
-                # epoch that closes it off is a fence; a late InitProducerId is another producer.
-                assert api is ApiKey.INIT_PRODUCER_ID or (rules is TV_0 and api in API_OF_OLD_RULES)
-                await producer.close()
-                outcomes.append(False)
-                producer = world.producer()
-                await producer.init_transactions()
-            await asyncio.sleep(2)
-        await producer.close()
-        await asyncio.sleep(130)
-        await world.settled()
-
-    world.run(body)
+    producer = world.producer()
+    world.fault = Once(api, *[fault] * count)
+    await producer.init_transactions()
+    for number in range(6):
+        try:
+            outcomes.append(await transaction(producer, str(number)))
+        except FencedError:
+            # A late request of the old rules has opened a transaction for nobody, and the answer to the
+            # epoch that closes it off is a fence; a late InitProducerId is another producer.
+            assert api is ApiKey.INIT_PRODUCER_ID or (rules is TV_0 and api in API_OF_OLD_RULES)
+            await producer.close()
+            outcomes.append(False)
+            producer = world.producer()
+            await producer.init_transactions()
+        await asyncio.sleep(2)
+    await producer.close()
+    await asyncio.sleep(130)
+    await world.settled()
     committed = [str(number) for number, is_committed in enumerate(outcomes) if is_committed]
     assert read(world) == (committed, committed, int(committed[-1]))
     assert len(committed) >= 4
 
 
-def test_a_late_record_of_an_aborted_transaction_is_not_in_the_next_one() -> None:
+@pytest.mark.world(rules=TV_0)
+async def test_a_late_record_of_an_aborted_transaction_is_not_in_the_next_one(
+    world: TransactionWorld,
+) -> None:
     """By the old rules: the next transaction has the same partitions, so only another epoch keeps it out."""
-    world = TransactionWorld(TV_0)
-
-    async def body() -> None:
-        producer = world.producer(config=ProducerConfig(linger_ms=0, delivery_timeout_ms=1_500))
-        await producer.init_transactions()
-        await producer.begin_transaction()
-        await producer.send("t", 0, None, b"1")
-        world.fault = Once(ApiKey.PRODUCE, *[Lost(5_000, is_silent=True)] * 9)
-        with pytest.raises(ProduceError):
-            await producer.send("t", 0, None, b"zombie")
-        first = producer.identity
-        world.fault = Once(-1)
-        await producer.abort_transaction()
-        await producer.begin_transaction()
-        assert producer.identity != first
-        await producer.send("t", 0, None, b"2")
-        await asyncio.sleep(10)
-        await producer.commit_transaction()
-        await producer.close()
-        await world.settled()
-
-    world.run(body)
+    producer = world.producer(config=ProducerConfig(linger_ms=0, delivery_timeout_ms=1_500))
+    await producer.init_transactions()
+    await producer.begin_transaction()
+    await producer.send("t", 0, None, b"1")
+    world.fault = Once(ApiKey.PRODUCE, *[Lost(5_000, is_silent=True)] * 9)
+    with pytest.raises(ProduceError):
+        await producer.send("t", 0, None, b"zombie")
+    first = producer.identity
+    world.fault = Once(-1)
+    await producer.abort_transaction()
+    await producer.begin_transaction()
+    assert producer.identity != first
+    await producer.send("t", 0, None, b"2")
+    await asyncio.sleep(10)
+    await producer.commit_transaction()
+    await producer.close()
+    await world.settled()
     assert world.committed() == ["2"]
 
 
@@ -422,91 +385,70 @@ def test_a_late_record_of_an_aborted_transaction_is_not_in_the_next_one() -> Non
 
 @by_both_rules
 @pytest.mark.parametrize("fault", [NEVER, UNHEARD], ids=["not carried out", "carried out"])
-def test_an_unknown_commit_is_asked_again(rules: TransactionVersion, fault: Lost) -> None:
-    world = TransactionWorld(rules)
-
-    async def body() -> None:
-        producer = world.producer()
-        await bring_to(world, producer, "open")
-        world.fault = Once(ApiKey.END_TXN, fault, *[NEVER] * 99)
-        for _ in range(2):
-            with pytest.raises(OutcomeUnknownError):
-                await producer.commit_transaction(700)
-        with pytest.raises(RuntimeError, match="call commit_transaction"):
-            await producer.abort_transaction()
-        world.fault = Once(-1)
-        await producer.commit_transaction()
-        assert await transaction(producer, "2")
-        await producer.close()
-        await world.settled()
-
-    world.run(body)
+async def test_an_unknown_commit_is_asked_again(world: TransactionWorld, fault: Lost) -> None:
+    producer = world.producer()
+    await bring_to(world, producer, "open")
+    world.fault = Once(ApiKey.END_TXN, fault, *[NEVER] * 99)
+    for _ in range(2):
+        with pytest.raises(OutcomeUnknownError):
+            await producer.commit_transaction(700)
+    with pytest.raises(RuntimeError, match="call commit_transaction"):
+        await producer.abort_transaction()
+    world.fault = Once(-1)
+    await producer.commit_transaction()
+    assert await transaction(producer, "2")
+    await producer.close()
+    await world.settled()
     assert read(world) == (["1", "2"], ["1", "2"], 2)
 
 
 @by_both_rules
 @pytest.mark.parametrize("was_committed", [False, True])
-def test_an_unknown_commit_stays_unknown_if_another_takes_over(
-    rules: TransactionVersion, was_committed: bool
+async def test_an_unknown_commit_stays_unknown_if_another_takes_over(
+    world: TransactionWorld, was_committed: bool
 ) -> None:
-    world = TransactionWorld(rules)
-
-    async def body() -> None:
-        producer, other = world.producer(), world.producer()
-        await bring_to(world, producer, "open")
-        world.fault = Once(ApiKey.END_TXN, UNHEARD if was_committed else NEVER, *[NEVER] * 99)
+    producer, other = world.producer(), world.producer()
+    await bring_to(world, producer, "open")
+    world.fault = Once(ApiKey.END_TXN, UNHEARD if was_committed else NEVER, *[NEVER] * 99)
+    with pytest.raises(OutcomeUnknownError):
+        await producer.commit_transaction(700)
+    world.fault = Once(-1)
+    await other.init_transactions()
+    for _ in range(2):
         with pytest.raises(OutcomeUnknownError):
-            await producer.commit_transaction(700)
-        world.fault = Once(-1)
-        await other.init_transactions()
-        for _ in range(2):
-            with pytest.raises(OutcomeUnknownError):
-                await producer.commit_transaction()
-        assert producer.error is not None
-        for one in (producer, other):
-            await one.close()
-        await world.settled()
-
-    world.run(body)
+            await producer.commit_transaction()
+    assert producer.error is not None
+    for one in (producer, other):
+        await one.close()
+    await world.settled()
     assert world.committed() == (["1"] if was_committed else [])
 
 
 @by_both_rules
-def test_a_transaction_that_took_too_long_is_not_committed(rules: TransactionVersion) -> None:
-    world = TransactionWorld(rules)
-
-    async def body() -> None:
-        producer = world.producer(transaction_timeout_ms=2_000)
-        await bring_to(world, producer, "open")
-        await asyncio.sleep(4)
-        with pytest.raises(FatalTransactionError):
-            await producer.commit_transaction()
-        await producer.close()
-        await world.settled()
-
-    world.run(body)
+async def test_a_transaction_that_took_too_long_is_not_committed(world: TransactionWorld) -> None:
+    producer = world.producer(transaction_timeout_ms=2_000)
+    await bring_to(world, producer, "open")
+    await asyncio.sleep(4)
+    with pytest.raises(FatalTransactionError):
+        await producer.commit_transaction()
+    await producer.close()
+    await world.settled()
     assert read(world) == ([], [], None)
 
 
 @by_both_rules
 @pytest.mark.parametrize("after_ms", range(12))
-def test_a_commit_beside_a_timeout_is_whole_or_nothing(rules: TransactionVersion, after_ms: int) -> None:
-    world = TransactionWorld(rules)
-
-    async def body() -> bool:
-        producer = world.producer(transaction_timeout_ms=2_000)
-        await bring_to(world, producer, "open")
-        await asyncio.sleep(2.49 + after_ms / 1_000 - asyncio.get_running_loop().time())
-        try:
-            await producer.commit_transaction()
-            return True
-        except FatalTransactionError:
-            return False
-        finally:
-            await producer.close()
-            await world.settled()
-
-    committed = world.run(body)
+async def test_a_commit_beside_a_timeout_is_whole_or_nothing(world: TransactionWorld, after_ms: int) -> None:
+    producer = world.producer(transaction_timeout_ms=2_000)
+    await bring_to(world, producer, "open")
+    await asyncio.sleep(2.49 + after_ms / 1_000 - asyncio.get_running_loop().time())
+    try:
+        await producer.commit_transaction()
+        committed = True
+    except FatalTransactionError:
+        committed = False
+    await producer.close()
+    await world.settled()
     assert read(world) == ((["1"], ["1"], 1) if committed else ([], [], None))
 
 
@@ -515,165 +457,133 @@ def test_a_commit_beside_a_timeout_is_whole_or_nothing(rules: TransactionVersion
 
 @by_both_rules
 @pytest.mark.parametrize("state", ["ready", "open", "aborting"])
-def test_a_producer_whose_id_was_taken_is_fenced(rules: TransactionVersion, state: str) -> None:
-    world = TransactionWorld(rules)
-
-    async def body() -> None:
-        old, new = world.producer(), world.producer()
-        await bring_to(world, old, state)
-        await new.init_transactions()
-        with pytest.raises(FencedError):
-            if state == "ready":
-                await old.begin_transaction()
-                try:
-                    await write(old, "3")
-                except (AbortableError, ProduceError):
-                    await old.abort_transaction()
-            elif state == "open":
-                await old.commit_transaction()
-            else:
-                await old.abort_transaction()
-        with pytest.raises(FencedError):
+async def test_a_producer_whose_id_was_taken_is_fenced(world: TransactionWorld, state: str) -> None:
+    old, new = world.producer(), world.producer()
+    await bring_to(world, old, state)
+    await new.init_transactions()
+    with pytest.raises(FencedError):
+        if state == "ready":
             await old.begin_transaction()
-        assert await transaction(new, "2")
-        for one in (old, new):
-            await one.close()
-        await world.settled()
-
-    world.run(body)
+            try:
+                await write(old, "3")
+            except (AbortableError, ProduceError):
+                await old.abort_transaction()
+        elif state == "open":
+            await old.commit_transaction()
+        else:
+            await old.abort_transaction()
+    with pytest.raises(FencedError):
+        await old.begin_transaction()
+    assert await transaction(new, "2")
+    for one in (old, new):
+        await one.close()
+    await world.settled()
     assert read(world) == (["2"], ["2"], 2)
 
 
 @by_both_rules
-def test_offsets_of_a_member_that_left_its_group_are_refused(rules: TransactionVersion) -> None:
-    world = TransactionWorld(rules)
+async def test_offsets_of_a_member_that_left_its_group_are_refused(world: TransactionWorld) -> None:
     world.member = ("m", 4)
-
-    async def body() -> None:
-        producer = world.producer()
-        await producer.init_transactions()
-        await producer.begin_transaction()
-        await producer.send("t", 0, None, b"1")
-        with pytest.raises(AbortableError, match="ILLEGAL_GENERATION"):
-            await offsets(producer, 1, GroupIdentity("m", 3))
-        with pytest.raises(AbortableError):
-            await producer.commit_transaction()
-        await producer.abort_transaction()
-        await producer.begin_transaction()
-        await producer.send("t", 0, None, b"2")
-        await offsets(producer, 2, GroupIdentity("m", 4))
+    producer = world.producer()
+    await producer.init_transactions()
+    await producer.begin_transaction()
+    await producer.send("t", 0, None, b"1")
+    with pytest.raises(AbortableError, match="ILLEGAL_GENERATION"):
+        await offsets(producer, 1, GroupIdentity("m", 3))
+    with pytest.raises(AbortableError):
         await producer.commit_transaction()
-        await producer.close()
-        await world.settled()
-
-    world.run(body)
+    await producer.abort_transaction()
+    await producer.begin_transaction()
+    await producer.send("t", 0, None, b"2")
+    await offsets(producer, 2, GroupIdentity("m", 4))
+    await producer.commit_transaction()
+    await producer.close()
+    await world.settled()
     assert (world.committed(), world.offsets[SOURCE]) == (["2"], 2)
 
 
 # -- epochs and features -----------------------------------------------------------------------------------
 
 
-def test_the_producer_id_changes_when_its_epochs_are_used_up() -> None:
-    world = TransactionWorld(TV_2)
+async def test_the_producer_id_changes_when_its_epochs_are_used_up(world: TransactionWorld) -> None:
     last = a_transaction(TransactionState.COMPLETE_COMMIT, epoch=32_760)
     world.shard.state = replay(world.shard.state, record_of(last))
     ids = set()
-
-    async def body() -> None:
-        producer = world.producer()
-        await producer.init_transactions()
-        for number in range(12):
-            ids.add(producer.identity)
-            assert await transaction(producer, str(number))
-        await producer.close()
-        await world.settled()
-
-    world.run(body)
+    producer = world.producer()
+    await producer.init_transactions()
+    for number in range(12):
+        ids.add(producer.identity)
+        assert await transaction(producer, str(number))
+    await producer.close()
+    await world.settled()
     assert len(ids) == 12
     assert len({identity.producer_id for identity in ids if identity}) == 2
     assert world.committed() == [str(number) for number in range(12)]
 
 
 @by_both_rules
-def test_a_producer_without_epochs_gets_another_id_after_an_abort(rules: TransactionVersion) -> None:
-    world = TransactionWorld(rules)
+async def test_a_producer_without_epochs_gets_another_id_after_an_abort(world: TransactionWorld) -> None:
     last = a_transaction(TransactionState.COMPLETE_COMMIT, epoch=32_765)
     world.shard.state = replay(world.shard.state, record_of(last))
-
-    async def body() -> None:
-        producer = world.producer(config=ProducerConfig(linger_ms=0, delivery_timeout_ms=1_500))
-        await producer.init_transactions()
-        first = producer.identity
-        world.fault = Once(ApiKey.PRODUCE, *[Lost(9_000)] * 99)
-        assert not await transaction(producer, "1")
-        world.fault = Once(-1)
-        assert await transaction(producer, "2")
-        assert first is not None and producer.identity is not None
-        assert producer.identity.producer_id != first.producer_id
-        await asyncio.sleep(20)
-        await producer.close()
-        await world.settled()
-
-    world.run(body)
+    producer = world.producer(config=ProducerConfig(linger_ms=0, delivery_timeout_ms=1_500))
+    await producer.init_transactions()
+    first = producer.identity
+    world.fault = Once(ApiKey.PRODUCE, *[Lost(9_000)] * 99)
+    assert not await transaction(producer, "1")
+    world.fault = Once(-1)
+    assert await transaction(producer, "2")
+    assert first is not None and producer.identity is not None
+    assert producer.identity.producer_id != first.producer_id
+    await asyncio.sleep(20)
+    await producer.close()
+    await world.settled()
     assert read(world) == (["2"], ["2"], 2)
 
 
-def test_a_feature_that_is_raised_takes_effect_between_transactions() -> None:
-    world = TransactionWorld(TV_0)
-
-    async def body() -> None:
-        producer = world.producer()
-        await producer.init_transactions()
-        assert await transaction(producer, "1")
-        await producer.begin_transaction()
-        world.set_rules(TV_2)
-        await write(producer, "2")
-        world.fault = Once(ApiKey.END_TXN, UNHEARD)  # the next connection tells of the feature
-        await producer.commit_transaction()
-        asked = len(world.cluster.requests(ApiKey.ADD_PARTITIONS_TO_TXN))
-        assert await transaction(producer, "3")
-        assert len(world.cluster.requests(ApiKey.ADD_PARTITIONS_TO_TXN)) == asked > 0
-        await producer.close()
-        await world.settled()
-
-    world.run(body)
+@pytest.mark.world(rules=TV_0)
+async def test_a_feature_that_is_raised_takes_effect_between_transactions(world: TransactionWorld) -> None:
+    producer = world.producer()
+    await producer.init_transactions()
+    assert await transaction(producer, "1")
+    await producer.begin_transaction()
+    world.set_rules(TV_2)
+    await write(producer, "2")
+    world.fault = Once(ApiKey.END_TXN, UNHEARD)  # the next connection tells of the feature
+    await producer.commit_transaction()
+    asked = len(world.cluster.requests(ApiKey.ADD_PARTITIONS_TO_TXN))
+    assert await transaction(producer, "3")
+    assert len(world.cluster.requests(ApiKey.ADD_PARTITIONS_TO_TXN)) == asked > 0
+    await producer.close()
+    await world.settled()
     assert read(world) == (["1", "2", "3"], ["1", "2", "3"], 3)
     versions = [version for _, version, _ in world.cluster.requests(ApiKey.END_TXN)]
     assert versions[:-1] == [4] * (len(versions) - 1) and versions[-1] == 5
 
 
-def test_a_broker_that_does_not_know_the_new_rules_is_not_written_to() -> None:
+async def test_a_broker_that_does_not_know_the_new_rules_is_not_written_to(world: TransactionWorld) -> None:
     """It would take the records without putting its partition into the transaction."""
-    world = TransactionWorld(TV_2)
     world.limit(ApiKey.PRODUCE, 11, [2])
-
-    async def body() -> None:
-        producer = world.producer()
-        await producer.init_transactions()
-        await producer.begin_transaction()
-        await producer.send("t", 0, None, b"1")
-        with pytest.raises(NotWrittenError, match=r"transaction\.version 2"):
-            await producer.send("t", 1, None, b"1")
-        with pytest.raises(TransactionError):
-            await producer.commit_transaction()
-        await producer.close()
-        await asyncio.sleep(70)
-
-    world.run(body)
+    producer = world.producer()
+    await producer.init_transactions()
+    await producer.begin_transaction()
+    await producer.send("t", 0, None, b"1")
+    with pytest.raises(NotWrittenError, match=r"transaction\.version 2"):
+        await producer.send("t", 1, None, b"1")
+    with pytest.raises(TransactionError):
+        await producer.commit_transaction()
+    await producer.close()
+    await asyncio.sleep(70)
     assert world.logs["t", 1].everything() == world.committed() == []
 
 
 @by_both_rules
-def test_versions_say_by_which_rules_a_transaction_goes(rules: TransactionVersion) -> None:
-    world = TransactionWorld(rules)
-
-    async def body() -> None:
-        producer = world.producer()
-        await producer.init_transactions()
-        assert await transaction(producer, "1")
-        await producer.close()
-
-    world.run(body)
+async def test_versions_say_by_which_rules_a_transaction_goes(
+    world: TransactionWorld, rules: TransactionVersion
+) -> None:
+    producer = world.producer()
+    await producer.init_transactions()
+    assert await transaction(producer, "1")
+    await producer.close()
 
     def versions(api: int) -> set[int]:
         return {version for _, version, _ in world.cluster.requests(api)}
@@ -690,116 +600,95 @@ def test_versions_say_by_which_rules_a_transaction_goes(rules: TransactionVersio
 
 
 @by_both_rules
-def test_abort_gives_up_what_is_in_flight_and_the_next_transaction_goes_on(rules: TransactionVersion) -> None:
-    world = TransactionWorld(rules)
-
-    async def body() -> None:
-        producer = world.producer(config=ProducerConfig(linger_ms=0))
-        await producer.init_transactions()
-        await producer.begin_transaction()
-        await producer.send("t", 0, None, b"1")
-        world.fault = Once(ApiKey.PRODUCE, Lost(300, is_silent=True))
-        futures = [producer.append("t", 0, None, b"1") for _ in range(50)]
-        await asyncio.sleep(0.05)
-        waiting = producer.append("t", 1, None, b"1")
-        if rules is TV_0:
-            with pytest.raises(ClientTimeoutError):
-                await producer.abort_transaction(100)
-        await producer.abort_transaction()
-        results = await asyncio.gather(waiting, *futures, return_exceptions=True)
-        assert all(isinstance(one, ProduceError) or one for one in results)
-        assert await transaction(producer, "2")
-        await asyncio.sleep(20)
-        await producer.close()
-        await world.settled()
-
-    world.run(body)
+async def test_abort_gives_up_what_is_in_flight_and_the_next_transaction_goes_on(
+    world: TransactionWorld, rules: TransactionVersion
+) -> None:
+    producer = world.producer(config=ProducerConfig(linger_ms=0))
+    await producer.init_transactions()
+    await producer.begin_transaction()
+    await producer.send("t", 0, None, b"1")
+    world.fault = Once(ApiKey.PRODUCE, Lost(300, is_silent=True))
+    futures = [producer.append("t", 0, None, b"1") for _ in range(50)]
+    await asyncio.sleep(0.05)
+    waiting = producer.append("t", 1, None, b"1")
+    if rules is TV_0:
+        with pytest.raises(ClientTimeoutError):
+            await producer.abort_transaction(100)
+    await producer.abort_transaction()
+    results = await asyncio.gather(waiting, *futures, return_exceptions=True)
+    assert all(isinstance(one, ProduceError) or one for one in results)
+    assert await transaction(producer, "2")
+    await asyncio.sleep(20)
+    await producer.close()
+    await world.settled()
     assert read(world) == (["2"], ["2"], 2)
 
 
 @by_both_rules
-def test_a_full_buffer_refuses_the_record_and_not_the_transaction(rules: TransactionVersion) -> None:
-    world = TransactionWorld(rules)
-
-    async def body() -> None:
-        producer = world.producer(config=ProducerConfig(linger_ms=50, buffer_memory_bytes=300))
-        await producer.init_transactions()
-        await producer.begin_transaction()
-        producer.append("t", 0, None, b"1" * 200)
-        with pytest.raises(NotWrittenError, match="buffer"):
-            producer.append("t", 0, None, b"2" * 200)
-        await producer.flush()
-        await producer.send("t", 0, None, b"3")
-        await producer.commit_transaction()
-        await producer.close()
-        await world.settled()
-
-    world.run(body)
+async def test_a_full_buffer_refuses_the_record_and_not_the_transaction(world: TransactionWorld) -> None:
+    producer = world.producer(config=ProducerConfig(linger_ms=50, buffer_memory_bytes=300))
+    await producer.init_transactions()
+    await producer.begin_transaction()
+    producer.append("t", 0, None, b"1" * 200)
+    with pytest.raises(NotWrittenError, match="buffer"):
+        producer.append("t", 0, None, b"2" * 200)
+    await producer.flush()
+    await producer.send("t", 0, None, b"3")
+    await producer.commit_transaction()
+    await producer.close()
+    await world.settled()
     assert world.committed() == ["1" * 200, "3"]
 
 
 @by_both_rules
-def test_a_commit_that_has_no_time_to_write_can_be_repeated_or_aborted(rules: TransactionVersion) -> None:
-    world = TransactionWorld(rules)
-
-    async def body() -> None:
-        producer = world.producer(config=ProducerConfig(linger_ms=0))
-        await producer.init_transactions()
-        for value in ("1", "2"):
-            await producer.begin_transaction()
-            world.fault = Once(ApiKey.PRODUCE, NEVER, Lost(is_silent=True))
-            record = producer.append("t", 0, None, value.encode())
-            with pytest.raises(ClientTimeoutError):
-                await producer.commit_transaction(100)
-            if value == "1":
-                await producer.commit_transaction()
-                assert (await record).offset == 0
-            else:
-                await producer.abort_transaction()
-                with pytest.raises(ProduceError):
-                    await record
-        await producer.close()
-        await world.settled()
-
-    world.run(body)
+async def test_a_commit_that_has_no_time_to_write_can_be_repeated_or_aborted(world: TransactionWorld) -> None:
+    producer = world.producer(config=ProducerConfig(linger_ms=0))
+    await producer.init_transactions()
+    for value in ("1", "2"):
+        await producer.begin_transaction()
+        world.fault = Once(ApiKey.PRODUCE, NEVER, Lost(is_silent=True))
+        record = producer.append("t", 0, None, value.encode())
+        with pytest.raises(ClientTimeoutError):
+            await producer.commit_transaction(100)
+        if value == "1":
+            await producer.commit_transaction()
+            assert (await record).offset == 0
+        else:
+            await producer.abort_transaction()
+            with pytest.raises(ProduceError):
+                await record
+    await producer.close()
+    await world.settled()
     assert world.committed() == ["1"]
 
 
 @by_both_rules
 @pytest.mark.parametrize("state", ["new", "ready", "open", "committing", "aborting"])
-def test_close_ends_at_once_and_the_coordinator_aborts_what_is_open(
-    rules: TransactionVersion, state: str
+async def test_close_ends_at_once_and_the_coordinator_aborts_what_is_open(
+    world: TransactionWorld, state: str
 ) -> None:
-    world = TransactionWorld(rules)
-
-    async def body() -> None:
-        producer = world.producer()
-        await bring_to(world, producer, state)
-        began_s = asyncio.get_running_loop().time()
-        await producer.close(1_000)
-        await producer.close()
-        assert asyncio.get_running_loop().time() - began_s < 0.1
-        await asyncio.sleep(70)
-        await world.settled()
-
-    world.run(body)
+    producer = world.producer()
+    await bring_to(world, producer, state)
+    began_s = asyncio.get_running_loop().time()
+    await producer.close(1_000)
+    await producer.close()
+    assert asyncio.get_running_loop().time() - began_s < 0.1
+    await asyncio.sleep(70)
+    await world.settled()
     assert read(world) == ([], [], None)
 
 
 @by_both_rules
-def test_several_partitions_are_put_into_a_transaction_by_one_request(rules: TransactionVersion) -> None:
-    world = TransactionWorld(rules)
-
-    async def body() -> None:
-        producer = world.producer()
-        await producer.init_transactions()
-        await producer.begin_transaction()
-        for partition in (0, 1):
-            producer.append("t", partition, None, b"1")
-        await producer.commit_transaction()
-        await producer.close()
-
-    world.run(body)
+async def test_several_partitions_are_put_into_a_transaction_by_one_request(
+    world: TransactionWorld, rules: TransactionVersion
+) -> None:
+    producer = world.producer()
+    await producer.init_transactions()
+    await producer.begin_transaction()
+    for partition in (0, 1):
+        producer.append("t", partition, None, b"1")
+    await producer.commit_transaction()
+    await producer.close()
     asked: list[Any] = [request for _, _, request in world.cluster.requests(ApiKey.ADD_PARTITIONS_TO_TXN)]
     assert [sorted(request.v3_and_below_topics[0].partitions) for request in asked] == (
         [[0, 1]] if rules is TV_0 else []
@@ -810,88 +699,73 @@ def test_several_partitions_are_put_into_a_transaction_by_one_request(rules: Tra
 
 @by_both_rules
 @pytest.mark.parametrize("api", [ApiKey.END_TXN, ApiKey.TXN_OFFSET_COMMIT])
-def test_a_call_that_is_cancelled_leaves_no_request_to_the_next_transaction(
-    rules: TransactionVersion, api: ApiKey
+async def test_a_call_that_is_cancelled_leaves_no_request_to_the_next_transaction(
+    world: TransactionWorld, api: ApiKey
 ) -> None:
     """Its request may be carried out at any time."""
-    world = TransactionWorld(rules)
-
-    async def body() -> list[str]:
-        producer = world.producer()
-        await producer.init_transactions()
-        await producer.begin_transaction()
-        await producer.send("t", 0, None, b"1")
-        world.fault = Once(api, Lost(3_000, is_silent=True))
-        call = producer.commit_transaction() if api is ApiKey.END_TXN else offsets(producer, 1)
-        task = asyncio.ensure_future(call)
-        await asyncio.sleep(0.2)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        committed = ["1"] if api is ApiKey.END_TXN else []
-        if committed:
+    producer = world.producer()
+    await producer.init_transactions()
+    await producer.begin_transaction()
+    await producer.send("t", 0, None, b"1")
+    world.fault = Once(api, Lost(3_000, is_silent=True))
+    call = producer.commit_transaction() if api is ApiKey.END_TXN else offsets(producer, 1)
+    task = asyncio.ensure_future(call)
+    await asyncio.sleep(0.2)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    committed = ["1"] if api is ApiKey.END_TXN else []
+    if committed:
+        await producer.commit_transaction()
+    else:
+        with pytest.raises(AbortableError):
             await producer.commit_transaction()
-        else:
-            with pytest.raises(AbortableError):
-                await producer.commit_transaction()
-            await producer.abort_transaction()
-        await producer.begin_transaction()
-        await producer.send("t", 0, None, b"2")
-        await asyncio.sleep(5)
         await producer.abort_transaction()
-        assert await transaction(producer, "3")
-        await producer.close()
-        await world.settled()
-        return committed
-
-    committed = world.run(body)
+    await producer.begin_transaction()
+    await producer.send("t", 0, None, b"2")
+    await asyncio.sleep(5)
+    await producer.abort_transaction()
+    assert await transaction(producer, "3")
+    await producer.close()
+    await world.settled()
+    committed = committed
     assert world.committed() == [*committed, "3"]
     assert world.offsets[SOURCE] == 3
 
 
 @by_both_rules
 @pytest.mark.parametrize("is_silent", [False, True])
-def test_a_late_commit_does_not_commit_the_next_transaction(
-    rules: TransactionVersion, is_silent: bool
+async def test_a_late_commit_does_not_commit_the_next_transaction(
+    world: TransactionWorld, is_silent: bool
 ) -> None:
-    world = TransactionWorld(rules)
-
-    async def body() -> None:
-        producer = world.producer()
-        await bring_to(world, producer, "open")
-        world.fault = Once(ApiKey.END_TXN, Lost(4_000, is_silent=is_silent))
-        await producer.commit_transaction()
-        await producer.begin_transaction()
-        await producer.send("t", 0, None, b"2")
-        await asyncio.sleep(6)
-        await producer.abort_transaction()
-        await producer.close()
-        await world.settled()
-
-    world.run(body)
+    producer = world.producer()
+    await bring_to(world, producer, "open")
+    world.fault = Once(ApiKey.END_TXN, Lost(4_000, is_silent=is_silent))
+    await producer.commit_transaction()
+    await producer.begin_transaction()
+    await producer.send("t", 0, None, b"2")
+    await asyncio.sleep(6)
+    await producer.abort_transaction()
+    await producer.close()
+    await world.settled()
     assert read(world) == (["1"], ["1"], 1)
 
 
 @by_both_rules
-def test_late_offsets_do_not_replace_later_ones(rules: TransactionVersion) -> None:
+async def test_late_offsets_do_not_replace_later_ones(world: TransactionWorld) -> None:
     """Within one transaction no epoch keeps them out: it can only be aborted."""
-    world = TransactionWorld(rules)
-
-    async def body() -> None:
-        producer = world.producer()
-        await producer.init_transactions()
-        await producer.begin_transaction()
-        world.fault = Once(ApiKey.TXN_OFFSET_COMMIT, Lost(500))
-        await offsets(producer, 5)
-        with pytest.raises(AbortableError):
-            await offsets(producer, 9)
-        await asyncio.sleep(1)
-        with pytest.raises(AbortableError):
-            await producer.commit_transaction()
-        await producer.abort_transaction()
-        assert await transaction(producer, "9")
-        await producer.close()
-        await world.settled()
-
-    world.run(body)
+    producer = world.producer()
+    await producer.init_transactions()
+    await producer.begin_transaction()
+    world.fault = Once(ApiKey.TXN_OFFSET_COMMIT, Lost(500))
+    await offsets(producer, 5)
+    with pytest.raises(AbortableError):
+        await offsets(producer, 9)
+    await asyncio.sleep(1)
+    with pytest.raises(AbortableError):
+        await producer.commit_transaction()
+    await producer.abort_transaction()
+    assert await transaction(producer, "9")
+    await producer.close()
+    await world.settled()
     assert world.offsets[SOURCE] == 9
