@@ -74,7 +74,7 @@ def describe_classic_group(
     """
     group = state.classic_group(group_id)
     if group is None:
-        missing = describe_error(group_id, ErrorCode.NONE)
+        missing = DescribedGroup(group_id=group_id)
         missing.group_state = "Dead"
         if version >= _NOT_FOUND_VERSION:
             missing.error_code = ErrorCode.GROUP_ID_NOT_FOUND
@@ -102,21 +102,21 @@ def describe_classic_group(
     )
 
 
-def describe_error(group_id: str, code: ErrorCode) -> DescribedGroup:
-    return DescribedGroup(group_id=group_id, error_code=code)
-
-
 def describe_consumer_group(
     state: ShardState, group_id: str, topics: TopicsView, assignors: Sequence[str], version: int
 ) -> Generator[None, None, consumer_messages.ConsumerDescribedGroup]:
     """Yields after each member."""
     if not group_id:
-        return consumer_describe_error(group_id, ErrorCode.INVALID_GROUP_ID)
+        return consumer_messages.ConsumerDescribedGroup(
+            group_id=group_id, error_code=ErrorCode.INVALID_GROUP_ID
+        )
     group = state.consumer_group(group_id)
     if group is None:
-        missing = consumer_describe_error(group_id, ErrorCode.GROUP_ID_NOT_FOUND)
-        missing.error_message = _why_missing(state, group_id, "consumer")
-        return missing
+        return consumer_messages.ConsumerDescribedGroup(
+            group_id=group_id,
+            error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+            error_message=_why_missing(state, group_id, "consumer"),
+        )
     members = EncodedElements()
     for member in group.iter_members():
         described = _describe_member(group, member, topics)
@@ -130,10 +130,6 @@ def describe_consumer_group(
         assignor_name=preferred_assignor(group, assignors),
         members=members,
     )
-
-
-def consumer_describe_error(group_id: str, code: ErrorCode) -> consumer_messages.ConsumerDescribedGroup:
-    return consumer_messages.ConsumerDescribedGroup(group_id=group_id, error_code=code)
 
 
 def _describe_member(

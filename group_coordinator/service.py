@@ -482,7 +482,7 @@ class GroupCoordinatorService:
                     lambda state: describe.describe_classic_group(state, group_id, version),
                 )
             except KafkaError as error:
-                return describe.describe_error(group_id, error.code)
+                return DescribedGroup(group_id=group_id, error_code=error.code)
             return await self._looks.result(describing)
 
         described = await self._describe(DescribeGroupsResponse, look_up, request.groups, version, operations)
@@ -507,7 +507,7 @@ class GroupCoordinatorService:
                     ),
                 )
             except KafkaError as error:
-                return describe.consumer_describe_error(group_id, error.code)
+                return consumer_messages.ConsumerDescribedGroup(group_id=group_id, error_code=error.code)
             return await self._looks.result(describing)
 
         return response(

@@ -12,7 +12,6 @@ from functools import cache
 from typing import Any, Final, TypeVar
 
 from pykraft.kafka_protocol.codec.field_types import FieldSpec
-from pykraft.kafka_protocol.codec.pace import at_once
 from pykraft.kafka_protocol.codec.schema import Message, Request
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.lazy_dataclass import dataclass
@@ -49,13 +48,8 @@ class _Lists:
     """The names that an element and an item share; for an item that is itself a name, that one."""
 
 
-def error_answer(request: Request[R], version: int, error: KafkaError) -> R:
-    """The response to ``request`` with ``error`` for everything it asked."""
-    return at_once(error_answer_in_slices(request, version, error))
-
-
 def error_answer_in_slices(request: Request[R], version: int, error: KafkaError) -> Generator[None, None, R]:
-    """As :func:`error_answer`; yields after each element."""
+    """The response to ``request`` with ``error`` for everything it asked; yields after each element."""
     answer = request.RESPONSE()
     yield from _set_error(answer, request, version, error)
     return answer

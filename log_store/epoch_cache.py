@@ -84,7 +84,7 @@ class LeaderEpochCache:
             return UNKNOWN
         if epoch == entries[-1].epoch:
             return EpochEnd(epoch, log_end_offset)
-        next_index = bisect_right(entries, epoch, key=_epoch_of)
+        next_index = bisect_right(entries, epoch, key=lambda entry: entry.epoch)
         end_offset = entries[next_index].start_offset
         if next_index == 0:
             # older than every known epoch: no record of it is at or after the oldest entry
@@ -129,10 +129,6 @@ def find_wrong_epoch(entries: Epochs, header: BatchHeader) -> str | None:
     if expected in (-1, header.partition_leader_epoch):
         return None
     return f"leader epoch is {header.partition_leader_epoch}, offset {header.base_offset} is of {expected}"
-
-
-def _epoch_of(entry: EpochEntry) -> int:
-    return entry.epoch
 
 
 def _start_of(entry: EpochEntry) -> int:

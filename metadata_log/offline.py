@@ -7,13 +7,14 @@ of a log, and changes nothing. Damage raises a :class:`ValueError` that names fi
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from pykraft.kafka_protocol.record_codec import decode_batch
 from pykraft.kafka_protocol.records import BatchHeader
 from pykraft.log_store.dump import Remainder, read_batches
 from pykraft.metadata_log.codec import decode_record
 from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage
-from pykraft.metadata_log.replay import replay, skip_to
+from pykraft.metadata_log.replay import replay
 from pykraft.metadata_log.snapshot import ImageBuilder
 from pykraft.runtime.disk import Disk
 
@@ -60,7 +61,7 @@ def _read_segments(disk: Disk, paths: list[str], image: MetadataImage) -> Metada
                     " give the whole directory, or a snapshot"
                 )
             if header.is_control:
-                image = skip_to(image, header.last_offset, header.partition_leader_epoch)
+                image = replace(image, offset=header.last_offset, epoch=header.partition_leader_epoch)
             else:
                 records = [decode_record(record.value or b"") for record in decode_batch(data, header)]
                 image, _ = replay(image, records, header.base_offset, header.partition_leader_epoch)

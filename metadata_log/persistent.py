@@ -10,21 +10,16 @@ Iteration order depends on hashes, which differ between processes: where the ord
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import islice
 from typing import TypeVar
 
 from immutables import Map, MapMutation
 
-__all__ = ["Map", "MapMutation", "drain", "freeze"]
+__all__ = ["Map", "MapMutation", "drain"]
 
 K = TypeVar("K")
 V = TypeVar("V")
-
-
-def freeze(mapping: Mapping[K, V]) -> Map[K, V]:
-    """A persistent copy of any mapping."""
-    return Map(mapping)
 
 
 _DRAINED_AT_ONCE = 64

@@ -105,11 +105,6 @@ def _normal(directories: tuple[Uuid, ...]) -> tuple[Uuid, ...]:
     return _intern(directories) if known else ()
 
 
-def skip_to(image: MetadataImage, offset: int, epoch: int) -> MetadataImage:
-    """The same image as of a later offset: for batches that hold no metadata."""
-    return replace(image, offset=offset, epoch=epoch)
-
-
 class Fold:
     """Batches in progress: builders for the maps they touch, lists for the topics they touch.
 

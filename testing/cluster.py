@@ -171,7 +171,7 @@ class Cluster(Places, FaultsOnDemand):
         with self.admin() as admin:
             (created,) = admin.create_topics([NewTopic(name, partitions, factor, configs or {})])
             created.check()
-        self._until_seen(f"{name} has leaders", name, _are_led)
+        self._until_seen(f"{name} has leaders", name, lambda views: all(view.is_led for view in views))
         return name
 
     @blocking
@@ -346,7 +346,3 @@ class Cluster(Places, FaultsOnDemand):
 
 class _NotSeenError(Exception):
     """Why something is not so yet."""
-
-
-def _are_led(views: Sequence[TopicView]) -> bool:
-    return all(view.is_led for view in views)

@@ -62,16 +62,14 @@ def as_record(written: Writable, now_ms: int) -> Record:
         record = Record(_encoded(written), timestamp_ms=now_ms)
     for data in (record.value, record.key, *(value for _, value in record.headers)):
         if data is not None and not isinstance(data, bytes):
-            raise TypeError(f"bytes, text or None are written, not {data!r}, which is {_kind(data)}")
+            raise TypeError(
+                f"bytes, text or None are written, not {data!r}, which is of type {type(data).__name__}"
+            )
     return record
 
 
 def _encoded(data: Data) -> bytes | None:
     return data.encode() if isinstance(data, str) else data
-
-
-def _kind(data: object) -> str:
-    return f"of type {type(data).__name__}"
 
 
 def produce(

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Final
 
-from pykraft.coordinator.result import Outcome
 from pykraft.coordinator.shard import Shard
 from pykraft.coordinator.writer import PartitionWriter
 from pykraft.kafka_protocol.batch_builder import BatchBuilder
@@ -15,8 +14,6 @@ from pykraft.transaction_coordinator.log.replay import replay_decided
 from pykraft.transaction_coordinator.result import AnyResult
 from pykraft.transaction_coordinator.state import EMPTY_STATE, ShardState
 from pykraft.transaction_coordinator.transaction import TransactionState, TransactionVersion
-
-TransactionOutcome: TypeAlias = Outcome[AnyResult]
 
 _ROOM_FOR_THE_END_BYTES: Final = 100
 """The record that ends a transaction is longer than the last one of its partitions, and must fit as well."""

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 LEADER_SELECTOR = "org.apache.kafka.common.replica.LeaderSelector"
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
-SELECTORS = (LEADER_SELECTOR, RACK_AWARE_SELECTOR)
 
 
 class ReplicaView(NamedTuple):

@@ -60,13 +60,6 @@ def groups_of(request: OffsetFetchRequest, version: int) -> list[OffsetFetchRequ
     ]
 
 
-def fetch_group_offsets(
-    state: ShardState, request: OffsetFetchRequestGroup, topics: TopicsView, version: int
-) -> OffsetFetchResponseGroup:
-    """The committed offsets of a group; :class:`KafkaError` for an unknown member or a stale epoch."""
-    return build_group(request, find_offsets(state, request), topics, version)
-
-
 def find_offsets(
     state: ShardState, request: OffsetFetchRequestGroup, *, require_stable: bool = False
 ) -> Found:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from pykraft.kafka_protocol.compression import Compression
 from pykraft.kafka_protocol.records import NO_TIMESTAMP, BatchHeader, read_header, replace_records
-from pykraft.log_store.epoch_cache import EpochEntry, Epochs
+from pykraft.log_store.epoch_cache import Epochs
 from pykraft.log_store.segment.segment import MAX_RELATIVE_OFFSET
 from pykraft.runtime.disk import Buffer
 
@@ -42,7 +42,7 @@ def spanning_batches(start: int, end_offset: int, epochs: Epochs, leader_epoch: 
     ``leader_epoch``: for offsets older than all of them.
     """
     while start < end_offset:
-        index = bisect_right(epochs, start, key=_start_of)
+        index = bisect_right(epochs, start, key=lambda entry: entry.start_offset)
         end = min(end_offset, start + MAX_RELATIVE_OFFSET)
         if index < len(epochs):
             end = min(end, epochs[index].start_offset)
@@ -76,7 +76,3 @@ def fill_gaps(
         position += header.size_bytes
         next_offset, epoch = header.next_offset, header.partition_leader_epoch
     return filled, all_headers
-
-
-def _start_of(entry: EpochEntry) -> int:
-    return entry.start_offset

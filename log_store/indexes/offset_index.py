@@ -77,7 +77,7 @@ class OffsetIndex:
             if not index:
                 return None
             return self._offsets[index - 1] + self.base_offset, self._positions[index - 1]
-        index = bisect_right(range(self.storage.count), relative, key=self._stored_offset)
+        index = bisect_right(range(self.storage.count), relative, key=lambda at: self._stored(at)[0])
         if not index:
             return None
         relative, position = self._stored(index - 1)
@@ -156,9 +156,6 @@ class OffsetIndex:
     def _stored(self, index: int) -> tuple[int, int]:
         entry: tuple[int, int] = _ENTRY.unpack(self.storage.entry(index % self.storage.count))
         return entry
-
-    def _stored_offset(self, index: int) -> int:
-        return self._stored(index)[0]
 
     def _stored_position(self, index: int) -> int:
         return self._stored(index)[1]

@@ -69,10 +69,10 @@ class TimeIndex:
     def lookup_entry(self, timestamp_ms: int) -> tuple[int, int] | None:
         """(timestamp, offset) of that entry."""
         if self._entries is not None:
-            index = bisect_right(self._entries, timestamp_ms, key=_timestamp_of)
+            index = bisect_right(self._entries, timestamp_ms, key=lambda entry: entry[0])
             entry = self._entries[index - 1] if index else None
         else:
-            index = bisect_right(range(self.storage.count), timestamp_ms, key=self._stored_timestamp)
+            index = bisect_right(range(self.storage.count), timestamp_ms, key=lambda at: self._stored(at)[0])
             entry = self._stored(index - 1) if index else None
         return None if entry is None else (entry[0], entry[1] + self.base_offset)
 
@@ -87,7 +87,7 @@ class TimeIndex:
     def truncate_to_offset(self, offset: int) -> None:
         """Drop entries whose offset is ``offset`` or above."""
         entries = self._loaded()
-        count = bisect_right(entries, offset - self.base_offset - 1, key=_offset_of)
+        count = bisect_right(entries, offset - self.base_offset - 1, key=lambda entry: entry[1])
         del entries[count:]
         self.storage.truncate(count)
 
@@ -118,14 +118,3 @@ class TimeIndex:
     def _stored(self, index: int) -> tuple[int, int]:
         entry: tuple[int, int] = _ENTRY.unpack(self.storage.entry(index % self.storage.count))
         return entry
-
-    def _stored_timestamp(self, index: int) -> int:
-        return self._stored(index)[0]
-
-
-def _timestamp_of(entry: tuple[int, int]) -> int:
-    return entry[0]
-
-
-def _offset_of(entry: tuple[int, int]) -> int:
-    return entry[1]

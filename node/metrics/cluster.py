@@ -39,10 +39,6 @@ def _of_image(name: str, help: str, value: Callable[[MetadataImage], int]) -> Me
     return gauge(metric, f"{help} Only on the active controller.", read, _CONTROLLER + name)
 
 
-def _is_active(scrape: Scrape) -> float | None:
-    return None if getattr(scrape.node, "controller", None) is None else scrape.is_active_controller
-
-
 def _raft(attribute: str, help: str, value: Callable[[Scrape], float | None]) -> Metric:
     name = f"kafka_server_raftmetrics_{attribute.replace('-', '_')}"
 
@@ -69,27 +65,13 @@ def _replica_lags(scrape: Scrape) -> Iterable[Sample]:
                 yield (str(replica.key.id), kind), lag
 
 
-def _broker_state(scrape: Scrape) -> float | None:
-    return None if scrape.broker is None else _STATE_NUMBERS[scrape.broker.lifecycle.state]
-
-
-def _lease(scrape: Scrape) -> float | None:
-    return None if scrape.broker is None else scrape.broker.lifecycle.lease_left_ms(scrape.now_ms) / 1000
-
-
-def _fenced(scrape: Scrape) -> float | None:
-    return None if scrape.broker is None else scrape.broker.lifecycle.is_fenced
-
-
-def _applied(scrape: Scrape) -> float | None:
-    return None if scrape.broker is None else scrape.broker.applied_offset()
-
-
 CLUSTER_METRICS: Final = (
     gauge(
         "kafka_controller_kafkacontroller_activecontrollercount",
         "1 on the active controller, 0 on the others: the sum over all nodes must be 1.",
-        _is_active,
+        lambda scrape: (
+            None if getattr(scrape.node, "controller", None) is None else scrape.is_active_controller
+        ),
         _CONTROLLER + "ActiveControllerCount",
     ),
     _of_cluster("OfflinePartitionsCount", "Partitions without a leader.", lambda it: it.offline),
@@ -152,14 +134,20 @@ CLUSTER_METRICS: Final = (
     gauge(
         "kafka_server_kafkaserver_brokerstate",
         "1 starting, 2 recovering, 3 running, 6 handing over, 7 stopping.",
-        _broker_state,
+        lambda scrape: None if scrape.broker is None else _STATE_NUMBERS[scrape.broker.lifecycle.state],
         "kafka.server:type=KafkaServer,name=BrokerState",
     ),
-    gauge("pykraft_broker_fenced", "1 while this broker knows that it is fenced.", _fenced),
+    gauge(
+        "pykraft_broker_fenced",
+        "1 while this broker knows that it is fenced.",
+        lambda scrape: None if scrape.broker is None else scrape.broker.lifecycle.is_fenced,
+    ),
     gauge(
         "pykraft_broker_lease_seconds",
         "How long this broker may still answer by itself, without another heartbeat.",
-        _lease,
+        lambda scrape: (
+            None if scrape.broker is None else scrape.broker.lifecycle.lease_left_ms(scrape.now_ms) / 1000
+        ),
     ),
     gauge(
         "pykraft_broker_refused_config_values",
@@ -169,7 +157,7 @@ CLUSTER_METRICS: Final = (
     gauge(
         "kafka_server_brokermetadatametrics_last_applied_record_offset",
         "The last record of the metadata log that this broker has applied.",
-        _applied,
+        lambda scrape: None if scrape.broker is None else scrape.broker.applied_offset(),
         "kafka.server:type=broker-metadata-metrics,attribute=last-applied-record-offset",
     ),
 )

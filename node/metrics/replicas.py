@@ -72,14 +72,6 @@ def _offline(scrape: Scrape) -> float | None:
     return len(logs.offline) + len(logs.unavailable)
 
 
-def _omitted(scrape: Scrape) -> float | None:
-    return None if scrape.broker is None else max(0, len(scrape.partitions) - MOST_LOGS)
-
-
-def _failed_directories(scrape: Scrape) -> float | None:
-    return None if scrape.broker is None else len(scrape.broker.data.logs.dirs.offline)
-
-
 def _failed_work(scrape: Scrape) -> Iterable[Sample]:
     if scrape.broker is not None:
         for work, failures in sorted(scrape.broker.data.logs.work.failures.items()):
@@ -121,7 +113,7 @@ REPLICA_METRICS: Final = (
     gauge(
         "kafka_log_logmanager_offlinelogdirectorycount",
         "Log directories of this broker that have failed.",
-        _failed_directories,
+        lambda scrape: None if scrape.broker is None else len(scrape.broker.data.logs.dirs.offline),
         "kafka.log:type=LogManager,name=OfflineLogDirectoryCount",
     ),
     Metric(
@@ -170,6 +162,6 @@ REPLICA_METRICS: Final = (
     gauge(
         "pykraft_metrics_omitted_logs",
         f"Replicas whose logs are not among the metrics, because only {MOST_LOGS:,} are.",
-        _omitted,
+        lambda scrape: None if scrape.broker is None else max(0, len(scrape.partitions) - MOST_LOGS),
     ),
 )

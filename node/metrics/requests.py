@@ -45,10 +45,6 @@ def _connections(scrape: Scrape) -> Iterable[Sample]:
             yield (listener,), connections
 
 
-def _sessions(scrape: Scrape) -> float | None:
-    return None if scrape.broker is None else len(scrape.broker.fetch_sessions)
-
-
 REQUEST_METRICS: Final = (
     Metric(
         "kafka_network_requestmetrics_requests_total",
@@ -89,7 +85,7 @@ REQUEST_METRICS: Final = (
     gauge(
         "kafka_server_fetchsessioncache_numincrementalfetchsessions",
         "Fetch sessions of consumers and followers.",
-        _sessions,
+        lambda scrape: None if scrape.broker is None else len(scrape.broker.fetch_sessions),
         "kafka.server:type=FetchSessionCache,name=NumIncrementalFetchSessions",
     ),
 )

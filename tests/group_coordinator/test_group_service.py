@@ -26,7 +26,7 @@ from pykraft.kafka_protocol.messages.offsets import (
     OffsetFetchRequestGroup,
 )
 from pykraft.metadata_log.delta import MetadataDelta
-from pykraft.metadata_log.persistent import freeze
+from pykraft.metadata_log.persistent import Map
 from tests.asynchronous import in_loop
 from tests.group_coordinator import tools
 from tests.group_coordinator.coordinators import (
@@ -197,7 +197,7 @@ async def test_group_with_its_own_settings_keeps_them_after_a_failover(world: Br
     def configure(world: Broker, **settings: str) -> None:
         configs = {name.replace("_", "."): value for name, value in settings.items()}
         old = world.image
-        world.image = replace(old, configs=old.configs.set((32, "g"), freeze(configs)))
+        world.image = replace(old, configs=old.configs.set((32, "g"), Map(configs)))
         world.service.on_metadata(
             MetadataDelta(old, world.image, changed_configs=frozenset({(32, "g")})), world.image
         )

@@ -19,7 +19,7 @@ from pykraft.group_coordinator.housekeeping import (
     sweep_expired_offsets,
 )
 from pykraft.group_coordinator.offsets.commit import handle_offset_commit
-from pykraft.group_coordinator.offsets.fetch import fetch_group_offsets
+from pykraft.group_coordinator.offsets.fetch import build_group, find_offsets
 from pykraft.group_coordinator.replay import replay, replay_all
 from pykraft.group_coordinator.runtime import GroupRuntime, HostedGroups
 from pykraft.group_coordinator.state.codec import decode_record, encode_record
@@ -434,7 +434,7 @@ def test_offsets_of_a_deleted_topic_are_not_returned_for_its_namesake(coordinato
     asked = [OffsetFetchRequestTopics(name=name, partition_indexes=[0]) for name in ("t", "u")]
     for topics, expected in ((asked, {"t": -1, "u": 18}), (None, {"u": 18})):
         request = OffsetFetchRequestGroup(group_id="g", topics=topics)
-        answer = fetch_group_offsets(c.state, request, c.runtime.topics, 9)
+        answer = build_group(request, find_offsets(c.state, request), c.runtime.topics, 9)
         assert {t.name: t.partitions[0].committed_offset for t in answer.topics} == expected
 
 

@@ -1,6 +1,10 @@
 """An error of a whole request is placed where the message tables have a field for it."""
 
-from pykraft.kafka_protocol.error_answers import error_answer
+from typing import TypeVar
+
+from pykraft.kafka_protocol.codec.pace import at_once
+from pykraft.kafka_protocol.codec.schema import Message, Request
+from pykraft.kafka_protocol.error_answers import error_answer_in_slices
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages import cluster, configs, topics
@@ -8,9 +12,15 @@ from pykraft.kafka_protocol.messages import offsets as committed
 from pykraft.kafka_protocol.messages import records as offsets
 from pykraft.kafka_protocol.messages.groups import DeleteGroupsRequest
 
+R = TypeVar("R", bound=Message)
+
 CODE = ErrorCode.REQUEST_TIMED_OUT
 ERROR = KafkaError(CODE, "why")
 ID = Uuid(b"0123456789abcdef")
+
+
+def error_answer(request: Request[R], version: int, error: KafkaError) -> R:
+    return at_once(error_answer_in_slices(request, version, error))
 
 
 def test_an_answer_with_an_error_field_of_its_own_has_the_error_only_there() -> None:

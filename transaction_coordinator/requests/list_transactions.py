@@ -19,8 +19,6 @@ from pykraft.kafka_protocol.messages.transactions import (
 from pykraft.lazy_dataclass import dataclass
 from pykraft.metadata_log.persistent import drain
 from pykraft.regex.pattern import Pattern, RegexError, known_pattern
-from pykraft.transaction_coordinator.call import Call
-from pykraft.transaction_coordinator.result import AnyResult, CoordinatorResult
 from pykraft.transaction_coordinator.state import ShardState
 from pykraft.transaction_coordinator.transaction import Transaction, TransactionState
 
@@ -96,13 +94,6 @@ def iter_listed(
                     break
                 yield None
         yield _listed(value) if selected else None
-
-
-def handle_list_transactions(state: ShardState, request: ListTransactionsRequest, call: Call) -> AnyResult:
-    """All of it at once, for one shard."""
-    wanted = read_filter(request)
-    found = [one for one in iter_listed(state, wanted, call.wall_ms) if one is not None]
-    return CoordinatorResult(build_response(request, found))
 
 
 def build_response(

@@ -35,7 +35,8 @@ def handle(
     services: BrokerServices, context: RequestContext, request: MetadataRequest, version: int
 ) -> Generator[None, None, MetadataResponse]:
     cache = services.metadata
-    look = _Look(cache, context.listener, version, _wants_operations(request, version))
+    wants_operations = version >= 8 and request.include_topic_authorized_operations
+    look = _Look(cache, context.listener, version, wants_operations)
     head = _head(cache, context.listener, request)
     if request.topics is None or (version == 0 and not request.topics):
         head.topics = yield from look.at_all(cache.topic_names())
@@ -55,11 +56,6 @@ def _head(cache: MetadataCache, listener: str, request: MetadataRequest) -> Meta
         controller_id=cache.node_id,
         cluster_authorized_operations=CLUSTER_OPERATIONS if wants_operations else NOT_ASKED,
     )
-
-
-def _wants_operations(request: MetadataRequest, version: int) -> bool:
-    """Whether the request asks for the operations that are allowed on each topic."""
-    return version >= 8 and request.include_topic_authorized_operations
 
 
 class _Look:

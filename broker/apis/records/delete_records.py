@@ -29,8 +29,6 @@ from pykraft.kafka_protocol.messages.records import (
 from pykraft.kafka_protocol.request_context import RequestContext
 
 UNKNOWN_LOW_WATERMARK = -1
-_PARTITIONS_PER_STEP = 100
-"""How many partitions are looked at in one turn of the event loop: about a millisecond."""
 
 
 async def handle(

@@ -35,7 +35,7 @@ from pykraft.group_coordinator.consumer.heartbeat import handle_consumer_heartbe
 from pykraft.group_coordinator.consumer.regex_refresh import handle_resolution
 from pykraft.group_coordinator.consumer.regex_worker import resolve_now
 from pykraft.group_coordinator.offsets.commit import handle_offset_commit
-from pykraft.group_coordinator.offsets.fetch import fetch_group_offsets
+from pykraft.group_coordinator.offsets.fetch import find_offsets
 from pykraft.group_coordinator.replay import replay_all
 from pykraft.group_coordinator.shard import GroupShard
 from pykraft.group_coordinator.state.codec import decode_record
@@ -386,7 +386,7 @@ class World:
                 group_id="g", member_id=member.member_id, member_epoch=epoch, topics=None
             )
             self.refused(
-                lambda: fetch_group_offsets(self.shard.state, asked, self.topics, 9),
+                lambda: find_offsets(self.shard.state, asked),
                 ErrorCode.STALE_MEMBER_EPOCH,
             )
         if member.epoch > 0:

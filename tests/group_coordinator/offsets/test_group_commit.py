@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pykraft.group_coordinator.offsets.commit import handle_offset_commit
-from pykraft.group_coordinator.offsets.fetch import fetch_group_offsets
+from pykraft.group_coordinator.offsets.fetch import build_group, find_offsets
 from pykraft.group_coordinator.shard import GroupOutcome
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.offsets import (
@@ -337,7 +337,7 @@ class ModelRun:
         assert read_all(self.lab.shard.appended) == self.appended
         for group in "ab":
             asked = OffsetFetchRequestGroup(group_id=group, topics=None)
-            answer = fetch_group_offsets(self.lab.shard.state, asked, self.lab.topics, 9)
+            answer = build_group(asked, find_offsets(self.lab.shard.state, asked), self.lab.topics, 9)
             told = {
                 (group, topic.name, p.partition_index): (p.committed_offset, p.metadata)
                 for topic in answer.topics
