@@ -5,8 +5,7 @@ from pathlib import Path
 
 import click
 
-from pykraft.node.cli.kafka_scripts.flags import NOT_PROVIDED, TOOLS
-from pykraft.node.cli.kafka_scripts.tool import KafkaTool
+from pykraft.node.cli.kafka_scripts.flags import NOT_PROVIDED, TOOLS, KafkaTool
 from pykraft.node.cli.root import cli
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "tools.md"

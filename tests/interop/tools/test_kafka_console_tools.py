@@ -12,7 +12,7 @@ from pykraft.coordinator.partitioning import OFFSETS_TOPIC, TRANSACTION_STATE_TO
 from pykraft.kafka_client.admin.client import AdminClient
 from pykraft.kafka_client.list_offsets import LATEST_TIMESTAMP
 from pykraft.kafka_client.metadata import TopicPartition
-from pykraft.node.cli.kafka_scripts.flags_consoles import CONSOLE_TOOLS
+from pykraft.node.cli.kafka_scripts.flags import TOOLS
 from pykraft.testing import Cluster
 from tests.interop.java_jars import RUN_TIMEOUT_S, KafkaTools
 from tests.node.cli_runner import invoke
@@ -86,12 +86,13 @@ def alone(tools: KafkaTools, main_class: str, *words: str, stdin: bytes = b"") -
     return done.stdout
 
 
-@pytest.mark.parametrize("script", CONSOLE_TOOLS)
+@pytest.mark.parametrize("script", CLASSES)
 def test_flags_are_those_of_kafkas_tool(kafka_tools: KafkaTools, script: str) -> None:
     run = kafka_tools.run_alone if script in _END_THE_JVM else kafka_tools.run
     done = run(CLASSES[script], "--help")
     found = set(_FLAG.findall(done.stdout + done.stderr))
-    assert found - {"--help"} == set(CONSOLE_TOOLS[script].flags)
+    (ours,) = (it for it in TOOLS if it.script == script)
+    assert found - {"--help"} == set(ours.flags)
 
 
 def test_lines_become_the_same_records_and_records_the_same_lines(

@@ -7,8 +7,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from pykraft.node.cli.kafka_scripts.flags import TOOLS
-from pykraft.node.cli.kafka_scripts.tool import KafkaTool
+from pykraft.node.cli.kafka_scripts.flags import TOOLS, KafkaTool
 from pykraft.testing import Cluster
 from tests.interop.java_jars import KafkaTools
 from tests.node.cli_runner import answer, invoke

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 import click
 import pytest
 
-from pykraft.node.cli.kafka_scripts.flags import NOT_PROVIDED, TOOLS
-from pykraft.node.cli.kafka_scripts.tool import KafkaTool
+from pykraft.node.cli.kafka_scripts.flags import NOT_PROVIDED, TOOLS, KafkaTool
 from pykraft.node.cli.root import cli
 from tests.tools_page import find_command, option_names
 
