@@ -12,7 +12,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -102,7 +102,7 @@ class NodeProcess:
     def _has_ended_unclean(self) -> bool:
         return self._process is not None and self._process.poll() not in (None, self._stop_status)
 
-    def start(self) -> None:
+    def start(self, pass_fds: Collection[int] = ()) -> None:
         """Start the node; its output is appended to the file of its earlier lives."""
         with self._lock:
             assert not self.running, f"node {self.node_id} is already running"
@@ -114,6 +114,7 @@ class NodeProcess:
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
+                    pass_fds=pass_fds,
                     start_new_session=True,
                 )
             self._started(self._process.pid)
