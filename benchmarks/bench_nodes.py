@@ -9,8 +9,6 @@ It is long because the child and what starts, commands and asks it are the two e
     python benchmarks/bench_nodes.py PROPERTIES     # a child: commands on stdin, one JSON line each on stdout
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gc

@@ -8,8 +8,6 @@ from the change of ``min.cleanable.dirty.ratio`` that makes it due to its entry 
     python benchmarks/compaction.py [--mib 64] [--throttle 64] [--directory DIR]
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

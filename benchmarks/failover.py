@@ -9,8 +9,6 @@ against fetch timeout + 2 election timeouts + 0.5 s. A refused create also fails
 already exists: the broker asks the next controller when the answer of the last one was lost.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import contextlib

@@ -8,8 +8,6 @@ one heartbeat in the coordinator, and with decoding the request and encoding the
 rounds.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import time

@@ -15,8 +15,6 @@ Several files can be rendered together: the last results of a family count. What
 memory and to load is in ``groups_offsets.py``, without a broker.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from comparison.program import DOCS, Comparison, Family, main

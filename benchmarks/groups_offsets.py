@@ -9,8 +9,6 @@ the event loop.
     python benchmarks/groups_offsets.py [--entries 1000000] [--partitions 1000 100 10]
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import random

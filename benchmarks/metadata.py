@@ -11,8 +11,6 @@ longest time the event loop was blocked during a phase: by the wall clock (which
 the time of other processes) and by the processor time of the loop's thread.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import contextlib

@@ -6,8 +6,6 @@ what a busy broker, with clients of every usual kind, spends on one, by its own 
 on the idle broker.
 """
 
-from __future__ import annotations
-
 import argparse
 import struct
 import threading

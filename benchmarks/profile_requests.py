@@ -8,8 +8,6 @@ samples that ``profiled_node.py`` takes while the same load runs on. A sample co
 product's files in its stack.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

@@ -6,8 +6,6 @@ innermost first, as ``path:function`` separated by ``;``, and its count. (A prof
 time: where a system call wakes a client, that includes the time of the client.)
 """
 
-from __future__ import annotations
-
 import os
 import signal
 from collections import Counter

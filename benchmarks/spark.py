@@ -8,8 +8,6 @@ bench-spark` installs such a version. Everything shares the cores of this machin
     python benchmarks/spark.py --render results.json ...  # the tables of docs/performance.md
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import shutil

@@ -8,8 +8,6 @@ before the next. The code is compiled beforehand, like that of an installed pack
 sets for bytecode.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import socket

@@ -1,7 +1,5 @@
 """How long an event loop is blocked: by the wall clock, and by the processor time of its own thread."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 

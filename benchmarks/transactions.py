@@ -11,8 +11,6 @@ The results are written after every turn: ``results.json`` with every single fig
 Several files can be rendered together: the last results of a family count.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from comparison.program import DOCS, Comparison, Family, main

@@ -14,8 +14,6 @@ end ``vs_kafka.png``. Several files can be rendered together, such as those of s
 results of a family count. What is published is also kept in docs/vs_kafka.json.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from comparison.program import DOCS, Comparison, Family, main

@@ -6,8 +6,6 @@ longest pause between two heartbeats and the longest wait for the answer to one.
 node is the one that ships.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json

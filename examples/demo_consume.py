@@ -5,8 +5,6 @@ partitions each is the rebalance time. Partitions stay paused until then, so tha
 read. Every record is looked up by its row number and compared by checksum.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 import time

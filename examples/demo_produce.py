@@ -4,8 +4,6 @@ One idempotent producer with ``acks=all``. At two positions in the stream it cal
 fault; the caller chooses the actions.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence

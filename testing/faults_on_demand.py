@@ -1,7 +1,5 @@
 """Faults on demand: what requests of clients meet, and clocks that are wrong. After Kafka's kfake."""
 
-from __future__ import annotations
-
 from datetime import datetime
 
 from pykraft.kafka_protocol.api_keys import ApiKey

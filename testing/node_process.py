@@ -1,7 +1,5 @@
 """One node as a process, for tests: it ends with the process that has started it, however that ends."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from concurrent.futures import Future

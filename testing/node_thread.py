@@ -1,7 +1,5 @@
 """One node on an event loop in a thread of its own, for tests: no process, no signal handlers, no exit."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

@@ -1,7 +1,5 @@
 """Where everything of a cluster for tests is: addresses, data, processes and what they have printed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Records as tests write and read them, over pykraft's own client."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace

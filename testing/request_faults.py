@@ -5,8 +5,6 @@ before the broker's own handler, so that everything behind it is the broker as i
 fit a request, the oldest takes it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable, Sequence

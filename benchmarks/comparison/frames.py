@@ -1,7 +1,5 @@
 """Prebuilt requests over plain sockets, so that the client costs little."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ A member is a generator: it yields an :class:`Ask` and gets its answer, or yield
 heartbeat interval. Threads (:mod:`comparison.rows.members`) and fleets (:mod:`coordination.fleet`) play them.
 """
 
-from __future__ import annotations
-
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Generator

@@ -1,7 +1,5 @@
 """When, where and with what a run was made."""
 
-from __future__ import annotations
-
 import os
 import platform
 import subprocess

@@ -1,7 +1,5 @@
 """Many connections at once from one thread, each with at most one request in flight."""
 
-from __future__ import annotations
-
 import contextlib
 import selectors
 import socket

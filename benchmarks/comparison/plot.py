@@ -1,7 +1,5 @@
 """The ratios of all rows as a picture: how far each is from the line where both systems cost the same."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The program of a comparison that is published: both systems take turns at families of rows."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

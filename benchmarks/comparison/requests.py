@@ -1,7 +1,5 @@
 """Requests that several families send, and what their answers must say."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from comparison.frames import connect

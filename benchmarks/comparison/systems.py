@@ -1,7 +1,5 @@
 """The two systems as they are compared: the commands of fault runs, with the settings of a server."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path

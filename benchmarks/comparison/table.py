@@ -3,8 +3,6 @@
 Only medians and ratios that tell most are shown: the JSON files have every measure of every round.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median

@@ -1,7 +1,5 @@
 """One turn of one system at one family of rows: it runs rows, and notes figures and failures."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import re

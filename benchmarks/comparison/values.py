@@ -1,7 +1,5 @@
 """Record values that vary in length and compress as real data does: log lines in JSON, always the same."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import json

@@ -3,8 +3,6 @@
 The thread stands for the clients: its processor time (:meth:`Fleet.cpu_s`) is theirs, not the broker's.
 """
 
-from __future__ import annotations
-
 import heapq
 import itertools
 import selectors

@@ -1,7 +1,5 @@
 """Consumers of librdkafka in threads of this process, and a process that produces at a steady rate."""
 
-from __future__ import annotations
-
 import contextlib
 import multiprocessing
 import threading

@@ -1,7 +1,5 @@
 """The results of groups and transactions as markdown; no figure is written by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Final
 

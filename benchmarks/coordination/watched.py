@@ -1,7 +1,5 @@
 """This broker with a watch on its event loop, which is off unless a row asks for it."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import signal

@@ -1,7 +1,5 @@
 """Topics to read: records with keys of 16 bytes and values like log lines, in several partitions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Two answers to one step, ours and Kafka's: what differs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 

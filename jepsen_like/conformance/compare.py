@@ -5,8 +5,6 @@ generated ids), and an answer may be late. So a script whose answers differ is p
 with more time; it counts only if no playing of one gives the answers of any playing of the other.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Final, Protocol

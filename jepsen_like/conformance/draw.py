@@ -1,7 +1,5 @@
 """Draws what every kind of request needs: versions, groups, members, epochs; mostly sound, sometimes not."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random

@@ -1,7 +1,5 @@
 """Runs of a differential test: both systems side by side, scripts by seed, differences shortened."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import tempfile

@@ -1,7 +1,5 @@
 """Scripts from seeds: which moves follow each other."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random

@@ -1,7 +1,5 @@
 """Scripts of transactions from seeds: which moves follow each other."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from random import Random
 from typing import Final

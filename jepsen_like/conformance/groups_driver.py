@@ -8,8 +8,6 @@ kind of steps.
     python benchmarks/groups_driver.py --seeds 300 [--first 1] [--no-consumer] [--kafka-libs DIR]
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from typing import Any, Final

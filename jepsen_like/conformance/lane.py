@@ -1,7 +1,5 @@
 """A plain connection with at most one request under way."""
 
-from __future__ import annotations
-
 import select
 import socket
 import struct

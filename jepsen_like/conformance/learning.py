@@ -1,7 +1,5 @@
 """What an actor learns from an answer: ids and epochs that it was given, its partitions, its sequences."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

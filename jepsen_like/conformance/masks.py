@@ -7,8 +7,6 @@ script, only its presence remains; record sets are told batch by batch. Lists ar
 too: neither system promises an order.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final

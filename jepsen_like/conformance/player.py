@@ -12,8 +12,6 @@ A request of a producer whose answer stems from speed (:mod:`.settling`) is sent
 transaction its markers are waited for: what comes next finds the same state in both systems.
 """
 
-from __future__ import annotations
-
 import itertools
 import select
 import time

@@ -1,7 +1,5 @@
 """What the player itself asks a system: versions, topics, whether it has seen all that was sent before."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from functools import cached_property

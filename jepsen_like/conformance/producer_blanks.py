@@ -1,7 +1,5 @@
 """Blanks for what a producer learns: its id, its epoch, and batches with both and a sequence."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

@@ -4,8 +4,6 @@ A request is a message with a :class:`Blank` in the place of a value that depend
 that a member was given, its epoch, its partitions. The player fills the blanks in.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol

@@ -1,7 +1,5 @@
 """Answers that stem from how fast a system is: a client tries again, and so does the player."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from pykraft.jepsen_like.conformance.script import Step

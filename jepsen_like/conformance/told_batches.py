@@ -1,7 +1,5 @@
 """Record sets as plain values: what each batch says, without what its bytes are made of."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pykraft.kafka_protocol.markers import ABORT, COMMIT, read_marker

@@ -1,7 +1,5 @@
 """Draws what requests of transactional producers need; mostly sound, sometimes not."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Final
 

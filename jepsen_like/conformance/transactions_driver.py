@@ -9,8 +9,6 @@ whose answers differ is shortened and printed with both answers; the exit status
     python -m pykraft.jepsen_like.conformance.transactions_driver --seeds 150 [--first 1] [--kafka-libs DIR]
 """
 
-from __future__ import annotations
-
 import sys
 from typing import Any, Final
 

@@ -38,8 +38,6 @@ intended length ``for_s``, and its settings. ``repaired`` names the number and t
 records each ``topic``, with its configuration.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from abc import ABC, abstractmethod

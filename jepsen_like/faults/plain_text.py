@@ -3,8 +3,6 @@
 Keys, values, errors and outputs come from histories and nodes, and may hold anything.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Final
 

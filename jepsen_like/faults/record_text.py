@@ -1,7 +1,5 @@
 """How histories show a record: its value; if it has a key both, so that its deletion shows, too."""
 
-from __future__ import annotations
-
 
 def record_text(key: bytes | None, value: bytes | None) -> str:
     """``VALUE``, or ``KEY=VALUE``, or ``KEY`` alone for a record that deletes its key."""

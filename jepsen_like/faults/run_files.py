@@ -1,7 +1,5 @@
 """The files in the directory of a run, by name."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Final
 

@@ -6,8 +6,6 @@ the command that repeats the smallest schedule found that still shows it. The ex
 With ``--seed`` one schedule is run, and its story is printed; ``--report`` writes it in pictures, too.
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 import os

@@ -4,8 +4,6 @@ Runs the same seeds in three processes under three hash seeds and compares the t
 difference shows an order that depends on a set, a clock or an id. Exit code 1 if any trace differs.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The progress of a long run: a line now and then."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Final, TextIO
 

@@ -4,8 +4,6 @@ Any failure counts as the same one: the aim is a short trace that shows a bug, a
 will show the second when the first is fixed. Time is an argument, and the search ends when it has passed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 

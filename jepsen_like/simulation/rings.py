@@ -1,7 +1,5 @@
 """The rings of the simulation, the innermost first."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Final
 

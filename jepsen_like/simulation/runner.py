@@ -4,8 +4,6 @@ A worker process takes a few seeds at a time; a schedule depends on its seed alo
 workers nor their order affects the sums.
 """
 
-from __future__ import annotations
-
 import logging
 import multiprocessing
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 Ring 1 runs on PyPy as well: only the standard library is imported here.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The results of many schedules, in numbers and in words."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field

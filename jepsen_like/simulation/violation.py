@@ -1,7 +1,5 @@
 """How every ring says that an invariant is broken."""
 
-from __future__ import annotations
-
 
 class InvariantViolation(AssertionError):
     """An invariant that does not hold; ``name`` says which."""

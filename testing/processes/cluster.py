@@ -1,7 +1,5 @@
 """Nodes of one system in processes of their own: started, asked, and stopped whatever happens."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Commands of the operating system, run to their end, each with what it said if it failed."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from typing import Final

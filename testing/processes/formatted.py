@@ -1,7 +1,5 @@
 """Nodes before their first start: their properties in a file, and their directories formatted."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Apache Kafka as directories of jars, which Maven fills once, and how programs in them are started."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Final

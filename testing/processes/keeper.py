@@ -6,8 +6,6 @@ by its id and the time at which it was started, so that no stranger with the sam
 is also in a file, for the case that both were killed: :func:`end_leftovers`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """Where the processes of a cluster listen."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final

@@ -1,7 +1,5 @@
 """Jars from Maven Central, through Maven itself."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -5,8 +5,6 @@ ever signalled, and a paused process is always continued before anything is aske
 exit was ordered; never decides when to break things (that is the nemesis).
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """What a cluster of processes runs: pykraft as it is installed here, or another server with Kafka's files."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Topics, through a bare connection."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from pykraft.kafka_protocol.messages.cluster import MetadataRequest, MetadataRequestTopic

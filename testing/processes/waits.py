@@ -1,7 +1,5 @@
 """Waiting for a condition, never for a guess: every wait has a bound and says what it waited for."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import time

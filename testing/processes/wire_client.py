@@ -1,7 +1,5 @@
 """A bare connection to a node: it sends anything, and never retries."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import struct

@@ -5,8 +5,6 @@ its own and one request in flight. Per request. Before it is measured the load r
 new process.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 

@@ -5,8 +5,6 @@ for 20 s. One record arrives at a time: processor time an answer, and the time u
 it (median of 200 records). Before it is measured the load runs once, and for 20 s on a new process.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 from functools import partial

@@ -5,8 +5,6 @@ replicas are in sync, as a share of one core, a node; and the largest resident m
 acks=all with one request in flight, as in the family `replicated`.
 """
 
-from __future__ import annotations
-
 import time
 from functools import partial
 

@@ -6,8 +6,6 @@ values before compression; the time is bounded by the client. Before it is measu
 for 20 s on a new process.
 """
 
-from __future__ import annotations
-
 import itertools
 import time
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Members of groups, each in a thread of its own with a connection, and heartbeats much faster than usual."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 

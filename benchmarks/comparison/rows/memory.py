@@ -5,8 +5,6 @@ batches of 64 KiB and answered 100,000 requests of 200 connections. Kafka's heap
 sets it.
 """
 
-from __future__ import annotations
-
 import time
 from functools import partial
 

@@ -4,8 +4,6 @@ Each connection sends one record of 1 KiB, acks=1, and waits for the answer befo
 partitions. Per request. Before it is measured the load runs once, and for 20 s on a new process.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 from comparison.cluster import Cluster

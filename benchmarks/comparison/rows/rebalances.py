@@ -6,8 +6,6 @@ heartbeat interval. Processor time and median time a join. Before it is measured
 same.
 """
 
-from __future__ import annotations
-
 import contextlib
 import statistics
 import time

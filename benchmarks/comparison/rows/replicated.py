@@ -6,8 +6,6 @@ were due. Processor time of all three nodes a request, idle work included. Befor
 once, and for 20 s on new processes.
 """
 
-from __future__ import annotations
-
 import time
 from functools import partial
 

@@ -4,8 +4,6 @@ One formatted combined node that has run before, until it answers ApiVersions; t
 turn, after one that is not measured. Processor time until that answer.
 """
 
-from __future__ import annotations
-
 import socket
 import statistics
 import struct

@@ -4,8 +4,6 @@ One combined node, topics of one partition, each in a request of its own, one af
 one is led. Per topic. Before it is measured 300 other topics are created.
 """
 
-from __future__ import annotations
-
 from comparison.frames import connect
 from comparison.turn import Figures, Turn
 

@@ -6,8 +6,6 @@ share the cores with the broker, and what they take is the `driver CPU`. More co
 load runs for 10 s before it is measured.
 """
 
-from __future__ import annotations
-
 import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context

@@ -8,8 +8,6 @@ A transaction can begin while the markers of the one before are written, but its
 Before it is measured the load runs for 10 s.
 """
 
-from __future__ import annotations
-
 import asyncio
 import statistics
 import time

@@ -7,8 +7,6 @@ Beside it that time, and the longest time in which nobody got anything. Defaults
 for the eager classic group; `group.initial.rebalance.delay.ms=0`.
 """
 
-from __future__ import annotations
-
 import time
 from functools import partial
 

@@ -3,8 +3,6 @@
 As `python benchmarks/group_heartbeat.py`, in processor time, in a process of its own; of this broker only.
 """
 
-from __future__ import annotations
-
 import asyncio
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial

@@ -8,8 +8,6 @@ without a pause, 100 in flight: how many a second, in time that broker and drive
 the broker.
 """
 
-from __future__ import annotations
-
 import struct
 import time
 from collections.abc import Generator, Iterator

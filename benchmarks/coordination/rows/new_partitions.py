@@ -8,8 +8,6 @@ first time: what both coordinators say by default (Kafka 5 s), and 1 s on both
 (`group.consumer.heartbeat.interval.ms=1000`) to see the rest.
 """
 
-from __future__ import annotations
-
 import time
 from functools import partial
 

@@ -5,8 +5,6 @@ librdkafka reads it from its start to its end. With read_committed it shows a te
 the log; the time is from the first record to the end. Before it is measured each load runs for 10 s.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Sequence

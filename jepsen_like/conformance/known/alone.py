@@ -1,7 +1,5 @@
 """Whether answers differ as intended: classic groups, consumer groups and offsets, each by itself."""
 
-from __future__ import annotations
-
 from pykraft.group_coordinator.state.member import JOIN_EPOCH
 from pykraft.jepsen_like.conformance.answer_pairs import (
     NO_ANSWER_YET,

@@ -1,7 +1,5 @@
 """The differences from Apache Kafka 4.3 that are meant, each with its reason."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final

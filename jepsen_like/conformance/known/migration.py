@@ -1,7 +1,5 @@
 """Whether answers differ as intended: groups with members of both protocols, or that changed theirs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pykraft.group_coordinator.classic.join_request import SKIP_ASSIGNMENT_VERSION

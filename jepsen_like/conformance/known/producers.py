@@ -1,7 +1,5 @@
 """Whether answers differ as intended: transactions, what is produced in them, and its readers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final
 

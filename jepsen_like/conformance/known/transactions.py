@@ -1,7 +1,5 @@
 """The differences of transactions from Apache Kafka 4.3 that are meant, each with its reason."""
 
-from __future__ import annotations
-
 from pykraft.jepsen_like.conformance.known.groups import Known
 from pykraft.jepsen_like.conformance.known.producers import (
     all_partitions,

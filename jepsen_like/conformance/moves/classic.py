@@ -1,7 +1,5 @@
 """Moves of the members of a classic group."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Moves of the members of a consumer group (KIP-848)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

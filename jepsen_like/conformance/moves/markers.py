@@ -1,7 +1,5 @@
 """Markers that no coordinator has sent."""
 
-from __future__ import annotations
-
 from pykraft.jepsen_like.conformance.draw import ADMIN
 from pykraft.jepsen_like.conformance.producer_blanks import STRANGER_ID, ProducerEpoch, ProducerId
 from pykraft.jepsen_like.conformance.script import blank

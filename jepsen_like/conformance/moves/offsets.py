@@ -1,7 +1,5 @@
 """Moves that commit, fetch and delete offsets, and those of an administrator."""
 
-from __future__ import annotations
-
 from pykraft.jepsen_like.conformance.draw import ADMIN, Draw
 from pykraft.jepsen_like.conformance.script import GroupId, blank
 from pykraft.kafka_protocol.messages.groups import (

@@ -1,7 +1,5 @@
 """Moves of producers: their ids, and what they produce, in transactions or not."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from pykraft.jepsen_like.conformance.draw import ACTORS

@@ -1,7 +1,5 @@
 """Moves of readers and administrators: what is in partitions, who writes there, which transactions are."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from pykraft.jepsen_like.conformance.draw import ADMIN

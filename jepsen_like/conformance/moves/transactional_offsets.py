@@ -1,7 +1,5 @@
 """Moves that make the offsets of a group part of a transaction, and those that look at them."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from pykraft.jepsen_like.conformance.draw import ADMIN

@@ -1,7 +1,5 @@
 """Moves that make a transaction: partitions and groups become part of it, and it ends."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from pykraft.jepsen_like.conformance.draw import ACTORS

@@ -1,7 +1,5 @@
 """Checks that no record below a group's committed offset was skipped: each was read by some member."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 from pykraft.jepsen_like.faults.checkers.findings import Anomaly, Findings

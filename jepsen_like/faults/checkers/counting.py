@@ -6,8 +6,6 @@ of leaders are required than the run was asked for (:class:`Asked`). Nor does a 
 give up.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

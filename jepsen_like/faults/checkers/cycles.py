@@ -1,7 +1,5 @@
 """Cycles in a directed graph, in linear time (Tarjan's strongly connected components, without recursion)."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterator, Mapping
 from typing import TypeVar
 

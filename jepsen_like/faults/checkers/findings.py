@@ -4,8 +4,6 @@ The checkers define the anomalies; the names are Jepsen's where Jepsen has one. 
 behaviour that Kafka's guarantees allow has no kind here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum

@@ -4,8 +4,6 @@ A history may be examined in parts: most events are of one log, and most guarant
 found in parts and merged is what is found at once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 

@@ -8,8 +8,6 @@ was given the partition: one that begins again is not late for what it missed.
 These are numbers to report. Nothing is required of them, for no guarantee of Kafka speaks of time.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The objects that are checked for linearizability: registers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 

@@ -5,8 +5,6 @@ and its reads are ``committed``, which begin at ``detail.asked_us``. What is wri
 offset together. ``allocate`` is an id as a client was told it; one that nobody was told is not missed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from pykraft.jepsen_like.faults.checkers.findings import Anomaly, Findings

@@ -10,8 +10,6 @@ as the state is what it found, since that can spoil nothing; so mostly the order
 to be found. In the worst case the search is exponential: it ends after ``budget`` configurations, undecided.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass

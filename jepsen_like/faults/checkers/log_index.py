@@ -3,8 +3,6 @@
 Decides nothing; the checkers of this package use the result. Memory is a few machine words per record.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

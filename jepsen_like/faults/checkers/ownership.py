@@ -8,8 +8,6 @@ what until then. A coordinator writes a classic generation down when its assignm
 one may begin again with generations in which nothing was assigned.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf

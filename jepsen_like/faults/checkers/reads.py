@@ -4,8 +4,6 @@ Order is checked on indices, that is on offsets without the holes, since control
 consumer gets. The known offsets are those of all reads and of all acknowledgements.
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 from pykraft.jepsen_like.faults.checkers.findings import Anomaly, Findings

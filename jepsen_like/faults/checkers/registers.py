@@ -12,8 +12,6 @@ lag: for it only that is in force what it has shown before. A request that is fo
 be carried out twice before it is answered, so there is no more to demand of writes that overlap.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ epoch, CRC) are compared between the replicas. Records at or above the high wate
 replicas may differ. Nor are those that were deleted: files may hold them for some time.
 """
 
-from __future__ import annotations
-
 from pykraft.jepsen_like.faults.checkers.findings import Anomaly, Findings
 from pykraft.jepsen_like.faults.checkers.log_index import BatchMark, KeyIndex
 from pykraft.jepsen_like.faults.checkers.transaction_index import parse_value

@@ -9,8 +9,6 @@ several requests in flight; for all others it is a finding, so that a broker tha
 new epochs is still noticed.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from itertools import pairwise
 

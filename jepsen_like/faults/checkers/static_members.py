@@ -8,8 +8,6 @@ Nothing is said of a restart whose member finds that its instance id is still in
 the one before has not reached the coordinator, and clients do not repeat it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 

@@ -29,8 +29,6 @@ more, and again when clients have learned of it: then all of this holds for that
 event, and sends that were answered until then prove nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 

@@ -6,8 +6,6 @@ it were to be deleted: a deletion is lost with its leader's log. Finding nothing
 after the time was acknowledged before the look-up, and was not deleted.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from functools import cache
 from itertools import accumulate

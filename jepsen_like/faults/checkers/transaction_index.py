@@ -1,7 +1,5 @@
 """One pass over the events of transactions: who began which, how it ended, and what its records say."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple

@@ -6,8 +6,6 @@ antidependency). Cycles of wr edges alone are never allowed. Others are counted,
 isolate the writes of concurrent transactions, and shows consumers of several logs no transaction as a whole.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise

@@ -15,8 +15,6 @@ the outcome of a write is that of its transaction. The anomalies here need sever
   the last read, each record of an input below the committed offset has one output, and no other has one.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 

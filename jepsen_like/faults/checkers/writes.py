@@ -6,8 +6,6 @@ to the same key before it. A send that was answered with ``info``, or not at all
 there or not.
 """
 
-from __future__ import annotations
-
 from pykraft.jepsen_like.faults.checkers.findings import Anomaly, Findings
 from pykraft.jepsen_like.faults.checkers.log_index import KeyIndex, Send
 

@@ -8,8 +8,6 @@ An error means the same in all: :class:`RefusedError` only if the operation has 
 first as ``fail`` and the second as ``info``.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ One JVM has all of them. What an error means is decided there, in ``JavaClients.
 transactions are not covered: a workload that needs them is refused before it starts.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from itertools import count

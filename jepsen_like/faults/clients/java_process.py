@@ -1,7 +1,5 @@
 """The JVM of the Java clients: commands go in, answers come out, each awaited by its number."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import subprocess

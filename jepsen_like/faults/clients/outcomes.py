@@ -1,7 +1,5 @@
 """What an error of pykraft's own client says of an operation: refused for certain, or of unknown outcome."""
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from typing import Final

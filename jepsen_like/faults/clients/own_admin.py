@@ -4,8 +4,6 @@ The client repeats requests without a response, so a refusal may be of a repetit
 after a first request that arrived): only errors in the request itself are a certain refusal.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from pykraft.jepsen_like.faults.clients.interface import Commit

@@ -3,8 +3,6 @@
 Needs only a network on that loop, the brokers' addresses, a source of randomness and a wall clock.
 """
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence

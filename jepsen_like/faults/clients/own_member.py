@@ -1,7 +1,5 @@
 """Workloads' group member through pykraft's own."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """Workloads' producer through pykraft's own."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import cast
 

@@ -1,7 +1,5 @@
 """Workloads' reader through pykraft's own fetcher: one partition after another, from given offsets."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from pykraft.jepsen_like.faults.clients.interface import Polled, PositionLostError

@@ -5,8 +5,6 @@ out one change twice, the second time after somebody else's. Here what has been 
 whatever goes wrong before that is a certain refusal, and whatever goes wrong after it an unknown outcome.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Workloads' transactional producer through pykraft's own."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

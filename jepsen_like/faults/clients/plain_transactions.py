@@ -6,8 +6,6 @@ keeps count of nothing that a broker must know, and can do what no client does o
 arrives late (:meth:`PlainTransactions.send_late`).
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress

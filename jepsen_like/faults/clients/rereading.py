@@ -5,8 +5,6 @@ truncation what is none: the answer of a broker that does not know the reader's 
 paused and does not know that it was deposed. Kafka's own client asks again.
 """
 
-from __future__ import annotations
-
 import contextlib
 from typing import Final
 

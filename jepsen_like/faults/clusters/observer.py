@@ -4,8 +4,6 @@ Writes every change to the history. A view is taken over only from a newer epoch
 behind cannot make it look as if a leadership had gone back and forth.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 A revision is exported into the run's directory. Its compiled modules are not there; nodes do without them.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

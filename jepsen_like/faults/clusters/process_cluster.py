@@ -5,8 +5,6 @@ file. Decides how a test cluster is configured and when it is ready or healed; w
 nemesis's business, and with what it can be broken that of the surroundings.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 import time

@@ -4,8 +4,6 @@ The node must have stopped. Reads the segments in order with the record codec al
 code, so that a fault in the latter cannot hide itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

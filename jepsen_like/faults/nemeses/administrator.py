@@ -5,8 +5,6 @@ not possible now, unless the request may have been carried out. What repairs a f
 cluster is as it was.
 """
 
-from __future__ import annotations
-
 import errno
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

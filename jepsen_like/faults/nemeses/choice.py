@@ -1,7 +1,5 @@
 """All kinds of faults by name, and the choice of some of them by names, families and presets."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Final
 

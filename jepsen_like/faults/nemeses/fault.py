@@ -1,7 +1,5 @@
 """One fault of a plan, and the plan of a run as a file."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path

@@ -4,8 +4,6 @@ Decides when a fault may begin, and what is recorded of it. Each fault is inflic
 repaired on a thread of its own; while it lasts it has its claims on its victims to itself.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Sequence

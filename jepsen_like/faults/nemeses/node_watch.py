@@ -4,8 +4,6 @@ A node that ends although nothing gave it a reason is a finding. Whatever has en
 soon as no fault holds it.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final

@@ -4,8 +4,6 @@ A pure function of its arguments. It is biased towards what finds bugs: the acti
 leads most partitions, pauses just past the session timeout (a leader that does not know that it was deposed).
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Sequence
 from typing import Final

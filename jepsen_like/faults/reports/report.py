@@ -1,7 +1,5 @@
 """What a person sees of a fault run on a terminal: seed, faults, counts, findings, and the verdict last."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -41,8 +41,6 @@ How recovery and unavailability are defined: ``timeline/recovery``, ``timeline/f
 ``timeline/availability``.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping
 from pathlib import Path

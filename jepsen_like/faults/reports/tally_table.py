@@ -1,7 +1,5 @@
 """What many fault runs say together, as tables of Markdown."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """What a run comes to: its history is checked, counted and analysed, and the files about it are written."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path

@@ -4,8 +4,6 @@ All names begin with a prefix that no topic there has had before. Decides how ma
 many brokers, which groups are possible, and what may be removed: only what has the run's own prefix.
 """
 
-from __future__ import annotations
-
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """A run of a workload on a cluster that somebody else runs, without faults."""
 
-from __future__ import annotations
-
 import time
 from contextlib import closing
 from functools import partial

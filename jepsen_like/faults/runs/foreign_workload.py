@@ -1,7 +1,5 @@
 """A workload as it runs on a cluster that somebody else runs, which has timeouts and protocols of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final

@@ -1,7 +1,5 @@
 """What signals do to a run: SIGTERM unwinds it, the first Ctrl-C only ends its faults early."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from collections.abc import Callable, Iterator

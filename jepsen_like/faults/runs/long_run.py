@@ -8,8 +8,6 @@ several directories with several ``--out``. Exit status: 1 an anomaly, 4 none bu
 but Ctrl-C.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import random

@@ -1,7 +1,5 @@
 """With what and on what a run is made, for its history."""
 
-from __future__ import annotations
-
 import os
 import platform
 import subprocess

@@ -1,7 +1,5 @@
 """A fault run on nodes of its own: started, worked on, broken, healed, stopped, and their logs read."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import closing, nullcontext
 from pathlib import Path

@@ -3,8 +3,6 @@
 Times at the beginning of a line are those of the history. ``pykraft jepsen watch`` shows more.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import Counter, deque
 from collections.abc import Mapping

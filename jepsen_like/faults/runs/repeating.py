@@ -1,7 +1,5 @@
 """What can be done with a run that is over: check it again, report it again, repeat it with fewer faults."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """How one fault run is made, and what the two ways to make it have in common."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -5,8 +5,6 @@ broke off, 130 interrupted. The seed comes first in the output; it fixes the pla
 producers' choices, though not the timing of real processes.
 """
 
-from __future__ import annotations
-
 import traceback
 from collections.abc import Callable
 from dataclasses import replace

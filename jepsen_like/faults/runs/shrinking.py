@@ -4,8 +4,6 @@ Real processes do not repeat their timing, so an anomaly counts as shown if one 
 the kinds that the run had; what is reported as needed is what could not be left out in so many tries.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

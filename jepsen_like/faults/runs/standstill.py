@@ -5,8 +5,6 @@ consumer that is being closed never answers that call, no other thread can do an
 the watch must not need the lock: a timer in C that a thread of Python winds up again and again.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import sys
 import threading

@@ -7,8 +7,6 @@ every record of the source must be in both sinks once. Exit status 0 if so, 1 if
 here.
 """
 
-from __future__ import annotations
-
 import argparse
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Carries out the plan of a round on the drivers and the topics."""
 
-from __future__ import annotations
-
 import random
 import threading
 import time

@@ -1,7 +1,5 @@
 """How far a query is, as its checkpoint says: nobody needs to ask a driver that may be dead."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

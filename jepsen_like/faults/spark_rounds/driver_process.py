@@ -4,8 +4,6 @@ A driver is a Python that controls a Java virtual machine, which starts daemons 
 are forked. Drivers that are not killed as a whole go on for a while beside the next one.
 """
 
-from __future__ import annotations
-
 import random
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Writes numbered records all the time, and keeps what was acknowledged."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import Future
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """What must hold of a source topic, and of what two queries have copied from it. Pure."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 What happens to the brokers meanwhile is the business of :mod:`pykraft.jepsen_like.faults.nemeses`.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 from enum import StrEnum

@@ -4,8 +4,6 @@ Spark's workers have a process group of their own and outlive their parents, but
 the driver that started them.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """What a run has done and found."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

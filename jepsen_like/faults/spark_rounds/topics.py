@@ -1,7 +1,5 @@
 """The topics of the run, and what is done to them while queries read and write them."""
 
-from __future__ import annotations
-
 import random
 from contextlib import suppress
 from typing import Final, Self

@@ -5,8 +5,6 @@ controller, or one of version 2 at the top. Directories do not vanish with the r
 process id and start time, so that a later run can tell whose run is gone, and removes them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterable, Iterator, Sequence

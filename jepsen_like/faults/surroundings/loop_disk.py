@@ -6,8 +6,6 @@ what had been flushed is there. Needs root and loop devices (Linux); :func:`why_
 missing.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

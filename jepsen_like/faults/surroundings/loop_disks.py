@@ -1,7 +1,5 @@
 """Nodes on loopback, each with its data on a file system of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path

@@ -4,8 +4,6 @@ A packet filter sees who sent a packet, so each direction of a link is broken by
 lost, and TCP sends them again: connections feel it as in a real network. Decides nothing about when.
 """
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Sequence

@@ -6,8 +6,6 @@ two addresses: clients and nodes use the first, whose traffic can be broken (:mo
 itself asks nodes at the second, whatever is broken. Needs root, iproute2 and nftables (Linux).
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import socket

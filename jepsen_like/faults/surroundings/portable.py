@@ -4,8 +4,6 @@ The shim sends each connection of a node to the proxy's port for the link that i
 their configurations know nothing of the proxy. Clients come through the addresses that brokers advertise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar

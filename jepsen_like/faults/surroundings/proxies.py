@@ -1,7 +1,5 @@
 """Links through a proxy, which is a process of its own: of any TCP connection that goes to its ports."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import subprocess

@@ -13,8 +13,6 @@ nothing but the standard library. The commands:
 A command that cannot be carried out is answered with ``{"error": …}``.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import resource

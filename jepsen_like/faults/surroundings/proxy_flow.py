@@ -4,8 +4,6 @@ Decides how a broken link treats data: what is held back and for how long. Order
 clocks and chance of the loop that it is given, and does not know sockets.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 import random

@@ -4,8 +4,6 @@ The runner must have entered namespaces of its own (:func:`.namespaces.enter_own
 started a thread. What is missing besides the network is said, and the rest is played.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar

@@ -6,8 +6,6 @@ takes effect with the node's next call, and stays across its restarts. Decides w
 something is broken is the nemesis's business.
 """
 
-from __future__ import annotations
-
 import array
 import errno
 import mmap

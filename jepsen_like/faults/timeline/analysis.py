@@ -1,7 +1,5 @@
 """The timeline of one history: faults, recovery, availability, rates and lag, in two passes over it."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -7,8 +7,6 @@ nobody has tried for :data:`PAUSE_US`, the wait ended with the last operation. W
 more are unavailability.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 from typing import Final

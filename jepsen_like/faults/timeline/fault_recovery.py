@@ -1,7 +1,5 @@
 """Time to recover of every fault, of every kind of fault, and of moments at which nothing was broken."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

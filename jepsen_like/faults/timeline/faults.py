@@ -1,7 +1,5 @@
 """The faults of a history, each with its beginning and its repair, and the phases of its plan."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final

@@ -4,8 +4,6 @@ The lag of a partition is its acknowledged end offset minus the end of what any 
 With several readers of one partition that is the lag of the first of them: a reader that is gone must not
 look like one that is slow. ``checkers/lag`` has the lag in time."""
 
-from __future__ import annotations
-
 from pykraft.jepsen_like.faults.history import Event
 from pykraft.jepsen_like.faults.timeline.seconds import second_of
 

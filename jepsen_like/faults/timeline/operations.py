@@ -4,8 +4,6 @@ They are paired by process, op, key and value, because one producer has many sen
 invocation in the history says in ``detail.asked_us`` when it was asked for, or is no operation of a client.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from pykraft.jepsen_like.faults.history import Event

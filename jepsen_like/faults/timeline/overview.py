@@ -1,7 +1,5 @@
 """What has to be known of a whole history before its timeline can be drawn: one pass over it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Throughput and latency of every operation for each second, by the time of its outcome."""
 
-from __future__ import annotations
-
 from array import array
 from collections import Counter
 from dataclasses import dataclass

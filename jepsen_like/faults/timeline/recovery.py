@@ -18,8 +18,6 @@ If its clients gave up (its last operation ended without an acknowledgement, :da
 before the last invocation of all), it does not count: nobody knows.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence

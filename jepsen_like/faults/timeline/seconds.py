@@ -1,7 +1,5 @@
 """Seconds of a run, in which a timeline adds up what happened."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Reads a history while it is written: whole lines only, a part at a time."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Final
 

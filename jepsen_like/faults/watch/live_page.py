@@ -1,7 +1,5 @@
 """The page of a run that goes on, drawn with the parts of the report of a finished one."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 from xml.etree.ElementTree import Element, tostring

@@ -1,7 +1,5 @@
 """What is known of a run so far."""
 
-from __future__ import annotations
-
 import time
 from array import array
 from collections import Counter, deque

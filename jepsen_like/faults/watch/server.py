@@ -1,7 +1,5 @@
 """Serves the page of a run over HTTP."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress

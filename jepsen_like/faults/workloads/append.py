@@ -7,8 +7,6 @@ all records, in order. One task looks up offsets by time. Another deletes record
 readers begin at the log start.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Mapping

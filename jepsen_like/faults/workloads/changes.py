@@ -5,8 +5,6 @@ it is deleted) and one of its configurations. A topic with a change of unknown o
 so that the final state can be checked; a name whose deletion was acknowledged may be used again.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence

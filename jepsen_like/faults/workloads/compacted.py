@@ -11,8 +11,6 @@ The events are those of ``checkers/compacted_log``. In this history a key of an 
 everywhere; the keys of the map are in the values.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections import deque

@@ -7,8 +7,6 @@ skipped. The members of a static seat use its instance id one after another, and
 a coordinator of the classic protocol does not look at the subscription of a static member that comes back.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ committed offsets. At the end all changes stop: each group must converge; each s
 must find what it had; and every group must read and commit everything.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ some time; with more brokers replicas really move. At the end every partition is
 replicas, and the move must complete.
 """
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass
 

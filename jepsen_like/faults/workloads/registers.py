@@ -16,8 +16,6 @@ In the history these are ``commit`` and ``committed``; ``set``, ``look`` (at one
 look); ``allocate``. See ``checkers/linear_registers`` and ``checkers/registers``.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Awaitable, Callable

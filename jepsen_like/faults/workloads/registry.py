@@ -1,7 +1,5 @@
 """The workloads by name, each as it runs on real processes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """How much of the transactions workload there is, and of what."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

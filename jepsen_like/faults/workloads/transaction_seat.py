@@ -1,7 +1,5 @@
 """One transactional id of appenders: instances follow each other, and a replaced one goes on as a zombie."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Sequence

@@ -12,8 +12,6 @@ Outcomes of writes are recorded with that of their transaction: ``ok`` if it was
 commit was never asked for.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Mapping, Sequence

@@ -3,8 +3,6 @@
 Also the common parts of all workloads: their tasks, and the record of an operation with its outcome.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Awaitable, Coroutine, Mapping

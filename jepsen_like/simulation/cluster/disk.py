@@ -1,7 +1,5 @@
 """A memory disk that can kill a process in the middle of its writes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 from pykraft.broker.logs.log_loading import parse_future_name

@@ -4,8 +4,6 @@ It uses dictionaries without sharing; each record does what :mod:`pykraft.metada
 Besides the state it keeps the history of states, so that a later acknowledgement can be checked.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """The options that a schedule of whole nodes draws once: nodes, timings, features."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

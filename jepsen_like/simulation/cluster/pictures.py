@@ -2,8 +2,6 @@
 throughput and availability over the faults, on the clock of virtual time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 

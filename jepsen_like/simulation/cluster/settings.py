@@ -1,7 +1,5 @@
 """The configuration of a simulated node: a ``server.properties`` like any other."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Final
 

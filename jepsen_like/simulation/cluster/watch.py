@@ -1,7 +1,5 @@
 """All checks and watches of the nodes of one world, as the probes call them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, field
 

@@ -5,8 +5,6 @@ thousand. Findings go to the standard output as they are made, each behind the n
 ``--chapter`` plays alone. The exit code is 1 if there was one.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from time import process_time

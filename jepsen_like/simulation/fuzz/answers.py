@@ -1,7 +1,5 @@
 """Whether an answer is one: decodable, and without the error that stands for a bug."""
 
-from __future__ import annotations
-
 import struct
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """One chapter of a run: a new node with topics of its own, and some thousands of requests to it."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import sys

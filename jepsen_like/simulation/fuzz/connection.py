@@ -1,7 +1,5 @@
 """A client's end of one connection to a fuzzed node."""
 
-from __future__ import annotations
-
 import asyncio
 import struct
 from typing import Final

@@ -5,8 +5,6 @@ it; every number is at its extremes; strings are empty, null and as long as the 
 are unknown; bytes are damaged. What is drawn depends on the seed alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random

@@ -4,8 +4,6 @@ The node is the shipped one. Its budget of a turn is measured in processor time,
 busy with other work changes nothing.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping
 from time import thread_time_ns

@@ -11,8 +11,6 @@ What lies between may be the machine; the tally lists it as passing. Full collec
 tracemalloc, for a share of the requests only, since that makes them several times as slow.
 """
 
-from __future__ import annotations
-
 import struct
 import tracemalloc
 from random import Random

@@ -1,7 +1,5 @@
 """The values that fields of requests usually have, by the field's name, which is Kafka's."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

@@ -5,8 +5,6 @@ collection of garbage, which is measured by itself: when it comes, and what it v
 done before. Other collections are work for what a request has made, and count.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import random

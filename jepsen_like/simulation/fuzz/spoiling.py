@@ -1,7 +1,5 @@
 """Frames of requests that no client sends: bytes are damaged, and tagged fields are unknown."""
 
-from __future__ import annotations
-
 import struct
 from random import Random
 from typing import Any

@@ -3,8 +3,6 @@
 A field is known by its kind and its name, which is Kafka's.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any

@@ -4,8 +4,6 @@ All randomness comes from the seed. The world offers faults as methods; :mod:`.n
 used, and when. Message objects are passed without copies: they are immutable.
 """
 
-from __future__ import annotations
-
 import hashlib
 import random
 from collections import Counter

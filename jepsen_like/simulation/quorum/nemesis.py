@@ -4,8 +4,6 @@ Each fault lasts from its time to its end; the effects of several faults on one 
 with the last of them. The victim is drawn with the fault's own chance when it begins.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable

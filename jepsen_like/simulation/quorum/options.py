@@ -1,7 +1,5 @@
 """What a schedule of the quorum's simulation draws once: who there is, how fast things are."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

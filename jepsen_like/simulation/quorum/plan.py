@@ -8,8 +8,6 @@ Besides uniform faults there are aimed ones, because uniform chance hardly ever 
 crash right after granting a vote, or between an append and its flush.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass, replace
 

@@ -5,8 +5,6 @@ majority must keep working. In the end all schedules heal all faults and demand 
 value committed on every replica, equal logs.
 """
 
-from __future__ import annotations
-
 import random
 from functools import partial
 

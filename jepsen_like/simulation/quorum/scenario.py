@@ -17,8 +17,6 @@ link · ``cut A>B`` / ``heal`` · ``slow-disk A`` / ``flush A`` · ``small-fetch
 ``crash A`` · ``restart A`` · ``replace-disk A`` of a crashed replica · ``state``.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from pykraft.jepsen_like.simulation.quorum.cluster import ADMIN, CONFIG, SimCluster

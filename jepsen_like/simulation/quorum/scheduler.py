@@ -4,8 +4,6 @@ Equal times run in the order in which they were scheduled, so a run depends on i
 stands still while a callback runs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any

@@ -6,8 +6,6 @@ whole history: the batches of a snapshot are put before those of the log, and ev
 are durable; a file that is being fetched is lost in a crash.
 """
 
-from __future__ import annotations
-
 import pickle
 import zlib
 from collections.abc import Sequence

@@ -11,8 +11,6 @@ replica that was cut off for longer, may keep the value that was deleted, in Apa
 possible, or the clocks were wrong, deletions are not judged, but counted.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence

@@ -8,8 +8,6 @@
 ``map-end``    ok: it has read everything below ``offset``, which is the high watermark or more
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Finds which put every record of a compacted log is: none has moved, changed, or come from nowhere."""
 
-from __future__ import annotations
-
 from pykraft.jepsen_like.faults.checkers.compacted.log import CompactedLog, MapRead, Put
 from pykraft.jepsen_like.faults.checkers.findings import Anomaly, Findings
 from pykraft.jepsen_like.faults.checkers.log_index import KeyIndex

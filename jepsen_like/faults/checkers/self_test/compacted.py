@@ -1,7 +1,5 @@
 """The compacted log of the self-test: two writers, reads while it is compacted, replicas; and anomalies."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 
 from msgspec.structs import replace

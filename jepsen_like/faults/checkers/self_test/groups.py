@@ -1,7 +1,5 @@
 """The groups of the self-test: two groups over the log of the clean history, and their anomalies."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

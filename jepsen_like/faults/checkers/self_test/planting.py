@@ -1,7 +1,5 @@
 """What the parts of the self-test share: a plant edits a clean history so that one guarantee is broken."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -6,8 +6,6 @@ others too, so the self-test demands only that the planted kind is found, and th
 clean history.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace

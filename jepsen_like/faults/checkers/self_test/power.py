@@ -1,7 +1,5 @@
 """Power losses in the self-test: what must survive them, and what need not."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from msgspec.structs import replace

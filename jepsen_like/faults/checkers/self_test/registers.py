@@ -1,7 +1,5 @@
 """The registers of the self-test: committed offsets, configurations at two brokers, ids; and anomalies."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from msgspec.structs import replace

@@ -1,7 +1,5 @@
 """The transactions of the self-test: appenders, a worker and a zombie, and their anomalies."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from msgspec.structs import replace

@@ -1,7 +1,5 @@
 """Faults of links that still carry something: reset again and again, flapping, slow, lossy, throttled."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping, Sequence
 from functools import partial

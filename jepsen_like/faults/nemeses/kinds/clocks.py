@@ -1,7 +1,5 @@
 """Faults of wall clocks: they jump, run too fast or too slowly, or jump to and fro. Monotonic ones do not."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping, Sequence
 from functools import partial

@@ -8,8 +8,6 @@ in sync is sound: what happens to the last one is up to the operator. As long as
 one that has lost its records.
 """
 
-from __future__ import annotations
-
 import random
 import threading
 from collections.abc import Callable, Sequence

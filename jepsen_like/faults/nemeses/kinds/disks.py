@@ -5,8 +5,6 @@ started again afterwards, with a disk that works and with all that it had writte
 be read is set aside, and copied from its leader again.
 """
 
-from __future__ import annotations
-
 import errno
 import random
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Faults of a node's whole file system: full, read-only, frozen. Only where nodes have one of their own."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """The end of damage to a replica: its node finds it, and has copied the replica again from its leader."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Final
 

@@ -5,8 +5,6 @@ demand, and clients that use the levels of ``group.version`` and ``transaction.v
 those are taken away.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping, Sequence
 from typing import Final

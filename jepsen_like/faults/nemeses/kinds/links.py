@@ -4,8 +4,6 @@ A fault breaks the links between nodes, and those of clients only where it says 
 link: see :meth:`~pykraft.jepsen_like.faults.surroundings.surroundings.Surroundings.impose`.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial

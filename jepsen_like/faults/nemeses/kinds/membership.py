@@ -1,7 +1,5 @@
 """Nodes that join the cluster and leave it; in the end it has the voters, brokers and replicas it had."""
 
-from __future__ import annotations
-
 import random
 import shutil
 from collections.abc import Sequence

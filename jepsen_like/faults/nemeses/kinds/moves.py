@@ -1,7 +1,5 @@
 """Replicas and leaderships that move while the cluster works: reassignments, cancelled ones, elections."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 import threading

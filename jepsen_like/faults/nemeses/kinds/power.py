@@ -4,8 +4,6 @@ Kafka does not flush before it acknowledges, except where ``flush.messages`` ask
 which losses is stated in ``checkers/tail_losses``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import Final

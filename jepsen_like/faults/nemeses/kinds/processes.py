@@ -1,7 +1,5 @@
 """Faults of processes, by signals: killed, paused, stopped and started again."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """Faults of what a node's machine has: little processor time, little memory, few file descriptors."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import resource

@@ -7,8 +7,6 @@ flipped as no text has: another digit is another valid offset. The base offset a
 are not in its CRC: followers and the scrub notice another one, clients cannot. They are not flipped.
 """
 
-from __future__ import annotations
-
 import contextlib
 import random
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """The preloaded shims of a fault's victims: what the faults of clocks and of disks share."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

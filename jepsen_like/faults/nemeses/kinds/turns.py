@@ -1,7 +1,5 @@
 """Faults that begin and end again and again until they are repaired."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future

@@ -1,7 +1,5 @@
 """Nodes that run another version of this package for a while, on the same files and in the same cluster."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final

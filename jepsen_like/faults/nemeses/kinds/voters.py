@@ -1,7 +1,5 @@
 """Voters that are removed, and added again when that is repaired. They must be in the metadata log."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

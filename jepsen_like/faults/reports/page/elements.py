@@ -1,7 +1,5 @@
 """Elements of a page as a tree: text is escaped when the tree is written, whatever it holds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from xml.etree.ElementTree import Element, tostring
 

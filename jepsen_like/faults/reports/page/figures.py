@@ -1,7 +1,5 @@
 """The figures of a page: everything over one clock, and the latencies of the other operations."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import Final

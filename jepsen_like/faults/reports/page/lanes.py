@@ -1,7 +1,5 @@
 """The faults over time: a lane for each kind, bands through the plots below, and the phases above."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 from xml.etree.ElementTree import Element

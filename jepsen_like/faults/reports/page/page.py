@@ -1,7 +1,5 @@
 """``report.html`` as a whole."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Final
 from xml.etree.ElementTree import Element

@@ -1,7 +1,5 @@
 """One plot of a figure: a vertical axis with its grid, and lines and areas over the seconds of a run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby

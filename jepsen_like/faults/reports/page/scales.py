@@ -1,7 +1,5 @@
 """Axes of plots: from numbers to places on the paper, with ticks at round numbers."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

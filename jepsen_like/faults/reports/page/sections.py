@@ -1,7 +1,5 @@
 """The sections of the page about faults: their recovery, the list of them, and unavailability."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from xml.etree.ElementTree import Element

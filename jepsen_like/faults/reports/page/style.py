@@ -1,7 +1,5 @@
 """The style of the page: quiet, readable on a phone, light or dark as the reader likes it."""
 
-from __future__ import annotations
-
 from typing import Final
 
 STYLE: Final = """

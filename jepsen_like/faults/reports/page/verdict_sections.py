@@ -1,7 +1,5 @@
 """The sections of the page about the verdict: head, numbers, findings, operations, and the run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote

@@ -4,8 +4,6 @@ What members believe is checked over histories (``checkers/ownership``). The che
 coordinator's decisions, in the state that no later coordinator reverts (``Shard.committed``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from pykraft.group_coordinator.replay import replay

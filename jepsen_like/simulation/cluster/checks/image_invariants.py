@@ -6,8 +6,6 @@ boundaries; inside a batch the invariants need not hold. Partitions follow their
 is not active. These checks walk the whole image and are not meant for a running node.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 

@@ -4,8 +4,6 @@ A plain second implementation of the limits of :mod:`pykraft.metadata_log.contro
 choices are never allowed, not which one is best. Each check returns what is wrong, or None.
 """
 
-from __future__ import annotations
-
 from pykraft.jepsen_like.simulation.cluster.model import Model, ModelPartition
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log import records as r

@@ -4,8 +4,6 @@ Each brings a cluster into one precise situation, and then lets it continue unde
 Elections are steered by expiring the timer of a chosen replica.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -3,8 +3,6 @@
 In each, 3 lags behind a leader whose log no longer has the start, so that 3 needs a snapshot.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

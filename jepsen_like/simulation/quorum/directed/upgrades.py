@@ -3,8 +3,6 @@
 As in :mod:`.elections`, the usual invariants hold throughout, and every schedule ends with progress.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from pykraft.jepsen_like.simulation.quorum.cluster import SimCluster

@@ -9,8 +9,6 @@ The names are those of the Raft paper where it has one (election safety, log mat
 state machine safety); the others are this project's rules about what is durable when.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 from pykraft.jepsen_like.simulation.quorum.invariants.durability import (

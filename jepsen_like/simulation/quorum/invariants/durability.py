@@ -1,7 +1,5 @@
 """What must be on a disk before a replica may count on it. See :mod:`.checker`."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 
 from pykraft.jepsen_like.simulation.quorum.invariants.history import History, Invariant, ReplicaView

@@ -3,8 +3,6 @@
 The invariants themselves are in :mod:`.checker`, :mod:`.voters`, :mod:`.durability` and :mod:`.recovery`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 

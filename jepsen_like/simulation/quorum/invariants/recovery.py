@@ -4,8 +4,6 @@ The simulated world knows the losses, since it caused them; what the replica bel
 :mod:`.checker`.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 
 from pykraft.jepsen_like.simulation.quorum.invariants.history import History, Invariant, ReplicaView

@@ -1,7 +1,5 @@
 """What must hold while the voters change (KIP-853; Raft thesis §4). See :mod:`.checker`."""
 
-from __future__ import annotations
-
 from pykraft.jepsen_like.simulation.quorum.invariants.history import History, Invariant, ReplicaView, keys_of
 from pykraft.quorum.core.effects import AppendLeaderChange, AppendVoters, Effect
 from pykraft.quorum.core.roles import Leader
