@@ -250,9 +250,7 @@ KNOWN_NAMES: Final = SERVER_KEYS.keys() | INTERNAL_KEYS.keys() | UNREAD_NAMES
 
 
 def topic_defaults(given: Mapping[str, str]) -> dict[str, str]:
-    """The defaults of topics in a properties file, by topic configuration. :class:`ConfigError` if
-    invalid.
-    """
+    """The defaults of topics in a properties file, by configuration; :class:`ConfigError` if invalid."""
     defaults = {}
     for key in TOPIC_KEYS.values():
         if not key.server_property:

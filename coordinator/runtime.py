@@ -91,9 +91,7 @@ class CoordinatorRuntime(ABC, Generic[S, R, H, M]):
     @property
     @abstractmethod
     def _linger_ms(self) -> int:
-        """How long records are collected before they are written as one batch; below 0: until everything that
-        has arrived is handled.
-        """
+        """How long records are collected for one batch; below 0: until all that has arrived is handled."""
 
     @property
     @abstractmethod

@@ -69,9 +69,7 @@ def iter_listed(state: ShardState, wanted: GroupFilter) -> Iterator[ListedGroup 
 def describe_classic_group(
     state: ShardState, group_id: str, version: int
 ) -> Generator[None, None, DescribedGroup]:
-    """While a group rebalances its members are described with their last assignments, as in Kafka. Yields
-    after each member.
-    """
+    """In a rebalance members have their last assignments, as in Kafka. Yields after each member."""
     group = state.classic_group(group_id)
     if group is None:
         missing = DescribedGroup(group_id=group_id)

@@ -128,9 +128,7 @@ def _whole_from(segments: Sequence[Segment], start_offset: int) -> int:
 def _check_start(
     directory: str, segments: Sequence[Segment], log_start_offset: int | None, recovery_point: int
 ) -> None:
-    """:class:`CorruptLogError` if the oldest segments are missing although they were not deleted by
-    retention.
-    """
+    """:class:`CorruptLogError` if the oldest segments are missing and retention did not delete them."""
     if not segments:
         if recovery_point > (log_start_offset or 0):
             raise CorruptLogError(

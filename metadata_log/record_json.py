@@ -19,9 +19,7 @@ from pykraft.metadata_log.codec import decode_record
 
 
 def record_to_json(data: bytes) -> dict[str, Any]:
-    """An encoded record, with the version it was written in. RecordFormatError as in
-    :func:`decode_record`.
-    """
+    """An encoded record, with the version it was written in. RecordFormatError as :func:`decode_record`."""
     record = decode_record(data)
     version = msgpack.unpackb(data)[1]
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(record).__name__)

@@ -137,9 +137,7 @@ class QuorumNode:
 
     @property
     def leader(self) -> LeaderAndEpoch:
-        """The leader as known now; the local replica as soon as it is elected, before listeners are
-        notified.
-        """
+        """The leader as known now; the local replica once it is elected, before listeners are notified."""
         return self._leader
 
     @property

@@ -304,9 +304,7 @@ class QuorumStorage:
         self._delete_snapshots_before(snapshot_id)
 
     def _delete_snapshots_before(self, snapshot_id: SnapshotId) -> None:
-        """A snapshot that was fetched recently stays until the next time: its fetcher would have to start
-        over.
-        """
+        """One that was fetched recently stays until the next time: its fetcher would have to start over."""
         recently_ms = self._clock.monotonic_ms() - SERVED_RECENTLY_MS
         self._served_ms = {i: ms for i, ms in self._served_ms.items() if ms > recently_ms}
         for older in self.snapshots.ids():

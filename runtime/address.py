@@ -36,9 +36,7 @@ def parse_address(text: str, least_port: int = 1) -> Address:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a listener on ``host``. Names other than localhost may be any
-    host.
-    """
+    """Whether only this machine can reach a listener on ``host``; other names may be of any host."""
     if host == "localhost":
         return True
     try:

@@ -34,9 +34,7 @@ class Slices:
             is_going_on = self._step(work, on_error)
 
     async def pause(self) -> None:
-        """Return when this turn, or a later one, has time: for a loop that looks at very many items, and may
-        have to wait for something else.
-        """
+        """Return when this turn, or a later one, has time: for loops over very many items."""
         if self._turns.has_time():
             return
         turn = asyncio.get_running_loop().create_future()

@@ -334,7 +334,5 @@ def make_apis() -> tuple[Api[BrokerServices, Any, Any], ...]:
 
 
 def make_controller_apis() -> tuple[Api[ControllerServices, Any, Any], ...]:
-    """The APIs that a controller serves to clients that connect to it directly (KIP-919), ApiVersions among
-    them.
-    """
+    """The APIs that a controller serves to clients that connect to it (KIP-919), ApiVersions among them."""
     return (*_CONTROLLERS, api_versions.make_api(_CONTROLLERS))

@@ -144,9 +144,7 @@ class CheckpointFiles:
         return self._stored[checkpoint.CLEANER_OFFSET_CHECKPOINT].get(key)
 
     async def write_cleaned_offset(self, key: TopicPartition, offset: int, truncation_count: int) -> None:
-        """Write what a round of compaction has reached, unless the log was removed, or truncated since that
-        count was taken.
-        """
+        """Write what a round of compaction reached, unless the log was removed or cut since that count."""
 
         async def reached(stored: Offsets) -> Offsets:
             logs = self._logs()
@@ -196,9 +194,7 @@ class CheckpointFiles:
                 await self._replace(name, others)
 
     async def write_recovery_points(self) -> None:
-        """Damaged logs that are not yet renamed keep theirs: without it a start would take a hole for a lost
-        tail.
-        """
+        """Damaged logs not yet renamed keep theirs: without it a start would take a hole for a lost tail."""
 
         async def points(stored: Offsets) -> Offsets:
             found = {key: log.recovery_point async for key, log in self._in_turns()}
@@ -241,9 +237,7 @@ class CheckpointFiles:
             await self._replace(checkpoint.REPLICATION_OFFSET_CHECKPOINT, still_meant)
 
     def _of_kept(self, stored: Offsets) -> Offsets:
-        """Those of logs that are here and not in use: a start would lack what is acknowledged, such as their
-        log starts.
-        """
+        """Of logs here and not in use: a start would lack what is acknowledged, such as log starts."""
         return {key: stored[key] for key in self._kept() if key in stored and key not in self._logs()}
 
     def _in_turns(self) -> AsyncIterator[tuple[TopicPartition, Log]]:

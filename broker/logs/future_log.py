@@ -166,9 +166,7 @@ class FutureLog:
         )
 
     def take_place(self, disk: Disk) -> OpenLog:
-        """Give the directory the name of the partition. It must hold everything. Not durable until the
-        parent directory is flushed.
-        """
+        """Give the whole directory the partition's name. Durable once the parent directory is flushed."""
         topic, index = self.source.topic_partition
         target = f"{self.log_dir}/{topic}-{index}"
         source, log = self.source, self.log

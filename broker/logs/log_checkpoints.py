@@ -56,9 +56,7 @@ class LogCheckpoints:
                     await self.files[log_dir].write_log_starts()
 
     def delete_retired_segments(self, key: TopicPartition) -> None:
-        """Delete the segments below the stored log start, as far as a snapshot of their producers stands for
-        them.
-        """
+        """Delete the segments below the stored log start that a snapshot of their producers stands for."""
         opened = self._table.logs.get(key)
         if opened is not None:
             assert opened.snapshots is not None
@@ -71,9 +69,7 @@ class LogCheckpoints:
         return self.files[opened.log_dir].cleaned_offset(opened.topic_partition)
 
     async def store_cleaned_offset(self, opened: OpenLog, offset: int, truncation_count: int) -> None:
-        """Store what a round has reached that began at this ``truncation_count``. Call it when what the round
-        wrote is durable.
-        """
+        """Store what a round has reached that began at this ``truncation_count``, and is durable."""
         if self._table.may_clean(opened):
             key, log, files = opened.topic_partition, opened.log, self.files[opened.log_dir]
             with self._failures.leaving_out(opened.log_dir):

@@ -87,9 +87,7 @@ class LogDirs:
         return tuple(self.ids[path] for path in self.paths if path in self.cordoned and path in self.ids)
 
     def cordon(self, entries: Collection[str]) -> None:
-        """Keep new logs out of these directories, and out of no others. Entries that :func:`check_cordoned`
-        refuses have no effect.
-        """
+        """Keep new logs out of just these directories; what :func:`check_cordoned` refuses has no effect."""
         wanted = self.paths if ALL_DIRS in entries else entries
         cordoned = frozenset(self.paths).intersection(wanted)
         if cordoned != self.cordoned:

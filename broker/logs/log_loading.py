@@ -80,9 +80,7 @@ _FUTURE_NAME: Final = re.compile(r"(.+)-(\d+)\.([0-9a-f]{32})" + FUTURE_SUFFIX)
 
 
 def parse_future_name(name: str) -> tuple[TopicPartition, str] | None:
-    """The partition whose log is being moved to a directory of this name, and the unique part; None for other
-    names.
-    """
+    """The partition whose log moves to a directory of this name, and the unique part; None: another name."""
     match = _FUTURE_NAME.fullmatch(name)
     return None if match is None else ((match[1], int(match[2])), match[3])
 

@@ -97,9 +97,7 @@ class LogScrubber:
                 await self._is_sound(opened, opened.log.rewrite_count, look)
 
     async def _is_sound(self, opened: OpenLog, cuts: int, look: Callable[[], object]) -> bool:
-        """Run ``look``; damage counts unless the log was truncated or compacted meanwhile, or is no longer in
-        use.
-        """
+        """Run ``look``; damage counts unless the log was truncated, compacted or put out of use meanwhile."""
         try:
             await self._workers.run(look)
         except DAMAGE_ERRORS as error:

@@ -73,9 +73,7 @@ class LogTable:
         return [k for k, one in self.offline.items() if one.log_dir == log_dir and not one.is_set_aside]
 
     def kept_in(self, log_dir: str) -> list[TopicPartition]:
-        """The logs that a start would find in a directory though they are not used from there: damaged, or
-        just moved away.
-        """
+        """Logs in a directory that a start would find and that are not used: damaged, or just moved away."""
         moved = [key for key, path in self.moved_from if path == log_dir]
         return [*self.damaged_in(log_dir), *moved]
 

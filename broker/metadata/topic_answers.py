@@ -55,9 +55,7 @@ class ListenerView:
         )
 
     def offline_replicas(self, partition: PartitionRegistration) -> tuple[int, ...]:
-        """The replicas whose brokers are fenced or unregistered, whose logs are lost, or whose directories
-        have failed.
-        """
+        """Replicas whose broker is fenced or gone, whose log is lost, or whose directory has failed."""
         failed = partition.offline_in(self.online_dirs)
         return tuple(
             id for id in partition.replicas if id in partition.lost or id in failed or id not in self.usable

@@ -76,9 +76,7 @@ class DeletionAnswer:
     def add(
         self, topic: str, known: list[int], unknown: list[int], is_refused: bool, *, goes_on: bool = False
     ) -> None:
-        """Add a topic of the request, or more partitions of the last one if it ``goes_on``; ``is_refused``:
-        the group reads it.
-        """
+        """Add a topic, or more partitions of the last (``goes_on``); ``is_refused``: the group reads it."""
         if not goes_on:
             self._last = None
         if unknown:

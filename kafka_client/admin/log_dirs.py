@@ -26,9 +26,7 @@ async def describe_log_dirs(
     deadline_ms: int,
     partitions: Collection[TopicPartition] | None = None,
 ) -> dict[int, list[LogDirDescription]]:
-    """The log directories of these brokers, with the replicas of these partitions (None: of all). Fails if
-    one broker cannot be asked.
-    """
+    """The log directories of these brokers, with these replicas (None: all). Fails if one cannot be asked."""
     by_topic: dict[str, list[int]] = {}
     for topic, index in partitions or ():
         by_topic.setdefault(topic, []).append(index)

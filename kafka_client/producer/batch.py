@@ -196,9 +196,7 @@ class ProducerBatch:
         return self.records[index].timestamp_ms if self._content is None else self._content.base_timestamp_ms
 
     def fail(self, error: KafkaError) -> None:
-        """Give up: :class:`MaybeWrittenError` if a request may have written it, else
-        :class:`NotWrittenError`.
-        """
+        """Give up: MaybeWrittenError if a request may have written it, else :class:`NotWrittenError`."""
         kind = MaybeWrittenError if self.maybe_written else NotWrittenError
         futures, self.futures = self.futures, []
         for future in futures:

@@ -25,9 +25,7 @@ _NAME = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex)(\.cleaned|\.
 
 
 def rename_files(disk: Disk, directory: str, base_offset: int, old_suffix: str, new_suffix: str) -> list[str]:
-    """Rename those files of a segment that exist; returns their new paths. Durable when the directory is
-    flushed.
-    """
+    """Rename those files of a segment that exist; returns the new paths. Durable with the directory."""
     renamed = []
     for kind in FILE_SUFFIXES:
         path = f"{directory}/{base_offset:020d}{kind}"

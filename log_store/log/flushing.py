@@ -11,9 +11,7 @@ class Flushing(LogState):
 
     @property
     def acknowledged_end_offset(self) -> int:
-        """Up to where appends may be acknowledged: the log end, unless ``flush.messages`` of them wait for a
-        flush.
-        """
+        """Up to where appends may be acknowledged: the log end unless ``flush.messages`` wait for a flush."""
         return self._unflushed.acknowledged_end(self.log_end_offset)
 
     @property

@@ -65,9 +65,7 @@ class Reading(LogState):
         )
 
     def may_have_gap_at(self, offset: int) -> bool:
-        """Whether compaction may have removed the record at an offset, here or where this log was copied
-        from.
-        """
+        """Whether compaction may have removed the record at an offset, here or where the log came from."""
         return offset < self.compacted_offset or "compact" in self._config.cleanup_policy
 
     @property

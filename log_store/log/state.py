@@ -101,9 +101,7 @@ class LogState:
 
     @property
     def rewrite_count(self) -> int:
-        """How often stored bytes were truncated or replaced; a place in a file that was chosen before may
-        hold something else since.
-        """
+        """How often stored bytes were cut or replaced: a place chosen before may hold something else."""
         return self._truncations + self._replacements
 
     @property
@@ -152,9 +150,7 @@ class LogState:
         return self._segments[segment_index(self._base_offsets, offset)]
 
     def _remove_segments(self, segments: Sequence[Segment]) -> None:
-        """Newest first, durably: a removed segment that reappeared could seem to continue what is appended
-        now.
-        """
+        """Newest first, durably: a segment that reappeared could seem to continue what is appended now."""
         for segment in reversed(segments):
             self._delete(segment)
         if segments:

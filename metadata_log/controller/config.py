@@ -54,7 +54,5 @@ class ControllerConfig(Settings):
 
     @property
     def lease_proof_max_age_ms(self) -> int:
-        """How old a lease's proof of leadership may be (:mod:`.leadership`): a lease is longer than half a
-        session.
-        """
+        """How old a lease's proof of leadership may be: a lease is longer than half a session."""
         return self.session_timeout_ms // 3

@@ -45,15 +45,7 @@ def handle_incremental_alter_configs(
     image: MetadataImage, config: ControllerConfig, request: configs.IncrementalAlterConfigsRequest
 ) -> ControllerResult[configs.IncrementalAlterConfigsResponse]:
     """Change single keys."""
-    wanted = [
-        _Wanted(
-            resource.resource_type,
-            resource.resource_name,
-            resource.configs,
-            replaces_all=False,
-        )
-        for resource in request.resources
-    ]
+    wanted = [_Wanted(it.resource_type, it.resource_name, it.configs, False) for it in request.resources]
     records, answers = _answer_each(image, config, wanted)
     return ControllerResult(records, configs.IncrementalAlterConfigsResponse(responses=answers))
 
@@ -62,15 +54,7 @@ def handle_alter_configs(
     image: MetadataImage, config: ControllerConfig, request: configs.AlterConfigsRequest
 ) -> ControllerResult[configs.AlterConfigsResponse]:
     """Replace all keys of each resource."""
-    wanted = [
-        _Wanted(
-            resource.resource_type,
-            resource.resource_name,
-            resource.configs,
-            replaces_all=True,
-        )
-        for resource in request.resources
-    ]
+    wanted = [_Wanted(it.resource_type, it.resource_name, it.configs, True) for it in request.resources]
     records, answers = _answer_each(image, config, wanted)
     return ControllerResult(records, configs.AlterConfigsResponse(responses=answers))
 

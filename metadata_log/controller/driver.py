@@ -122,9 +122,7 @@ def _in_parts(
 
 
 async def _in_turns(work: Generator[None, None, T], turn: asyncio.Lock | None = None) -> T:
-    """What ``work`` returns; other work runs after each of its slices, and with a lock those who share it do
-    one after the other.
-    """
+    """What ``work`` returns; other work runs between its slices, and those who share a lock take turns."""
     while True:
         try:
             next(work)
@@ -168,9 +166,7 @@ class ControllerDriver:
         listener_name: str = "CONTROLLER",
         on_fatal: FatalHandler | None = None,
     ) -> None:
-        """``register`` sends this controller's registration to the active one: its feature levels and
-        ``endpoints``.
-        """
+        """``register`` tells the active controller of this one: its feature levels and ``endpoints``."""
         self._node_id = node_id
         self._config = config
         self._clock = clock

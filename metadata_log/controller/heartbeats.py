@@ -37,9 +37,7 @@ class _Since:
         """By how much stalls after the first one have extended the session; None before the first."""
 
     def extend_for_stall(self, duration_ms: int, most_ms: int, now_ms: int) -> None:
-        """The controller was stalled for ``duration_ms``. ``most_ms``: the limit for all but the first
-        stall.
-        """
+        """The controller was stalled for ``duration_ms``; ``most_ms`` limits all but the first stall."""
         if self.recurring_ms is None:
             self.recurring_ms = 0
         else:

@@ -129,9 +129,7 @@ class _Slice:
 
 
 def find_moved_brokers(old: MetadataImage, new: MetadataImage, changes: Changes) -> list[int]:
-    """Brokers whose change affects partitions: active or inactive now, a new incarnation, unregistered, or
-    with other log directories.
-    """
+    """Brokers newly active or inactive, unregistered, or with another incarnation or other directories."""
     return [
         broker_id
         for broker_id in sorted(changes.brokers)

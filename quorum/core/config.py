@@ -47,9 +47,7 @@ class QuorumConfig(Settings):
 
     @property
     def fetch_request_timeout_ms(self) -> int:
-        """A fetch without an answer for this long is lost; it is repeated before the follower gives up its
-        leader.
-        """
+        """A fetch unanswered for so long is lost, and repeated before the follower gives up its leader."""
         return min(self.request_timeout_ms, max(self.fetch_timeout_ms // 2, 1))
 
     @property

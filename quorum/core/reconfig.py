@@ -80,9 +80,7 @@ def append_voters(
 
 
 def append_first_voters(state: CoreState, now_ms: int) -> None:
-    """The first leader of a dynamic quorum writes the voters, known only from formatting so far, into the
-    log.
-    """
+    """The first leader of a dynamic quorum writes its voters, known from formatting, into the log."""
     if state.voters.is_dynamic and not state.history.is_shared:
         append_voters(state, state.epoch, _with_own_address(state), now_ms, with_kraft_version=True)
 
@@ -202,9 +200,7 @@ def _is_in(voters: VoterSet, key: ReplicaKey) -> bool:
 
 
 def _is_ready(state: CoreState, role: Leader, change: VoterChange, now_ms: int) -> bool:
-    """A new voter must answer at its address and hold what the leader holds, and a replaced one must be
-    silent; the other changes have no condition.
-    """
+    """A new voter must answer and hold what the leader holds; one that is replaced must be silent."""
     if isinstance(change.request, RemoveRaftVoterRequest) and change.request.only_if_silent:
         return _is_silent(state, role, change, change.request.voter, now_ms)
     if not isinstance(change.request, AddRaftVoterRequest):
@@ -246,9 +242,7 @@ def _can_elect(state: CoreState, role: Leader, change: VoterChange, now_ms: int)
 
 
 def _is_silent(state: CoreState, role: Leader, change: VoterChange, key: ReplicaKey, now_ms: int) -> bool:
-    """Whether a voter of another directory counts as removed: two nodes with one id could remove each other
-    forever otherwise.
-    """
+    """Whether a voter of another directory counts as removed: two with one id could remove each other."""
     change.waits_for = f"{key} is alive: is its node id used twice?"
     progress = role.progress.get(key.id)
     return progress is not None and now_ms - progress.last_fetch_ms >= state.config.fetch_timeout_ms

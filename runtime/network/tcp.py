@@ -423,9 +423,7 @@ class StreamConnection(asyncio.BufferedProtocol):
             self._runtime.budget.defer(self._continue, lane)
 
     def _unpause(self, why: int) -> None:
-        """A reason to pause ends. After the last one, continue in a later turn: the caller is in other
-        work.
-        """
+        """A reason to pause ends. After the last one, go on in a later turn: the caller is in other work."""
         if self._paused & why and not self.closed:
             self._paused &= ~why
             if not self._paused:

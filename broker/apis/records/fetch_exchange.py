@@ -58,9 +58,7 @@ class FetchParts:
         return self._replicas.lease.is_fenced
 
     def watch(self, cached: CachedPartition) -> bool:
-        """Subscribe a partition of a session to its replica here; returns whether the client has everything
-        that it may read there.
-        """
+        """Subscribe a partition of a session to its replica; whether the client has all it may read there."""
         session, asked = cached.session, cached.asked
         partition = self._replicas.table.look_up(cached.topic, asked.partition)
         if partition is None:

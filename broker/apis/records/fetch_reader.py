@@ -166,9 +166,7 @@ class FetchReader:
         )
 
     def count_sent(self, results: Results, *, is_replica: bool) -> None:
-        """Records that are sent count as traffic. Those of throttled replicas use up the limit, also if they
-        go to followers in sync.
-        """
+        """Records sent count as traffic, throttled ones also against the limit, even to followers in sync."""
         throttled = 0
         for topic, of_topic in results:
             for result in of_topic:

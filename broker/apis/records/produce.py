@@ -310,9 +310,7 @@ class Production:
             raise refusal
 
     def begin_transaction(self) -> Generator[None, None, bool]:
-        """Look at the transaction of this request; False if its coordinator has to be asked. Yields between
-        slices.
-        """
+        """Look at the transaction of this request, in slices; False if its coordinator has to be asked."""
         if not self._has_transaction:
             return True
         self._refused = self._refusal()

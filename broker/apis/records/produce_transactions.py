@@ -46,9 +46,7 @@ metadata after NOT_ENOUGH_REPLICAS.
 
 
 def is_transactional(records: memoryview | None) -> bool:
-    """Whether a record set begins with a batch of a transaction; if it has no whole header, it is refused
-    for that.
-    """
+    """Whether a record set begins with a batch of a transaction; without a whole header it is refused."""
     return (
         records is not None
         and len(records) >= HEADER_BYTES
@@ -107,9 +105,7 @@ class RequestTransaction:
             )
 
     def begin(self) -> Generator[None, None, bool]:
-        """Look which partitions have to be asked about; whether there are any. Errors are noted. Yields
-        between slices.
-        """
+        """Look which partitions to ask about, in slices; whether there are any. Errors are noted."""
         is_skipped = not self._adds and is_disabled(self._services)
         for number, one in enumerate(self._partitions, 1):
             if not number % _LOOKED_AT_ONCE:

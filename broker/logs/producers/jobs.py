@@ -129,9 +129,7 @@ class ProducerJobs:
         await asyncio.sleep(0)
 
     async def rebuild(self, key: TopicPartition, high_watermark: int) -> None:
-        """Rebuild the state of the producers of a log that was truncated. The high watermark may rise
-        meanwhile.
-        """
+        """Rebuild the state of the producers of a truncated log. The high watermark may rise meanwhile."""
         opened = self._table.logs.get(key)
         while opened is not None and self._table.is_in_use(opened):
             with self._work.guarding("rebuild of producers", opened.log):

@@ -187,9 +187,7 @@ class LogMoves:
             self._handle_error(future, error)
 
     def _handle_error(self, future: FutureLog, error: OSError | CorruptLogError) -> None:
-        """The current log is damaged, or the copy is or has no room, which ends the move, or the copy's
-        directory fails.
-        """
+        """Damage, or no room, ends the move; or the directory of the copy fails."""
         source = future.source
         if isinstance(error, CorruptLogError) and source.log.has_file(error.path):
             self._logs.damaged.report(source.log, error)

@@ -102,9 +102,7 @@ class LostReplicas:
         self._is_reporting = False
 
     async def _report_some(self, some: dict[TopicPartition, LostReplica]) -> bool:
-        """Report these replicas; whether the controller accepted them all. Refused ones are decided again on
-        the next image.
-        """
+        """Report these; whether the controller accepted all. Refused ones are decided on the next image."""
         keys = {(lost.topic_id, lost.index): key for key, lost in some.items()}
         reported = {key: self._logs.offline.get(key) for key in some}
         try:

@@ -106,9 +106,7 @@ _OPTIONAL: Final = {"cordoned_log_dirs", "leader_epoch", "rack"}
 
 
 def _read(request: Any, message: Any) -> Any:
-    """A message as the request, or a part of one, whose fields have the same names. What is optional is None
-    if it is not set.
-    """
+    """A message as the request (or part of one) with fields of the same names; None for what is not set."""
     values = {}
     for name in request.__match_args__:
         value = None if name in _OPTIONAL and not message.HasField(name) else getattr(message, name)

@@ -144,9 +144,7 @@ def command(
 
 
 def _write_lines(writer: RecordWriter, reader: LineReader, sync: bool) -> int:
-    """Until the input ends; returns the status of the process. :class:`click.ClickException` if not everything was
-    delivered.
-    """
+    """Until the input ends; returns the exit status. ClickException if not everything was delivered."""
     problem, status = "", 0
     try:
         for number, line in enumerate(_lines(), start=1):

@@ -108,9 +108,7 @@ class Home:
             raise click.ClickException(f"{self.path / STATE_FILE}: {error}") from None
 
     def make_temporary(self) -> Path:
-        """The path of a new directory is known here first: whenever the process is killed, :meth:`forget` finds
-        it.
-        """
+        """The new path is known here first: whenever the process is killed, :meth:`forget` finds it."""
         directory = new_temporary_path()
         (self.path / TEMPORARY_FILE).write_bytes(os.fsencode(directory))
         directory.mkdir(mode=0o700)

@@ -137,9 +137,7 @@ class ConsumerStats:
         return now_ms - self._window_start_ms >= reporting_interval_ms
 
     def window_line(self, time: str, now_ms: int, rebalance_ms: int) -> str:
-        """The line of the interval that ends now; the next one begins. ``rebalance_ms`` counts from the
-        start.
-        """
+        """The line of the interval that ends now; the next begins. ``rebalance_ms``: since the start."""
         elapsed_ms = now_ms - self._window_start_ms
         rebalance_in_window_ms = rebalance_ms - self._window_rebalance_ms
         fetch_ms = elapsed_ms - rebalance_in_window_ms

@@ -44,9 +44,7 @@ class Place(NamedTuple):
 
 
 def find_places(client: AdminClient, replicas: Iterable[Replica]) -> dict[Replica, Place]:
-    """Where these replicas are, without those of brokers that cannot be asked. Directories that have failed do
-    not tell what is in them.
-    """
+    """Where these replicas are, as far as brokers can be asked and directories have not failed."""
     asked = set(replicas)
     live = {broker.id for broker in client.describe_cluster().brokers} if asked else set()
     wanted = {replica for replica in asked if replica.broker in live}
