@@ -7,7 +7,7 @@ import asyncio
 import random
 import struct
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from types import MappingProxyType, SimpleNamespace
@@ -665,11 +665,3 @@ class DataPlaneTools:
             await made.stop()
             faults = [fault for broker in made.brokers.values() for fault in broker.faults]
             assert not faults, faults
-
-    def run(
-        self,
-        test: Callable[[], Coroutine[Any, Any, None]],
-        loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
-    ) -> None:
-        with asyncio.Runner(loop_factory=loop_factory) as runner:
-            runner.run(test())

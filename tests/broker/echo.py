@@ -95,8 +95,3 @@ async def turn(count: int) -> None:
     """Let the loop turn so often: whoever can go on without being told has done so."""
     for _ in range(count):
         await asyncio.sleep(0)
-
-
-def run(new_loop: Callable[[], asyncio.AbstractEventLoop], test: Callable[[], object]) -> None:
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(test())  # type: ignore[arg-type]

@@ -164,19 +164,15 @@ async def test_many_partitions_at_once_are_loaded_one_slice_per_turn(monkeypatch
     await w.stop()
 
 
-def test_growth_is_reported_while_members_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_growth_is_reported_while_members_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise the garbage collector would scan a million offsets at an arbitrary time."""
     monkeypatch.setattr(runtime, "_GROWTH_RECORDS", 10)
     grown: list[int] = []
-
-    async def main() -> None:
-        w = World(on_growth=lambda: grown.append(len(w.writer.logs[0])))
-        await w.lead()
-        for n in range(25):
-            await w.commit(f"group-{n % 3}", [])
-        await w.stop()
-
-    asyncio.run(main())
+    w = World(on_growth=lambda: grown.append(len(w.writer.logs[0])))
+    await w.lead()
+    for n in range(25):
+        await w.commit(f"group-{n % 3}", [])
+    await w.stop()
     assert grown == [10, 20]
 
 

@@ -174,20 +174,17 @@ def test_whole_frame_is_returned_without_its_length(exchange: Exchange) -> None:
         server.close()
 
 
-def test_background_work_that_fails_is_reported_at_once() -> None:
-    async def main() -> list[str]:
-        reported: list[dict[str, Any]] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+async def test_background_work_that_fails_is_reported_at_once() -> None:
+    reported: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
 
-        async def fail() -> None:
-            raise ValueError("a bug")
+    async def fail() -> None:
+        raise ValueError("a bug")
 
-        network = AsyncioNetwork()
-        network.start(fail())
-        cancelled = network.start(network.sleep(60_000))
-        await network.sleep(0)
-        cancelled.cancel()
-        await network.sleep(1)
-        return [str(context["exception"]) for context in reported]
-
-    assert asyncio.run(main()) == ["a bug"]
+    network = AsyncioNetwork()
+    network.start(fail())
+    cancelled = network.start(network.sleep(60_000))
+    await network.sleep(0)
+    cancelled.cancel()
+    await network.sleep(1)
+    assert [str(context["exception"]) for context in reported] == ["a bug"]

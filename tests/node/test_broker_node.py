@@ -1,6 +1,5 @@
 """The broker of a node, before it has joined a cluster."""
 
-import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -69,12 +68,11 @@ async def test_broker_reports_no_more_than_the_image_that_it_has_applied(tmp_pat
     await broker.stop()
 
 
-def test_dynamic_value_that_this_version_refuses_is_ignored_and_the_others_take_effect(
+async def test_dynamic_value_that_this_version_refuses_is_ignored_and_the_others_take_effect(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A controller of another version accepted it. What is in the log must not end a broker."""
-
-    async def body() -> None:
+    with caplog.at_level("WARNING", "pykraft.metadata_log.refused_values"):
         quorum = Quorum(high_watermark=1)
         broker, listeners = make_broker(tmp_path, quorum)
         limits: list[ListenerLimits] = []
@@ -105,9 +103,6 @@ def test_dynamic_value_that_this_version_refuses_is_ignored_and_the_others_take_
         assert broker.refused_values.count == 3
         await broker.stop()
 
-    with caplog.at_level("WARNING", "pykraft.metadata_log.refused_values"):
-        asyncio.run(body())
-
 
 async def test_broker_works_on_with_every_value_of_every_resource_refused(tmp_path: Path) -> None:
     """Otherwise an upgrade could end every broker, again at each start."""
@@ -136,10 +131,10 @@ async def test_broker_works_on_with_every_value_of_every_resource_refused(tmp_pa
     await broker.stop()
 
 
-def test_settings_that_contradict_each_other_leave_those_of_before_in_force(
+async def test_settings_that_contradict_each_other_leave_those_of_before_in_force(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def body() -> None:
+    with caplog.at_level("WARNING", "pykraft.node.broker_node"):
         broker, listeners = make_broker(tmp_path, Quorum(high_watermark=1))
         limits: list[ListenerLimits] = []
         monkeypatch.setattr(listeners, "limit_connections", limits.append)
@@ -168,6 +163,3 @@ def test_settings_that_contradict_each_other_leave_those_of_before_in_force(
         assert broker.groups.config.consumer_assignment_interval_ms == 7
         assert limits[-1].max_connections == 9
         await broker.stop()
-
-    with caplog.at_level("WARNING", "pykraft.node.broker_node"):
-        asyncio.run(body())

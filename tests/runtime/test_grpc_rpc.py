@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -25,7 +26,8 @@ async def _call(
     return await reply
 
 
-async def _with_server(case, limits: ServerLimits | None = None):  # type: ignore[no-untyped-def]
+@asynccontextmanager
+async def serving_echo(limits: ServerLimits | None = None) -> AsyncIterator[tuple[GrpcTransport, int]]:
     server = GrpcServer(limits)
 
     async def echo(payload: bytes) -> bytes:
@@ -45,32 +47,28 @@ async def _with_server(case, limits: ServerLimits | None = None):  # type: ignor
     await server.start()
     transport = GrpcTransport(unexpected)
     try:
-        await case(transport, port)
+        yield transport, port
     finally:
         await transport.close()
         await server.stop(0)
 
 
-def test_a_call_is_answered() -> None:
-    async def case(transport: GrpcTransport, port: int) -> None:
+async def test_a_call_is_answered() -> None:
+    async with serving_echo() as (transport, port):
         assert await _call(transport, port, "/test.Echo/Reverse", b"abc") == b"cba"
 
-    asyncio.run(_with_server(case))
 
-
-def test_a_raising_handler_an_unknown_method_and_a_passed_deadline_are_failures() -> None:
-    async def case(transport: GrpcTransport, port: int) -> None:
+async def test_a_raising_handler_an_unknown_method_and_a_passed_deadline_are_failures() -> None:
+    async with serving_echo() as (transport, port):
         for method in ("/test.Echo/Fail", "/test.Echo/None"):
             assert isinstance(await _call(transport, port, method, b""), RpcFailure)
         outcome = await _call(transport, port, "/test.Echo/Hang", b"", deadline_ms=50)
         assert isinstance(outcome, RpcFailure)
         assert "DEADLINE" in outcome.reason
 
-    asyncio.run(_with_server(case))
 
-
-def test_caller_that_breaks_over_an_answer_is_reported() -> None:
-    async def case(_: GrpcTransport, port: int) -> None:
+async def test_caller_that_breaks_over_an_answer_is_reported() -> None:
+    async with serving_echo() as (_, port):
         failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         transport = GrpcTransport(failed.set_result)
 
@@ -83,8 +81,6 @@ def test_caller_that_breaks_over_an_answer_is_reported() -> None:
                 assert isinstance(await failed, ZeroDivisionError)
         finally:
             await transport.close()
-
-    asyncio.run(_with_server(case))
 
 
 async def test_a_taken_port_is_refused() -> None:
@@ -105,14 +101,12 @@ async def test_address_is_free_again_after_a_failed_bind() -> None:
         free.bind(("127.0.0.1", port))
 
 
-def test_port_of_another_node_is_refused() -> None:
-    async def case(transport: GrpcTransport, port: int) -> None:
+async def test_port_of_another_node_is_refused() -> None:
+    async with serving_echo() as (_, port):
         server = GrpcServer()
         with pytest.raises(OSError, match="address already in use"):
             await server.bind("127.0.0.1", port)
         await server.stop(0)
-
-    asyncio.run(_with_server(case))
 
 
 async def test_absent_node_is_retried_without_long_pauses() -> None:
@@ -163,22 +157,23 @@ async def _until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.002)
 
 
-async def _with_held_calls(case: Callable[..., Awaitable[None]], limits: ServerLimits) -> None:
+@asynccontextmanager
+async def holding_calls(limits: ServerLimits) -> AsyncIterator[tuple[GrpcTransport, int, Held]]:
     server, held = GrpcServer(limits), Held()
     server.register("/test.Echo/Hold", held)
     port = await server.bind("127.0.0.1", 0)
     await server.start()
     transport = GrpcTransport(unexpected)
     try:
-        await case(transport, port, held)
+        yield transport, port, held
     finally:
         held.release.set()
         await transport.close()
         await server.stop(0)
 
 
-def test_handler_of_a_caller_that_disconnects_is_cancelled() -> None:
-    async def case(transport: GrpcTransport, port: int, held: Held) -> None:
+async def test_handler_of_a_caller_that_disconnects_is_cancelled() -> None:
+    async with holding_calls(ServerLimits()) as (_, port, held):
         stranger = GrpcTransport(unexpected)
         calls = [asyncio.ensure_future(_call(stranger, port, "/test.Echo/Hold", b"")) for _ in range(20)]
         await _until(lambda: held.waiting == 20)
@@ -187,11 +182,9 @@ def test_handler_of_a_caller_that_disconnects_is_cancelled() -> None:
         for call in calls:
             call.cancel()
 
-    asyncio.run(_with_held_calls(case, ServerLimits()))
 
-
-def test_handler_of_an_abandoned_call_is_cancelled_and_sends_no_response() -> None:
-    async def case(transport: GrpcTransport, port: int, held: Held) -> None:
+async def test_handler_of_an_abandoned_call_is_cancelled_and_sends_no_response() -> None:
+    async with holding_calls(ServerLimits()) as (transport, port, held):
         notified: list[bytes | RpcFailure] = []
         call = transport.send(Address("127.0.0.1", port), "/test.Echo/Hold", b"", 60_000, notified.append)
         await _until(lambda: held.waiting == 1)
@@ -202,19 +195,15 @@ def test_handler_of_an_abandoned_call_is_cancelled_and_sends_no_response() -> No
         call.cancel()
         assert notified == []
 
-    asyncio.run(_with_held_calls(case, ServerLimits()))
 
-
-def test_handler_of_a_call_whose_deadline_has_passed_is_cancelled() -> None:
-    async def case(transport: GrpcTransport, port: int, held: Held) -> None:
+async def test_handler_of_a_call_whose_deadline_has_passed_is_cancelled() -> None:
+    async with holding_calls(ServerLimits()) as (transport, port, held):
         assert isinstance(await _call(transport, port, "/test.Echo/Hold", b"", 50), RpcFailure)
         await _until(lambda: held.waiting == 0)
 
-    asyncio.run(_with_held_calls(case, ServerLimits()))
 
-
-def test_calls_beyond_the_limit_are_refused_at_once_and_later_ones_answered() -> None:
-    async def case(transport: GrpcTransport, port: int, held: Held) -> None:
+async def test_calls_beyond_the_limit_are_refused_at_once_and_later_ones_answered() -> None:
+    async with holding_calls(ServerLimits(calls=5)) as (transport, port, held):
         first = [asyncio.ensure_future(_call(transport, port, "/test.Echo/Hold", b"")) for _ in range(5)]
         await _until(lambda: held.waiting == 5)
         refused = await _call(transport, port, "/test.Echo/Hold", b"")
@@ -223,8 +212,6 @@ def test_calls_beyond_the_limit_are_refused_at_once_and_later_ones_answered() ->
         assert await asyncio.gather(*first) == [b"done"] * 5
         await _until(lambda: held.waiting == 0)
         assert await _call(transport, port, "/test.Echo/Hold", b"") == b"done"
-
-    asyncio.run(_with_held_calls(case, ServerLimits(calls=5)))
 
 
 async def test_call_to_a_node_that_still_opens_its_log_fails_at_once_and_is_answered_later() -> None:
@@ -246,8 +233,8 @@ async def test_call_to_a_node_that_still_opens_its_log_fails_at_once_and_is_answ
         await server.stop(0)
 
 
-def test_bytes_that_are_being_served_are_bounded() -> None:
-    async def case(transport: GrpcTransport, port: int, held: Held) -> None:
+async def test_bytes_that_are_being_served_are_bounded() -> None:
+    async with holding_calls(ServerLimits(served_bytes=300_000)) as (transport, port, held):
         payload = bytes(100_000)
         first = [asyncio.ensure_future(_call(transport, port, "/test.Echo/Hold", payload)) for _ in range(3)]
         await _until(lambda: held.waiting == 3)
@@ -257,20 +244,16 @@ def test_bytes_that_are_being_served_are_bounded() -> None:
         assert await asyncio.gather(*first) == [b"done"] * 3
         assert await _call(transport, port, "/test.Echo/Hold", payload) == b"done"
 
-    asyncio.run(_with_held_calls(case, ServerLimits(served_bytes=300_000)))
 
-
-def test_request_that_is_too_large_is_refused_and_the_next_one_answered() -> None:
-    async def case(transport: GrpcTransport, port: int) -> None:
+async def test_request_that_is_too_large_is_refused_and_the_next_one_answered() -> None:
+    async with serving_echo(ServerLimits(request_bytes=10_000)) as (transport, port):
         refused = await _call(transport, port, "/test.Echo/Reverse", bytes(20_000))
         assert isinstance(refused, RpcFailure) and "RESOURCE_EXHAUSTED" in refused.reason
         assert await _call(transport, port, "/test.Echo/Reverse", b"abc") == b"cba"
 
-    asyncio.run(_with_server(case, ServerLimits(request_bytes=10_000)))
 
-
-def test_connections_beyond_the_limit_are_closed_and_open_ones_continue() -> None:
-    async def case(transport: GrpcTransport, port: int) -> None:
+async def test_connections_beyond_the_limit_are_closed_and_open_ones_continue() -> None:
+    async with serving_echo(ServerLimits(connections=4)) as (transport, port):
         assert await _call(transport, port, "/test.Echo/Reverse", b"abc") == b"cba"
         flood = [await asyncio.open_connection("127.0.0.1", port) for _ in range(40)]
         closed = 0
@@ -283,13 +266,11 @@ def test_connections_beyond_the_limit_are_closed_and_open_ones_continue() -> Non
         for _, writer in flood:
             writer.close()
 
-    asyncio.run(_with_server(case, ServerLimits(connections=4)))
 
-
-def test_caller_keeps_channels_to_the_latest_addresses_only(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_caller_keeps_channels_to_the_latest_addresses_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grpc_rpc, "MOST_CHANNELS", 3)
 
-    async def case(transport: GrpcTransport, port: int) -> None:
+    async with serving_echo() as (transport, port):
         held = asyncio.ensure_future(_call(transport, port, "/test.Echo/Hang", b"", 10_000))
         await asyncio.sleep(0)
         for closed_port in range(1, 30):
@@ -298,8 +279,6 @@ def test_caller_keeps_channels_to_the_latest_addresses_only(monkeypatch: pytest.
         assert Address("127.0.0.1", port) in transport._peers, "a call is in flight there"
         assert not held.done()
         held.cancel()
-
-    asyncio.run(_with_server(case))
 
 
 def test_caller_that_has_gone_is_not_reported_like_a_bug(caplog: pytest.LogCaptureFixture) -> None:

@@ -29,26 +29,24 @@ async def test_work_that_does_not_wait_is_done_at_once_without_a_task() -> None:
 
 
 @LOOPS
-def test_two_that_wait_for_the_same_both_go_on(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
-    async def body() -> None:
-        awaited = make_future()
-        seen: list[int] = []
+async def test_two_that_wait_for_the_same_both_go_on(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    awaited = make_future()
+    seen: list[int] = []
 
-        async def work(number: int) -> None:
-            seen.append(number + await awaited)
-            await asyncio.sleep(0)
-            seen.append(-number)
+    async def work(number: int) -> None:
+        seen.append(number + await awaited)
+        await asyncio.sleep(0)
+        seen.append(-number)
 
-        supervisor = TaskSupervisor(unexpected)
-        tasks = [supervisor.begin(work(number), "work") for number in (1, 2)]
-        awaited.set_result(10)
-        for task in tasks:
-            assert task is not None
-            await task
-        assert seen == [11, 12, -1, -2]
-
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(body())
+    supervisor = TaskSupervisor(unexpected)
+    tasks = [supervisor.begin(work(number), "work") for number in (1, 2)]
+    awaited.set_result(10)
+    for task in tasks:
+        assert task is not None
+        await task
+    assert seen == [11, 12, -1, -2]
 
 
 async def test_work_that_first_lets_others_run_goes_on_after_them() -> None:
@@ -66,25 +64,22 @@ async def test_work_that_first_lets_others_run_goes_on_after_them() -> None:
 
 
 @pytest.mark.parametrize("waits", [False, True])
-def test_failure_before_and_after_the_first_wait_is_fatal(
+async def test_failure_before_and_after_the_first_wait_is_fatal(
     waits: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def body() -> None:
-        failures: list[BaseException] = []
+    failures: list[BaseException] = []
 
-        async def work() -> None:
-            if waits:
-                await asyncio.sleep(0)
-            raise ZeroDivisionError
-
-        task = TaskSupervisor(failures.append).begin(work(), "work")
-        assert (task is not None) is waits
-        if task is not None:
-            await asyncio.wait([task])
+    async def work() -> None:
+        if waits:
             await asyncio.sleep(0)
-        assert [type(failure) for failure in failures] == [ZeroDivisionError]
+        raise ZeroDivisionError
 
-    asyncio.run(body())
+    task = TaskSupervisor(failures.append).begin(work(), "work")
+    assert (task is not None) is waits
+    if task is not None:
+        await asyncio.wait([task])
+        await asyncio.sleep(0)
+    assert [type(failure) for failure in failures] == [ZeroDivisionError]
     assert "task work failed" in caplog.text
 
 

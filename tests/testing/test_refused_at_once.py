@@ -149,12 +149,9 @@ WAITING = (
 
 
 @pytest.mark.parametrize("method", WAITING)
-def test_what_waits_is_refused_on_the_thread_of_a_running_loop(cluster: Cluster, method: str) -> None:
-    async def use() -> None:
-        with pytest.raises(RuntimeError, match=rf"^{method}\(\) waits, .* kafka_async.* await {method}\(\)$"):
-            getattr(cluster, method)("t")
-
-    asyncio.run(use())
+async def test_what_waits_is_refused_on_the_thread_of_a_running_loop(cluster: Cluster, method: str) -> None:
+    with pytest.raises(RuntimeError, match=rf"^{method}\(\) waits, .* kafka_async.* await {method}\(\)$"):
+        getattr(cluster, method)("t")
     assert cluster.running_nodes == (1,)
 
 

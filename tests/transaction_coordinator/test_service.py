@@ -258,42 +258,37 @@ class BusyWorld(World):
 
 
 @pytest.mark.parametrize("beyond", [0, 1])
-def test_partitions_of_one_transaction_are_looked_up_over_several_turns_and_added_together(
+@pytest.mark.loop(new=VirtualLoop)
+async def test_partitions_of_one_transaction_are_looked_up_over_several_turns_and_added_together(
     beyond: int,
 ) -> None:
-    async def run() -> None:
-        world = BusyWorld()
-        await world.lead()
-        producer = await world.begin()
-        request = AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=NAME,
-            v3_and_below_producer_id=producer.producer_id,
-            v3_and_below_producer_epoch=producer.producer_epoch,
-            v3_and_below_topics=[
-                AddPartitionsToTxnTopic(name="t", partitions=list(range(PARTITIONS + beyond)))
-            ],
-        )
-        adding = asyncio.ensure_future(world.service.add_partitions(request, 3))
-        turns, sizes = 0, set()
-        while not adding.done():
-            turns += 1
-            await asyncio.sleep(0)
-            (state,) = world.service.states()
-            sizes.add(len(state.transactions[NAME].partitions))
-        assert turns > PARTITIONS // 500
-        (topic,) = adding.result().results_by_topic_v3_and_below
-        codes = [one.partition_error_code for one in topic.results_by_partition]
-        if beyond:
-            expected = [ErrorCode.OPERATION_NOT_ATTEMPTED] * PARTITIONS
-            assert codes == [*expected, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-            assert sizes == {0}
-        else:
-            assert codes == [ErrorCode.NONE] * PARTITIONS
-            assert sizes == {0, PARTITIONS}, "all of them or none"
-        await world.service.stop()
-
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(run())
+    world = BusyWorld()
+    await world.lead()
+    producer = await world.begin()
+    request = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=NAME,
+        v3_and_below_producer_id=producer.producer_id,
+        v3_and_below_producer_epoch=producer.producer_epoch,
+        v3_and_below_topics=[AddPartitionsToTxnTopic(name="t", partitions=list(range(PARTITIONS + beyond)))],
+    )
+    adding = asyncio.ensure_future(world.service.add_partitions(request, 3))
+    turns, sizes = 0, set()
+    while not adding.done():
+        turns += 1
+        await asyncio.sleep(0)
+        (state,) = world.service.states()
+        sizes.add(len(state.transactions[NAME].partitions))
+    assert turns > PARTITIONS // 500
+    (topic,) = adding.result().results_by_topic_v3_and_below
+    codes = [one.partition_error_code for one in topic.results_by_partition]
+    if beyond:
+        expected = [ErrorCode.OPERATION_NOT_ATTEMPTED] * PARTITIONS
+        assert codes == [*expected, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        assert sizes == {0}
+    else:
+        assert codes == [ErrorCode.NONE] * PARTITIONS
+        assert sizes == {0, PARTITIONS}, "all of them or none"
+    await world.service.stop()
 
 
 async def test_transaction_that_is_named_twice_is_described_twice(world: World) -> None:

@@ -321,7 +321,7 @@ def test_memory_of_a_long_request_is_free_once_it_is_answered(
     monkeypatch.setattr("mmap.mmap", Watched)
     gc.disable()
     try:
-        data_plane.run(body)
+        asyncio.run(body())
     finally:
         gc.enable()
 

@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -106,10 +106,6 @@ class Broker:
         assert not self.fatal
 
 
-def run(body: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(body())
-
-
 @pytest.mark.parametrize("version", range(14))
 async def test_client_is_told_that_a_topic_is_missing_while_it_is_created(version: int) -> None:
     broker = Broker(Controller())
@@ -189,8 +185,8 @@ async def test_number_of_topics_that_are_being_created_is_bounded() -> None:
     assert broker.controller.names == names
 
 
-def test_refused_creation_is_logged_and_may_be_tried_again(caplog: pytest.LogCaptureFixture) -> None:
-    async def body() -> None:
+async def test_refused_creation_is_logged_and_may_be_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
         broker = Broker(
             Controller(bad=ErrorCode.INVALID_REPLICATION_FACTOR, there=ErrorCode.TOPIC_ALREADY_EXISTS)
         )
@@ -203,27 +199,21 @@ def test_refused_creation_is_logged_and_may_be_tried_again(caplog: pytest.LogCap
             await broker.ask(["bad", "there"])
             await broker.finish()
         assert broker.controller.names == ["bad", "there"] * 4
-
-    with caplog.at_level(logging.WARNING):
-        run(body)
     assert caplog.text.count("INVALID_REPLICATION_FACTOR") == 2
     assert "TOPIC_ALREADY_EXISTS" not in caplog.text
     assert caplog.text.count("nobody leads") == 2
 
 
-def test_request_whose_topics_are_all_refused_is_one_line_in_the_log(
+async def test_request_whose_topics_are_all_refused_is_one_line_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def body() -> None:
+    with caplog.at_level(logging.WARNING):
         names = [f"t{number}" for number in range(MOST_BEGUN)]
         broker = Broker(Controller(**dict.fromkeys(names, ErrorCode.POLICY_VIOLATION)))
         await broker.ask(names)
         await broker.finish()
         assert broker.controller.names == names
         assert broker.controller.versions == [4], "later answers list the settings of each topic"
-
-    with caplog.at_level(logging.WARNING):
-        run(body)
     (record,) = caplog.records
     assert record.getMessage() == "1000 topics not auto-created, the first is t0: POLICY_VIOLATION: t0"
 

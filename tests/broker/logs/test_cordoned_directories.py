@@ -60,16 +60,13 @@ async def test_the_properties_file_counts_until_the_property_is_set(data_plane: 
         assert await dirs_of_new_logs(cluster, broker) == {SECOND}
 
 
-def test_directories_that_are_not_here_are_named_in_the_log(
+async def test_directories_that_are_not_here_are_named_in_the_log(
     data_plane: DataPlaneTools, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def body() -> None:
-        async with data_plane.cluster() as cluster:
-            await cluster.start(1, log_dirs=DIRS)
-            for entries in ("/gone", "/gone", FIRST):
-                cordon(cluster, entries)
-
-    data_plane.run(body)
+    async with data_plane.cluster() as cluster:
+        await cluster.start(1, log_dirs=DIRS)
+        for entries in ("/gone", "/gone", FIRST):
+            cordon(cluster, entries)
     logged = [record.getMessage() for record in caplog.records if "cordoned" in record.getMessage()]
     assert logged == ["cordoned.log.dirs: /gone is not a directory of log.dirs: it is ignored"]
 

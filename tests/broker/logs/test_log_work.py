@@ -174,7 +174,7 @@ WORKS: list[tuple[str, Any, str, dict[str, str], Run, IsDone]] = [
 
 
 @pytest.mark.parametrize(("work", "owner", "name", "configs", "run", "is_done"), WORKS)
-def test_mistake_in_the_work_on_one_log_costs_that_work(
+async def test_mistake_in_the_work_on_one_log_costs_that_work(
     data_plane: DataPlaneTools,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -185,7 +185,7 @@ def test_mistake_in_the_work_on_one_log_costs_that_work(
     run: Run,
     is_done: IsDone,
 ) -> None:
-    async def body() -> None:
+    with caplog.at_level(logging.ERROR):
         async with data_plane.cluster() as cluster:
             broker = await fill_both(cluster, configs)
             if is_done is is_scrubbed:
@@ -209,9 +209,6 @@ def test_mistake_in_the_work_on_one_log_costs_that_work(
                     flip(100)(cluster.disk(1), f"/d1/t-0/{CLOSED}.log")
                 await run(broker)
                 assert is_done(broker, "t") or work == "producer snapshot"
-
-    with caplog.at_level(logging.ERROR):
-        data_plane.run(body)
 
 
 @pytest.mark.parametrize(("work", "owner", "name", "configs", "run", "is_done"), WORKS)
@@ -449,20 +446,17 @@ async def test_index_that_cannot_be_built_by_mistake_is_left_for_a_while(
         assert await broker.logs.time_lookups.look_up(log, FIRST_MS + 1) == (FIRST_MS + 1, 1, 0)
 
 
-def test_failures_are_all_counted_and_few_are_logged(caplog: pytest.LogCaptureFixture) -> None:
-    async def body() -> None:
-        clock = VirtualClock(as_type(asyncio.get_running_loop(), VirtualLoop))
-        work = LogWork(clock, lambda log, error: unexpected(error))
-        for _ in range(50):
-            for name in ("retention", "scrub"):
-                with work.guarding_all(name, "t-0"):
-                    raise Mistake
-            await asyncio.sleep(0.5)
-        assert work.failures == {"retention": 50, "scrub": 50}
-        assert len(caplog.records) == 6
-        assert "(19 more like it were not logged)" in caplog.text
-        with pytest.raises(OSError), work.guarding_all("checkpoint", "/d1"):
-            raise OSError(errno.EIO, "broken")
-
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(body())
+@pytest.mark.loop(new=VirtualLoop)
+async def test_failures_are_all_counted_and_few_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    clock = VirtualClock(as_type(asyncio.get_running_loop(), VirtualLoop))
+    work = LogWork(clock, lambda log, error: unexpected(error))
+    for _ in range(50):
+        for name in ("retention", "scrub"):
+            with work.guarding_all(name, "t-0"):
+                raise Mistake
+        await asyncio.sleep(0.5)
+    assert work.failures == {"retention": 50, "scrub": 50}
+    assert len(caplog.records) == 6
+    assert "(19 more like it were not logged)" in caplog.text
+    with pytest.raises(OSError), work.guarding_all("checkpoint", "/d1"):
+        raise OSError(errno.EIO, "broken")

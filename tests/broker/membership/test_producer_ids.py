@@ -2,8 +2,6 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
-from typing import Any
 
 import pytest
 
@@ -45,10 +43,6 @@ class Controller:
         self.may_answer.set()
         while len(self.tasks):
             await asyncio.sleep(0)
-
-
-def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(scenario())
 
 
 async def test_ids_come_from_one_block_after_the_other() -> None:
@@ -102,16 +96,13 @@ async def test_block_that_comes_late_loses_no_id() -> None:
 
 
 @pytest.mark.parametrize("code", [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.STALE_BROKER_EPOCH])
-def test_controller_that_refuses_is_asked_again_by_the_next_producer(
+async def test_controller_that_refuses_is_asked_again_by_the_next_producer(
     code: ErrorCode, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario() -> None:
+    with caplog.at_level(logging.WARNING):
         controller = Controller(KafkaError(code, "nobody leads"), (7_000, 1_000))
         assert controller.refuses()
         await controller.answer()
         assert controller.refuses() and "nobody leads" in caplog.text
         await controller.answer()
         assert controller.take(1) == [7_000]
-
-    with caplog.at_level(logging.WARNING):
-        run(scenario)

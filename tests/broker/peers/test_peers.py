@@ -80,23 +80,20 @@ class KnowsEveryone(Peers):
         return Address("peer", node_id)
 
 
-def test_markers_that_wait_for_replicas_do_not_hold_up_verifications() -> None:
-    async def run() -> None:
-        network = Network()
-        peers = KnowsEveryone("broker-1", "PLAINTEXT", cast("ImageSource", None), network)
-        network.is_stuck = True
-        markers = asyncio.ensure_future(peers.call(PEER, WriteTxnMarkersRequest(), 30_000))
-        await asyncio.sleep(0.1)
-        began_ms = network.now_ms()
-        for _ in range(3):
-            await peers.call(PEER, AddPartitionsToTxnRequest(), 30_000)
-        assert network.now_ms() - began_ms < 100 and not markers.done()
-        with pytest.raises(KafkaError, match="NETWORK_EXCEPTION"):
-            await markers
-        network.is_stuck = False
-        await peers.call(PEER, WriteTxnMarkersRequest(), 30_000)
-        assert network.connections == 3, "one for each of the two, and a new one after the failure"
-        peers.close()
-
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(run())
+@pytest.mark.loop(new=VirtualLoop)
+async def test_markers_that_wait_for_replicas_do_not_hold_up_verifications() -> None:
+    network = Network()
+    peers = KnowsEveryone("broker-1", "PLAINTEXT", cast("ImageSource", None), network)
+    network.is_stuck = True
+    markers = asyncio.ensure_future(peers.call(PEER, WriteTxnMarkersRequest(), 30_000))
+    await asyncio.sleep(0.1)
+    began_ms = network.now_ms()
+    for _ in range(3):
+        await peers.call(PEER, AddPartitionsToTxnRequest(), 30_000)
+    assert network.now_ms() - began_ms < 100 and not markers.done()
+    with pytest.raises(KafkaError, match="NETWORK_EXCEPTION"):
+        await markers
+    network.is_stuck = False
+    await peers.call(PEER, WriteTxnMarkersRequest(), 30_000)
+    assert network.connections == 3, "one for each of the two, and a new one after the failure"
+    peers.close()

@@ -242,31 +242,28 @@ class Coordinator:
         self.moved.append((partition, high_watermark))
 
 
-def test_coordinator_is_notified_when_its_append_is_committed(data_plane: DataPlaneTools) -> None:
-    async def body() -> None:
-        async with data_plane.cluster(2, 3) as cluster:
-            coordinator = Coordinator()
-            await cluster.start(1, coordinators={"t": coordinator})
-            await cluster.create(1, 2, 3)
-            assert coordinator.led == [(0, 0)]
-            log = cluster.brokers[1].coordinator_log()
-            batch = BatchBuilder()
-            batch.add(b"a", b"1")
-            batch.add(b"b", b"2")
-            end = log.append(0, 0, batch, now_ms=0)
-            assert end == 2 and not coordinator.moved
-            await data_plane.until(lambda: coordinator.moved and coordinator.moved[-1] == (0, 2))
-            assert log.high_watermark(0) == 2
-            ((base_offset, count, body, *_),), next_offset = await log.read(0, 0)
-            assert (base_offset, count, next_offset) == (0, 2, 2)
-            assert [span.key for span in iter_spans(body, count)] == [b"a", b"b"]
-            cluster.controller.elect(2)
-            assert coordinator.led[-1] == (0, None)
-            for epoch in (0, 1):
-                with pytest.raises(KafkaError):
-                    log.append(0, epoch, batch, now_ms=0)
-
-    data_plane.run(body)
+async def test_coordinator_is_notified_when_its_append_is_committed(data_plane: DataPlaneTools) -> None:
+    async with data_plane.cluster(2, 3) as cluster:
+        coordinator = Coordinator()
+        await cluster.start(1, coordinators={"t": coordinator})
+        await cluster.create(1, 2, 3)
+        assert coordinator.led == [(0, 0)]
+        log = cluster.brokers[1].coordinator_log()
+        batch = BatchBuilder()
+        batch.add(b"a", b"1")
+        batch.add(b"b", b"2")
+        end = log.append(0, 0, batch, now_ms=0)
+        assert end == 2 and not coordinator.moved
+        await data_plane.until(lambda: coordinator.moved and coordinator.moved[-1] == (0, 2))
+        assert log.high_watermark(0) == 2
+        ((base_offset, count, body, *_),), next_offset = await log.read(0, 0)
+        assert (base_offset, count, next_offset) == (0, 2, 2)
+        assert [span.key for span in iter_spans(body, count)] == [b"a", b"b"]
+        cluster.controller.elect(2)
+        assert coordinator.led[-1] == (0, None)
+        for epoch in (0, 1):
+            with pytest.raises(KafkaError):
+                log.append(0, epoch, batch, now_ms=0)
 
 
 async def test_wrong_broker_names_the_right_one(data_plane: DataPlaneTools) -> None:

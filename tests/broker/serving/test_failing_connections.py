@@ -47,33 +47,29 @@ def test_failed_resumption_leaves_the_others_their_turns() -> None:
 
 
 @LOOPS
-def test_bug_in_a_later_turn_closes_only_its_own_connection(
+async def test_bug_in_a_later_turn_closes_only_its_own_connection(
     new_loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
-    async def body() -> None:
-        seen: list[object] = []
-        loop = asyncio.get_running_loop()
-        loop.set_exception_handler(lambda _, context: seen.append(context.get("exception")))
-        listener = KafkaListener(StreamRuntime(loop), "127.0.0.1", 0, "PLAINTEXT")
-        await listener.start(Failing())
-        count = FRAMES_PER_CALLBACK + 20
-        frame, bug = struct.pack(">i", 4) + b"good", struct.pack(">i", 1) + b"!"
-        bad_reader, bad_writer = await asyncio.open_connection("127.0.0.1", listener.port)
-        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
-        bad_writer.write(frame * (FRAMES_PER_CALLBACK + 2) + bug + frame)
-        writer.write(frame * count)
-        async with asyncio.timeout(10):
-            assert await reader.readexactly(8 * count) == frame * count
-            while await _read_or_reset(bad_reader):
-                pass
-        assert listener.connection_count == 1
-        assert [str(error) for error in seen] == ["planted"]
-        bad_writer.close()
-        writer.close()
-        await listener.stop()
-
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(body())
+    seen: list[object] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: seen.append(context.get("exception")))
+    listener = KafkaListener(StreamRuntime(loop), "127.0.0.1", 0, "PLAINTEXT")
+    await listener.start(Failing())
+    count = FRAMES_PER_CALLBACK + 20
+    frame, bug = struct.pack(">i", 4) + b"good", struct.pack(">i", 1) + b"!"
+    bad_reader, bad_writer = await asyncio.open_connection("127.0.0.1", listener.port)
+    reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+    bad_writer.write(frame * (FRAMES_PER_CALLBACK + 2) + bug + frame)
+    writer.write(frame * count)
+    async with asyncio.timeout(10):
+        assert await reader.readexactly(8 * count) == frame * count
+        while await _read_or_reset(bad_reader):
+            pass
+    assert listener.connection_count == 1
+    assert [str(error) for error in seen] == ["planted"]
+    bad_writer.close()
+    writer.close()
+    await listener.stop()
 
 
 async def _read_or_reset(reader: asyncio.StreamReader) -> bytes:

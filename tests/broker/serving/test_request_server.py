@@ -361,22 +361,19 @@ async def test_requests_that_need_not_wait_are_answered_before_the_loop_goes_on(
     assert world.turns.steps == 3, "a turn that handles a few ends, and others have theirs"
 
 
-def test_a_slow_request_in_a_pipeline_holds_back_the_answers_behind_it_and_nothing_else(
+async def test_a_slow_request_in_a_pipeline_holds_back_the_answers_behind_it_and_nothing_else(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def scenario() -> None:
-        world = _Waiting()
-        world.receive("a", "slow", "b", "bug", "slow", "c")
-        assert world.ended == ["a", "b", "c"], "the others need not wait for it"
-        assert world.answered == [1]
-        assert len(world.server._tasks) == 2, "one for each that waits"
-        world.go_on.set_result(None)
-        while len(world.answered) < 6:
-            await asyncio.sleep(0)
-        assert world.answered == [1, 2, 3, 4, 5, 6]
-        await world.server.close()
-
-    asyncio.run(scenario())
+    world = _Waiting()
+    world.receive("a", "slow", "b", "bug", "slow", "c")
+    assert world.ended == ["a", "b", "c"], "the others need not wait for it"
+    assert world.answered == [1]
+    assert len(world.server._tasks) == 2, "one for each that waits"
+    world.go_on.set_result(None)
+    while len(world.answered) < 6:
+        await asyncio.sleep(0)
+    assert world.answered == [1, 2, 3, 4, 5, 6]
+    await world.server.close()
     assert "HEARTBEAT failed" in caplog.text
 
 

@@ -16,7 +16,7 @@ import pytest
 from pykraft.broker.serving.listener import ListenerLimits
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
 from pykraft.runtime.network.tcp import _CONGESTED, SHARED_BUFFER_BYTES, StreamConnection
-from tests.broker.echo import LOOPS, Echo, frame, read_frame, run, serving, turn, until
+from tests.broker.echo import LOOPS, Echo, frame, read_frame, serving, turn, until
 
 
 @LOOPS
@@ -68,8 +68,8 @@ async def test_answers_are_sent_in_the_order_of_requests(
 
 
 @pytest.mark.parametrize("size", [-1, 0, -(2**31), 2**31 - 1, 1001])
-def test_impossible_size_closes_with_one_log_line(size: int, caplog: pytest.LogCaptureFixture) -> None:
-    async def body() -> None:
+async def test_impossible_size_closes_with_one_log_line(size: int, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
         echo = Echo()
         async with serving(echo, ListenerLimits(max_request_bytes=1000)) as (listener, _):
             reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
@@ -80,9 +80,6 @@ def test_impossible_size_closes_with_one_log_line(size: int, caplog: pytest.LogC
             assert await read_frame(other_reader) == b"fine"
             writer.close()
             other.close()
-
-    with caplog.at_level(logging.INFO):
-        run(asyncio.new_event_loop, body)
     ours = [r for r in caplog.records if r.name.startswith("pykraft")]
     assert len(ours) == 1 and "frame of" in ours[0].getMessage() and ours[0].exc_info is None
 
@@ -282,6 +279,7 @@ def test_connection_that_ended_is_freed_without_the_garbage_collector(
 
     gc.disable()
     try:
-        run(new_loop, main)
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            runner.run(main())
     finally:
         gc.enable()

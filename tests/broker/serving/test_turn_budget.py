@@ -57,37 +57,33 @@ def frame(api_key: int) -> bytes:
 
 
 @LOOPS
-def test_requests_of_many_connections_are_spread_over_turns_and_none_waits_for_another_kind(
+async def test_requests_of_many_connections_are_spread_over_turns_and_none_waits_for_another_kind(
     new_loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
-    async def body() -> None:
-        turn = Turn()
-        runtime = StreamRuntime(asyncio.get_running_loop())
-        runtime.budget = TurnBudget(asyncio.get_running_loop().call_soon, lambda: turn.now_us)
-        handler = Handler(turn)
-        listener = KafkaListener(runtime, "127.0.0.1", 0, "PLAINTEXT")
-        await listener.start(handler)
-        clients = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(100)]
-        side = await asyncio.open_connection("127.0.0.1", listener.port)
-        for _, writer in clients:
-            writer.write(frame(COMMIT) * 3)
-        side[1].write(frame(METADATA))
-        async with asyncio.timeout(30):
-            assert await side[0].readexactly(10) == frame(METADATA)
-            before = [kind for _, kind in handler.handled].index(METADATA)
-            for reader, _ in clients:
-                assert await reader.readexactly(30) == frame(COMMIT) * 3
-        per_turn = Counter(number for number, _ in handler.handled)
-        assert max(per_turn.values()) <= runtime.budget.turn_us // WORK_US + 1
-        assert before < 100, "not behind all commits"
-        assert len(handler.handled) == 301
-        turn.stop()
-        for _, writer in [*clients, side]:
-            writer.close()
-        await listener.stop()
-
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(body())
+    turn = Turn()
+    runtime = StreamRuntime(asyncio.get_running_loop())
+    runtime.budget = TurnBudget(asyncio.get_running_loop().call_soon, lambda: turn.now_us)
+    handler = Handler(turn)
+    listener = KafkaListener(runtime, "127.0.0.1", 0, "PLAINTEXT")
+    await listener.start(handler)
+    clients = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(100)]
+    side = await asyncio.open_connection("127.0.0.1", listener.port)
+    for _, writer in clients:
+        writer.write(frame(COMMIT) * 3)
+    side[1].write(frame(METADATA))
+    async with asyncio.timeout(30):
+        assert await side[0].readexactly(10) == frame(METADATA)
+        before = [kind for _, kind in handler.handled].index(METADATA)
+        for reader, _ in clients:
+            assert await reader.readexactly(30) == frame(COMMIT) * 3
+    per_turn = Counter(number for number, _ in handler.handled)
+    assert max(per_turn.values()) <= runtime.budget.turn_us // WORK_US + 1
+    assert before < 100, "not behind all commits"
+    assert len(handler.handled) == 301
+    turn.stop()
+    for _, writer in [*clients, side]:
+        writer.close()
+    await listener.stop()
 
 
 class ClosingHandler(Handler):
@@ -107,40 +103,34 @@ class ClosingHandler(Handler):
 
 
 @LOOPS
-def test_answers_of_a_crowded_turn_are_all_sent_but_for_those_of_closed_connections(
+async def test_answers_of_a_crowded_turn_are_all_sent_but_for_those_of_closed_connections(
     new_loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
-    async def body() -> None:
-        turn = Turn()
-        runtime = StreamRuntime(asyncio.get_running_loop())
-        runtime.budget = TurnBudget(asyncio.get_running_loop().call_soon, lambda: turn.now_us)
-        count = 40
-        handler = ClosingHandler(turn, count)
-        listener = KafkaListener(runtime, "127.0.0.1", 0, "PLAINTEXT")
-        await listener.start(handler)
-        clients = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(count)]
-        for _, writer in clients:
-            writer.write(frame(COMMIT))
-        answered = 0
-        async with asyncio.timeout(30):
-            for number, (reader, writer) in enumerate(clients):
-                try:
-                    assert await reader.readexactly(10) == frame(COMMIT)
-                except (asyncio.IncompleteReadError, ConnectionResetError):
-                    continue
-                answered += 1
-                writer.write(frame(METADATA + number) * 2)
-                assert await reader.readexactly(20) == frame(METADATA + number) * 2
-        assert answered in (count - 1, count), (
-            "the answer of the one that was closed may have been sent before"
-        )
-        turn.stop()
-        for _, writer in clients:
-            writer.close()
-        await listener.stop()
-
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(body())
+    turn = Turn()
+    runtime = StreamRuntime(asyncio.get_running_loop())
+    runtime.budget = TurnBudget(asyncio.get_running_loop().call_soon, lambda: turn.now_us)
+    count = 40
+    handler = ClosingHandler(turn, count)
+    listener = KafkaListener(runtime, "127.0.0.1", 0, "PLAINTEXT")
+    await listener.start(handler)
+    clients = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(count)]
+    for _, writer in clients:
+        writer.write(frame(COMMIT))
+    answered = 0
+    async with asyncio.timeout(30):
+        for number, (reader, writer) in enumerate(clients):
+            try:
+                assert await reader.readexactly(10) == frame(COMMIT)
+            except (asyncio.IncompleteReadError, ConnectionResetError):
+                continue
+            answered += 1
+            writer.write(frame(METADATA + number) * 2)
+            assert await reader.readexactly(20) == frame(METADATA + number) * 2
+    assert answered in (count - 1, count), "the answer of the one that was closed may have been sent before"
+    turn.stop()
+    for _, writer in clients:
+        writer.close()
+    await listener.stop()
 
 
 class Loop:

@@ -161,27 +161,22 @@ def start(monkeypatch: pytest.MonkeyPatch, program: str) -> JavaProcess:
     return JavaProcess("127.0.0.1:1", Path())
 
 
-def test_answers_find_their_questions_and_the_process_ends_with_its_input(
+async def test_answers_find_their_questions_and_the_process_ends_with_its_input(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     java = start(monkeypatch, ECHO)
-
-    async def ask() -> list[Answer]:
-        return list(await asyncio.gather(java.ask("a", 1), java.ask("b", 2, "x", 3)))
-
-    assert asyncio.run(ask()) == [["ok", "a", "1"], ["ok", "b", "2", "x", "3"]]
+    assert list(await asyncio.gather(java.ask("a", 1), java.ask("b", 2, "x", 3))) == [
+        ["ok", "a", "1"],
+        ["ok", "b", "2", "x", "3"],
+    ]
     java.close()
 
 
-def test_questions_to_a_process_that_has_ended_are_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_questions_to_a_process_that_has_ended_are_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     java = start(monkeypatch, ECHO)
-
-    async def ask() -> None:
-        for what in ("die", "again"):
-            with pytest.raises(JavaEndedError):
-                await java.ask(what, 1)
-
-    asyncio.run(ask())
+    for what in ("die", "again"):
+        with pytest.raises(JavaEndedError):
+            await java.ask(what, 1)
     java.close()
 
 

@@ -187,20 +187,17 @@ async def test_leases_of_a_stalled_broker_end() -> None:
     assert leases[-1][1] == 0
 
 
-def test_stalled_broker_is_fenced_and_the_reason_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
-        world = World(session_timeout_ms=80)
-        await world.unfence()
-        stuck_at = world.driver.committed_image.offset - 1
-        await world.driver.start()
-        async with asyncio.timeout(30):
-            while not world.driver.committed_image.brokers[1].fenced:
-                world.clock.now_ms += 1
-                await world.acknowledged(world.heartbeat(stuck_at))
-                await asyncio.sleep(0.001)
-        await world.driver.stop()
-
-    asyncio.run(scenario())
+async def test_stalled_broker_is_fenced_and_the_reason_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(session_timeout_ms=80)
+    await world.unfence()
+    stuck_at = world.driver.committed_image.offset - 1
+    await world.driver.start()
+    async with asyncio.timeout(30):
+        while not world.driver.committed_image.brokers[1].fenced:
+            world.clock.now_ms += 1
+            await world.acknowledged(world.heartbeat(stuck_at))
+            await asyncio.sleep(0.001)
+    await world.driver.stop()
     assert "broker 1 does not follow the metadata log and is fenced" in caplog.text
 
 

@@ -32,84 +32,77 @@ async def test_silent_broker_is_fenced_by_the_timer_of_the_active_controller(wor
 
 @pytest.mark.parametrize("suspended_for_ms", [2000, 9000, 3600_000])
 @pytest.mark.parametrize("beat_ms", [0, 250, 750, 1250])
-def test_no_broker_is_fenced_for_the_time_in_which_the_machine_was_suspended(
+@pytest.mark.loop(new=VirtualLoop)
+async def test_no_broker_is_fenced_for_the_time_in_which_the_machine_was_suspended(
     suspended_for_ms: int, beat_ms: int
 ) -> None:
     """All nodes were suspended, and heartbeats continue afterwards: the next is due within two seconds."""
+    clock = SuspendedClock()
+    world = World(clock, session_timeout_ms=9000)
+    world.quorum.elect(NODE, 1)
+    epoch = await world.register()
+    await world.driver.start()
 
-    async def scenario() -> None:
-        clock = SuspendedClock()
-        world = World(clock, session_timeout_ms=9000)
-        world.quorum.elect(NODE, 1)
-        epoch = await world.register()
-        await world.driver.start()
+    async def beat() -> None:
+        offset = world.driver.committed_image.offset
+        await world.finish(world.driver.broker_heartbeat(BrokerHeartbeatRequest(1, epoch, offset)))
 
-        async def beat() -> None:
-            offset = world.driver.committed_image.offset
-            await world.finish(world.driver.broker_heartbeat(BrokerHeartbeatRequest(1, epoch, offset)))
-
-        await asyncio.sleep(beat_ms / 1000)
-        for number in range(12):
-            await beat()
-            await asyncio.sleep(0.01)
-            clock.suspended_ms += suspended_for_ms * (number == 6)
-            await asyncio.sleep(1.99)
-            assert not world.driver.image.brokers[1].fenced
-        await asyncio.sleep(9 + 9 / 8)
-        assert world.driver.image.brokers[1].fenced, "it has been silent for a session"
-        await world.driver.stop()
-        assert world.fatal == []
-
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(scenario())
+    await asyncio.sleep(beat_ms / 1000)
+    for number in range(12):
+        await beat()
+        await asyncio.sleep(0.01)
+        clock.suspended_ms += suspended_for_ms * (number == 6)
+        await asyncio.sleep(1.99)
+        assert not world.driver.image.brokers[1].fenced
+    await asyncio.sleep(9 + 9 / 8)
+    assert world.driver.image.brokers[1].fenced, "it has been silent for a session"
+    await world.driver.stop()
+    assert world.fatal == []
 
 
 @pytest.mark.parametrize(
     ("stall_ms", "run_ms"), [(1600, 1000), (1600, 100), (1200, 200), (1100, 100), (1990, 10), (2900, 500)]
 )
-def test_repeatedly_stalled_controller_fences_dead_brokers_in_bounded_time_and_live_ones_never(
+@pytest.mark.loop(new=VirtualLoop)
+async def test_repeatedly_stalled_controller_fences_dead_brokers_in_bounded_time_and_live_ones_never(
     stall_ms: int, run_ms: int
 ) -> None:
-    async def scenario() -> None:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, VirtualLoop)
-        world = World(LoopClock(), session_timeout_ms=9000)
-        world.quorum.elect(NODE, 1)
-        epochs = {broker_id: await world.register(broker_id) for broker_id in (1, 2)}
-        await world.driver.start()
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    world = World(LoopClock(), session_timeout_ms=9000)
+    world.quorum.elect(NODE, 1)
+    epochs = {broker_id: await world.register(broker_id) for broker_id in (1, 2)}
+    await world.driver.start()
 
-        async def beat(broker_id: int) -> None:
-            offset = world.driver.committed_image.offset
-            request = BrokerHeartbeatRequest(broker_id, epochs[broker_id], offset)
-            await world.finish(world.driver.broker_heartbeat(request))
+    async def beat(broker_id: int) -> None:
+        offset = world.driver.committed_image.offset
+        request = BrokerHeartbeatRequest(broker_id, epochs[broker_id], offset)
+        await world.finish(world.driver.broker_heartbeat(request))
 
-        async def stall() -> None:
-            while True:
-                await asyncio.sleep(run_ms / 1000)
-                loop.now_s += stall_ms / 1000
+    async def stall() -> None:
+        while True:
+            await asyncio.sleep(run_ms / 1000)
+            loop.now_s += stall_ms / 1000
 
-        async def live_on() -> None:
-            """Sent every two seconds; a heartbeat that arrives in a stall is read after it."""
-            while True:
-                await beat(2)
-                await asyncio.sleep(2 - loop.now_s % 2)
+    async def live_on() -> None:
+        """Sent every two seconds; a heartbeat that arrives in a stall is read after it."""
+        while True:
+            await beat(2)
+            await asyncio.sleep(2 - loop.now_s % 2)
 
-        await beat(1)
-        silent_since_s = loop.now_s
-        invalid_heartbeats = [asyncio.ensure_future(stall()), asyncio.ensure_future(live_on())]
-        while not world.driver.image.brokers[1].fenced:
-            await asyncio.sleep(0.01)
-            assert loop.now_s - silent_since_s < 2 * 9 + 3 * (stall_ms + run_ms) / 1000 + 9 / 8
-        assert loop.now_s - silent_since_s >= 9
-        await asyncio.sleep(40)
-        assert not world.driver.image.brokers[2].fenced
-        for task in invalid_heartbeats:
-            task.cancel()
-        await world.driver.stop()
-        assert world.fatal == []
-
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(scenario())
+    await beat(1)
+    silent_since_s = loop.now_s
+    invalid_heartbeats = [asyncio.ensure_future(stall()), asyncio.ensure_future(live_on())]
+    while not world.driver.image.brokers[1].fenced:
+        await asyncio.sleep(0.01)
+        assert loop.now_s - silent_since_s < 2 * 9 + 3 * (stall_ms + run_ms) / 1000 + 9 / 8
+    assert loop.now_s - silent_since_s >= 9
+    await asyncio.sleep(40)
+    assert not world.driver.image.brokers[2].fenced
+    for task in invalid_heartbeats:
+        task.cancel()
+    await world.driver.stop()
+    assert world.fatal == []
 
 
 @pytest.mark.world(max_idle_interval_ms=5)
@@ -211,17 +204,14 @@ async def test_sweep_takes_turns_with_commands_and_ends_with_the_leadership(
     assert world.fatal == []
 
 
-def test_forwarded_request_waits_for_its_commit_as_long_as_the_client_does() -> None:
-    async def scenario() -> None:
-        world = World(LoopClock())
-        world.quorum.elect(NODE, 1)
-        epoch = await world.register()
-        beat = BrokerHeartbeatRequest(1, epoch, world.driver.image.offset)
-        await world.finish(world.driver.broker_heartbeat(beat))
-        topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
-        body = CreateTopicsRequest(topics=[topic], timeout_ms=1500).encode(7) + b"bytes behind it"
-        with pytest.raises(KafkaError, match="not committed within 1500 ms"):
-            await world.driver.forward(RequestContext(), ApiKey.CREATE_TOPICS, 7, body, 30_000)
-
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(scenario())
+@pytest.mark.loop(new=VirtualLoop)
+async def test_forwarded_request_waits_for_its_commit_as_long_as_the_client_does() -> None:
+    world = World(LoopClock())
+    world.quorum.elect(NODE, 1)
+    epoch = await world.register()
+    beat = BrokerHeartbeatRequest(1, epoch, world.driver.image.offset)
+    await world.finish(world.driver.broker_heartbeat(beat))
+    topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+    body = CreateTopicsRequest(topics=[topic], timeout_ms=1500).encode(7) + b"bytes behind it"
+    with pytest.raises(KafkaError, match="not committed within 1500 ms"):
+        await world.driver.forward(RequestContext(), ApiKey.CREATE_TOPICS, 7, body, 30_000)

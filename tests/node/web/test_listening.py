@@ -2,7 +2,8 @@
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -13,40 +14,39 @@ from pykraft.node.web.guard import guarded
 
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+Connect = Callable[[], Awaitable[Streams]]
 
 
-def serving(body: Callable[[Callable[[], Awaitable[Streams]]], Awaitable[None]]) -> None:
-    """Run ``body`` with a function that connects to a server."""
+@asynccontextmanager
+async def serving() -> AsyncIterator[Connect]:
+    """A server; what connects to it."""
 
-    async def main() -> None:
-        async def handle(request: web.Request) -> web.Response:
-            if request.query:
-                await asyncio.Event().wait()
-            return web.Response(text="here")
+    async def handle(request: web.Request) -> web.Response:
+        if request.query:
+            await asyncio.Event().wait()
+        return web.Response(text="here")
 
-        app = web.Application()
-        app.add_routes([web.get("/", handle)])
-        runner = await guarded(app, (), shutdown_timeout=0.1)
-        bound = socket.socket()
-        bound.bind(("127.0.0.1", 0))
-        server = await listening.listen(runner, bound, 16)
-        opened: list[asyncio.StreamWriter] = []
+    app = web.Application()
+    app.add_routes([web.get("/", handle)])
+    runner = await guarded(app, (), shutdown_timeout=0.1)
+    bound = socket.socket()
+    bound.bind(("127.0.0.1", 0))
+    server = await listening.listen(runner, bound, 16)
+    opened: list[asyncio.StreamWriter] = []
 
-        async def connect() -> Streams:
-            streams = await asyncio.open_connection(*bound.getsockname())
-            opened.append(streams[1])
-            return streams
+    async def connect() -> Streams:
+        streams = await asyncio.open_connection(*bound.getsockname())
+        opened.append(streams[1])
+        return streams
 
-        try:
-            async with asyncio.timeout(30):
-                await body(connect)
-        finally:
-            for writer in opened:
-                writer.close()
-            server.close()
-            await runner.cleanup()
-
-    asyncio.run(main())
+    try:
+        async with asyncio.timeout(30):
+            yield connect
+    finally:
+        for writer in opened:
+            writer.close()
+        server.close()
+        await runner.cleanup()
 
 
 async def is_answered(streams: Streams) -> bool:
@@ -68,10 +68,10 @@ async def is_closed(reader: asyncio.StreamReader) -> bool:
         return True
 
 
-def test_so_many_connections_are_open_at_once_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_so_many_connections_are_open_at_once_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listening, "MAX_CONNECTIONS", 3)
 
-    async def body(connect: Callable[[], Awaitable[Streams]]) -> None:
+    async with serving() as connect:
         connections = [await connect() for _ in range(3)]
         assert [await is_answered(one) for one in connections] == [True] * 3
         for _ in range(3):
@@ -81,13 +81,13 @@ def test_so_many_connections_are_open_at_once_and_no_more(monkeypatch: pytest.Mo
         while not await is_answered(await connect()):  # until the server has seen it
             await asyncio.sleep(0)
 
-    serving(body)
 
-
-def test_connection_is_closed_after_its_time_whatever_is_said_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connection_is_closed_after_its_time_whatever_is_said_on_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(listening, "CONNECTION_S", 0.05)
 
-    async def body(connect: Callable[[], Awaitable[Streams]]) -> None:
+    async with serving() as connect:
         silent, begun, answered, busy = [await connect() for _ in range(4)]
         begun[1].write(GET[:20])
         assert await is_answered(answered)
@@ -97,14 +97,14 @@ def test_connection_is_closed_after_its_time_whatever_is_said_on_it(monkeypatch:
             assert await is_closed(reader)
         assert await is_answered(await connect())
 
-    serving(body)
 
-
-def test_answer_that_is_being_made_is_waited_for_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_answer_that_is_being_made_is_waited_for_but_not_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(listening, "CONNECTION_S", 0.02)
     monkeypatch.setattr(listening, "LAST_ANSWER_S", 0.2)
 
-    async def body(connect: Callable[[], Awaitable[Streams]]) -> None:
+    async with serving() as connect:
         loop = asyncio.get_running_loop()
         began = loop.time()
         reader, writer = await connect()
@@ -112,11 +112,9 @@ def test_answer_that_is_being_made_is_waited_for_but_not_for_ever(monkeypatch: p
         assert await is_closed(reader)
         assert loop.time() - began >= 0.2
 
-    serving(body)
 
-
-def test_connections_that_have_ended_leave_no_timer_behind() -> None:
-    async def body(connect: Callable[[], Awaitable[Streams]]) -> None:
+async def test_connections_that_have_ended_leave_no_timer_behind() -> None:
+    async with serving() as connect:
         loop = asyncio.get_running_loop()
         timers: list[asyncio.TimerHandle] = []
         call_later = loop.call_later
@@ -135,8 +133,6 @@ def test_connections_that_have_ended_leave_no_timer_behind() -> None:
             while not timers[-1].cancelled():
                 await asyncio.sleep(0)
         assert len(timers) == 5
-
-    serving(body)
 
 
 def test_time_of_a_connection_is_five_minutes() -> None:

@@ -315,8 +315,8 @@ async def test_disconnected_caller_leaves_nothing_behind() -> None:
     asked.reply(0, FetchResponse("c", ReplicaKey(1), ErrorCode.NONE, 1, 1))  # too late, and harmless
 
 
-def test_request_that_is_too_large_is_refused_unread(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
+async def test_request_that_is_too_large_is_refused_unread(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
         events: list[Event] = []
         table = RpcHandlers()
         asked = Calls("c", ReplicaKey(1), GrpcTransport(unexpected), events.append)
@@ -329,9 +329,6 @@ def test_request_that_is_too_large_is_refused_unread(caplog: pytest.LogCaptureFi
             )
             assert answer.error is ErrorCode.INVALID_REQUEST
         assert events == []
-
-    with caplog.at_level(logging.WARNING):
-        asyncio.run(scenario())
     assert len(caplog.records) == 1, "a flood must not fill the disk with log lines"
 
 
