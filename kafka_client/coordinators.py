@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
-from pykraft.kafka_client.admin.cluster import check
 from pykraft.kafka_client.cluster import Cluster, is_passing
 from pykraft.kafka_client.connection import Connection, R
-from pykraft.kafka_client.errors import UnsupportedByBrokerError
+from pykraft.kafka_client.errors import UnsupportedByBrokerError, check
 from pykraft.kafka_client.results import BrokerDescription
 from pykraft.kafka_protocol.codec.schema import Request
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError

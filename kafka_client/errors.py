@@ -128,3 +128,10 @@ class FencedError(FatalTransactionError):
 
 class OutcomeUnknownError(TransactionError):
     """The coordinator did not answer in time whether the transaction is committed (or aborted). Ask again."""
+
+
+def check(code: int, message: str | None, what: str) -> None:
+    """Raise if ``code`` is an error."""
+    if code:
+        known = ErrorCode(code)
+        raise KafkaError(known, message or f"{what}: {known.name}")

@@ -6,13 +6,13 @@ from typing import Final
 
 from pykraft.kafka_client.admin.operations import Operations
 from pykraft.kafka_client.cluster import Cluster
+from pykraft.kafka_client.errors import check
 from pykraft.kafka_client.results import (
     BrokerDescription,
     ClusterDescription,
     QuorumDescription,
     QuorumReplica,
 )
-from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages.cluster import (
     DescribeClusterRequest,
@@ -103,13 +103,6 @@ class ClusterOperations(Operations):
             )
 
         return await cluster.retrying("DescribeQuorum", attempt, deadline_ms)
-
-
-def check(code: int, message: str | None, what: str) -> None:
-    """Raise if ``code`` is an error."""
-    if code:
-        known = ErrorCode(code)
-        raise KafkaError(known, message or f"{what}: {known.name}")
 
 
 def _from_metadata(cluster: Cluster) -> ClusterDescription:

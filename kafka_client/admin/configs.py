@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
-from pykraft.kafka_client.admin.cluster import check
 from pykraft.kafka_client.admin.operations import Operations
 from pykraft.kafka_client.cluster import Cluster
+from pykraft.kafka_client.errors import check
 from pykraft.kafka_client.results import ConfigChange, ConfigEntry
 from pykraft.kafka_protocol.enums import ConfigOperation, ConfigResourceType, ConfigSource
 from pykraft.kafka_protocol.messages.configs import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pykraft.kafka_client.admin.cluster import check
 from pykraft.kafka_client.admin.operations import Operations
+from pykraft.kafka_client.errors import check
 from pykraft.kafka_client.results import ClusterFeatures, FeatureDescription, FeatureUpdate
 from pykraft.kafka_protocol.messages.cluster import (
     ApiVersionsRequest,

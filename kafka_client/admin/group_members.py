@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pykraft.kafka_client.admin.cluster import check
 from pykraft.kafka_client.admin.describe_groups import GroupDescriptions
 from pykraft.kafka_client.admin.topics import error_of
 from pykraft.kafka_client.coordinators import ask_coordinator, ask_for_coordinator, connection_to
-from pykraft.kafka_client.errors import UnsupportedByBrokerError
+from pykraft.kafka_client.errors import UnsupportedByBrokerError, check
 from pykraft.kafka_client.results import MemberToRemove, Outcome
 from pykraft.kafka_protocol.messages.groups import LeaveGroupRequest, MemberIdentity
 

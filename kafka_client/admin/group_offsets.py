@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 
-from pykraft.kafka_client.admin.cluster import check
 from pykraft.kafka_client.admin.operations import Operations
 from pykraft.kafka_client.cluster import Cluster, is_passing
 from pykraft.kafka_client.coordinators import ask_coordinator, ask_for_coordinator
+from pykraft.kafka_client.errors import check
 from pykraft.kafka_client.group.offsets import OffsetAndMetadata
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError

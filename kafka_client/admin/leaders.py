@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
 
-from pykraft.kafka_client.admin.cluster import check
 from pykraft.kafka_client.admin.operations import Operations
+from pykraft.kafka_client.errors import check
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_client.results import PartitionOutcome, PartitionReassignment
 from pykraft.kafka_protocol.enums import ElectionType

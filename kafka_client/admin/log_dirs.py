@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from pykraft.kafka_client.admin.cluster import check
 from pykraft.kafka_client.admin.operations import Operations
 from pykraft.kafka_client.cluster import Cluster
+from pykraft.kafka_client.errors import check
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_client.results import LogDirDescription, LogDirReplica
 from pykraft.kafka_protocol.errors import ErrorCode

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pykraft.kafka_client.admin.cluster import check
 from pykraft.kafka_client.admin.operations import Operations
+from pykraft.kafka_client.errors import check
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages.cluster import AddRaftVoterRequest, Listener, RemoveRaftVoterRequest
 from pykraft.runtime.address import Address

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from pykraft.kafka_client.admin.groups import group_offsets
 from pykraft.kafka_client.cluster import ClientConfig, Cluster
 from pykraft.kafka_client.coordinator_link import CoordinatorLink
 from pykraft.kafka_client.fetcher import FetchConfig
 from pykraft.kafka_client.group.classic import ClassicMembership
+from pykraft.kafka_client.group.committed_offsets import group_offsets
 from pykraft.kafka_client.group.config import GroupConfig, GroupIdentity, OwnershipListener
 from pykraft.kafka_client.group.consumer import ConsumerMembership
 from pykraft.kafka_client.group.offsets import OffsetAndMetadata, commit_offsets

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pykraft.kafka_client.admin.group_offsets import alter_group_offsets
-from pykraft.kafka_client.admin.groups import group_offsets
 from pykraft.kafka_client.cluster import Cluster
+from pykraft.kafka_client.group.committed_offsets import group_offsets
 from pykraft.kafka_client.group.offsets import OffsetAndMetadata
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.spark.writing.task_messages import Task, Written

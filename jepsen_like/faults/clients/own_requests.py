@@ -10,9 +10,9 @@ from typing import Final
 
 from pykraft.jepsen_like.faults.clients.interface import Commit
 from pykraft.jepsen_like.faults.clients.outcomes import NOT_SENT, answered
-from pykraft.kafka_client.admin.groups import group_offsets
 from pykraft.kafka_client.cluster import ClientConfig, Cluster
 from pykraft.kafka_client.coordinator_link import CoordinatorLink
+from pykraft.kafka_client.group.committed_offsets import group_offsets
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.kafka_client.network import Network
 from pykraft.kafka_protocol.enums import ConfigOperation, ConfigResourceType
