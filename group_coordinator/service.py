@@ -19,7 +19,6 @@ from pykraft.coordinator.writer import PartitionWriter
 from pykraft.group_coordinator import describe
 from pykraft.group_coordinator.classic.join import handle_join_group
 from pykraft.group_coordinator.classic.join_request import check_join
-from pykraft.group_coordinator.classic.leave_request import leave_some_at_a_time
 from pykraft.group_coordinator.classic.sync import (
     check_sync,
     handle_heartbeat,
@@ -29,6 +28,7 @@ from pykraft.group_coordinator.classic.sync import (
 from pykraft.group_coordinator.consumer.heartbeat import HeartbeatPace, handle_consumer_heartbeat
 from pykraft.group_coordinator.consumer.heartbeat_validation import check_request
 from pykraft.group_coordinator.error_responses import as_version_has_it
+from pykraft.group_coordinator.leave_request import leave_some_at_a_time
 from pykraft.group_coordinator.migration.migration import PreparedUpgrade
 from pykraft.group_coordinator.offsets import fetch as offset_fetch
 from pykraft.group_coordinator.offsets.commit import handle_offset_commit

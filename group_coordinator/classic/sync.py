@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pykraft.group_coordinator.classic.leave_request import build_leave_response, leaving_members
 from pykraft.group_coordinator.classic.rebalance import (
     ClassicDraft,
     maybe_prepare_rebalance,
     remove_member,
 )
 from pykraft.group_coordinator.consumer.leave import remove_members
+from pykraft.group_coordinator.leave_request import build_leave_response, leaving_members
 from pykraft.group_coordinator.migration.members_in_classic_protocol import (
     heartbeat_to_consumer_group,
     sync_consumer_group,

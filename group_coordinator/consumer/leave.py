@@ -11,8 +11,8 @@ from collections.abc import Collection
 from dataclasses import replace
 from functools import reduce
 
-from pykraft.group_coordinator.classic.leave_request import build_leave_response, leaving_members
 from pykraft.group_coordinator.consumer.heartbeat_validation import check_static_owner
+from pykraft.group_coordinator.leave_request import build_leave_response, leaving_members
 from pykraft.group_coordinator.migration.migration import downgrade_group, must_downgrade
 from pykraft.group_coordinator.state.consumer_group import ConsumerGroup, replay_group
 from pykraft.group_coordinator.state.group_records import (

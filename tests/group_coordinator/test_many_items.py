@@ -12,8 +12,8 @@ import pytest
 from pykraft.broker.apis.table import make_apis
 from pykraft.broker.serving.api import ReceivedRequest
 from pykraft.coordinator import descriptions
+from pykraft.group_coordinator import leave_request as leave_group
 from pykraft.group_coordinator import service
-from pykraft.group_coordinator.classic import leave_request as leave_group
 from pykraft.group_coordinator.classic.join_request import MAX_PROTOCOLS
 from pykraft.group_coordinator.consumer.current_assignment import may_own
 from pykraft.group_coordinator.consumer.heartbeat_validation import MAX_TOPIC_NAMES, owned_partitions
