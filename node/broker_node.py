@@ -30,8 +30,8 @@ from pykraft.broker.peers.peer_network import PeerNetwork
 from pykraft.broker.peers.peers import Peers
 from pykraft.broker.peers.verifier import CoordinatorVerifier
 from pykraft.broker.replicas.data_plane import DataPlane
-from pykraft.broker.replicas.leading.coordinator_log import CoordinatorTopic
-from pykraft.broker.replicas.leading.marker_writer import MarkerWriter
+from pykraft.broker.replicas.leading.coordinator_topic import CoordinatorTopic
+from pykraft.broker.replicas.leading.partition_markers import PartitionMarkers
 from pykraft.broker.replicas.placement.replica_publisher import ReplicaPublisher
 from pykraft.broker.replicas.replica_table import ReplicaTable
 from pykraft.broker.serving.listener import ListenerLimits
@@ -197,7 +197,7 @@ class BrokerNode:
         self.fetch_sessions = FetchSessionCache(
             settings.max_incremental_fetch_session_cache_slots, world.new_rng()
         )
-        markers = MarkerWriter(data.replicas, data.wakeups, clock)
+        markers = PartitionMarkers(data.replicas, data.wakeups, clock)
         services = self._services = BrokerServices(
             config=settings,
             clock=clock,

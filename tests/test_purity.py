@@ -77,7 +77,7 @@ ADAPTERS = {
     "broker/peers/marker_sender.py": EVENT_LOOP,
     "broker/peers/verifier.py": EVENT_LOOP,
     "broker/replicas/placement/log_moves.py": EVENT_LOOP,
-    "broker/replicas/leading/marker_writer.py": EVENT_LOOP,
+    "broker/replicas/leading/partition_markers.py": EVENT_LOOP,
     "broker/replicas/following/leader_connection.py": EVENT_LOOP,
     "broker/replicas/following/leader_link.py": EVENT_LOOP,
     "broker/replicas/placement/log_reconciler.py": EVENT_LOOP,

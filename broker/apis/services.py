@@ -13,7 +13,7 @@ from pykraft.broker.membership.controller_channel import ControllerChannel
 from pykraft.broker.membership.lifecycle import BrokerLifecycle
 from pykraft.broker.metadata.cache import MetadataCache
 from pykraft.broker.replicas.leading.isr_proposals import IsrProposals
-from pykraft.broker.replicas.leading.marker_writer import MarkerWriter
+from pykraft.broker.replicas.leading.partition_markers import PartitionMarkers
 from pykraft.broker.replicas.placement.log_moves import LogMoves
 from pykraft.broker.replicas.ports import OffsetsTransactions, TransactionVerifier
 from pykraft.broker.replicas.replica_manager import ReplicaManager
@@ -128,7 +128,7 @@ class BrokerServices:
     workers: Workers
     groups: GroupCoordinatorService
     transactions: TransactionCoordinatorService
-    markers: MarkerWriter
+    markers: PartitionMarkers
     verifier: TransactionVerifier
     offsets_transactions: OffsetsTransactions
     server_properties: Mapping[str, str]

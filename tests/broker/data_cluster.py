@@ -20,8 +20,8 @@ from pykraft.broker.config import BrokerConfig
 from pykraft.broker.fetch_sessions.cache import FetchSessionCache
 from pykraft.broker.logs.log_dirs import LogDirs
 from pykraft.broker.replicas.data_plane import DataPlane
-from pykraft.broker.replicas.leading.coordinator_log import CoordinatorTopic
-from pykraft.broker.replicas.leading.marker_writer import MarkerWriter
+from pykraft.broker.replicas.leading.coordinator_topic import CoordinatorTopic
+from pykraft.broker.replicas.leading.partition_markers import PartitionMarkers
 from pykraft.broker.replicas.partition.partition import Partition
 from pykraft.broker.replicas.ports import TopicCoordinator
 from pykraft.broker.replicas.replica_table import ReplicaTable
@@ -390,7 +390,7 @@ class DataBroker:
         self.fetch_sessions = FetchSessionCache(
             self.config.max_incremental_fetch_session_cache_slots, random.Random(node_id)
         )
-        markers = MarkerWriter(data.replicas, data.wakeups, clock)
+        markers = PartitionMarkers(data.replicas, data.wakeups, clock)
         self.services = cast(
             "BrokerServices",
             SimpleNamespace(

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from pykraft.broker.logs.producers.state import ProducerState
 from pykraft.broker.logs.producers.verification import UNVERIFIED
-from pykraft.broker.replicas.leading.coordinator_log import unfold_batches
+from pykraft.broker.replicas.leading.coordinator_topic import unfold_batches
 from pykraft.coordinator.writer import BatchBody
 from pykraft.group_coordinator.loading import Loader
 from pykraft.group_coordinator.offsets.transactional import TransactionalCommit

@@ -7,7 +7,7 @@ import pytest
 
 from pykraft.broker.apis.coordination import txn_offset_commit
 from pykraft.broker.apis.services import BrokerServices
-from pykraft.broker.replicas.leading.coordinator_log import CoordinatorTopic
+from pykraft.broker.replicas.leading.coordinator_topic import CoordinatorTopic
 from pykraft.broker.replicas.partition.partition import Partition
 from pykraft.coordinator.partitioning import OFFSETS_TOPIC
 from pykraft.kafka_protocol.batch_builder import BatchBuilder

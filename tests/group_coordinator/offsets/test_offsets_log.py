@@ -2,7 +2,7 @@
 
 import pytest
 
-from pykraft.broker.replicas.leading.coordinator_log import unfold_batches
+from pykraft.broker.replicas.leading.coordinator_topic import unfold_batches
 from pykraft.group_coordinator.loading import Loader
 from pykraft.group_coordinator.state.codec import encode_record
 from pykraft.group_coordinator.state.records import GroupRecord, OffsetCommitKey, OffsetCommitValue

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from pykraft.broker.replicas.leading.coordinator_log import unfold_batches
+from pykraft.broker.replicas.leading.coordinator_topic import unfold_batches
 from pykraft.group_coordinator.housekeeping import (
     Sweep,
     sweep_after_load,

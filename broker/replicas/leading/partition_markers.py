@@ -17,7 +17,7 @@ TIMEOUT_MS: Final = 30_000
 """How long a marker may take to be committed, as Kafka's request.timeout.ms."""
 
 
-class MarkerWriter:
+class PartitionMarkers:
     """One per broker."""
 
     def __init__(self, replicas: ReplicaManager, wakeups: Wakeups, clock: Clock) -> None:
