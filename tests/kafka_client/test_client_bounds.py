@@ -127,7 +127,7 @@ record = st.builds(
 )
 
 
-@settings(derandomize=True, deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=200)
 @given(st.lists(record, min_size=1, max_size=5))
 def test_size_of_a_record_is_not_above_its_bound(records: list[RecordInput]) -> None:
     """Above it, requests and batches could be larger than brokers take them."""

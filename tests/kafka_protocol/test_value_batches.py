@@ -10,6 +10,7 @@ from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.kafka_protocol.record_codec import RecordInput, decode_batch, encode_batch
 from pykraft.kafka_protocol.records import HEADER_BYTES, LOG_OVERHEAD_BYTES, crc_is_valid, read_header
 from pykraft.kafka_protocol.value_batches import decode_values, encode_values
+from tests.seeds import seeds
 
 SIZES = (0, 1, 57, 58, 59, 60, 63, 64, 65, 8180, 8186, 8191, 8192, 20_000)
 
@@ -63,7 +64,7 @@ def test_negative_number_of_values_is_refused() -> None:
             decode_values(batch, header)
 
 
-@pytest.mark.parametrize("seed", range(300))
+@pytest.mark.parametrize("seed", seeds(300, checked=80))
 def test_damaged_batches_are_refused_as_by_the_record_codec(seed: int) -> None:
     rng = random.Random(seed)
     values = [rng.randbytes(rng.choice((0, 1, 5, 70, 200))) for _ in range(rng.randrange(1, 90))]

@@ -111,7 +111,7 @@ _OPERATIONS = st.lists(
 )
 
 
-@settings(derandomize=True, max_examples=150, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(_OPERATIONS)
 def test_entries_always_rise_in_epoch_and_offset(operations: list[tuple[str, int, int]]) -> None:
     cache = _cache()

@@ -86,7 +86,7 @@ def test_records_without_a_time_are_never_found(place: Place) -> None:
 
 
 @pytest.mark.parametrize("reopen", ["no", "clean", "unclean"])
-@settings(derandomize=True, max_examples=40, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     batches=st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=4), min_size=1, max_size=40),
     segment_bytes=st.integers(150, 2000),
@@ -114,7 +114,7 @@ def test_first_record_not_earlier_is_found(
     assert records[newest.offset][1] == latest
 
 
-@settings(derandomize=True, max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     batches=st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=4), min_size=1, max_size=20),
     start=st.integers(0, 79),

@@ -24,17 +24,28 @@ def _name(patch: Path) -> str:
     return f"{patch.parent.name}/{patch.stem}"
 
 
-@pytest.mark.parametrize("suite", sorted({patch.parent.name for patch in PATCHES}))
-def test_every_patch_applies_to_the_code_as_it_is(suite: str) -> None:
-    for patch in (MUTANTS / suite).glob("*.patch"):
-        checked = subprocess.run(
-            ["git", "apply", "--check", "--whitespace=nowarn", str(patch)],
-            cwd=PACKAGE,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+def test_every_patch_applies_to_the_code_as_it_is() -> None:
+    """As far as can be told without starting git a thousand times; it says what is wrong with the others."""
+    for patch in (patch for patch in PATCHES if not _applies(patch)):
+        command = ["git", "apply", "--check", "--whitespace=nowarn", str(patch)]
+        checked = subprocess.run(command, cwd=PACKAGE, capture_output=True, text=True, check=False)
         assert checked.returncode == 0, f"{_name(patch)}: {checked.stderr}"
+
+
+def _applies(patch: Path) -> bool:
+    """Whether what each hunk replaces is there, in their order."""
+    for part in re.split(r"^--- a/", patch.read_text(encoding="utf-8"), flags=re.M)[1:]:
+        source = PACKAGE / part.partition("\n")[0]
+        if not source.exists():
+            return False
+        text, at = f"\n{source.read_text(encoding='utf-8')}", 0
+        for hunk in re.split(r"^@@ .*\n", part, flags=re.M)[1:]:
+            old = [line[1:] for line in hunk.splitlines() if line[:1] in ("", " ", "-")]
+            block = "\n" + "".join(f"{line}\n" for line in old)
+            if (found := text.find(block, at)) < 0:
+                return False
+            at = found + len(block) - 1
+    return True
 
 
 def test_every_patch_describes_its_bug() -> None:

@@ -1,10 +1,10 @@
 """Kafka's protocol on a controller's own listeners: real nodes in this process, without any broker."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -37,6 +37,9 @@ DEADLINE_MS = 2**40
 CONTROLLERS, BROKERS = 2, 1
 
 
+draw = Random(1).randbytes
+
+
 class Controllers:
     """Controllers with ids from 1 on; ``ports`` are those of their listeners for clients."""
 
@@ -60,7 +63,7 @@ class Controllers:
                 "log.dirs": str(directory / str(node_id)),
             } | dict(properties)
             config = load_server_config("\n".join(f"{key}={value}" for key, value in values.items()))
-            format_directories(OsDisk(), config, "c", BOOTSTRAP_FEATURES, lambda: Uuid(os.urandom(16)), 0)
+            format_directories(OsDisk(), config, "c", BOOTSTRAP_FEATURES, lambda: Uuid(draw(16)), 0)
             self.nodes.append(Node(config, make_world(config, self.fatal.append)))
 
     async def connect(self, node_id: int) -> Connection:

@@ -1,18 +1,20 @@
 """A process leaves in its directories the proof of its death, which is secret until then."""
 
-import os
 from pathlib import Path
+from random import Random
 
 from pykraft.metadata_log.incarnations import incarnation_id_of, proves_death
 from pykraft.node.incarnation import Incarnation, draw_uuid, enter_directories
 from pykraft.runtime.directory_lock import DirectoryLock
+
+draw = Random(1).randbytes
 
 
 def start(tmp_path: Path) -> Incarnation:
     (tmp_path / "boot").write_text("boot-1\n")
     lock = DirectoryLock(str(tmp_path), str(tmp_path / "boot"))
     try:
-        return enter_directories([lock], draw_uuid(os.urandom))
+        return enter_directories([lock], draw_uuid(draw))
     finally:
         lock.release()
 

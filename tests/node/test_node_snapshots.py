@@ -1,10 +1,10 @@
 """Real nodes in this process whose metadata log is replaced by snapshots: no metadata is lost."""
 
 import asyncio
-import os
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 from typing import Any, TypeVar
 
 import pytest
@@ -46,6 +46,9 @@ SMALL = {
 }
 
 
+draw = Random(1).randbytes
+
+
 class Cluster:
     """Node 1 is the controller; it may be a broker as well. The others are brokers."""
 
@@ -70,7 +73,13 @@ class Cluster:
         } | SMALL
         config = load_server_config("\n".join(f"{key}={value}" for key, value in properties.items()))
         format_directories(
-            OsDisk(), config, "c", BOOTSTRAP_FEATURES, lambda: Uuid(os.urandom(16)), 0, ignore_formatted=True
+            OsDisk(),
+            config,
+            "c",
+            BOOTSTRAP_FEATURES,
+            lambda: Uuid(draw(16)),
+            0,
+            ignore_formatted=True,
         )
         return config
 

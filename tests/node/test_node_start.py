@@ -1,11 +1,11 @@
 """A real node in this process: failed starts leave nothing behind, and a second attempt works."""
 
 import asyncio
-import os
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -35,6 +35,9 @@ HOST = "127.0.0.1"
 TIMEOUT_S = PATIENCE_S
 
 
+draw = Random(1).randbytes
+
+
 def make_config(directory: Path, overrides: Mapping[str, str] | None = None) -> ServerConfig:
     """A formatted combined node, alone in its cluster."""
     broker, controller = free_ports(2)
@@ -50,7 +53,7 @@ def make_config(directory: Path, overrides: Mapping[str, str] | None = None) -> 
     } | dict(overrides or {})
     config = load_server_config("\n".join(f"{key}={value}" for key, value in properties.items()))
     format_directories(
-        OsDisk(), config, "c", BOOTSTRAP_FEATURES, lambda: Uuid(os.urandom(16)), 0, ignore_formatted=True
+        OsDisk(), config, "c", BOOTSTRAP_FEATURES, lambda: Uuid(draw(16)), 0, ignore_formatted=True
     )
     return config
 

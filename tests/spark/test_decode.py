@@ -109,21 +109,21 @@ def build(parts: Parts) -> bytes:
     return bytes(data)
 
 
-@settings(derandomize=True, deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(batches, max_size=5))
 def test_fast_decoder_equals_the_plain_one(parts: Parts) -> None:
     data = build(parts)
     assert decoded(data) == expected(data)
 
 
-@settings(derandomize=True, deadline=None, max_examples=80, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(batches, min_size=1, max_size=4), st.integers(0, 120), st.integers(0, 120))
 def test_only_offsets_inside_the_range_are_kept(parts: Parts, start: int, length: int) -> None:
     data = build([(inputs, codec, stamped, gap % 10) for inputs, codec, stamped, gap in parts])
     assert decoded(data, start=start, end=start + length) == expected(data, start, start + length)
 
 
-@settings(derandomize=True, deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=80)
 @given(st.lists(batches, min_size=1, max_size=3), st.data())
 def test_partial_tail_changes_nothing(parts: Parts, data: st.DataObject) -> None:
     whole = build(parts)
@@ -132,7 +132,7 @@ def test_partial_tail_changes_nothing(parts: Parts, data: st.DataObject) -> None
     assert decoded(whole + tail[:cut]) == expected(whole)
 
 
-@settings(derandomize=True, deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=300)
 @given(st.lists(records, min_size=1, max_size=6), st.data())
 def test_corrupt_bytes_are_refused_or_decoded_alike(inputs: list[RecordInput], data: st.DataObject) -> None:
     """With the CRC check off, so that the damage reaches the decoder."""
@@ -152,7 +152,7 @@ def test_corrupt_bytes_are_refused_or_decoded_alike(inputs: list[RecordInput], d
 
 
 @pytest.mark.skipif(not IS_COMPILED, reason="NOT TESTED: the compiled columns are not installed")
-@settings(derandomize=True, deadline=None, max_examples=1000)
+@settings(deadline=None, max_examples=1000)
 @given(st.lists(records, min_size=1, max_size=4), st.data(), st.integers(0, 3), st.integers(0, 4))
 def test_both_readers_refuse_the_same_bytes(
     inputs: list[RecordInput], data: st.DataObject, start: int, count: int

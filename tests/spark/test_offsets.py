@@ -132,7 +132,7 @@ def test_empty_ranges_have_no_task() -> None:
 sizes = st.lists(st.integers(1, 1000), min_size=1, max_size=6)
 
 
-@settings(derandomize=True, deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=200)
 @given(sizes, st.none() | st.integers(1, 40), st.none() | st.integers(1, 300))
 def test_pieces_cover_every_offset_once_and_respect_the_limits(
     lengths: list[int], min_partitions: int | None, max_records: int | None

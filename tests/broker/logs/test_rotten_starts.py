@@ -14,6 +14,7 @@ from pykraft.log_store.log.log import Log
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from pykraft.runtime.tasks import Workers
+from tests.seeds import seeds
 from tests.unexpected import unexpected
 
 CONFIG = build_log_config({}, {})
@@ -63,7 +64,7 @@ async def stopped(rng: random.Random) -> MemoryDisk:
     return disk
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", seeds(150, checked=40))
 async def test_start_passes_over_rot(seed: int) -> None:
     rng = random.Random(f"rot {seed}")
     disk = await stopped(rng)

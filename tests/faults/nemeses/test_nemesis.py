@@ -10,6 +10,7 @@ from pykraft.jepsen_like.faults.nemeses.choice import KINDS, PRESETS, choose
 from pykraft.jepsen_like.faults.nemeses.fault import Intensity, Target, read_plan
 from pykraft.jepsen_like.faults.nemeses.kinds.processes import LONGEST_PAUSE_S
 from pykraft.jepsen_like.faults.nemeses.planning import QUIET_END_S, QUIET_START_S, plan_faults
+from tests.seeds import seeds
 
 SIGNALS = choose("signals")
 
@@ -19,7 +20,7 @@ def test_same_seed_gives_the_same_plan() -> None:
     assert plan_faults(7, 60, SIGNALS) != plan_faults(8, 60, SIGNALS)
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", seeds(200, checked=50))
 def test_minute_holds_enough_faults_of_the_right_kinds(seed: int) -> None:
     faults = plan_faults(seed, 60, SIGNALS).faults
     assert len(faults) >= MINIMUM_FAULTS

@@ -58,8 +58,9 @@ from pykraft.kafka_protocol.messages.offsets import (
     OffsetFetchRequestGroup,
 )
 from tests.group_coordinator import tools
+from tests.seeds import seeds
 
-SEEDS = range(120)
+SEEDS = seeds(120, checked=40)
 EVENTS = 250
 CALM_ROUNDS = 12
 SESSION_MS = 45_000

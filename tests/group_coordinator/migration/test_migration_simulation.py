@@ -58,8 +58,9 @@ from pykraft.kafka_protocol.messages.groups import (
     SyncGroupResponse,
 )
 from tests.group_coordinator import tools
+from tests.seeds import seeds
 
-SEEDS = range(100)
+SEEDS = seeds(100, checked=30)
 EVENTS = 150
 CALM_ROUNDS = 20
 ROUND_MS = 1_500

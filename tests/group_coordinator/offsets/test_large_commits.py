@@ -26,6 +26,7 @@ from pykraft.kafka_protocol.messages.offsets import (
 from pykraft.metadata_log.persistent import Map
 from tests.group_coordinator import tools
 from tests.group_coordinator.offset_rows import index_of
+from tests.seeds import seeds
 
 SIZES = {"t": 40, "u": 3, "v": 1}
 MAX_BYTES = 1_000
@@ -119,7 +120,7 @@ def initial(rng: Random) -> ShardState:
     return ShardState()
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", seeds(150, checked=40))
 def test_large_commit_is_decided_as_any_other(seed: int) -> None:
     rng = Random(seed)
     lab = tools.ShardLab(SIZES)

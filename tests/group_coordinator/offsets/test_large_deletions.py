@@ -43,6 +43,7 @@ from tests.broker.answers import as_read
 from tests.group_coordinator import tools
 from tests.group_coordinator.busy import BusyWorld
 from tests.group_coordinator.offset_rows import commit_of, index_of
+from tests.seeds import seeds
 
 CONTEXT = RequestContext(client_id="cli", client_address="127.0.0.1")
 
@@ -150,7 +151,7 @@ def prepared(rng: Random, deletion: LargeGroupDeletion | LargeOffsetDelete, stat
 
 
 @pytest.mark.usefixtures("short_slices")
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", seeds(150, checked=40))
 def test_large_group_is_deleted_as_any_other(seed: int) -> None:
     rng = Random(seed)
     deletion = LargeGroupDeletion("g", 1 << 20)
@@ -162,7 +163,7 @@ def test_large_group_is_deleted_as_any_other(seed: int) -> None:
 
 
 @pytest.mark.usefixtures("short_slices")
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", seeds(200, checked=50))
 def test_many_offsets_are_deleted_as_any_others(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(large_deletions, "_LOOKED_AT_ONCE", 1 + seed % 9)
     rng = Random(seed)

@@ -1,7 +1,6 @@
 """confluent-kafka reads, processes and writes: the offsets of its group count when its transaction does."""
 
 from collections.abc import Callable
-from uuid import uuid4
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
@@ -19,9 +18,9 @@ UNSTABLE_OFFSET_COMMIT = 88
 
 @pytest.mark.parametrize("commits", [True, False])
 def test_offsets_count_when_the_transaction_is_committed(
-    trio: Cluster, new_topic: NewTopic, commits: bool
+    trio: Cluster, new_topic: NewTopic, fresh: Callable[[str], str], commits: bool
 ) -> None:
-    topic, name = new_topic(), f"read-process-write-{uuid4()}"
+    topic, name = new_topic(), fresh("read-process-write")
     servers: dict[str, str | int | float | bool] = {"bootstrap.servers": trio.bootstrap_servers}
     producer = Producer(servers | {"transactional.id": name, "transaction.timeout.ms": 60_000})
     consumer = Consumer(

@@ -26,6 +26,7 @@ from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.transaction_coordinator.transaction import TransactionVersion
 from tests.kafka_client.transaction_stories import JOURNAL, PLACES, SOURCE, Place, Story, check
 from tests.kafka_client.transaction_world import GROUP, Fault, Lost, TransactionWorld
+from tests.seeds import seeds
 
 END_S = 40.0
 ERRORS = {
@@ -195,7 +196,7 @@ def play(seed: int) -> tuple[TransactionWorld, list[Story], int]:
     return world, programs.stories, check(world, programs.stories)
 
 
-@pytest.mark.parametrize("seed", range(120))
+@pytest.mark.parametrize("seed", seeds(120, checked=40))
 def test_what_is_read_is_what_was_committed(seed: int) -> None:
     _, stories, _ = play(seed)
     assert stories

@@ -413,7 +413,6 @@ def test_damage_found_by_a_read_names_file_and_position(memory: MemoryPlace, fil
 
 
 @settings(
-    derandomize=True,
     max_examples=60,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],

@@ -14,6 +14,7 @@ from pykraft.log_store.log.log import Log
 from pykraft.log_store.segment.files import DELETED_SUFFIX
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.log_store.places import Batch, MakeBatch
+from tests.seeds import seeds
 
 DIRECTORY = "/data/orders-0"
 
@@ -360,7 +361,7 @@ def test_zeros_in_place_of_unflushed_bytes_are_truncated(seed: int, make_batch: 
         model.check()
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", seeds(100, checked=40))
 def test_truncation_of_a_killed_process_survives_a_clean_stop_and_a_power_loss(
     seed: int, make_batch: MakeBatch
 ) -> None:

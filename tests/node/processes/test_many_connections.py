@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.slow
 
 FILES = 1024
 CONNECTIONS = 1100
-BATCH = encode_batch([RecordInput(None, os.urandom(600_000), (), 1_700_000_000_000)])
+BATCH = encode_batch([RecordInput(None, Random(1).randbytes(600_000), (), 1_700_000_000_000)])
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -29,7 +30,7 @@ pytestmark = [
 
 UNTIL_CLOSED_S = 30.0
 ROUNDS = 10
-LARGE = encode_batch([RecordInput(None, os.urandom(600_000), (), NOW_MS)])
+LARGE = encode_batch([RecordInput(None, Random(1).randbytes(600_000), (), NOW_MS)])
 SHORT = {"segment.bytes": "1048576", "retention.bytes": "1"}
 
 

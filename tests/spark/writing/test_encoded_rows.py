@@ -45,7 +45,7 @@ row = st.tuples(
 )
 
 
-@settings(derandomize=True, deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=300)
 @given(st.lists(row, max_size=60), st.sampled_from([100, 500, 20_000]))
 def test_records_are_those_of_the_rows(rows: list[tuple[Any, ...]], max_bytes: int) -> None:
     rows = [(topic, None if topic == "b" else index, *rest) for topic, index, *rest in rows]
@@ -73,7 +73,7 @@ def test_batches_are_filled() -> None:
     assert HEADER_BYTES + len(found[0].records.body) < 50_100
 
 
-@settings(derandomize=True, deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=300)
 @given(st.lists(st.binary(max_size=21), max_size=20), st.integers(0, 3))
 def test_hashes_are_those_of_the_partitioner(keys: list[bytes], skipped: int) -> None:
     found = murmur2_of(pa.array(keys, pa.binary()).slice(skipped))
