@@ -89,7 +89,6 @@ LONG = (
         "faults/nemeses/test_power_faults.py",
         ("faults/surroundings/test_shim.py", "runtime/test_disk_model.py"),
     ),
-    Left("faults/runs/test_power_loss.py", ("runtime/test_disk_model.py", "simulation/test_cluster_data.py")),
     Left("faults/test_root_tier.py", ("faults/runs/test_process_cluster.py",)),
     Left(
         "faults/nemeses/test_version_faults.py::test_node_runs_an_earlier_version",
