@@ -91,6 +91,7 @@ ADAPTERS = {
     "group_coordinator/consumer/regex_worker.py": EVENT_LOOP,
     "group_coordinator/runtime.py": EVENT_LOOP,
     "group_coordinator/service.py": EVENT_LOOP,
+    "group_coordinator/service_base.py": EVENT_LOOP,
     "metadata_log/controller/driver.py": EVENT_LOOP,
     "metadata_log/snapshot_generator.py": EVENT_LOOP,
     "quorum/calls.py": EVENT_LOOP,

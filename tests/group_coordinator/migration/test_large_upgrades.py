@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from pykraft.group_coordinator import service
+from pykraft.group_coordinator import service_members
 from pykraft.group_coordinator.consumer.heartbeat import handle_consumer_heartbeat
 from pykraft.group_coordinator.migration import migration
 from pykraft.group_coordinator.migration.migration import PreparedUpgrade
@@ -35,7 +35,7 @@ Written = tuple[object, list[tuple[bytes, bytes | None]], tuple[object, ...], tu
 @pytest.fixture(autouse=True)
 def short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(migration, "_RECORDS_AT_ONCE", 1)
-    monkeypatch.setattr(service, "_LARGE_GROUP", 3)
+    monkeypatch.setattr(service_members, "_LARGE_GROUP", 3)
 
 
 def classic_group(count: int, state: ClassicState = ClassicState.STABLE) -> ClassicGroup:
