@@ -13,15 +13,12 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from pykraft.kafka_client.admin.cluster import ClusterOperations
 from pykraft.kafka_client.admin.configs import ConfigOperations
-from pykraft.kafka_client.admin.delete_records import RecordOperations
-from pykraft.kafka_client.admin.features import FeatureOperations
-from pykraft.kafka_client.admin.group_members import MemberOperations
 from pykraft.kafka_client.admin.group_offsets import OffsetOperations
 from pykraft.kafka_client.admin.groups import GroupOperations
 from pykraft.kafka_client.admin.leaders import ReplicaOperations
 from pykraft.kafka_client.admin.log_dirs import LogDirOperations
 from pykraft.kafka_client.admin.producers import ProducerOperations
-from pykraft.kafka_client.admin.quorum import VoterOperations
+from pykraft.kafka_client.admin.records import RecordOperations
 from pykraft.kafka_client.admin.topics import TopicOperations
 from pykraft.kafka_client.admin.transactions import TransactionOperations
 from pykraft.kafka_client.blocking import BlockingNetwork, run
@@ -36,12 +33,9 @@ class Admin(
     TopicOperations,
     ClusterOperations,
     ConfigOperations,
-    VoterOperations,
-    FeatureOperations,
     ReplicaOperations,
     LogDirOperations,
     GroupOperations,
-    MemberOperations,
     OffsetOperations,
     TransactionOperations,
     ProducerOperations,

@@ -1,7 +1,13 @@
-"""The cluster, its quorum, and configurations."""
+"""The cluster, its quorum with its voters (KIP-853), and its features (KIP-584): the levels that its software
+supports, and the finalized level of each.
+
+A change of voters is requested once and not retried: if its answer is lost, the change may have been made,
+and a second request would then be refused. Describe the quorum before trying again.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from pykraft.kafka_client.admin.operations import Operations
@@ -10,17 +16,26 @@ from pykraft.kafka_client.errors import check
 from pykraft.kafka_client.results import (
     BrokerDescription,
     ClusterDescription,
+    ClusterFeatures,
+    FeatureDescription,
+    FeatureUpdate,
     QuorumDescription,
     QuorumReplica,
 )
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages.cluster import (
+    AddRaftVoterRequest,
+    ApiVersionsRequest,
     DescribeClusterRequest,
     DescribeQuorumRequest,
     DescribeQuorumRequestPartitionData,
     DescribeQuorumRequestTopicData,
+    FeatureUpdateKey,
+    Listener,
+    RemoveRaftVoterRequest,
     ReplicaState,
     UnregisterBrokerRequest,
+    UpdateFeaturesRequest,
 )
 from pykraft.runtime.address import Address
 
@@ -103,6 +118,86 @@ class ClusterOperations(Operations):
             )
 
         return await cluster.retrying("DescribeQuorum", attempt, deadline_ms)
+
+    async def add_raft_voter(
+        self,
+        voter_id: int,
+        directory_id: Uuid,
+        endpoints: Mapping[str, Address],
+        *,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Make a controller a voter of the metadata quorum; ``endpoints`` are its listeners by name."""
+        cluster, deadline_ms = self.cluster, self.cluster.deadline(timeout_ms)
+        request = AddRaftVoterRequest(
+            cluster_id=None,
+            timeout_ms=cluster.request_deadline(deadline_ms) - cluster.network.now_ms(),
+            voter_id=voter_id,
+            voter_directory_id=directory_id,
+            listeners=[Listener(name=name, host=at.host, port=at.port) for name, at in endpoints.items()],
+        )
+        response = await cluster.ask_any(request, deadline_ms)
+        check(response.error_code, response.error_message, "AddRaftVoter")
+
+    async def remove_raft_voter(
+        self, voter_id: int, directory_id: Uuid, *, timeout_ms: int | None = None
+    ) -> None:
+        """Make a voter an observer."""
+        cluster, deadline_ms = self.cluster, self.cluster.deadline(timeout_ms)
+        request = RemoveRaftVoterRequest(cluster_id=None, voter_id=voter_id, voter_directory_id=directory_id)
+        response = await cluster.ask_any(request, deadline_ms)
+        check(response.error_code, response.error_message, "RemoveRaftVoter")
+
+    async def describe_features(self, *, timeout_ms: int | None = None) -> ClusterFeatures:
+        """Supported and finalized levels, as one of the brokers knows them."""
+        cluster, deadline_ms = self.cluster, self.cluster.deadline(timeout_ms)
+
+        async def attempt() -> ClusterFeatures:
+            request = ApiVersionsRequest(client_software_name="pykraft", client_software_version="admin")
+            response = await cluster.ask_any(request, deadline_ms)
+            check(response.error_code, None, "ApiVersions")
+            finalized = {key.name: key.max_version_level for key in response.finalized_features}
+            supported = {key.name: (key.min_version, key.max_version) for key in response.supported_features}
+            return ClusterFeatures(
+                epoch=response.finalized_features_epoch,
+                features=tuple(
+                    FeatureDescription(
+                        name, *supported.get(name, (0, 0)), finalized_level=finalized.get(name, 0)
+                    )
+                    for name in sorted(supported.keys() | finalized.keys())
+                ),
+            )
+
+        return await cluster.retrying("describe features", attempt, deadline_ms)
+
+    async def update_features(
+        self,
+        updates: Sequence[FeatureUpdate],
+        *,
+        validate_only: bool = False,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Finalize levels: all or none of them."""
+        cluster, deadline_ms = self.cluster, self.cluster.deadline(timeout_ms)
+
+        async def attempt() -> None:
+            request = UpdateFeaturesRequest(
+                feature_updates=[
+                    FeatureUpdateKey(
+                        feature=update.name,
+                        max_version_level=update.level,
+                        upgrade_type=int(update.upgrade_type),
+                    )
+                    for update in updates
+                ],
+                validate_only=validate_only,
+            )
+            response = await cluster.ask_any(request, deadline_ms)
+            check(response.error_code, response.error_message, "UpdateFeatures")
+            for result in response.results:
+                check(result.error_code, result.error_message, f"UpdateFeatures of {result.feature}")
+
+        await cluster.retrying("UpdateFeatures", attempt, deadline_ms)
 
 
 def _from_metadata(cluster: Cluster) -> ClusterDescription:

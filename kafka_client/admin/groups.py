@@ -1,29 +1,46 @@
-"""Groups of both protocols: list, delete, committed offsets."""
+"""Groups of both protocols: list, delete, remove members, committed offsets."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from pykraft.kafka_client.admin.operations import Operations
+from pykraft.kafka_client.admin.describe_groups import GroupDescriptions
 from pykraft.kafka_client.admin.topics import error_of
 from pykraft.kafka_client.cluster import Cluster
 from pykraft.kafka_client.coordinators import (
     ask_coordinator,
     ask_coordinators,
+    ask_for_coordinator,
+    connection_to,
     find_coordinator,
 )
 from pykraft.kafka_client.errors import UnsupportedByBrokerError, check
 from pykraft.kafka_client.group.committed_offsets import group_offsets
 from pykraft.kafka_client.metadata import TopicPartition
-from pykraft.kafka_client.results import BrokerDescription, CommittedOffset, GroupListing, Outcome
+from pykraft.kafka_client.results import (
+    BrokerDescription,
+    CommittedOffset,
+    GroupListing,
+    MemberToRemove,
+    Outcome,
+)
 from pykraft.kafka_protocol.errors import KafkaError
-from pykraft.kafka_protocol.messages.groups import DeleteGroupsRequest, ListGroupsRequest, ListGroupsResponse
+from pykraft.kafka_protocol.messages.groups import (
+    DeleteGroupsRequest,
+    LeaveGroupRequest,
+    ListGroupsRequest,
+    ListGroupsResponse,
+    MemberIdentity,
+)
 
 _STATES_VERSION = 4
 _TYPES_VERSION = 5
+_SEVERAL_MEMBERS_VERSION = 3
+_REASON = "member was removed by an admin"
+_MAX_REASON_CHARS = 255
 
 
-class GroupOperations(Operations):
+class GroupOperations(GroupDescriptions):
     async def find_coordinator(self, group_id: str, *, timeout_ms: int | None = None) -> BrokerDescription:
         return await find_coordinator(self.cluster, group_id, self.cluster.deadline(timeout_ms))
 
@@ -90,6 +107,48 @@ class GroupOperations(Operations):
         """Committed offsets of these partitions (None: of all that have one)."""
         by = self.cluster.deadline(timeout_ms)
         return await group_offsets(self.cluster, group_id, by, partitions)
+
+    async def remove_group_members(
+        self,
+        group_id: str,
+        members: Sequence[MemberToRemove] | None = None,
+        *,
+        reason: str | None = None,
+        timeout_ms: int | None = None,
+    ) -> list[Outcome]:
+        """Remove these members (None: all that the group has now). An outcome is named by the member's
+        instance id, or else its member id; UNKNOWN_MEMBER_ID for a member that is not there. Who is removed
+        is told at its next request.
+        """
+        cluster, deadline_ms = self.cluster, self.cluster.deadline(timeout_ms)
+        if members is None:
+            group = await self.describe_group(group_id, timeout_ms=timeout_ms)
+            members = [
+                MemberToRemove(instance_id=it.instance_id) if it.instance_id else MemberToRemove(it.member_id)
+                for it in group.members
+            ]
+        if not members:
+            return []
+        text = (_REASON if reason is None else f"{_REASON}: {reason}")[:_MAX_REASON_CHARS]
+        request = LeaveGroupRequest(
+            group_id=group_id,
+            members=[
+                MemberIdentity(member_id=it.member_id, group_instance_id=it.instance_id, reason=text)
+                for it in members
+            ],
+        )
+
+        async def attempt() -> list[Outcome]:
+            coordinator = await ask_for_coordinator(cluster, group_id, deadline_ms)
+            connection = await connection_to(cluster, coordinator, deadline_ms)
+            if connection.version_for(request) < _SEVERAL_MEMBERS_VERSION:
+                raise UnsupportedByBrokerError("the broker removes members only at their own request")
+            response = await ask_coordinator(cluster, coordinator, request, deadline_ms)
+            check(response.error_code, None, f"LeaveGroup of {group_id}")
+            named = ((it.group_instance_id or it.member_id, it.error_code) for it in response.members)
+            return [Outcome(name, error_of(code, None, name)) for name, code in named]
+
+        return await cluster.retrying(f"LeaveGroup of {group_id}", attempt, deadline_ms)
 
 
 async def list_groups_of_broker(cluster: Cluster, broker_id: int, deadline_ms: int) -> list[GroupListing]:

@@ -1,4 +1,4 @@
-"""DeleteRecords: delete the records before an offset of each partition."""
+"""Records of partitions: offsets by time, and deleting what is before an offset."""
 
 from __future__ import annotations
 
