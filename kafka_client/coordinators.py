@@ -140,7 +140,7 @@ async def _ask_for_coordinators(
         return {keys[0]: _located(response.coordinators[0])}
     found = {coordinator.key: _located(coordinator) for coordinator in response.coordinators}
     if found.keys() != set(keys):
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "FindCoordinator: not the keys that were asked for")
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "FindCoordinator: not the keys of the request")
     return found
 
 

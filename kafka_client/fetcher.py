@@ -291,7 +291,7 @@ class PartitionFetcher:
                 if partition.partition_index == self._partition:
                     return partition
         raise KafkaError(
-            ErrorCode.CORRUPT_MESSAGE, f"the answer to a fetch leaves out {self._topic}-{self._partition}"
+            ErrorCode.CORRUPT_MESSAGE, f"the response to a fetch lacks {self._topic}-{self._partition}"
         )
 
     async def _raise_for(self, result: PartitionData, response: FetchResponse, deadline_ms: int) -> None:

@@ -187,7 +187,7 @@ def _from_address(address: pb.Address) -> Address | None:
     if not address.host:
         return None
     if not (address.host.isascii() and address.host.isprintable() and len(address.host) <= MAX_HOST_LENGTH):
-        raise ValueError("an address whose host is none")
+        raise ValueError("an address with an invalid host")
     if not 0 < address.port <= MAX_PORT:
         raise ValueError(f"an address with port {address.port}")
     return Address(address.host, address.port)

@@ -62,7 +62,7 @@ class PykraftDataSource(DataSource):
         from pykraft.spark.writing.sink import PykraftWriter
 
         if overwrite:
-            raise WriteError("rows can be appended to a topic, and nothing be overwritten")
+            raise WriteError("rows can only be appended to a topic: use mode('append')")
         options = self._write_options(schema)
         if options.is_exactly_once and options.job_id is None:
             raise OptionError("a batch that is written exactly once needs a name: set option 'jobId'")

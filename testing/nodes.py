@@ -105,7 +105,7 @@ class Nodes:
     def start(self) -> None:
         """Returns when every node serves. :class:`ConfigError` or :class:`StartError` if one does not."""
         if self._nodes:
-            raise RuntimeError("the cluster runs already")
+            raise RuntimeError("the cluster is already running")
         if self._directory is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="pykraft-test-", ignore_cleanup_errors=True)
         try:

@@ -54,14 +54,14 @@ def as_record(written: Writable, now_ms: int) -> Record:
         record = written if written.timestamp_ms != NO_TIMESTAMP else replace(written, timestamp_ms=now_ms)
     elif isinstance(written, tuple):
         if len(written) != 2:
-            raise TypeError(f"a pair is of key and value: {written!r} has {len(written)} items")
+            raise TypeError(f"a pair must be key and value: {written!r} has {len(written)} items")
         record = Record(_encoded(written[1]), _encoded(written[0]), timestamp_ms=now_ms)
     else:
         record = Record(_encoded(written), timestamp_ms=now_ms)
     for data in (record.value, record.key, *(value for _, value in record.headers)):
         if data is not None and not isinstance(data, bytes):
             raise TypeError(
-                f"bytes, text or None are written, not {data!r}, which is of type {type(data).__name__}"
+                f"a record is bytes, text or None, not {data!r}, which is of type {type(data).__name__}"
             )
     return record
 

@@ -237,7 +237,7 @@ class CheckpointFiles:
             await self._replace(checkpoint.REPLICATION_OFFSET_CHECKPOINT, still_meant)
 
     def _of_kept(self, stored: Offsets) -> Offsets:
-        """Of logs here and not in use: a start would lack what is acknowledged, such as log starts."""
+        """Those of logs here and not in use: a start would lack what is acknowledged, such as log starts."""
         return {key: stored[key] for key in self._kept() if key in stored and key not in self._logs()}
 
     def _in_turns(self) -> AsyncIterator[tuple[TopicPartition, Log]]:

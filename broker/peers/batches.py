@@ -31,7 +31,7 @@ class PeerBatches(ABC, Generic[T, R, A]):
     """Sends each ``T`` to a broker; ``R`` is the response of others, ``A`` what it or this broker says."""
 
     name: ClassVar[str]
-    """Of the tasks."""
+    """The names of the tasks."""
 
     def __init__(self, node_id: int, metadata: ImageSource, peers: Peers, tasks: TaskSupervisor) -> None:
         self._node_id = node_id

@@ -159,7 +159,7 @@ class BrokerLane:
             and version <= LAST_PRODUCE_VERSION_WITHOUT_ENROLMENT
         ):
             raise UnsupportedByBrokerError(
-                f"the broker at {self.address} does not know transaction.version 2, which the cluster has"
+                f"the broker at {self.address} does not support transaction.version 2, which the cluster uses"
             )
         return named
 

@@ -169,7 +169,7 @@ class TransactionalProducer:
             began = self._begun
             await self.partitions_for(topic)
             if began != self._begun:
-                raise RuntimeError("the transaction of this record is over")
+                raise RuntimeError("the transaction of this record has ended")
         return await self.append(topic, partition, key, value, headers, timestamp_ms)
 
     async def partitions_for(self, topic: str) -> int:

@@ -41,7 +41,7 @@ def _check_nemesis(context: click.Context, parameter: click.Parameter, value: st
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
     if not kinds and value != "none":
-        raise click.BadParameter(f"{value!r} leaves nothing; without faults it is called none")
+        raise click.BadParameter(f"{value!r} leaves no fault; a run without faults has the nemesis none")
     return value
 
 

@@ -136,5 +136,5 @@ def _context() -> TaskContext:
 def _property(name: str) -> str:
     value = _context().getLocalProperty(name)
     if value is None:
-        raise RuntimeError(f"Spark does not tell this task its {name}, which an exactly-once write needs")
+        raise RuntimeError(f"Spark has not given this task its {name}, which an exactly-once write needs")
     return str(value)

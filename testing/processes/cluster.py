@@ -56,7 +56,7 @@ class Cluster:
 
     @property
     def port(self) -> int:
-        """Of the first node."""
+        """The port of the first node."""
         return self.nodes[0].port
 
     def format(self) -> None:

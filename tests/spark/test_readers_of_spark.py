@@ -172,7 +172,7 @@ def test_reader_keeps_no_connection(kraft: Cluster, topic: str, monkeypatch: pyt
 
 def test_writes_append_and_those_that_are_exactly_once_have_a_name(kraft: Cluster) -> None:
     once = {"topic": "t", "deliveryGuarantee": "exactly_once"}
-    with pytest.raises(WriteError, match="nothing be overwritten"):
+    with pytest.raises(WriteError, match="only be appended"):
         source(kraft, topic="t").writer(VALUES, overwrite=True)
     with pytest.raises(OptionError, match="set option 'jobId'"):
         source(kraft, **once).writer(VALUES, overwrite=False)

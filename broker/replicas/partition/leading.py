@@ -159,7 +159,7 @@ class Leading(ReplicaState):
         if not log.log_start_offset <= fetch_offset <= log.log_end_offset:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"offset {fetch_offset} is outside of [{log.log_start_offset}, {log.log_end_offset}]",
+                f"offset {fetch_offset} is outside [{log.log_start_offset}, {log.log_end_offset}]",
             )
         follower = self.followers[replica_id]
         if broker_epoch < follower.broker_epoch:

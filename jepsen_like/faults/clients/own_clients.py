@@ -42,7 +42,7 @@ class OwnClients:
     """
 
     prefix = ""
-    """Of the names of topics, groups and transactional ids, on a cluster that others use, too."""
+    """Begins the names of topics, groups and transactional ids, on a cluster that others use, too."""
     most_replicas = 3
     """A topic cannot have more on that cluster."""
 

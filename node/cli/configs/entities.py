@@ -88,9 +88,9 @@ def named_entity(given: Mapping[str, Any]) -> tuple[str, str | None]:
         if name and not (name.isascii() and name.isdecimal()):
             raise click.UsageError(f"{name!r} is not a broker's id")
         if kind == "broker-loggers" and not name:
-            raise click.UsageError("broker-loggers are those of one broker: give its id")
+            raise click.UsageError("broker-loggers belong to one broker: give its id")
     elif name == "":
-        raise click.UsageError(f"{kind} have no defaults of their own: those of the brokers apply")
+        raise click.UsageError(f"{kind} have no defaults of their own: the brokers' defaults apply")
     return kind, name
 
 

@@ -28,7 +28,7 @@ def start_detached(home: Home, arguments: Sequence[str]) -> DevState:
     """
     home.make()
     if not _clear(home):
-        raise click.ClickException(f"the cluster {home.name} runs already: `pykraft dev stop` stops it")
+        raise click.ClickException(f"the cluster {home.name} is already running: `pykraft dev stop` stops it")
     readable, writable = os.pipe()
     detached = ("--detached-as", home.name, "--ready-fd", str(writable))
     with open(home.log, "wb") as log:

@@ -99,7 +99,7 @@ def run_cluster(options: DevOptions) -> int:
             try:
                 ending.callback(options.home.hold().release)
             except DirectoryInUseError:
-                raise click.ClickException(f"the cluster {options.home.name} runs already") from None
+                raise click.ClickException(f"the cluster {options.home.name} is already running") from None
             ending.callback(options.home.forget)
         directory, remove = ending.enter_context(_directory(options.data_dir, options.home))
         cluster = _prepare(directory, options)

@@ -181,7 +181,7 @@ def command(target: Target, **given: Any) -> None:
     if action != "list":
         wanted, directories = read_reassignment_file(given["reassignment_json_file"])
     if directories and target.is_controllers:
-        raise click.UsageError("log_dirs are asked of brokers: give --bootstrap-server")
+        raise click.UsageError("only brokers can move log_dirs: give --bootstrap-server")
     with target.client() as client:
         if action == "list":
             _list(client)

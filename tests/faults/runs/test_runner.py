@@ -131,8 +131,8 @@ def test_history_that_breaks_off_is_not_taken_for_a_loss(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        (["--nemesis", ""], "leaves nothing"),
-        (["--nemesis", "mixed,-mixed"], "leaves nothing"),
+        (["--nemesis", ""], "leaves no fault"),
+        (["--nemesis", "mixed,-mixed"], "leaves no fault"),
         (["--kafka-libs", "."], "--kafka-libs is for --system kafka and --client java"),
         (["--bootstrap-server", "h:1", "--other-version", "x"], "--other-version is for nodes that the run"),
         (["--nodes", "2"], "2 is not in the range"),

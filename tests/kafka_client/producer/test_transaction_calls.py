@@ -101,7 +101,7 @@ async def test_a_record_that_waits_for_partitions_is_not_in_a_later_transaction(
     if begins_another:
         await producer.begin_transaction()
     world.cluster.add_topic("new", {0: (1, 0)})
-    with pytest.raises(RuntimeError, match="is over" if begins_another else "no transaction is open"):
+    with pytest.raises(RuntimeError, match="has ended" if begins_another else "no transaction is open"):
         await waiting
     if begins_another:
         await producer.send("t", 0, None, b"2")

@@ -44,7 +44,7 @@ def test_detached_cluster_is_found_again_and_stopped(dev: Pykraft, tmp_path: Pat
         found = {topic.name: len(topic.partitions) for topic in admin.describe_topics(names)}
     assert found == {"orders": 3, "audit": 1, "payments": 2}
     again = dev("--detach", "--port", "0")
-    assert (again.returncode, again.stdout) == (1, "") and "runs already" in again.stderr
+    assert (again.returncode, again.stdout) == (1, "") and "is already running" in again.stderr
     assert f"running since {time.strftime('%Y')}" in dev("status").stdout
     assert "orders: created" in dev("logs").stdout
     stopped = dev("stop")
