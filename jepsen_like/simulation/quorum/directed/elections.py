@@ -6,12 +6,14 @@ Elections are steered by expiring the timer of a chosen replica.
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
-from pykraft.jepsen_like.simulation.quorum.cluster import SimCluster
+from pykraft.jepsen_like.simulation.quorum.cluster import CONFIG, SimCluster
 from pykraft.jepsen_like.simulation.quorum.options import ClusterOptions
 from pykraft.jepsen_like.simulation.quorum.replica import SimReplica
 from pykraft.jepsen_like.simulation.violation import InvariantViolation
 from pykraft.kafka_protocol.ids import Uuid
+from pykraft.quorum.core.config import QuorumConfig
 from pykraft.quorum.core.events import TimerFired
 from pykraft.quorum.core.messages import RemoveRaftVoterRequest
 from pykraft.quorum.core.roles import Candidate, ElectionState, Follower, Leader, Poll, Resigned, Unattached
@@ -51,6 +53,23 @@ def reach(cluster: SimCluster, condition: Callable[[], bool], what: str, within_
         raise InvariantViolation("the schedule qualifies", f"this was never reached: {what}")
 
 
+def started(seed: int, config: QuorumConfig = CONFIG, **options: Any) -> SimCluster:
+    """Three voters, unless ``options`` say otherwise, with the shortest delays."""
+    named = ClusterOptions(**{"voters": 3, **options}, max_delay_ms=1, max_flush_ms=1)
+    cluster = SimCluster(seed, named, config)
+    cluster.start_all()
+    return cluster
+
+
+def on_a_common_start(seed: int, config: QuorumConfig = CONFIG, **options: Any) -> SimCluster:
+    """1 leads, and all know its first record as committed."""
+    cluster = started(seed, config, **options)
+    elect(cluster, cluster.replicas[1])
+    replicas = cluster.replicas.values()
+    reach(cluster, lambda: all(r.core.state.high_watermark == 1 for r in replicas), "a common start")
+    return cluster
+
+
 def figure_8() -> SimCluster:
     """Raft's figure 8: a record of an old epoch reaches a majority under a new leader, and is replaced.
 
@@ -58,12 +77,8 @@ def figure_8() -> SimCluster:
     2, which fetches "a" but not yet the new LeaderChange: now a majority holds "a", and yet 3, whose last
     record is newer, may still be elected by 2 and replace it. So "a" must not count as committed.
     """
-    cluster = SimCluster(8, ClusterOptions(voters=3, max_delay_ms=1, max_flush_ms=1, max_fetch_batches=1))
+    cluster = on_a_common_start(8, max_fetch_batches=1)
     one, two, three = cluster.replicas.values()
-    cluster.start_all()
-    elect(cluster, one)
-    all_ids = (one, two, three)
-    reach(cluster, lambda: all(r.core.state.high_watermark == 1 for r in all_ids), "a common start")
 
     cluster.links.partition([1], [2, 3])
     cluster.propose(one)
@@ -99,9 +114,8 @@ def figure_8() -> SimCluster:
 
 def vote_survives_a_crash() -> SimCluster:
     """2 votes for 1 and dies with the answer on its way; then 3 asks for its vote in the same epoch."""
-    cluster = SimCluster(9, ClusterOptions(voters=3, max_delay_ms=1, max_flush_ms=1))
+    cluster = started(9)
     one, two, three = cluster.replicas.values()
-    cluster.start_all()
     cluster.links.partition([3], [1, 2])
     granted: list[int] = []
 
@@ -121,9 +135,8 @@ def vote_survives_a_crash() -> SimCluster:
 
 def late_vote() -> SimCluster:
     """2 votes for 1, but the answer is late: by then 1 has started another election, and 2 elected 3."""
-    cluster = SimCluster(10, ClusterOptions(voters=3, max_delay_ms=1, max_flush_ms=1))
+    cluster = started(10)
     one, three = cluster.replicas[1], cluster.replicas[3]
-    cluster.start_all()
     cluster.links.partition([3], [1, 2])
     run_out_timer(one)
     reach(cluster, lambda: isinstance(one.core.state.role, Candidate), "1 is a candidate")
@@ -147,12 +160,8 @@ def replaced_disk() -> SimCluster:
     3 lacks the value, and must not be elected: the vote that it needs would be that of a disk that is not a
     voter.
     """
-    cluster = SimCluster(11, ClusterOptions(voters=3, max_delay_ms=1, max_flush_ms=1))
+    cluster = on_a_common_start(11)
     one, two, three = cluster.replicas.values()
-    cluster.start_all()
-    elect(cluster, one)
-    all_ids = (one, two, three)
-    reach(cluster, lambda: all(r.core.state.high_watermark == 1 for r in all_ids), "a common start")
     cluster.links.partition([3], [1, 2])
     cluster.propose(one)
     reach(cluster, lambda: all(r.core.state.high_watermark == 2 for r in (one, two)), "the value on 1 and 2")
@@ -169,9 +178,8 @@ def replaced_disk() -> SimCluster:
 
 def strangers_fetch() -> SimCluster:
     """A replaced disk fetches under the id of voter 2; while 3 is down that completes no majority."""
-    cluster = SimCluster(13, ClusterOptions(voters=3, max_delay_ms=1, max_flush_ms=1))
+    cluster = started(13)
     one, two, three = cluster.replicas.values()
-    cluster.start_all()
     elect(cluster, one)
     reach(cluster, lambda: one.core.state.high_watermark == 1, "a start")
     three.crash()
@@ -187,9 +195,8 @@ def strangers_fetch() -> SimCluster:
 
 def half_connected_voters() -> SimCluster:
     """3 cannot hear the leader, 4 no replica at all, but both are heard: the leader keeps its epoch."""
-    cluster = SimCluster(16, ClusterOptions(voters=5, max_delay_ms=1, max_flush_ms=1))
+    cluster = started(16, voters=5)
     one = cluster.replicas[1]
-    cluster.start_all()
     elect(cluster, one)
     reach(cluster, lambda: cluster.replicas[3].core.state.high_watermark == 1, "equal logs")
     cluster.links.cut([1], [3])
@@ -204,9 +211,8 @@ def half_connected_voters() -> SimCluster:
 
 def lost_announcement() -> SimCluster:
     """3 votes for 1, and 1's announcement is lost: it is repeated before 3 starts an election."""
-    cluster = SimCluster(14, ClusterOptions(voters=3, max_delay_ms=1, max_flush_ms=1))
+    cluster = started(14)
     one, _, three = cluster.replicas.values()
-    cluster.start_all()
     cluster.on_vote_granted = lambda _: cluster.links.cut([1], [3])
     elect(cluster, one)
     cluster.links.heal()
@@ -223,12 +229,8 @@ def figure_8_unflushed() -> SimCluster:
     1 leads, appends "a" alone and cannot flush it. 3 is elected by 2 and appends, alone. 1 resigns and is
     elected again; its disk then reports only "a" as flushed, and 2 fetches only "a". 3 may still replace it.
     """
-    cluster = SimCluster(15, ClusterOptions(voters=3, max_delay_ms=1, max_flush_ms=1, max_fetch_batches=1))
+    cluster = on_a_common_start(15, max_fetch_batches=1)
     one, two, three = cluster.replicas.values()
-    cluster.start_all()
-    elect(cluster, one)
-    all_ids = (one, two, three)
-    reach(cluster, lambda: all(r.core.state.high_watermark == 1 for r in all_ids), "a common start")
     cluster.links.partition([1], [2, 3])
     cluster.hold_flushes_of.add(1)
     cluster.propose(one)
@@ -261,9 +263,8 @@ def figure_8_unflushed() -> SimCluster:
 
 def pre_vote_needs_a_log() -> SimCluster:
     """The leader is dead and 3 lacks a value that 2 holds: its pre-votes do not raise the epoch."""
-    cluster = SimCluster(16, ClusterOptions(voters=3, max_delay_ms=1, max_flush_ms=1))
+    cluster = started(16)
     one, two, three = cluster.replicas.values()
-    cluster.start_all()
     elect(cluster, one)
     cluster.links.partition([3], [1, 2])
     cluster.propose(one)
@@ -331,9 +332,8 @@ def removed_while_away() -> SimCluster:
 
 def equal_halves() -> SimCluster:
     """Four voters, partitioned into two halves: neither may elect a leader or commit."""
-    cluster = SimCluster(12, ClusterOptions(voters=4, max_delay_ms=1, max_flush_ms=1))
+    cluster = started(12, voters=4)
     one, two, three, _ = cluster.replicas.values()
-    cluster.start_all()
     elect(cluster, one)
     reach(cluster, lambda: two.core.state.high_watermark == 1, "a start")
     cluster.links.partition([1, 2], [3, 4])

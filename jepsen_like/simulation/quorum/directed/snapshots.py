@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from pykraft.jepsen_like.simulation.quorum.cluster import CONFIG, SimCluster
-from pykraft.jepsen_like.simulation.quorum.directed.elections import elect, reach
+from pykraft.jepsen_like.simulation.quorum.directed.elections import elect, on_a_common_start, reach
 from pykraft.jepsen_like.simulation.quorum.options import ClusterOptions
 from pykraft.jepsen_like.simulation.quorum.replica import SimReplica
 from pykraft.quorum.core.log_shape import SnapshotId
@@ -18,11 +18,8 @@ SMALL_PIECES = replace(CONFIG, fetch_snapshot_max_bytes=200)  # about ten of the
 
 def _behind_a_snapshot(seed: int, *, by_both: bool = False) -> tuple[SimCluster, SnapshotId]:
     """1 leads, and its log starts at a snapshot; 3 holds one record and is still cut off."""
-    cluster = SimCluster(seed, ClusterOptions(voters=3, max_delay_ms=1, max_flush_ms=1), SMALL_PIECES)
-    one, two, three = cluster.replicas.values()
-    cluster.start_all()
-    elect(cluster, one)
-    reach(cluster, lambda: all(r.core.state.high_watermark == 1 for r in (one, two, three)), "a common start")
+    cluster = on_a_common_start(seed, SMALL_PIECES)
+    one, two, _ = cluster.replicas.values()
     cluster.links.partition([3], [1, 2])
     for _ in range(VALUES):
         cluster.propose(one)
@@ -34,11 +31,8 @@ def _behind_a_snapshot(seed: int, *, by_both: bool = False) -> tuple[SimCluster,
 
 def one_record_behind() -> SimCluster:
     """3 lacks only the last record before the start of the leader's log, which no log has any more."""
-    cluster = SimCluster(30, ClusterOptions(voters=3, max_delay_ms=1, max_flush_ms=1), SMALL_PIECES)
-    one, two, three = cluster.replicas.values()
-    cluster.start_all()
-    elect(cluster, one)
-    reach(cluster, lambda: all(r.core.state.high_watermark == 1 for r in (one, two, three)), "a common start")
+    cluster = on_a_common_start(30, SMALL_PIECES)
+    one, _, three = cluster.replicas.values()
     cluster.links.partition([3], [1, 2])
     cluster.propose(one)
     snapshot_id = _cut(cluster, one)

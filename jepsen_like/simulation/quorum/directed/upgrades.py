@@ -6,8 +6,7 @@ As in :mod:`.elections`, the usual invariants hold throughout, and every schedul
 from collections.abc import Callable
 
 from pykraft.jepsen_like.simulation.quorum.cluster import SimCluster
-from pykraft.jepsen_like.simulation.quorum.directed.elections import elect, reach
-from pykraft.jepsen_like.simulation.quorum.options import ClusterOptions
+from pykraft.jepsen_like.simulation.quorum.directed.elections import elect, reach, started
 from pykraft.jepsen_like.simulation.quorum.replica import SimReplica
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.quorum.core.messages import AddRaftVoterRequest, RemoveRaftVoterRequest
@@ -18,11 +17,7 @@ _TIMEOUT_MS = 400
 
 def _cluster(seed: int, observers: int = 0) -> SimCluster:
     """Three fixed voters. Replica 1 leads, and all replicas hold what it has committed."""
-    options = ClusterOptions(
-        voters=3, observers=observers, max_delay_ms=1, max_flush_ms=1, static_voters=True, upgraded=True
-    )
-    cluster = SimCluster(seed, options)
-    cluster.start_all()
+    cluster = started(seed, observers=observers, static_voters=True, upgraded=True)
     elect(cluster, cluster.replicas[1])
     _commit(cluster, cluster.replicas[1], *cluster.replicas.values())
     return cluster

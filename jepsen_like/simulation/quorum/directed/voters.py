@@ -7,8 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from pykraft.jepsen_like.simulation.quorum.cluster import SimCluster
-from pykraft.jepsen_like.simulation.quorum.directed.elections import elect, reach
-from pykraft.jepsen_like.simulation.quorum.options import ClusterOptions
+from pykraft.jepsen_like.simulation.quorum.directed.elections import elect, reach, started
 from pykraft.jepsen_like.simulation.quorum.replica import SimReplica
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.quorum.core.messages import AddRaftVoterRequest, RemoveRaftVoterRequest
@@ -19,11 +18,7 @@ _TIMEOUT_MS = 400
 
 def _cluster(seed: int, voters: int, observers: int = 0) -> SimCluster:
     """Replica 1 leads, and all replicas hold what it has committed."""
-    options = ClusterOptions(
-        voters=voters, observers=observers, max_delay_ms=1, max_flush_ms=1, voters_in_log=True
-    )
-    cluster = SimCluster(seed, options)
-    cluster.start_all()
+    cluster = started(seed, voters=voters, observers=observers, voters_in_log=True)
     elect(cluster, cluster.replicas[1])
     all_ids = cluster.replicas.values()
     reach(cluster, lambda: min(r.core.state.high_watermark for r in all_ids) == 3, "a common start")
