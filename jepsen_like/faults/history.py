@@ -2,40 +2,9 @@
 
 A history is the only thing the checkers see, so the same checker judges simulated runs, runs on real
 processes and other brokers. Decides: the fields of an event and their names in the file. Never interprets
-them. Words follow Jepsen: an ``invoke`` is answered by ``ok`` (it happened), ``fail`` (it certainly did not)
-or ``info`` (nobody knows). A send is paired with its answer by ``(key, value)``, since one producer has many
-in flight and values are unique per key.
-
-The operations of the append workload:
-
-=============  =======================================================================================
-``producer``   info: ``detail.max_in_flight`` requests may be unanswered at once
-``send``       invoke: ``key``, ``value``; answered with ``offset`` when it is known
-``assign``     ok: the process starts reading again, so that its position carries no promise
-``poll``       ok: ``records`` of one key; info: ``error`` (a read position the broker no longer honours)
-``poll-empty`` ok: a poll that was invoked at the time of this event found nothing
-``final``      ok: ``records`` of one key in the last read from the start, after everything has healed
-``final-start``  ok: ``offset`` is the log start where this read begins; without one it begins at 0
-``final-end``  ok: ``offset`` is the high watermark that this read reached
-``delete-records``  invoke: records below ``value`` (-1: the high watermark) are to be deleted; ok:
-               ``offset`` is the low watermark: no record below it is ever read again
-``replica``    ok: ``records`` in one replica's own log; ``detail.batches``: one list a batch
-``leader``     info, process ``observer``: the partition ``key`` is led by broker ``value`` ('-1': nobody)
-``controller`` info, process ``observer``: the active controller is node ``value``
-``run``        info, process ``runner``: ``detail`` says how and with what the run was made
-``faults-begin``, ``faults-end``  info, process ``runner``: the plan begins; the last fault is repaired
-``in-sync``    info, process ``runner``: all replicas are, ``detail.took_s`` seconds after that
-``leaderless`` info, process ``runner``: ``detail.longest_s`` is the longest time a partition had no leader
-=============  =======================================================================================
-
-A batch is listed as [base offset, last offset, leader epoch, CRC, producer id, producer epoch, base
-sequence].
-
-Process ``nemesis`` records each fault when it is in force, stamped with its beginning: ``op`` is its kind,
-``value`` the nodes with commas between, and ``detail`` its ``number`` in the plan, its ``target``, its
-intended length ``for_s``, and its settings. ``repaired`` names the number and the kind. ``unclean-end``,
-``tail-loss`` and ``tail-restored`` of node ``value``: see ``checkers/tail_losses``. Process ``runner``
-records each ``topic``, with its configuration.
+them. An ``invoke`` is answered by ``ok`` (it happened), ``fail`` (it certainly did not) or ``info`` (nobody
+knows). A send is paired with its answer by ``(key, value)``, since one producer has many in flight and values
+are unique per key. ``docs/fault-runs.md`` lists the operations.
 """
 
 import threading

@@ -1,22 +1,10 @@
 """Removes from a history what Kafka does not promise when disks lose what was not flushed.
 
-With acks=all a record is in the page caches of ``min.insync.replicas`` nodes before it is acknowledged, and
-nobody flushes it at once. What is promised:
-
-- **Without a lost tail nothing is lost.** A process that is killed leaves its page cache behind.
-- **Fewer disks.** Records survive lost tails while fewer than ``min.insync.replicas`` nodes have ended
-  without flushing since all replicas were in sync. Nodes that were only killed count, too: the controller
-  cannot know that their logs are whole, and counts on none of them before it is in sync again (KIP-966). If
-  no other is left, the last leader leads, and that may be the one that has lost its tail.
-- **Flushed topics.** With ``flush.messages=1`` every replica flushes a record before it counts. What was
-  acknowledged, or read, survives any number of power losses, also of all nodes at once. Where all topics of a
-  workload are flushed, those of coordinators are, too.
-
-``unclean-end`` means that a node's process ended without flushing, ``tail-loss`` that its disk has lost what
-it had not flushed (or more: damage counts, too), ``tail-restored`` that its replicas are in sync again, and
-``topic`` has the configuration of one. Whenever that happens to a node while it makes too many of them, or an
-operator elects a leader where none is left that counts (``unclean-election``), that is a loss. Of topics that
-are not flushed:
+``docs/fault-runs.md`` says what is promised. ``unclean-end`` means that a node's process ended without
+flushing, ``tail-loss`` that its disk has lost what it had not flushed (or more: damage counts, too),
+``tail-restored`` that its replicas are in sync again. If that happens to too many nodes, or an operator
+elects a leader where none is left that counts (``unclean-election``), that is a loss. Of topics that are not
+flushed:
 
 - sends that began before the last loss prove nothing, however they are answered: the answer may have been on
   its way. Those that begin later hold at once, restored or not;

@@ -1,44 +1,7 @@
-"""``summary.json``: the result of a run for machines.
+"""``summary.json``: the result of a run for machines. ``docs/fault-runs.md`` lists its keys.
 
-Times are seconds from the beginning of the history (``at_s``), or lengths (``…_s``). What is not known is
-null. A ``distribution`` is null or an object of ``count``, ``p50``, ``p99``, ``max``. Names do not change;
-others may be added.
-
-==========================  =============================================================================
-``outcome``                 ``clean``, ``anomaly`` or ``does not count``; ``exit_status`` as of the command
-``workload`` … ``system``   the run: ``workload``, ``seed``, ``tier``, ``nemesis``, ``time_limit_s``,
-                            ``nodes``, ``client``, ``system``
-``command``                 the command line that repeats it, null if the history does not say how
-``ended_early``             whether somebody wanted the faults to end before their time
-``versions``, ``machine``   as :func:`pykraft.jepsen_like.faults.runs.machine.describe` says them
-``history_path``            the file; ``duration_s`` and ``events`` of it, ``records_read``, ``check_s``
-``verdict``                 whether it counts: ``tally`` (had) and ``minimum`` (needed), each with ``faults``,
-                            ``acknowledged``, ``leader_changes``, ``controller_changes``; ``faults_by_kind``
-                            and ``sends_by_status``, pairs of name and number; ``shortfalls`` in words
-``findings``                a list: ``kind``, ``key``, ``count``, ``examples``
-``anomalies``               the number of occurrences of each anomaly by name, also 0
-``allowed``                 how often what is no anomaly was seen, by its name in ``checkers/history.Report``
-``operations``              by op: ``invoke``, ``ok``, ``fail``, ``info``: how many events of each type
-``latency_ms``              a distribution for each op, of the acknowledged ones
-``phases``                  a list: ``name``, ``begin_s``, ``end_s``
-``faults``                  a list: ``number``, ``kind``, ``victims``, ``target``, ``at_s``, ``lasted_s``,
-                            ``planned_s``, ``settings``, ``recovery_s``, ``after_repair_s``, ``alone``,
-                            ``not_recovered``: partitions that had not recovered at the end
-``faults_by_kind``          by kind: ``count``, ``alone``, ``not_recovered``, and the distributions
-                            ``recovery_s``, ``alone_recovery_s``, ``after_repair_s``
-``calm_recovery_s``         a distribution: the same measure at moments when nothing was broken
-``longest_unavailability``  null, or ``key``, ``at_s``, ``length_s``, ``faults_in_force`` (each ``kind``,
-                            ``victims``), ``struck`` (the most nodes at once), ``leaderless_s``, ``leaders``,
-                            ``before``: if no fault was in force the last one before (``kind``, ``victims``)
-``unavailable``             ``incidents`` (how many), ``total_s`` (of all keys together)
-``longest_leaderless_s``    the longest time in which no broker said that it led a partition
-``recovery_s``              from the last repair until all replicas were in sync
-``worst_lag``               null if it was not measured; ``key``, ``lag_s``, ``at_s``, ``process`` of the
-                            worst, which are null (0 s) if no poll was stale; ``polls``, ``stale_polls``
-==========================  =============================================================================
-
-How recovery and unavailability are defined: ``timeline/recovery``, ``timeline/fault_recovery`` and
-``timeline/availability``.
+Names do not change; others may be added. How recovery and unavailability are defined: ``timeline/recovery``,
+``timeline/fault_recovery`` and ``timeline/availability``.
 """
 
 import shlex

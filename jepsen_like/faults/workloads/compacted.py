@@ -1,14 +1,9 @@
 """The compacted workload: a compacted topic as a map that is written, read and compacted at the same time.
 
 Each key has one writer, an idempotent producer with one request in flight, so that the order of its values is
-known. Most keys are set again and again, and sometimes deleted; others are set once, deleted soon, and then
-left alone. Readers read a partition from its start to its end, again and again, while
-compaction removes what is superseded: segments are short, everything that may be compacted is, and the
-records that delete keys are kept for ``DELETE_RETENTION_MS`` only. At the end every partition is read once
-more.
-
-The events are those of ``checkers/compacted_log``. In this history a key of an event is a partition, as
-everywhere; the keys of the map are in the values.
+known. Most keys are set again and again; others are set once, deleted soon, and then left alone. Readers read
+a partition from its start to its end, again and again. In the history a key of an event is a partition, as
+everywhere; the keys of the map are in the values (``checkers/compacted/log``).
 """
 
 import asyncio

@@ -1,19 +1,9 @@
 """The registers workload: small values that many clients write and read, each operation a single request.
 
-There are three kinds, of which Kafka promises different things:
-
-- *committed offsets* of groups without members, written and read at the group's coordinator. They are
-  linearizable: who asks after a commit was acknowledged finds that one or a later one. (Apache Kafka does not
-  quite promise this: a coordinator that has been replaced without knowing it may still answer.)
-- *configurations* of a topic. The controller writes one after the other into the metadata log, and every
-  broker shows them as its image of that log has them, which may lag. So a broker may show an old value, but
-  never an older one than it has shown before, not even across a restart, because it catches up before it
-  serves; never one that is set only later; and in the end every broker shows the newest. Each configuration
-  has one writer: a broker may pass a change on twice before it is answered.
-- *producer ids*: none is given out twice. Brokers take them from blocks of their own, so there is no order.
-
-In the history these are ``commit`` and ``committed``; ``set``, ``look`` (at one broker) and ``get`` (the last
-look); ``allocate``. See ``checkers/linear_registers`` and ``checkers/registers``.
+*Committed offsets* of groups without members are ``commit`` and ``committed`` in the history, and
+linearizable. *Configurations* of a topic, each with one writer, are ``set``, ``look`` (at one broker, whose
+image may lag) and ``get`` (the last look, at every broker). *Producer ids* (``allocate``) are given out once
+each. See ``checkers/linear_registers`` and ``checkers/registers``.
 """
 
 import asyncio

@@ -1,11 +1,8 @@
 """The transactions workload: several partitions at once, all or nothing, and each input processed once.
 
-*Appenders* write transactions over partitions of several topics and commit or abort them at random. From time
-to time one pauses for longer than its transaction may last, one lets a write arrive late, or one is replaced
-by a second instance while it sleeps: then it wakes up and goes on, as a zombie. *Workers* read one partition
-of the input topic each, write an output for each record and commit the offset in the same transaction; their
-transactional id fences the worker before. Readers read what is committed. At the end every transaction must
-have ended, and a last transaction shows that the next ones are not hindered.
+*Appenders* write transactions and commit or abort them; some pause for longer than their transaction may
+last, let a write arrive late, or go on as zombies. *Workers* read one partition of the input topic each,
+write an output for each record and commit the offset in the same transaction.
 
 A value names its transaction: ``TRANSACTION:INDEX/COUNT``, and if it is an output its input, ``<KEY@OFFSET``.
 Outcomes of writes are recorded with that of their transaction: ``ok`` if it was committed, ``fail`` if its
