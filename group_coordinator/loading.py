@@ -5,28 +5,42 @@ an object for each: the key without its last byte names a table, and what of the
 appended to it. A table of few rows is one string of bytes, since most of the time of a load that finds the
 records of very many groups in random order is spent waiting for their memory. Only when the whole log is read
 are rows that a later record replaced dropped (and before, as often as a table has doubled), and the tables
-become part of the state. Every other record is decoded and replayed, those of transactions among them.
-Records that are unknown or cannot be decoded are skipped.
+(:mod:`.loading_tables`) become part of the state. Every other record is decoded and replayed, those of
+transactions among them. Records that are unknown or cannot be decoded are skipped.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
-from struct import Struct
 
 from pykraft.coordinator.writer import BatchBody
+from pykraft.group_coordinator.loading_tables import (
+    CHUNK_BYTES,
+    FIELDS_AT,
+    FIELDS_END,
+    GROUP_AT,
+    INDEX,
+    INDEX_BYTES,
+    NO_TAGS,
+    PLAIN_HEAD,
+    SMALL_BYTES,
+    SMALL_HEAD,
+    TAGGED_BYTES,
+    TIME_END,
+    TOPIC_ID_TAG,
+    Offsets,
+    Table,
+    few_rows,
+    read_name,
+    split_name,
+)
 from pykraft.group_coordinator.replay import replay
 from pykraft.group_coordinator.state.codec import decode_record
 from pykraft.group_coordinator.state.commits import build_key_start
-from pykraft.group_coordinator.state.group_offsets import GroupOffsets, OneTopic
 from pykraft.group_coordinator.state.offset_table import (
-    ROW_BYTES,
-    Extra,
     Rows,
     TopicOffsets,
-    make_extra,
-    pack_row,
     rows_of,
 )
 from pykraft.group_coordinator.state.pending_offsets import NOTHING_PENDING
@@ -34,224 +48,23 @@ from pykraft.group_coordinator.state.records import GroupRecord, OffsetCommitKey
 from pykraft.group_coordinator.state.shard_state import EMPTY_STATE, ShardState, TopicKey
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
 from pykraft.kafka_protocol.markers import COMMIT, Marker
-from pykraft.kafka_protocol.primitives import Buffer, ProtocolError, read_uvarint_tail, read_varlong
+from pykraft.kafka_protocol.primitives import ProtocolError, read_uvarint_tail, read_varlong
 from pykraft.kafka_protocol.record_codec import read_records
-from pykraft.metadata_log.persistent import Map, MapMutation
+from pykraft.metadata_log.persistent import Map
 
 log = logging.getLogger(__name__)
-
 SLICE_STEPS = 2_000
 """Steps of one slice: a committed offset is one step, some microseconds."""
-
 _OTHER_STEPS = 40
 """The steps of a record that is decoded and replayed by itself."""
-
 _ADDED_STEPS = 10
 """The steps of an offset that counts because of a marker."""
-
 _PASSED_STEPS = 3
 """The steps of a record that is looked at a second time, since offsets of transactions are pending."""
-
 _FEW_NAMES = 64
 """So many names of topics with pending offsets are searched for in a batch."""
-
 _TABLE_STEPS = 10
 """The steps of a table that becomes part of the state, besides one for every eighth row."""
-
-_LEAST_ROWS = 512
-"""Tables with fewer rows are not cleaned up before the end."""
-
-_INDEX = Struct(">i")
-_INDEX_BYTES = _INDEX.size
-_CHUNK_BYTES = _INDEX_BYTES - 1
-_KEY_TYPE = b"\x00\x01"
-_PLAIN_HEAD = b"\x00\x04"
-_FIELDS_AT, _FIELDS_END = 2, 14
-_TIME_AT, _TIME_END = 15, 23
-"""Offset and leader epoch, then the commit timestamp, in a value of version 4 with empty metadata."""
-
-_UNIT = Struct(">i3x12sx8s")
-"""What is copied of a record: from the partition in its key to the timestamp in its value. The length of the
-value, its version and that of its metadata lie between.
-"""
-
-_FIELDS_OF_UNIT = Struct(">i3x21s")
-"""The partition and, in one piece, the rest of a row with the length of the metadata in it."""
-
-_FIELDS_IN_UNIT, _TIME_IN_UNIT = 7, 20
-_FIELDS_BYTES = _FIELDS_END - _FIELDS_AT
-_FEW_BYTES = 64 * _UNIT.size
-
-_SMALL_HEAD = bytes((2 * 42,)) + _PLAIN_HEAD
-"""The length and the version of a value with a topic id and without metadata."""
-
-_SMALL_BYTES = 16 * _UNIT.size
-"""A larger table is no string of bytes, which is copied with each record."""
-
-_NO_HEAD = b"\xff"
-"""No value begins like that: before the first offset of a table."""
-
-_NO_TAGS = b"\x00"
-_TOPIC_ID_TAG = b"\x01\x00\x10"
-_TAGGED_BYTES = len(_TOPIC_ID_TAG) + 16
-_GROUP_AT = 4
-"""Where the group id begins in a key: behind the type and its own length."""
-
-
-class _Table:
-    """The offsets of 256 partitions of a group and topic in the order of the log, also replaced ones.
-
-    So no table is large: to clean one up takes a few hundred microseconds.
-    """
-
-    __slots__ = ("dead", "due_bytes", "extras", "group_id", "head", "tags", "topic", "topic_id", "units")
-
-    def __init__(self, group_id: str, topic: str, topic_id: Uuid = ZERO_UUID, tags: bytes = b"") -> None:
-        """``tags``: the end of the values that are taken as they are; it has the topic id."""
-        self.group_id = group_id
-        self.topic = topic
-        self.topic_id = topic_id
-        self.tags = tags
-        self.head = bytes((2 * (_TIME_END + len(tags)),)) + _PLAIN_HEAD if tags else _NO_HEAD
-        """The length and the version of such values."""
-        self.units = bytearray()
-        self.extras: dict[int, Extra] | None = None
-        """By the number of the unit, not by the partition."""
-        self.dead: set[int] | None = None
-        """The numbers of units that stand for a tombstone."""
-        self.due_bytes = 2 * _LEAST_ROWS * _UNIT.size
-        """With so many bytes of units half of them or more may have been replaced."""
-
-    @classmethod
-    def of_small(cls, name: bytes, small: bytes) -> _Table:
-        group_id, topic = _read_name(name)
-        tags = small[:_TAGGED_BYTES]
-        table = cls(group_id, topic, Uuid(tags[len(_TOPIC_ID_TAG) :]), tags)
-        table.units += small[_TAGGED_BYTES:]
-        return table
-
-    def add(self, index: int, value: OffsetCommitValue | None) -> None:
-        """Add a record that is not plain."""
-        number = len(self.units) // _UNIT.size
-        if value is None:
-            self.dead = self.dead or set()
-            self.dead.add(number)
-            self.units += _UNIT.pack(index, b"", b"")
-            return
-        row = pack_row(value.offset, value.leader_epoch, value.commit_timestamp_ms)
-        self.units += _UNIT.pack(index, row[:_FIELDS_BYTES], row[_FIELDS_BYTES:])
-        if not self.tags:
-            self.topic_id = value.topic_id
-            self.tags = _NO_TAGS if value.topic_id == ZERO_UUID else _TOPIC_ID_TAG + value.topic_id
-            self.head = bytes((2 * (_TIME_END + len(self.tags)),)) + _PLAIN_HEAD
-        extra = make_extra(value.metadata, value.expire_timestamp_ms, value.topic_id)
-        if extra is None and value.topic_id != self.topic_id:
-            extra = Extra("", None, value.topic_id)
-        if extra is not None:
-            self.extras = self.extras or {}
-            self.extras[number] = extra
-
-    def clean(self) -> tuple[int, ...]:
-        """Keep the last unit of each partition, in order of the partitions; returns the partitions."""
-        count = len(self.units) // _UNIT.size
-        partitions = tuple([index for index, _, _ in _UNIT.iter_unpack(self.units)])
-        if self.dead or not count or partitions != tuple(range(partitions[0], partitions[0] + count)):
-            newest = dict(zip(partitions, range(count), strict=True))
-            dead, extras, units = self.dead or (), self.extras, self.units
-            partitions = tuple(sorted(index for index, number in newest.items() if number not in dead))
-            numbers = [newest[index] for index in partitions]
-            self.units = bytearray().join([units[n * _UNIT.size : (n + 1) * _UNIT.size] for n in numbers])
-            if extras is not None:
-                self.extras = {place: extras[n] for place, n in enumerate(numbers) if n in extras} or None
-            self.dead = None
-        self.due_bytes = 2 * max(len(partitions), _LEAST_ROWS) * _UNIT.size
-        return partitions
-
-    def _column(self, begin: int, width: int, count: int, into: bytearray, at: int) -> None:
-        """Copy ``width`` bytes at ``begin`` of each unit to place ``at`` of each of ``count`` items."""
-        length = len(into) // count
-        for place in range(width):
-            into[at + place :: length] = self.units[begin + place :: _UNIT.size]
-
-    def rows(self) -> Rows | None:
-        """The newest offsets; None if all were deleted."""
-        if self.extras is None and self.dead is None and len(self.units) <= _FEW_BYTES:
-            return _few_rows(self.units, self.topic_id) if self.units else None
-        partitions = self.clean()
-        if not partitions:
-            return None
-        extras = None
-        if self.extras is not None:
-            extras = {partitions[number]: extra for number, extra in self.extras.items()}
-        count = len(partitions)
-        rows = bytearray(count * ROW_BYTES)
-        self._column(_FIELDS_IN_UNIT, _FIELDS_BYTES, count, rows, 0)
-        self._column(_TIME_IN_UNIT, _TIME_END - _TIME_AT, count, rows, _FIELDS_BYTES)
-        return Rows(partitions, bytes(rows), self.topic_id, extras)
-
-
-def _read_name(name: bytes) -> tuple[str, str]:
-    """The group id and the topic of a table whose name is known to be well-formed."""
-    places = _split(name)
-    assert places is not None
-    group_end, topic_at, topic_end = places
-    return str(name[_GROUP_AT:group_end], "utf-8"), str(name[topic_at:topic_end], "utf-8")
-
-
-def _few_rows(units: Buffer, topic_id: Uuid) -> Rows:
-    newest = dict(_FIELDS_OF_UNIT.iter_unpack(units))
-    few = tuple(sorted(newest))
-    rows = bytearray().join([newest[index] for index in few])
-    del rows[_FIELDS_BYTES :: ROW_BYTES + 1]  # the length of the metadata
-    return Rows(few, bytes(rows), topic_id)
-
-
-def _split(name: bytes) -> tuple[int, int, int] | None:
-    """Where in the name of a table the group id ends, and the topic begins and ends; None: it is no name."""
-    size = len(name)
-    if size < _GROUP_AT or not name.startswith(_KEY_TYPE):
-        return None
-    group_end = _GROUP_AT + (name[_GROUP_AT - 2] << 8 | name[_GROUP_AT - 1])
-    topic_at = group_end + 2
-    if topic_at > size:
-        return None
-    topic_end = topic_at + (name[group_end] << 8 | name[group_end + 1])
-    return (group_end, topic_at, topic_end) if topic_end == size - _CHUNK_BYTES else None
-
-
-class _Offsets:
-    """The offsets of all groups, and the index of their topics, while they are put together."""
-
-    def __init__(self) -> None:
-        self.by_group = _NO_OFFSETS.mutate()
-        self.by_topic: dict[TopicKey, MapMutation[str, int]] = {}
-        # Equal names are kept once.
-        self._group_ids: dict[str, str] = {}
-        self._topics: dict[str, str] = {}
-
-    def add(self, group_id: str, topic: str, rows: Rows) -> None:
-        """Add a table."""
-        topic = self._topics.setdefault(topic, topic)
-        part = TopicOffsets.of_chunk(rows)
-        known_id = self._group_ids.get(group_id)
-        if known_id is None:
-            self._group_ids[group_id] = group_id
-            self.by_group[group_id] = OneTopic(topic, part)
-        else:
-            group_id, topics = known_id, self.by_group[known_id]
-            others = topics.get(topic)
-            self.by_group[group_id] = topics.set(
-                topic, part if others is None else others.with_rows(rows, {})
-            )
-        counts = {rows.topic_id: len(rows.partitions)}
-        if rows.extras is not None:
-            counts.clear()
-            part.count_topics(counts)
-        for topic_id, number in counts.items():
-            groups = self.by_topic.get((topic, topic_id))
-            if groups is None:
-                groups = self.by_topic[topic, topic_id] = _NO_GROUPS.mutate()
-            groups[group_id] = number if known_id is None else groups.get(group_id, 0) + number
 
 
 class Loader:
@@ -260,7 +73,7 @@ class Loader:
     def __init__(self, partition: int) -> None:
         self.state: ShardState = EMPTY_STATE
         self._partition = partition
-        self._tables: dict[bytes, _Table | bytes] = {}
+        self._tables: dict[bytes, Table | bytes] = {}
         """By the key of a record without the last byte, which numbers the partitions of a chunk.
 
         A small table is the topic id, as it is tagged in each of its values, and then its units.
@@ -291,7 +104,7 @@ class Loader:
         size, tables = len(body), self._tables
         unwanted = start_offset - base_offset
         prefix: bytes | None = None
-        table = _Table("", "")
+        table = Table("", "")
         position = steps = 0
         for _ in range(count):
             n = body[position]
@@ -335,19 +148,19 @@ class Loader:
             position = end
             if delta >> 1 < unwanted:
                 continue
-            index_at = key_end - _INDEX_BYTES
+            index_at = key_end - INDEX_BYTES
             name = body[key_at : key_end - 1]
             if name != prefix:
                 known = tables.get(name)
-                if not isinstance(known, _Table):
+                if not isinstance(known, Table):
                     if (
-                        body[key_end : value_at + _FIELDS_AT] == _SMALL_HEAD
-                        and body[value_at + _FIELDS_END] == 1
+                        body[key_end : value_at + FIELDS_AT] == SMALL_HEAD
+                        and body[value_at + FIELDS_END] == 1
                     ):
-                        tags = body[value_at + _TIME_END : value_end]
+                        tags = body[value_at + TIME_END : value_end]
                         small = self._begin_small(name, tags) if known is None else known
-                        if len(small) < _SMALL_BYTES and small.startswith(tags):
-                            tables[name] = small + body[index_at : value_at + _TIME_END]
+                        if len(small) < SMALL_BYTES and small.startswith(tags):
+                            tables[name] = small + body[index_at : value_at + TIME_END]
                             steps += 1
                             if steps >= SLICE_STEPS:
                                 yield steps
@@ -367,11 +180,11 @@ class Loader:
                     table.clean()
                 prefix, table = name, known
             if (
-                body[value_at + _TIME_END : value_end] == table.tags
-                and body[key_end : value_at + _FIELDS_AT] == table.head
-                and body[value_at + _FIELDS_END] == 1
+                body[value_at + TIME_END : value_end] == table.tags
+                and body[key_end : value_at + FIELDS_AT] == table.head
+                and body[value_at + FIELDS_END] == 1
             ):
-                table.units += body[index_at : value_at + _TIME_END]
+                table.units += body[index_at : value_at + TIME_END]
                 steps += 1
             else:
                 value = None if n & 1 else body[value_at:value_end]
@@ -440,7 +253,7 @@ class Loader:
         steps = 0
         for one in read_records(batch.body, batch.record_count, batch.base_offset, 0):
             steps += _PASSED_STEPS
-            if one.offset >= batch.start_offset and one.key is not None and one.key[:-_INDEX_BYTES] in names:
+            if one.offset >= batch.start_offset and one.key is not None and one.key[:-INDEX_BYTES] in names:
                 record = self._decode(one.offset, one.key, one.value)
                 steps += _OTHER_STEPS
                 if record is not None and isinstance(record.key, OffsetCommitKey):
@@ -456,32 +269,32 @@ class Loader:
 
     def _begin_small(self, name: bytes, tags: bytes) -> bytes:
         """A small table without rows; nothing if the name is not that of one, or not in ASCII."""
-        if not tags.startswith(_TOPIC_ID_TAG) or not name.isascii() or _split(name) is None:
+        if not tags.startswith(TOPIC_ID_TAG) or not name.isascii() or split_name(name) is None:
             return b""
         return tags
 
-    def _begin_table(self, name: bytes, value: bytes, small: bytes | None) -> _Table | None:
+    def _begin_table(self, name: bytes, value: bytes, small: bytes | None) -> Table | None:
         """The table that a small one becomes, or that of a plain offset that is the first of its group and
         topic; None if that is not plain.
         """
         if small is not None:
-            self._tables[name] = table = _Table.of_small(name, small)
+            self._tables[name] = table = Table.of_small(name, small)
             return table
-        tags = value[_TIME_END:]
-        if tags != _NO_TAGS and not (tags.startswith(_TOPIC_ID_TAG) and len(tags) == _TAGGED_BYTES):
+        tags = value[TIME_END:]
+        if tags != NO_TAGS and not (tags.startswith(TOPIC_ID_TAG) and len(tags) == TAGGED_BYTES):
             return None
-        if not value.startswith(_PLAIN_HEAD) or value[_FIELDS_END] != 1:
+        if not value.startswith(PLAIN_HEAD) or value[FIELDS_END] != 1:
             return None
-        places = _split(name)
+        places = split_name(name)
         if places is None:
             return None
         group_end, topic_at, topic_end = places
         topic_id = ZERO_UUID
-        if tags != _NO_TAGS:
+        if tags != NO_TAGS:
             topic_id = self._topic_id(tags)
         try:
-            table = _Table(
-                str(name[_GROUP_AT:group_end], "utf-8"),
+            table = Table(
+                str(name[GROUP_AT:group_end], "utf-8"),
                 str(name[topic_at:topic_end], "utf-8"),
                 topic_id,
                 tags,
@@ -514,17 +327,17 @@ class Loader:
     def _add(self, key: OffsetCommitKey, value: OffsetCommitValue | None) -> None:
         """Add an offset, or a tombstone, to its table."""
         name = build_key_start(key.group_id, key.topic)
-        name += _INDEX.pack(key.partition)[:_CHUNK_BYTES]
+        name += INDEX.pack(key.partition)[:CHUNK_BYTES]
         table = self._tables.get(name)
         if isinstance(table, bytes):
-            table = self._tables[name] = _Table.of_small(name, table)
+            table = self._tables[name] = Table.of_small(name, table)
         elif table is None:
-            table = self._tables[name] = _Table(key.group_id, key.topic)
+            table = self._tables[name] = Table(key.group_id, key.topic)
         table.add(key.partition, value)
 
     def finish(self) -> Iterator[int]:
         """Make the offsets part of the state; yields the number of steps after each slice."""
-        offsets = _Offsets()
+        offsets = Offsets()
         steps = 0
         while self._tables:
             group_id, topic, rows = self._rows_of(*self._tables.popitem())
@@ -547,22 +360,20 @@ class Loader:
         self.state = ShardState(self.state.groups, offsets.by_group.finish(), index.finish(), self._pending)
         yield steps
 
-    def _rows_of(self, name: bytes, table: _Table | bytes) -> tuple[str, str, Rows | None]:
+    def _rows_of(self, name: bytes, table: Table | bytes) -> tuple[str, str, Rows | None]:
         """The group id and the topic of a table, and its newest offsets; None if all were deleted."""
-        if isinstance(table, _Table):
+        if isinstance(table, Table):
             return table.group_id, table.topic, table.rows()
-        group_id, topic = _read_name(name)
-        topic_id = self._topic_id(table[:_TAGGED_BYTES])
-        return group_id, topic, _few_rows(memoryview(table)[_TAGGED_BYTES:], topic_id)
+        group_id, topic = read_name(name)
+        topic_id = self._topic_id(table[:TAGGED_BYTES])
+        return group_id, topic, few_rows(memoryview(table)[TAGGED_BYTES:], topic_id)
 
     def _topic_id(self, tags: bytes) -> Uuid:
         """The topic id in the tags of a value; equal ones are kept once."""
         known = self._topic_ids.get(tags)
         if known is None:
-            known = self._topic_ids[tags] = Uuid(tags[len(_TOPIC_ID_TAG) :])
+            known = self._topic_ids[tags] = Uuid(tags[len(TOPIC_ID_TAG) :])
         return known
 
 
-_NO_OFFSETS: Map[str, GroupOffsets] = Map()
 _NO_INDEX: Map[TopicKey, Map[str, int]] = Map()
-_NO_GROUPS: Map[str, int] = Map()

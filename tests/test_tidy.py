@@ -24,7 +24,6 @@ from tests.sources import ROOT, Source, dotted, files, is_test, modules, sources
 
 LARGE_FILES = {
     "broker/apis/records/produce.py": 510,  # the way of one request
-    "group_coordinator/loading.py": 570,
     "jepsen_like/simulation/cluster/faults/planned.py": 510,  # one class a fault
     "kafka_client/producer/producer.py": 530,
     "metadata_log/controller/driver.py": 690,  # the one place where decisions meet the quorum

@@ -11,7 +11,7 @@ import pytest
 from pykraft.coordinator import runtime
 from pykraft.coordinator.answers import Answers
 from pykraft.coordinator.writer import BatchBody
-from pykraft.group_coordinator import loading
+from pykraft.group_coordinator import loading, loading_tables
 from pykraft.group_coordinator.loading import Loader
 from pykraft.group_coordinator.service import GroupCoordinatorService
 from pykraft.group_coordinator.state.commits import write_commit
@@ -180,13 +180,13 @@ def test_no_slice_of_a_load_handles_many_partitions(monkeypatch: pytest.MonkeyPa
     """One group has 20,000 partitions of one topic, and commits each twice in random order."""
     count = 20_000
     cleaned: list[int] = []
-    clean = loading._Table.clean
+    clean = loading_tables.Table.clean
 
-    def counted(table: loading._Table) -> tuple[int, ...]:
-        cleaned.append(len(table.units) // loading._UNIT.size)
+    def counted(table: loading_tables.Table) -> tuple[int, ...]:
+        cleaned.append(len(table.units) // loading_tables._UNIT.size)
         return clean(table)
 
-    monkeypatch.setattr(loading._Table, "clean", counted)
+    monkeypatch.setattr(loading_tables.Table, "clean", counted)
     rng = Random(1)
     builder = BatchBuilder()
     for offset in (1, 2):
