@@ -63,6 +63,7 @@ _LEADERS_FROM = since(tables.PartitionProduceResponse, "current_leader")
 _RESULT_V3 = layout(tables.PartitionProduceResponse, "index", tables.ProduceResponse.MIN_VERSION)
 _RESULT_V5 = layout(tables.PartitionProduceResponse, "index", _LOG_START_FROM)
 _LEADER = TaggedStruct(tables.PartitionProduceResponse, "current_leader", "leader_id")
+_NO_SIZE = bytes(SIZE_BYTES)
 _MALFORMED = (struct_error, IndexError, UnicodeDecodeError)
 
 
@@ -249,6 +250,7 @@ def _too_many() -> ProtocolError:
 
 
 def build_in_slices(
+    out: bytearray,
     version: int,
     correlation_id: int,
     topics: Sequence[tuple[str | Uuid, int]],
@@ -256,16 +258,15 @@ def build_in_slices(
     *,
     throttle_time_ms: int = 0,
     endpoints: Sequence[NodeEndpoint] = (),
-) -> Generator[None, None, bytearray]:
-    """The whole frame, size prefix and response header included. ``topics`` are those of the request;
-    ``results`` are in the order of its rows. Yields between slices of :data:`RESULTS_PER_SLICE`.
+) -> Generator[None, None, None]:
+    """The whole frame, size prefix and response header included, into an empty ``out``. ``topics`` are those
+    of the request; ``results`` are in the order of its rows. Yields between slices of
+    :data:`RESULTS_PER_SLICE`.
     """
-    out = bytearray(SIZE_BYTES)
+    out += _NO_SIZE
     out += pack_int32(correlation_id)
     write = _write_flexible if version >= _FLEXIBLE_FROM else _write_classic
-    yield from write(out, version, topics, results, throttle_time_ms, endpoints)
-    pack_int32_into(out, 0, len(out) - SIZE_BYTES)
-    return out
+    return write(out, version, topics, results, throttle_time_ms, endpoints)
 
 
 def _write_classic(
@@ -305,6 +306,7 @@ def _write_classic(
             else:
                 out += _RESULT_V3.pack(index, error_code, base_offset, append_time)
     out += pack_int32(throttle_time_ms)
+    pack_int32_into(out, 0, len(out) - SIZE_BYTES)
 
 
 def _write_flexible(
@@ -355,3 +357,4 @@ def _write_flexible(
         write_node_endpoints(out, endpoints)
     else:
         out.append(0)
+    pack_int32_into(out, 0, len(out) - SIZE_BYTES)

@@ -246,7 +246,7 @@ class Production:
                 try:
                     if refusal is not None:
                         raise refusal
-                    verified = self._verification()
+                    verified = self._verification() if self._verified else None
                     partition = self._leader(row)
                     batch = self._begin(row, partition)
                     if not self._validate_now(batch):
@@ -482,19 +482,18 @@ class Production:
             self.do(self._send_in_slices())
 
     def _send_in_slices(self) -> Generator[None, None, None]:
-        version, id = self._header.api_version, self._header.correlation_id
-        frame = yield from build_in_slices(
-            version, id, self._topics, self._results, endpoints=self._endpoints
-        )
+        version, id, frame = self._header.api_version, self._header.correlation_id, bytearray()
+        yield from build_in_slices(frame, version, id, self._topics, self._results, endpoints=self._endpoints)
         if not (self.slot.done or self.slot.abandoned):
             self.slot.complete_framed((frame,))
 
     def do(self, work: Generator[None, None, None]) -> None:
         """Do work whose length depends on the number of results."""
-        if self._answer_slices is None:
-            at_once(work)
-        else:
+        if self._answer_slices is not None:
             self._answer_slices.run(work, self._fail_connection)
+            return
+        for _ in work:
+            pass  # it is short
 
     def _fail_connection(self, error: Exception) -> None:
         logger.error("no answer to Produce", exc_info=error)
