@@ -14,6 +14,9 @@ from pykraft.node.web.console.page import Facts, NotFoundError, part
 from pykraft.node.web.console.parameters import BadParameterError, Parameters
 from pykraft.node.web.console.survey import cluster_facts
 
+_MOST_ID: Final = (1 << 31) - 1
+_MOST_REPLICAS: Final = 20
+
 
 @dataclass(frozen=True, slots=True)
 class OverviewPage:
@@ -28,21 +31,11 @@ class OverviewPage:
         return await cluster_facts(admin, limits)
 
 
-_MOST_ID: Final = (1 << 31) - 1
-_MOST_REPLICAS: Final = 20
+class BrokersPage(OverviewPage):
+    """Shows more of the same facts."""
 
-
-@dataclass(frozen=True, slots=True)
-class BrokersPage:
-    TEMPLATE: ClassVar[str] = "brokers.html"
-    TAB: ClassVar[str] = "/console/brokers"
-
-    @classmethod
-    def parse(cls, parameters: Parameters, path: Mapping[str, str]) -> Self:
-        return cls()
-
-    async def load(self, admin: Admin, limits: CallLimits) -> Facts:
-        return await cluster_facts(admin, limits)
+    TEMPLATE = "brokers.html"
+    TAB = "/console/brokers"
 
 
 @dataclass(frozen=True, slots=True)
