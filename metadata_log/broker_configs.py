@@ -60,9 +60,7 @@ def dynamic_key_of_all_brokers(name: str) -> ConfigKey:
 
 
 def dynamic_broker_values(image: MetadataImage, broker_id: int | None) -> dict[str, str]:
-    """Values that were set, by property name: those for ``broker_id``, then those for all brokers. With
-    ``broker_id`` None: those for all brokers only.
-    """
+    """Values that were set, by name: those for ``broker_id`` (None: none), then those for all brokers."""
     values = dict(image.resource_config(ConfigResourceType.BROKER, ALL_BROKERS))
     if broker_id is not None:
         values.update(image.resource_config(ConfigResourceType.BROKER, str(broker_id)))

@@ -108,9 +108,7 @@ class FutureLog:
         return source.read(offset, max_bytes) if offset < source.log_end_offset else None
 
     def append(self, piece: LogSlice, data: bytes, now_ms: int) -> None:
-        """Append the whole batches of a piece. :class:`CorruptLogError` if the current log is damaged there.
-        Blocks.
-        """
+        """Append whole batches of a piece; blocks. CorruptLogError if the current log is damaged there."""
         headers, end = [], 0
         for position, header in iter_headers(data):
             if not crc_is_valid(data, position, header):

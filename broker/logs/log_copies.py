@@ -182,9 +182,7 @@ class LogCopies:
         self._table.moved_from.discard((old.topic_partition, old.log_dir))
 
     async def set_aside_moved(self, key: TopicPartition) -> None:
-        """A new log is about to begin: what an earlier one was, before it was moved to a directory that has
-        failed, gives up the name.
-        """
+        """A new log begins: an earlier one, moved to a directory that has failed, gives up the name."""
         for path in [path for moved, path in self._table.moved_from if moved == key]:
             await self._uses.until_unused(key)
             await self._set_aside(key, path)

@@ -109,9 +109,7 @@ def described_config(
 
 
 def _listed(key: ConfigKey, layers: Sequence[Layer]) -> Sequence[Layer]:
-    """The synonyms as Kafka lists them: a value that is given in another unit (``log.retention.hours``) only
-    after one of the property itself.
-    """
+    """As Kafka lists them: a value in another unit (``log.retention.hours``) only after its property."""
     given_as = getattr(key, "server_property", None) or key.name
     own = list(takewhile(lambda layer: layer[0] == key.name != given_as, layers))
     return [*own, *dropwhile(lambda layer: layer[0] != given_as, layers[len(own) :])]

@@ -68,9 +68,7 @@ async def handle(
 
 
 async def write_markers(services: BrokerServices, ends: Ends, allowed: str = "any") -> Codes:
-    """Also for the coordinator on this broker. ``allowed``: what the sender may do, as in
-    ``pykraft.transaction.markers.from.clients``.
-    """
+    """Also for the coordinator here. ``allowed``: as in ``pykraft.transaction.markers.from.clients``."""
     results: Codes = {}
     running: list[asyncio.Task[None]] = []
     try:

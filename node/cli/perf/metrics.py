@@ -75,9 +75,7 @@ class RequestMetrics:
         self._latency_by_api[api_key].add(latency_ms)
 
     def collect(self, group: str, elapsed_s: float) -> Metrics:
-        """``group``: of what all clients have, ``producer-metrics`` or ``consumer-metrics``. ``elapsed_s`` is what
-        rates are averages of.
-        """
+        """``group``: ``producer-metrics`` or ``consumer-metrics``; rates are averages of ``elapsed_s``."""
         requests = sum(self._by_api.values())
         totals = {
             "connection-creation": self._connections,
